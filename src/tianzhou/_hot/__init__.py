@@ -1,0 +1,1 @@
+"""The few functions that carry the cost of a message."""

@@ -1,0 +1,1 @@
+"""What operators do to topics, groups, offsets and clusters."""

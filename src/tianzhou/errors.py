@@ -1,0 +1,138 @@
+"""The one error tree.
+
+Every error a caller can see derives from `TianzhouError` and says three things about itself as class
+attributes, so that code branches on a property and never on a list of classes: whether trying again can help
+(`retriable`), whether the topic's route should be asked for again first (`refresh_route`), and which response
+code it becomes when it crosses the wire (`response_code`, wire.md §2).
+
+Expected outcomes (flush timeouts, "no new message") are statuses in `tianzhou.model`, not errors.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class TianzhouError(Exception):
+    """Base of every error Tianzhou raises on purpose."""
+
+    retriable: ClassVar[bool] = False
+    refresh_route: ClassVar[bool] = False
+    response_code: ClassVar[int] = 1
+
+
+class ConfigError(TianzhouError):
+    """A setting, flag or file cannot be used; the text names it, its value and what would be accepted."""
+
+
+class RemotingError(TianzhouError):
+    """Something went wrong between two processes, below the level of any request."""
+
+    retriable = True
+
+
+class ConnectFailed(RemotingError):
+    """No connection could be made to the address within the connect timeout."""
+
+    refresh_route = True
+
+
+class ConnectionLost(RemotingError):
+    """The connection ended while a reply was awaited; whether the request was carried out is unknown."""
+
+    refresh_route = True
+
+
+class RequestTimeout(RemotingError):
+    """No reply came in time; whether the request was carried out is unknown."""
+
+
+class TooManyRequests(RemotingError):
+    """More requests are in flight on this client than its limit allows (wire.md §1.8)."""
+
+
+class ProtocolError(RemotingError):
+    """Bytes that no peer speaking this protocol sends; the connection they came on is closed (wire.md §1.1)."""
+
+    retriable = False
+
+
+class HeaderFieldError(ProtocolError):
+    """A header field is missing or cannot be read; the request is answered, the connection stays (wire.md §1.4)."""
+
+
+class BrokerError(TianzhouError):
+    """A server answered a request with a code that means failure.
+
+    Args:
+        code: the response code (wire.md §2).
+        remark: the server's text.
+        hint: what the caller can do about it; appended to the message when given.
+        address: the server's `host:port`, when known.
+    """
+
+    def __init__(self, code: int, remark: str = "", *, hint: str = "", address: str = "") -> None:
+        self.code = code
+        self.remark = remark
+        self.hint = hint
+        self.address = address
+        where = f" from {address}" if address else ""
+        super().__init__(f"code {code}{where}: {remark}" + (f" ({hint})" if hint else ""))
+
+
+class ClientError(TianzhouError):
+    """The client was used in a way it cannot serve; nothing was sent."""
+
+    response_code = 13
+
+
+class StoreError(TianzhouError):
+    """The store cannot do what was asked; what it holds is unharmed."""
+
+    response_code = 14
+
+
+class CorruptRecord(StoreError):
+    """Bytes in the store do not form the record they should (store.md §3.5)."""
+
+
+class OffsetOutOfRange(StoreError):
+    """The offset lies outside what the store holds."""
+
+    response_code = 21
+
+
+class DiskFull(StoreError):
+    """The disk is fuller than the limit, or the system refused space; reads go on."""
+
+    retriable = True
+
+
+class StoreLocked(StoreError):
+    """Another process holds the store directory (store.md §1)."""
+
+
+class StoreUnreadable(StoreError):
+    """The directory holds something that is no store this version can open; the text says which file and why."""
+
+
+class NotLeader(TianzhouError):
+    """The asked server does not lead; ask the one it names."""
+
+    retriable = True
+    refresh_route = True
+
+
+class FilterSyntaxError(TianzhouError):
+    """A filter expression cannot be parsed.
+
+    Args:
+        message: what was expected or found.
+        position: index of the offending character in the expression, from 0.
+    """
+
+    response_code = 23
+
+    def __init__(self, message: str, position: int = 0) -> None:
+        self.position = position
+        super().__init__(f"{message} at position {position}")

@@ -1,0 +1,1 @@
+"""Which messages a subscription selects. Pure."""

@@ -1,0 +1,97 @@
+"""Messages: what a producer hands over, and what a consumer gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tianzhou.model import names
+
+
+@dataclass(slots=True)
+class Message:
+    """A message to send.
+
+    Args:
+        topic: where it goes.
+        body: the payload.
+        tags: one tag, by which consumers can select; RocketMQ's name for it is plural.
+        keys: business keys to find it by later; one string (keys separated by spaces) or several.
+        flag: an integer RocketMQ carries along unread.
+        properties: user properties; reserved names (`tianzhou.model.names`) are refused by the producer.
+        delay_level: 1 to 18 (1 s … 2 h); 0 delivers at once (wire.md §4.9).
+        sharding_key: what `send` with a key selector hashes to keep an order; stored with the message.
+        wait_store_ok: False acknowledges without waiting for flush or replicas.
+    """
+
+    topic: str
+    body: bytes
+    tags: str | None = None
+    keys: str | Iterable[str] = ""
+    flag: int = 0
+    properties: dict[str, str] = field(default_factory=dict)
+    delay_level: int = 0
+    sharding_key: str | None = None
+    wait_store_ok: bool = True
+
+    def key_text(self) -> str:
+        """The keys as the one space-separated string that goes on the wire."""
+        return self.keys if isinstance(self.keys, str) else names_joined(self.keys)
+
+
+def names_joined(keys: Iterable[str]) -> str:
+    """Several keys as one space-separated text (wire.md §4.3)."""
+    return " ".join(keys)
+
+
+@dataclass(slots=True)
+class MessageExt:
+    """A message as delivered: what was sent, and where and when the broker stored it.
+
+    `properties` holds everything the record carries, system properties included; `user_properties` leaves
+    those out. Times are milliseconds since the epoch, hosts are `ip:port`.
+    """
+
+    topic: str
+    body: bytes
+    flag: int
+    properties: dict[str, str]
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+    commitlog_offset: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: str
+    store_timestamp: int
+    store_host: str
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body_crc: int
+    store_size: int
+    offset_msg_id: str
+
+    @property
+    def msg_id(self) -> str:
+        """The unique key its producer gave it, else its offset id."""
+        return self.properties.get(names.UNIQ_KEY) or self.offset_msg_id
+
+    @property
+    def tags(self) -> str | None:
+        """Its tag, None without one."""
+        return self.properties.get(names.TAGS)
+
+    @property
+    def keys(self) -> str:
+        """Its keys, separated by spaces; empty without any."""
+        return self.properties.get(names.KEYS, "")
+
+    @property
+    def delay_level(self) -> int:
+        """The delay level it was sent with, 0 for none."""
+        return int(self.properties.get(names.DELAY) or 0)
+
+    @property
+    def user_properties(self) -> dict[str, str]:
+        """The properties its sender set."""
+        return {k: v for k, v in self.properties.items() if k not in names.RESERVED}

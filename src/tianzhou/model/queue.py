@@ -1,0 +1,16 @@
+"""The identity of a queue."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class MessageQueue(NamedTuple):
+    """One queue of a topic on one broker; sorts by topic, broker, id as every RocketMQ client does."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}@{self.broker_name}:{self.queue_id}"

@@ -1,0 +1,80 @@
+"""Outcomes that are no errors."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from tianzhou.model.message import MessageExt
+from tianzhou.model.queue import MessageQueue
+
+
+class SendStatus(enum.Enum):
+    """What the broker could promise about a stored message (wire.md §4.6)."""
+
+    SEND_OK = 0
+    FLUSH_DISK_TIMEOUT = 10
+    SLAVE_NOT_AVAILABLE = 11
+    FLUSH_SLAVE_TIMEOUT = 12
+
+
+@dataclass(slots=True, frozen=True)
+class SendResult:
+    """A stored message.
+
+    Attributes:
+        status: whether flush and replication were confirmed as well.
+        msg_id: the unique key the client gave it; of a batch, all keys joined by commas.
+        offset_msg_id: where the broker stored it; of a batch, all ids joined by commas.
+        queue: the queue it is in.
+        queue_offset: its position there; of a batch, the first one's.
+        transaction_id: the broker's transaction id, for transactional messages.
+        region: the broker's region.
+        trace_on: whether the broker wants traces of this message.
+    """
+
+    status: SendStatus
+    msg_id: str
+    offset_msg_id: str
+    queue: MessageQueue
+    queue_offset: int
+    transaction_id: str | None = None
+    region: str | None = None
+    trace_on: bool = True
+
+
+class PullStatus(enum.Enum):
+    """How a pull ended (wire.md §6.3)."""
+
+    FOUND = 0
+    NO_NEW_MSG = 19
+    NO_MATCHED_MSG = 20
+    OFFSET_ILLEGAL = 21
+
+
+@dataclass(slots=True, frozen=True)
+class PullResult:
+    """What a pull brought.
+
+    Attributes:
+        status: see `PullStatus`.
+        next_offset: where to pull next.
+        min_offset: the queue's first offset.
+        max_offset: the offset the queue's next message will get.
+        messages: the messages, empty unless FOUND.
+        suggested_broker_id: which replica the broker would like to be asked next.
+    """
+
+    status: PullStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    messages: list[MessageExt] = field(default_factory=list)
+    suggested_broker_id: int = 0
+
+
+class ConsumeResult(enum.Enum):
+    """What a handler says about the messages it was given."""
+
+    SUCCESS = "SUCCESS"
+    RECONSUME_LATER = "RECONSUME_LATER"

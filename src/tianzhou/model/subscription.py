@@ -1,0 +1,74 @@
+"""What consumers ask for (wire.md §7.1)."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+
+class MessageModel(enum.Enum):
+    """Whether a group's members share the messages or each get all."""
+
+    CLUSTERING = "CLUSTERING"
+    BROADCASTING = "BROADCASTING"
+
+
+class ConsumeType(enum.Enum):
+    """Who drives consumption."""
+
+    CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
+    CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
+    CONSUME_POP = "CONSUME_POP"
+
+
+class ConsumeFromWhere(enum.Enum):
+    """Where a group without committed offsets begins (client.md §16.3)."""
+
+    CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
+    CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
+    CONSUME_FROM_TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
+
+
+@dataclass(slots=True)
+class SubscriptionData:
+    """One topic of a group's subscription.
+
+    Attributes:
+        topic: the topic.
+        sub_string: the expression as given; `*` selects all.
+        tags_set: its tags, for a tag expression.
+        code_set: Java string hashes of those tags (store.md §0.2).
+        expression_type: `TAG` or `SQL92`.
+        sub_version: milliseconds when the subscription was made; a greater one replaces a smaller.
+    """
+
+    topic: str
+    sub_string: str = "*"
+    tags_set: set[str] = field(default_factory=set)
+    code_set: set[int] = field(default_factory=set)
+    expression_type: str = "TAG"
+    sub_version: int = 0
+    class_filter_mode: bool = False
+
+
+@dataclass(slots=True)
+class ConsumerData:
+    """A consumer group as a heartbeat announces it."""
+
+    group_name: str
+    consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
+    message_model: MessageModel = MessageModel.CLUSTERING
+    consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    subscription_data_set: list[SubscriptionData] = field(default_factory=list)
+    unit_mode: bool = False
+
+
+@dataclass(slots=True)
+class HeartbeatData:
+    """What one client process announces about itself (wire.md §7.1)."""
+
+    client_id: str
+    producer_groups: list[str] = field(default_factory=list)
+    consumers: list[ConsumerData] = field(default_factory=list)
+    heartbeat_fingerprint: int = 0
+    without_sub: bool = False

@@ -1,0 +1,1 @@
+"""Connections that carry commands: a sans-IO session, a server, a client."""

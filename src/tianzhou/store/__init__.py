@@ -1,0 +1,1 @@
+"""What is on disk: commit log, consume queues, index, checkpoint, configuration files."""

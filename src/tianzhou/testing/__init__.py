@@ -1,0 +1,1 @@
+"""For tests: virtual clocks, an embedded cluster."""

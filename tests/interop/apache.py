@@ -1,0 +1,269 @@
+"""Apache RocketMQ's own name server and broker 5.3.3 as processes under our control."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from frames import masters, wait_until
+from toolchain import server_classpath, tool
+
+HOST = "127.0.0.1"
+SEGMENT_SIZE = 64 * 1024 * 1024
+START_TIMEOUT = 90
+STOP_TIMEOUT = 45
+EXIT_TIMEOUT = 15
+
+
+def free_ports(count: int = 1) -> int:
+    """Return the first of `count` consecutive free ports, outside the range the system hands out itself."""
+    for _ in range(200):
+        first = random.randrange(20_000, 32_000)
+        if all(_is_free(port) for port in range(first, first + count)):
+            return first
+    raise RuntimeError(f"no {count} consecutive free ports found")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as candidate:
+        try:
+            candidate.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+class _JavaServer:
+    """One Java process with its home, its logs and its configuration below `home`."""
+
+    main_class: str
+    heap: tuple[str, ...]
+
+    def __init__(self, port: int, home: Path | str | None) -> None:
+        self.port = port
+        self.address = f"{HOST}:{port}"
+        self._own_home = home is None
+        self.home = Path(home) if home is not None else Path(tempfile.mkdtemp(prefix="rocketmq-"))
+        self.home.mkdir(parents=True, exist_ok=True)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: IO[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The id of the running process."""
+        if self._process is None:
+            raise RuntimeError("not started")
+        return self._process.pid
+
+    def _launch(self, conf: Mapping[str, object]) -> None:
+        config_file = self.home / "server.conf"
+        config_file.write_text("".join(f"{name}={value}\n" for name, value in conf.items()))
+        command = [
+            tool("java"),
+            *self.heap,
+            "-XX:+UseSerialGC",
+            "-XX:MaxDirectMemorySize=512m",
+            "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+            f"-Duser.home={self.home}",
+            f"-Drocketmq.home.dir={self.home}",
+            "-cp",
+            server_classpath(),
+            self.main_class,
+            "-c",
+            str(config_file),
+        ]
+        self._log = (self.home / "console.log").open("ab")
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=subprocess.STDOUT, cwd=self.home
+        )
+
+    def _check_alive(self) -> None:
+        if self._process is not None and self._process.poll() is not None:
+            raise RuntimeError(f"{self.main_class} ended with {self._process.returncode}: {self.console()}")
+
+    def console(self) -> str:
+        """Return the end of what the process printed."""
+        file = self.home / "console.log"
+        return file.read_text(errors="replace")[-3000:] if file.exists() else ""
+
+    def kill(self) -> None:
+        """End the process by SIGKILL, as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(EXIT_TIMEOUT)
+        self._release()
+
+    def _release(self) -> None:
+        self._process = None
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+    def _remove_home(self) -> None:
+        if self._own_home:
+            shutil.rmtree(self.home, ignore_errors=True)
+
+
+class ApacheNamesrv(_JavaServer):
+    """Apache's name server.
+
+    Args:
+        port: The port to listen on; a free one when None.
+        home: Where configuration and logs go; a temporary directory, removed at the end, when None.
+    """
+
+    main_class = "org.apache.rocketmq.namesrv.NamesrvStartup"
+    heap = ("-Xms128m", "-Xmx256m")
+
+    def __init__(self, port: int | None = None, home: Path | str | None = None) -> None:
+        super().__init__(free_ports() if port is None else port, home)
+
+    def start(self) -> None:
+        """Start it and wait until it accepts connections."""
+        self._launch({"listenPort": self.port, "rocketmqHome": self.home, "kvConfigPath": self.home / "kv.json"})
+
+        def accepting() -> bool:
+            self._check_alive()
+            with socket.create_connection((HOST, self.port), timeout=1):
+                return True
+
+        wait_until(accepting, START_TIMEOUT, "the name server did not listen")
+
+    def stop(self) -> None:
+        """Stop it by SIGTERM, and by SIGKILL when that takes too long."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(EXIT_TIMEOUT)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait(EXIT_TIMEOUT)
+        self._release()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        self._remove_home()
+
+
+class ApacheBroker(_JavaServer):
+    """Apache's broker, a master registered with one name server.
+
+    Args:
+        namesrv: Address of the name server.
+        port: The port to listen on; the broker also takes its neighbours `port - 2` and `port + 1`.
+        store_dir: The store root, kept at the end; below `home` when None.
+        conf: Entries of `broker.conf` that override ours.
+        home: Where configuration, logs and offsets go; a temporary directory, removed at the end, when None.
+    """
+
+    main_class = "org.apache.rocketmq.broker.BrokerStartup"
+    heap = ("-Xms512m", "-Xmx1g")
+
+    def __init__(
+        self,
+        namesrv: str,
+        port: int | None = None,
+        store_dir: Path | str | None = None,
+        conf: Mapping[str, object] | None = None,
+        home: Path | str | None = None,
+    ) -> None:
+        super().__init__(free_ports(4) + 2 if port is None else port, home)
+        self.namesrv = namesrv
+        self.store_dir = Path(store_dir) if store_dir is not None else self.home / "store"
+        self.conf: dict[str, object] = {
+            "brokerClusterName": "DefaultCluster",
+            "brokerName": "broker-a",
+            "brokerId": 0,
+            "brokerIP1": HOST,
+            "brokerIP2": HOST,
+            "listenPort": self.port,
+            "haListenPort": self.port + 1,
+            "namesrvAddr": namesrv,
+            "rocketmqHome": self.home,
+            "storePathRootDir": self.store_dir,
+            "storePathCommitLog": self.store_dir / "commitlog",
+            "mappedFileSizeCommitLog": SEGMENT_SIZE,
+            "autoCreateTopicEnable": "true",
+            "autoCreateSubscriptionGroup": "true",
+            "enablePropertyFilter": "true",
+            "registerNameServerPeriod": 10_000,
+            "diskMaxUsedSpaceRatio": 99,
+            **(conf or {}),
+        }
+
+    @property
+    def abort_file(self) -> Path:
+        """The marker that exists while the store is open, and after a crash."""
+        return self.store_dir / "abort"
+
+    def start(self) -> None:
+        """Start it and wait until the name server routes to it.
+
+        The broker says that it is ready also when its first registration failed; it registers again after
+        ten seconds, so what counts is the route.
+        """
+        self.store_dir.mkdir(parents=True, exist_ok=True)
+        self._launch(self.conf)
+
+        def registered() -> bool:
+            self._check_alive()
+            return self.address in masters(self.namesrv, "TBW102")
+
+        wait_until(registered, START_TIMEOUT, "the broker was not registered")
+
+    def stop(self) -> None:
+        """Stop it cleanly: SIGTERM, until the store is closed and the process is gone.
+
+        The broker's own end can hang behind the closed store; then it is killed, which harms nothing.
+        """
+        if self._process is None:
+            return
+        process = self._process
+        process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + STOP_TIMEOUT
+        while self.abort_file.exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        closed = not self.abort_file.exists()
+        try:
+            process.wait(EXIT_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(EXIT_TIMEOUT)
+        self._release()
+        if not closed:
+            raise RuntimeError(f"the broker left its abort file behind: {self.console()}")
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.stop()
+        finally:
+            self._remove_home()

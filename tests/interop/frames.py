@@ -1,0 +1,146 @@
+"""Just enough of the remoting protocol to look at a server from outside: one JSON frame, one reply.
+
+It shares no line with the package under test, so that both cannot be wrong in the same way.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+SEND_MESSAGE = 10
+UPDATE_AND_CREATE_TOPIC = 17
+GET_CONSUMER_LIST_BY_GROUP = 38
+GET_ROUTE = 105
+SUCCESS = 0
+_BARE_KEY = re.compile(rb"([{,]\s*)(\d+)\s*:")
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A response frame: code, remark, header fields and body."""
+
+    code: int
+    remark: str
+    fields: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        """Return the body as JSON, with bare integer keys quoted."""
+        return json.loads(_BARE_KEY.sub(rb'\1"\2":', self.body))
+
+
+def call(
+    address: str, code: int, fields: dict[str, object] | None = None, body: bytes = b"", timeout: float = 5.0
+) -> Reply:
+    """Send one request over a connection of its own and return the reply."""
+    header = json.dumps(
+        {
+            "code": code,
+            "flag": 0,
+            "language": "OTHER",
+            "opaque": 1,
+            "version": 453,
+            "serializeTypeCurrentRPC": "JSON",
+            "extFields": {name: str(value) for name, value in (fields or {}).items()},
+        }
+    ).encode()
+    frame = struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=timeout) as connection:
+        connection.sendall(frame)
+        (length,) = struct.unpack(">i", _exactly(connection, 4))
+        reply = _exactly(connection, length)
+    header_length = struct.unpack(">i", reply[:4])[0] & 0xFFFFFF
+    parsed = json.loads(reply[4 : 4 + header_length])
+    remark = parsed.get("remark") or ""
+    return Reply(parsed["code"], remark, parsed.get("extFields") or {}, reply[4 + header_length :])
+
+
+def route(namesrv: str, topic: str) -> dict[str, Any] | None:
+    """Return the route of a topic as the name server tells it, or None when it has none."""
+    reply = call(namesrv, GET_ROUTE, {"topic": topic})
+    return reply.json() if reply.code == SUCCESS else None
+
+
+def masters(namesrv: str, topic: str) -> list[str]:
+    """Return the addresses of the masters that serve a topic."""
+    found = route(namesrv, topic) or {}
+    return [data["brokerAddrs"]["0"] for data in found.get("brokerDatas", ()) if "0" in data["brokerAddrs"]]
+
+
+def create_topic(namesrv: str, broker: str, topic: str, queues: int) -> None:
+    """Create a topic on a broker and wait until its route is visible."""
+    fields: dict[str, object] = {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": queues,
+        "writeQueueNums": queues,
+        "perm": 6,
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": 0,
+        "order": "false",
+    }
+
+    def created() -> bool:
+        return call(broker, UPDATE_AND_CREATE_TOPIC, fields).code == SUCCESS and broker in masters(namesrv, topic)
+
+    wait_until(created, 30, f"topic {topic} was not created on {broker}")
+
+
+def members(broker: str, group: str) -> list[str]:
+    """Return the client ids of a consumer group's members."""
+    reply = call(broker, GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
+    return list(reply.json()["consumerIdList"]) if reply.code == SUCCESS and reply.body else []
+
+
+def send(broker: str, topic: str, queue_id: int, body: bytes, properties: dict[str, str]) -> int:
+    """Send one message to one queue and return its queue offset."""
+    fields: dict[str, object] = {
+        "producerGroup": "interop_probe",
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "defaultTopicQueueNums": 4,
+        "queueId": queue_id,
+        "sysFlag": 0,
+        "bornTimestamp": int(time.time() * 1000),
+        "flag": 0,
+        "properties": "".join(f"{name}\x01{value}\x02" for name, value in properties.items()),
+        "reconsumeTimes": 0,
+        "unitMode": "false",
+    }
+    reply = call(broker, SEND_MESSAGE, fields, body)
+    if reply.code != SUCCESS:
+        raise AssertionError(f"send to {topic}@{queue_id} was refused: {reply.code} {reply.remark}")
+    return int(reply.fields["queueOffset"])
+
+
+def wait_until(condition: Callable[[], bool], seconds: float, what: str, interval: float = 0.25) -> None:
+    """Poll a condition; connection errors count as "not yet"."""
+    deadline = time.monotonic() + seconds
+    last: Exception | None = None
+    while time.monotonic() < deadline:
+        try:
+            if condition():
+                return
+            last = None
+        except (OSError, ValueError) as error:
+            last = error
+        time.sleep(interval)
+    raise AssertionError(f"{what} within {seconds:g} s" + (f" ({last!r})" if last else ""))
+
+
+def _exactly(connection: socket.socket, length: int) -> bytes:
+    buffer = bytearray()
+    while len(buffer) < length:
+        chunk = connection.recv(length - len(buffer))
+        if not chunk:
+            raise ConnectionError(f"closed after {len(buffer)} of {length} bytes")
+        buffer += chunk
+    return bytes(buffer)

@@ -1,0 +1,151 @@
+"""Builds what the foreign programs need, once, into a cache keyed by the content of their sources.
+
+The cache is ``$TIANZHOU_TEST_CACHE`` or ``~/.cache/tianzhou-tests``. A missing tool or an unreachable package
+registry raises `ToolchainMissing`, which the tests turn into a skip that says so.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+JAVA_CLIENTS = ("5.3.3", "4.9.7")
+DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
+BUILD_TIMEOUT = 600
+
+
+class ToolchainMissing(Exception):
+    """A compiler, a runtime or a package is not to be had on this machine."""
+
+
+def cache_dir() -> Path:
+    """Return the directory that holds everything resolved or built."""
+    chosen = os.environ.get("TIANZHOU_TEST_CACHE")
+    return Path(chosen) if chosen else Path.home() / ".cache" / "tianzhou-tests"
+
+
+def tool(name: str) -> str:
+    """Return the path of an executable, or raise `ToolchainMissing`."""
+    found = shutil.which(name)
+    if found is None:
+        raise ToolchainMissing(f"`{name}` is not installed")
+    return found
+
+
+def server_classpath() -> str:
+    """Return the class path of Apache's name server and broker."""
+    return f"{_jars(HERE / 'java' / 'server' / 'pom.xml')}/*"
+
+
+def java_client(version: str) -> str:
+    """Return the class path of our Java program, compiled against that version of Apache's client."""
+    javac = tool("javac")
+    pom = HERE / "java" / f"client-{version}" / "pom.xml"
+    jars = _jars(pom)
+    sources = sorted((HERE / "java" / "src").glob("*.java"))
+
+    def compile_into(target: Path) -> None:
+        command = [javac, "-nowarn", "-encoding", "UTF-8", "-d", str(target), "-cp", f"{jars}/*"]
+        _run([*command, *map(str, sources)], cwd=HERE)
+
+    classes = _cached(f"classes-{version}", _digest([pom, *sources]), compile_into)
+    return f"{classes}{os.pathsep}{jars}/*"
+
+
+def go_program() -> Path:
+    """Return the compiled Go program."""
+    go = tool("go")
+    folder = HERE / "go"
+    sources = sorted([*folder.glob("*.go"), folder / "go.mod", folder / "go.sum"])
+
+    def build_into(target: Path) -> None:
+        _run([go, "build", "-o", str(target / "stranger"), "."], cwd=folder)
+
+    return _cached("go", _digest(sources), build_into) / "stranger"
+
+
+def cpp_python() -> Path:
+    """Return the interpreter of a virtual environment that holds the C++ client's Python wheel."""
+    requirements = HERE / "cpp" / "requirements.txt"
+
+    def install_into(target: Path) -> None:
+        _run([sys.executable, "-m", "venv", str(target)], cwd=HERE)
+        pip = [str(target / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
+        _run([*pip, "-r", str(requirements)], cwd=HERE)
+        _run([str(target / "bin" / "python"), "-c", "import rocketmq.client"], cwd=HERE)
+
+    key = _digest([requirements], salt=sys.version)
+    return _cached("cpp", key, install_into) / "bin" / "python"
+
+
+def _jars(pom: Path) -> Path:
+    tool("java")
+    maven = tool("mvn")
+
+    def copy_into(target: Path) -> None:
+        goal = f"{DEPENDENCY_PLUGIN}:copy-dependencies"
+        options = ["-q", "-B", "-f", str(pom), "-DincludeScope=runtime", f"-DoutputDirectory={target}"]
+        _run([maven, *options, goal], cwd=HERE)
+
+    return _cached(f"jars-{pom.parent.name}", _digest([pom]), copy_into)
+
+
+def _digest(files: Iterable[Path], *, salt: str = "") -> str:
+    digest = hashlib.sha256(salt.encode())
+    for file in files:
+        content = file.read_bytes()
+        digest.update(f"{file.name} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:16]
+
+
+def _cached(name: str, key: str, build: Callable[[Path], None]) -> Path:
+    """Return ``<cache>/<name>-<key>``, built in place and marked complete at the end.
+
+    It is built where it will stay, because a virtual environment cannot be moved; two builders of one thing
+    take turns by a lock directory.
+    """
+    target = cache_dir() / f"{name}-{key}"
+    marker = target / ".complete"
+    if marker.exists():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _Lock(target.with_suffix(".lock")):
+        if not marker.exists():
+            shutil.rmtree(target, ignore_errors=True)
+            target.mkdir()
+            build(target)
+            marker.touch()
+    return target
+
+
+class _Lock:
+    """An advisory lock on a file, held while the block runs."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        self._file = self._path.open("w")
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+def _run(command: list[str], *, cwd: Path) -> None:
+    try:
+        result = subprocess.run(
+            command, cwd=cwd, check=False, capture_output=True, text=True, timeout=BUILD_TIMEOUT
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ToolchainMissing(f"`{Path(command[0]).name}` did not end within {BUILD_TIMEOUT} s") from error
+    if result.returncode != 0:
+        output = (result.stdout + result.stderr).strip()[-2000:]
+        raise ToolchainMissing(f"`{' '.join(command[:4])} …` failed:\n{output}")
