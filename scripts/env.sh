@@ -1,0 +1,57 @@
+# Sourced by ./run, ./test and scripts/check: makes .venv from a hashed lock, once per lock.
+# need_env run|dev leaves $PY (the environment's interpreter) set.
+
+say() { printf '%s\n' "$*" >&2; }
+
+is_debian_root() { [ "$(id -u)" = 0 ] && [ -f /etc/debian_version ]; }
+
+apt_install() {
+  say "installing from Debian: $*"
+  if [ -z "${TIANZHOU_APT_UPDATED:-}" ]; then
+    apt-get update -qq >/dev/null && TIANZHOU_APT_UPDATED=1
+  fi
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+find_python() {
+  for candidate in python3.11 python3.12 python3.13 python3; do
+    if command -v "$candidate" >/dev/null 2>&1 &&
+      "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
+      command -v "$candidate"
+      return
+    fi
+  done
+  return 1
+}
+
+need_env() {
+  kind=$1
+  here=$(pwd)
+  stamp=.venv/.tianzhou-$kind
+  wanted=$(cat "locks/$kind.txt" locks/build.txt pyproject.toml | sha256sum | cut -d' ' -f1)
+  PY=$here/.venv/bin/python
+  # The environment for development holds everything the main job needs.
+  if [ -x "$PY" ] && { [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] ||
+    { [ "$kind" = run ] && [ -f .venv/.tianzhou-dev ] && [ "$(cat .venv/.tianzhou-run 2>/dev/null)" = "$wanted" ]; }; }; then
+    return
+  fi
+  base=$(find_python) || {
+    if is_debian_root; then apt_install python3 python3-venv && base=$(find_python); fi
+  } || { say "Python 3.11 to 3.13 is needed and was not found; on Debian: apt-get install python3 python3-venv"; exit 1; }
+  if ! "$base" -c 'import ensurepip' 2>/dev/null; then
+    if is_debian_root; then apt_install python3-venv; else
+      say "$base has no venv module; on Debian: apt-get install python3-venv"; exit 1
+    fi
+  fi
+  say "making the environment .venv ($kind); the first time this takes a few minutes"
+  [ -x "$PY" ] || "$base" -m venv .venv
+  if ! "$PY" -m uv --version >/dev/null 2>&1; then
+    "$PY" -m pip install -q --disable-pip-version-check --require-hashes -r locks/uv.txt
+  fi
+  VIRTUAL_ENV=$here/.venv "$PY" -m uv pip install -q --require-hashes --build-constraints locks/build.txt -r "locks/$kind.txt"
+  VIRTUAL_ENV=$here/.venv "$PY" -m uv pip install -q --no-deps --build-constraints locks/build.txt -e .
+  printf '%s' "$wanted" >"$stamp"
+  if [ "$kind" = dev ]; then
+    cat locks/run.txt locks/build.txt pyproject.toml | sha256sum | cut -d' ' -f1 | tr -d '\n' >.venv/.tianzhou-run
+  fi
+}
