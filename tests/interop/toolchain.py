@@ -39,6 +39,12 @@ def tool(name: str) -> str:
     return found
 
 
+def environment() -> dict[str, str]:
+    """Return the environment for foreign programs: ours without what would change how they or Python behave."""
+    foreign = ("PYTHON", "JAVA_TOOL_OPTIONS", "NAMESRV_ADDR", "ROCKETMQ_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+
+
 def server_classpath() -> str:
     """Return the class path of Apache's name server and broker."""
     return f"{_jars(HERE / 'java' / 'server' / 'pom.xml')}/*"

@@ -1,0 +1,88 @@
+"""Fixtures of the tests with foreign clients."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import exchange as exchanges  # noqa: E402
+from servers import Server, serve  # noqa: E402
+from strangers import Program  # noqa: E402
+from toolchain import ToolchainMissing  # noqa: E402
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the markers set below."""
+    config.addinivalue_line("markers", "interop: foreign clients and brokers (Java, Go, C++), real processes")
+    config.addinivalue_line("markers", "xdist_group(name): tests that share a worker")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark everything below this directory `interop`, and keep it on one worker."""
+    here = Path(__file__).resolve().parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.interop)
+            item.add_marker(pytest.mark.xdist_group("interop"))
+
+
+@pytest.fixture(scope="session")
+def server_kind() -> str:
+    """Who serves: `tianzhou`, or `apache` when `TIANZHOU_INTEROP_SERVER` says so."""
+    return os.environ.get("TIANZHOU_INTEROP_SERVER", "tianzhou")
+
+
+@pytest.fixture(scope="session")
+def server(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A name server and a broker, running for the whole session."""
+    try:
+        with serve(server_kind, tmp_path_factory.mktemp("server"), clean=False) as running:
+            yield running
+    except ToolchainMissing as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def exchange(server: Server) -> exchanges.Exchange:
+    """The result of the exchange between all strangers."""
+    return exchanges.run(server)
+
+
+@pytest.fixture(scope="session")
+def inspectors(exchange: exchanges.Exchange) -> Iterator[dict[str, Program]]:
+    """A Java program of each version that pulls, views and queries on command."""
+    programs: dict[str, Program] = {}
+    try:
+        for stranger in exchange.present:
+            if stranger.inspects:
+                group = stranger.group("inspect")
+                programs[stranger.name] = Program(stranger, "inspect", exchange.server.namesrv, group)
+        yield programs
+        for program in programs.values():
+            program.finish()
+    finally:
+        for program in programs.values():
+            program.__exit__()
+
+
+@pytest.fixture(scope="session")
+def need(exchange: exchanges.Exchange) -> exchanges.Need:
+    """A function that skips when a stranger is missing and fails when it did not do its part."""
+
+    def check(*names: str) -> None:
+        for name in names:
+            if name in exchange.missing:
+                pytest.skip(f"{name}: {exchange.missing[name]}")
+        for name in names:
+            if name in exchange.broken:
+                pytest.fail(f"{name}: {exchange.broken[name]}")
+
+    return check
+
+

@@ -1,0 +1,149 @@
+"""The C++ client, through its Python wheel, as a command: one JSON object per line on standard output.
+
+It runs in a virtual environment of its own and imports nothing of ours. There is no batch mode: the library sends
+a batch without marking it as one, so that any broker stores it as a single opaque message.
+
+    produce NAMESRV TOPIC GROUP FIRST MODE:COUNT...   modes: sync, oneway
+    consume NAMESRV ROLE:GROUP:TOPIC[,TOPIC]...       role: clustering; until end of input
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import threading
+from typing import Any
+
+from rocketmq.client import Message, Producer, PushConsumer, RecvMessage
+from rocketmq.ffi import dll
+
+MAX_LIFETIME = 280
+_output = threading.Lock()
+
+
+def emit(**fields: Any) -> None:
+    """Write one line."""
+    text = (json.dumps(fields, ensure_ascii=False) + "\n").encode()
+    with _output:
+        os.write(1, text)
+
+
+def body(i: int) -> bytes:
+    """Return the body of message i; no byte is zero, the client's API ends bodies there."""
+    length = 4096 + i % 2048 if i % 10 == 9 else 16 + i % 241
+    return bytes(1 + (i * 131 + j * 17 + j // 251) % 255 for j in range(length))
+
+
+def message(topic: str, i: int) -> Message:
+    """Return message i of a topic."""
+    made = Message(topic)
+    made.set_tags(f"tag{i % 4}")
+    made.set_keys(f"key-{i} group-{i // 50}")
+    made.set_body(body(i))
+    made.set_property("index", str(i))
+    made.set_property("note", f"note 天舟 {i}")
+    return made
+
+
+def produce(namesrv: str, topic: str, group: str, first: str, *modes: str) -> None:
+    """Send messages first, first + 1, …"""
+    producer = Producer(group, timeout=10_000)
+    producer.set_namesrv_addr(namesrv)
+    producer.start()
+    i = int(first)
+    for part in modes:
+        mode, _, count = part.partition(":")
+        end = i + int(count)
+        while i < end:
+            if mode == "sync":
+                result = producer.send_sync(message(topic, i))
+                sent(mode, i, result.msg_id, result.offset, result.status)
+                i += 1
+            elif mode == "oneway":
+                producer.send_oneway(message(topic, i))
+                emit(event="sent", mode=mode, i=i)
+                i += 1
+            else:
+                raise ValueError(mode)
+    threading.Event().wait(0.5)
+    producer.shutdown()
+    emit(event="done", failed=0)
+
+
+def sent(mode: str, i: int, message_id: str, queue_offset: int, code: int) -> None:
+    """Write the line of one acknowledged message."""
+    emit(event="sent", mode=mode, i=i, msgId=message_id, queueOffset=queue_offset, status=status(code))
+
+
+def status(code: int) -> str:
+    """Return the status under the name the other clients use."""
+    return "SEND_OK" if code == 0 else f"status {int(code)}"
+
+
+def consume(namesrv: str, *specs: str) -> None:
+    """Consume until the end of input."""
+    consumers = []
+    for n, spec in enumerate(specs):
+        role, group, topics = spec.split(":")
+        consumer = PushConsumer(group)
+        consumer.set_namesrv_addr(namesrv)
+        consumer.set_instance_name(f"{role}-{n}")
+        consumer.set_thread_count(2)
+        first, *others = topics.split(",")
+        for topic in others:
+            dll.Subscribe(consumer._handle, topic.encode(), b"*")
+        consumer.subscribe(first, lambda got, name=f"{role}-{n}": received(name, got))
+        consumer.start()
+        consumers.append(consumer)
+    emit(event="started")
+    sys.stdin.buffer.read()
+    for consumer in consumers:
+        consumer.shutdown()
+    emit(event="done")
+
+
+def text(value: bytes | None) -> str | None:
+    """Return a property as text."""
+    return None if value is None else value.decode()
+
+
+def received(name: str, got: RecvMessage) -> None:
+    """Write the line of one received message."""
+    content = got.body
+    index = text(got.get_property("index"))
+    emit(
+        event="received",
+        consumer=name,
+        topic=got.topic,
+        i=int(index) if index else -1,
+        msgId=got.id,
+        uniqueKey=text(got.get_property("UNIQ_KEY")),
+        queueId=got.queue_id,
+        queueOffset=got.queue_offset,
+        bodyLength=len(content),
+        bodySha256=hashlib.sha256(content).hexdigest(),
+        tags=text(got.tags),
+        keys=text(got.keys),
+        property=text(got.get_property("note")),
+        reconsumeTimes=got.reconsume_times,
+        bornTimestamp=got.born_timestamp,
+        storeTimestamp=got.store_timestamp,
+        failed=False,
+    )
+
+
+def give_up() -> None:
+    """End the process when it lives too long."""
+    emit(event="timeout")
+    os._exit(3)
+
+
+if __name__ == "__main__":
+    watchdog = threading.Timer(MAX_LIFETIME, give_up)
+    watchdog.daemon = True
+    watchdog.start()
+    {"produce": produce, "consume": consume}[sys.argv[1]](*sys.argv[2:])
+    sys.stdout.flush()
+    os._exit(0)  # the library's destructors may hang or crash

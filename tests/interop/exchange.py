@@ -1,0 +1,185 @@
+"""The exchange: every stranger consumes while every stranger sends, so that one run yields the whole matrix."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import frames
+from servers import Server
+from strangers import COUNT, JAVA, STRANGERS, Line, Program, Stranger, produce, received
+from toolchain import ToolchainMissing
+
+QUEUES = 4
+Need = Callable[..., None]
+READY_TIMEOUT = 60
+COMPLETE_TIMEOUT = 90
+SETTLE_SECONDS = 2.5
+
+
+@dataclass
+class Exchange:
+    """What was sent and received.
+
+    Attributes:
+        server: Who served it.
+        missing: Strangers that this machine cannot run, with the reason.
+        broken: Strangers that did not do their part, with the reason.
+        sent: Lines of event `sent`, by stranger.
+        lines: All lines of the consuming program, by stranger.
+    """
+
+    server: Server
+    missing: dict[str, str] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+    sent: dict[str, list[Line]] = field(default_factory=dict)
+    lines: dict[str, list[Line]] = field(default_factory=dict)
+
+    @property
+    def present(self) -> list[Stranger]:
+        """The strangers that take part."""
+        return [stranger for name, stranger in STRANGERS.items() if name not in self.missing]
+
+    def received(self, consumer: str, role: str, topic: str) -> list[Line]:
+        """Return what a stranger's consumers of a role received from a topic."""
+        return [
+            line for line in received(self.lines[consumer], topic=topic) if line["consumer"].startswith(role)
+        ]
+
+
+def run(server: Server) -> Exchange:
+    """Run the exchange."""
+    exchange = Exchange(server, missing=_missing())
+    for stranger in exchange.present:
+        frames.create_topic(server.namesrv, server.broker, stranger.topic, QUEUES)
+    with ExitStack() as stack:
+        programs: dict[str, Program] = {}
+        for stranger in exchange.present:
+            specs = [":".join((role, group, ",".join(topics))) for role, group, topics in _specs(exchange, stranger)]
+            program = Program(stranger, "consume", server.namesrv, *specs)
+            programs[stranger.name] = stack.enter_context(program)
+        _await_readiness(exchange, programs)
+        for stranger in exchange.present:
+            modes = [(mode, COUNT) for mode in stranger.modes]
+            try:
+                exchange.sent[stranger.name] = produce(stranger, server.namesrv, stranger.topic, 0, modes)
+            except AssertionError as error:
+                exchange.broken[stranger.name] = f"sending: {error}"
+        _await_completion(exchange, programs)
+        for name, program in programs.items():
+            try:
+                program.finish()
+            except AssertionError as error:
+                exchange.broken.setdefault(name, f"stopping its consumers: {error}")
+            exchange.lines[name] = program.lines
+    return exchange
+
+
+def broadcast_topics(exchange: Exchange, stranger: Stranger) -> list[str]:
+    """Return the topics of a stranger's broadcasting consumers: its own and the Go client's."""
+    return [other.topic for other in exchange.present if other is stranger or other.name.startswith("go")]
+
+
+def _missing() -> dict[str, str]:
+    missing = {}
+    for name, stranger in STRANGERS.items():
+        try:
+            stranger.resolve(Path())
+        except ToolchainMissing as error:
+            missing[name] = str(error)
+    return missing
+
+
+def _specs(exchange: Exchange, stranger: Stranger) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield (role, group, topics) of each consumer of a stranger."""
+    topics = [other.topic for other in exchange.present]
+    for _ in range(stranger.members):
+        yield "clustering", stranger.group("clustering"), topics
+    if stranger.name in JAVA:
+        for _ in range(2):
+            yield "broadcasting", stranger.group("broadcasting"), broadcast_topics(exchange, stranger)
+        yield "retry", stranger.group("retry"), [stranger.topic]
+
+
+def _await_readiness(exchange: Exchange, programs: dict[str, Program]) -> None:
+    """Send rounds of probes until one round reaches every consumer as it should.
+
+    Then queues are shared out for good, and clients that start at the end of a queue miss nothing.
+    """
+    for name, program in programs.items():
+        program.wait_for(lambda lines: any(line["event"] == "started" for line in lines), READY_TIMEOUT, name)
+    deadline = time.monotonic() + READY_TIMEOUT
+    for number in range(1000):
+        for stranger in exchange.present:
+            for queue_id in range(QUEUES):
+                properties = {"KEYS": f"probe-{number}"}
+                frames.send(exchange.server.broker, stranger.topic, queue_id, b"probe", properties)
+        time.sleep(0.7)
+        waiting = [
+            f"{stranger.name} {role}"
+            for stranger in exchange.present
+            for role in _unready(exchange, stranger, programs[stranger.name].lines, f"probe-{number}")
+        ]
+        if not waiting:
+            return
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not consuming within {READY_TIMEOUT} s: {', '.join(waiting)}")
+
+
+def _unready(exchange: Exchange, stranger: Stranger, lines: list[Line], probe: str) -> list[str]:
+    """Return the roles whose consumers did not receive that probe as they should."""
+    unready = []
+    seen: dict[str, list[tuple[str, int]]] = {}
+    for line in list(lines):
+        if line["event"] == "received" and line["keys"] == probe:
+            seen.setdefault(line["consumer"], []).append((line["topic"], line["queueId"]))
+    specs = list(_specs(exchange, stranger))
+    for role in {role for role, _, _ in specs}:
+        mine = [queues for name, queues in seen.items() if name.startswith(role)]
+        count = sum(1 for other, _, _ in specs if other == role)
+        topics = next(topics for other, _, topics in specs if other == role)
+        wanted = sorted((topic, queue_id) for topic in topics for queue_id in range(QUEUES))
+        if role == "broadcasting":
+            ready = len(mine) == count and all(sorted(queues) == wanted for queues in mine)
+        else:
+            ready = len(mine) == count and sorted(queue for queues in mine for queue in queues) == wanted
+        if not ready:
+            unready.append(role)
+    return unready
+
+
+def _await_completion(exchange: Exchange, programs: dict[str, Program]) -> None:
+    """Wait until everybody has everything, then a little longer for what nobody should get.
+
+    Who stays behind is found out by the tests, pair by pair.
+    """
+    deadline = time.monotonic() + COMPLETE_TIMEOUT
+    for stranger in exchange.present:
+        wanted = 0
+        for role, _, topics in _distinct(_specs(exchange, stranger)):
+            sends = sum(len(exchange.sent.get(other.name, ())) for other in exchange.present if other.topic in topics)
+            wanted += sends * (2 if role == "broadcasting" else 1)
+            if role == "retry":
+                wanted += sum(1 for i in range(stranger.sends) if fails_first(i))
+        program = programs[stranger.name]
+        try:
+            program.wait_for(
+                lambda lines, wanted=wanted: len(received(lines)) >= wanted,  # type: ignore[misc]
+                max(1.0, deadline - time.monotonic()),
+                f"{stranger.name} received less than {wanted} messages",
+            )
+        except AssertionError as error:
+            exchange.broken.setdefault(stranger.name, str(error))
+    time.sleep(SETTLE_SECONDS)
+
+
+def fails_first(i: int) -> bool:
+    """Return whether the retry consumer refuses message i at first sight."""
+    return i % 100 == 7
+
+
+def _distinct(specs: Iterator[tuple[str, str, list[str]]]) -> list[tuple[str, str, list[str]]]:
+    return list({group: (role, group, topics) for role, group, topics in specs}.values())

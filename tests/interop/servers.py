@@ -1,0 +1,111 @@
+"""The server under test: Tianzhou, or Apache's as the measure of the tests themselves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from apache import HOST, ApacheBroker, ApacheNamesrv, free_ports
+from frames import masters, wait_until
+
+START_TIMEOUT = 60
+STOP_TIMEOUT = 45
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where a server listens. The broker keeps its address over a restart, as offset ids contain it."""
+
+    namesrv: int
+    broker: int
+
+    @classmethod
+    def free(cls) -> Ports:
+        """Return free ports, with the neighbours that Apache's broker takes too."""
+        first = free_ports(5)
+        return cls(namesrv=first, broker=first + 3)
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running name server and broker."""
+
+    kind: str
+    namesrv: str
+    broker: str
+    store_dir: Path
+
+
+@contextmanager
+def serve(kind: str, data_dir: Path, ports: Ports | None = None, *, clean: bool = True) -> Iterator[Server]:
+    """Run a server of kind `tianzhou` or `apache` over `data_dir`.
+
+    Args:
+        kind: Which server.
+        data_dir: Its directory; the store is `data_dir / "store"` for both.
+        ports: Where it listens; free ports when None.
+        clean: Whether it is stopped in an orderly way, its store closed. Else it is killed, which is faster.
+    """
+    chosen = ports or Ports.free()
+    runner = {"tianzhou": _tianzhou, "apache": _apache}[kind]
+    with runner(data_dir, chosen, clean) as server:
+        yield server
+    if clean and (server.store_dir / "abort").exists():
+        raise AssertionError(f"{kind} left its abort file behind after a clean stop")
+
+
+@contextmanager
+def _apache(data_dir: Path, ports: Ports, clean: bool) -> Iterator[Server]:
+    store_dir = data_dir / "store"
+    home = data_dir / "home"
+    with ApacheNamesrv(ports.namesrv, home / "namesrv") as namesrv:
+        broker = ApacheBroker(namesrv.address, ports.broker, store_dir, home=home / "broker")
+        try:
+            broker.start()
+            yield Server("apache", namesrv.address, broker.address, store_dir)
+            if clean:
+                broker.stop()
+        finally:
+            broker.kill()
+
+
+@contextmanager
+def _tianzhou(data_dir: Path, ports: Ports, clean: bool) -> Iterator[Server]:
+    data_dir.mkdir(parents=True, exist_ok=True)
+    namesrv, broker = f"{HOST}:{ports.namesrv}", f"{HOST}:{ports.broker}"
+    command = [sys.executable, "-m", "tianzhou", "serve", "--data", str(data_dir), "--host", HOST]
+    command += ["--namesrv-port", str(ports.namesrv), "--broker-port", str(ports.broker)]
+    path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
+    log_file = data_dir / "server.log"
+    with log_file.open("ab") as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        try:
+
+            def registered() -> bool:
+                if process.poll() is not None:
+                    output = log_file.read_text(errors="replace")[-3000:]
+                    raise RuntimeError(f"tianzhou ended with {process.returncode}: {output}")
+                return broker in masters(namesrv, "TBW102")
+
+            wait_until(registered, START_TIMEOUT, "tianzhou was not registered")
+            yield Server("tianzhou", namesrv, broker, data_dir / "store")
+            if clean:
+                process.terminate()
+                code = process.wait(STOP_TIMEOUT)
+                assert code in (0, -15), f"tianzhou ended with {code}: {log_file.read_text()[-3000:]}"
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait(10)

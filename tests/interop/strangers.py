@@ -1,0 +1,242 @@
+"""The foreign clients as child processes that speak JSON lines, and what they send."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import toolchain
+
+Line = dict[str, Any]
+PRODUCE_TIMEOUT = 90
+STOP_TIMEOUT = 40
+COUNT = 1000
+
+
+@dataclass(frozen=True)
+class Content:
+    """What message i of any topic looks like, whoever sends it."""
+
+    length: int
+    sha256: str
+    tags: str
+    keys: str
+    property: str
+
+    @property
+    def compressed(self) -> bool:
+        """Whether clients compress the body by default, unless it is part of a batch."""
+        return self.length >= 4096
+
+
+@functools.lru_cache(maxsize=None)
+def content(i: int) -> Content:
+    """Return the content of message i."""
+    length = 4096 + i % 2048 if i % 10 == 9 else 16 + i % 241
+    body = bytes(1 + (i * 131 + j * 17 + j // 251) % 255 for j in range(length))
+    return Content(
+        length=length,
+        sha256=hashlib.sha256(body).hexdigest(),
+        tags=f"tag{i % 4}",
+        keys=f"key-{i} group-{i // 50}",
+        property=f"note 天舟 {i}",
+    )
+
+
+@dataclass(frozen=True)
+class Stranger:
+    """One foreign client.
+
+    Attributes:
+        name: Its name in test ids.
+        resolve: Builds it when needed and returns the command line without arguments.
+        modes: The ways it sends, `COUNT` messages each.
+        members: How many consumers it puts into its clustering group.
+        inspects: Whether it can pull, view and query (the Java clients can).
+    """
+
+    name: str
+    resolve: Callable[[Path], list[str]]
+    modes: tuple[str, ...]
+    members: int = 1
+    inspects: bool = False
+
+    @property
+    def topic(self) -> str:
+        """The topic it sends to."""
+        return "interop_" + self.name.replace(".", "_")
+
+    @property
+    def sends(self) -> int:
+        """How many messages it sends."""
+        return COUNT * len(self.modes)
+
+    def mode(self, i: int) -> str:
+        """Return the mode in which message i was sent."""
+        return self.modes[i // COUNT]
+
+    def group(self, role: str) -> str:
+        """Return the name of its consumer group of that role."""
+        return f"interop_{role}_" + self.name.replace(".", "_")
+
+
+def _java(version: str, *properties: str) -> Callable[[Path], list[str]]:
+    def resolve(home: Path) -> list[str]:
+        classpath = toolchain.java_client(version)
+        options = ["-Xms32m", "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8"]
+        waits = ["-Drocketmq.client.rebalance.waitInterval=2000"]
+        return [
+            toolchain.tool("java"),
+            *options,
+            *waits,
+            *properties,
+            f"-Duser.home={home}",
+            "-cp",
+            classpath,
+            "Main",
+        ]
+
+    return resolve
+
+
+def _go(home: Path) -> list[str]:
+    return [str(toolchain.go_program())]
+
+
+def _cpp(home: Path) -> list[str]:
+    return [str(toolchain.cpp_python()), str(toolchain.HERE / "cpp" / "stranger.py")]
+
+
+ALL_MODES = ("sync", "async", "oneway", "batch")
+BINARY = "-Drocketmq.serialize.type=ROCKETMQ"
+STRANGERS = {
+    stranger.name: stranger
+    for stranger in (
+        Stranger("java-5.3.3", _java("5.3.3"), ALL_MODES, members=2, inspects=True),
+        Stranger("java-4.9.7", _java("4.9.7"), ALL_MODES, members=2, inspects=True),
+        Stranger("java-5.3.3-binary", _java("5.3.3", BINARY), ("sync", "batch"), members=2),
+        Stranger("go-2.1.2", _go, ALL_MODES, members=2),
+        Stranger("cpp-0.4.4", _cpp, ("sync", "oneway")),
+    )
+}
+JAVA = tuple(name for name, stranger in STRANGERS.items() if stranger.inspects)
+
+
+class Program:
+    """A running stranger; its lines are collected while it runs."""
+
+    def __init__(self, stranger: Stranger, *arguments: str) -> None:
+        self._home = tempfile.TemporaryDirectory(prefix="stranger-")
+        self.lines: list[Line] = []
+        self._arrived = threading.Condition()
+        self._errors = (Path(self._home.name) / "stderr").open("w+b")
+        self._process = subprocess.Popen(
+            [*stranger.resolve(Path(self._home.name)), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            cwd=self._home.name,
+            env={**toolchain.environment(), "HOME": self._home.name},
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for raw in self._process.stdout:
+            try:
+                line = json.loads(raw)
+            except ValueError:
+                line = {"event": "noise", "text": raw.decode(errors="replace")}
+            with self._arrived:
+                self.lines.append(line)
+                self._arrived.notify_all()
+        with self._arrived:
+            self._arrived.notify_all()
+
+    def wait_for(self, condition: Callable[[Sequence[Line]], bool], seconds: float, what: str) -> None:
+        """Wait until the lines satisfy a condition; fail when the program ends or the time is over."""
+        deadline = time.monotonic() + seconds
+        with self._arrived:
+            while not condition(self.lines):
+                remaining = deadline - time.monotonic()
+                if remaining <= 0 or not self._reader.is_alive():
+                    state = "ended" if remaining > 0 else f"not within {seconds:g} s"
+                    raise AssertionError(f"{what}: {state}; {self.errors()}")
+                self._arrived.wait(min(remaining, 1.0))
+
+    def ask(self, command: str, seconds: float = 30) -> list[Line]:
+        """Give an inspecting program one command and return its lines; its error is raised."""
+        begin = len(self.lines)
+        assert self._process.stdin is not None
+        self._process.stdin.write(command.encode() + b"\n")
+        self._process.stdin.flush()
+        self.wait_for(lambda lines: len(lines) > begin and lines[-1]["event"] == "end", seconds, command)
+        answer = self.lines[begin:]
+        if "error" in answer[-1]:
+            raise AssertionError(f"{command}: {answer[-1]['error']}")
+        return answer[:-1]
+
+    def finish(self, seconds: float = STOP_TIMEOUT) -> list[Line]:
+        """Close its input, wait for its orderly end and return all lines."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired as error:
+            raise AssertionError(f"did not end within {seconds:g} s; {self.errors()}") from error
+        self._reader.join(5)
+        if self._process.returncode != 0 or not self.lines or self.lines[-1]["event"] != "done":
+            raise AssertionError(f"ended with {self._process.returncode}; {self.errors()}")
+        return self.lines
+
+    def errors(self) -> str:
+        """Return the end of its standard error."""
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace")[-1500:] or "nothing on standard error"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait(10)
+        self._reader.join(5)
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            if stream is not None:
+                try:
+                    stream.close()
+                except BrokenPipeError:
+                    pass
+        self._home.cleanup()
+
+
+def produce(stranger: Stranger, namesrv: str, topic: str, first: int, modes: Iterable[tuple[str, int]]) -> list[Line]:
+    """Let a stranger send and return its lines of event `sent`; a failed send is an error."""
+    parts = [f"{mode}:{count}" for mode, count in modes]
+    with Program(stranger, "produce", namesrv, topic, stranger.group("produce"), str(first), *parts) as program:
+        lines = program.finish(PRODUCE_TIMEOUT)
+    failures = [line for line in lines if line["event"] not in ("sent", "done")]
+    assert not failures, failures[:3]
+    return [line for line in lines if line["event"] == "sent"]
+
+
+def received(lines: Iterable[Line], **fields: object) -> list[Line]:
+    """Return the received messages among some lines that have these fields, probes left out."""
+    return [
+        line
+        for line in list(lines)
+        if line["event"] == "received"
+        and line["i"] >= 0
+        and all(line[name] == value for name, value in fields.items())
+    ]
