@@ -93,7 +93,20 @@ class StoreError(TianzhouError):
 
 
 class CorruptRecord(StoreError):
-    """Bytes in the store do not form the record they should (store.md §3.5)."""
+    """Bytes in the store do not form the record they should (store.md §3.5).
+
+    Args:
+        message: what was expected and found.
+        size: the record's total size when it says one that could be true, so that a reader can step over it;
+            -1 when nothing behind this point can be found by it.
+        reason: `short` (too few bytes), `magic` (no record starts here), `length` (the parts do not add up to
+            the total) or `crc` (the parts add up, the content is damaged).
+    """
+
+    def __init__(self, message: str, *, size: int = -1, reason: str = "magic") -> None:
+        self.size = size
+        self.reason = reason
+        super().__init__(message)
 
 
 class OffsetOutOfRange(StoreError):

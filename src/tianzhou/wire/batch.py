@@ -1,0 +1,63 @@
+"""The body of a batch: entries one behind the other, no count, no frame (wire.md §4.5, store.md §16.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import Final
+
+from tianzhou.errors import ProtocolError
+from tianzhou.wire.hashing import Octets
+
+_HEAD: Final = Struct(">iiiii")  # totalSize, magic, bodyCRC, flag, bodyLength
+_LENGTH: Final = Struct(">h")
+_OVERHEAD: Final = _HEAD.size + _LENGTH.size
+
+
+def encode_batch(entries: Iterable[tuple[int, Octets, Octets]]) -> bytes:
+    """A batch body of (flag, body, property string) entries; magic and CRC are 0, as Java writes them."""
+    parts: list[Octets] = []
+    for flag, body, properties in entries:
+        body_size, properties_size = len(body), len(properties)
+        parts += (
+            _HEAD.pack(_OVERHEAD + body_size + properties_size, 0, 0, flag, body_size),
+            body,
+            _LENGTH.pack(properties_size),
+            properties,
+        )
+    return b"".join(parts)
+
+
+def decode_batch(body: Octets) -> list[tuple[int, memoryview, memoryview]]:
+    """The (flag, body, property string) entries of a batch body, as views into it.
+
+    Apache walks by the lengths of body and properties and never looks at an entry's total size; here a total
+    size that is neither true nor 0 is refused.
+
+    Raises:
+        ProtocolError: an entry does not fit; the text names its number and offset.
+    """
+    view = memoryview(body)
+    end = len(view)
+    entries: list[tuple[int, memoryview, memoryview]] = []
+    at = 0
+    while at < end:
+        where = f"batch entry {len(entries)} at byte {at}"
+        if end - at < _OVERHEAD:
+            raise ProtocolError(f"{where}: {end - at} bytes are left, an entry needs at least {_OVERHEAD}")
+        total, _magic, _crc, flag, body_size = _HEAD.unpack_from(view, at)
+        body_at = at + _HEAD.size
+        if not 0 <= body_size <= end - body_at - _LENGTH.size:
+            raise ProtocolError(f"{where}: body length {body_size} exceeds the {end - body_at} bytes left")
+        (properties_size,) = _LENGTH.unpack_from(view, body_at + body_size)
+        properties_at = body_at + body_size + _LENGTH.size
+        if not 0 <= properties_size <= end - properties_at:
+            raise ProtocolError(
+                f"{where}: properties length {properties_size} exceeds the {end - properties_at} bytes left"
+            )
+        following = properties_at + properties_size
+        if total not in (0, following - at):
+            raise ProtocolError(f"{where}: totalSize {total} is not its size of {following - at} bytes")
+        entries.append((flag, view[body_at : body_at + body_size], view[properties_at:following]))
+        at = following
+    return entries

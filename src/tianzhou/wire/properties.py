@@ -1,0 +1,93 @@
+"""The property string of a message: `name` 0x01 `value` 0x02, repeated (wire.md §4.3, store.md §0.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
+
+from tianzhou.errors import ClientError
+from tianzhou.wire.hashing import Octets
+
+NAME_END: Final = "\x01"
+PAIR_END: Final = "\x02"
+MAX_BYTES: Final = 32_767
+
+
+def encode_properties(properties: Mapping[str, str | None]) -> bytes:
+    """The property string; every pair is terminated, the last one too, and None values are left out.
+
+    Args:
+        properties: names to values. A value may contain U+0001, a name may not; neither may contain U+0002.
+
+    Raises:
+        ClientError: a name or value holds a separator. The length (at most 32,767 bytes) is not checked here.
+    """
+    parts = [f"{name}\x01{value}\x02" for name, value in properties.items() if value is not None]
+    text = "".join(parts)
+    if text.count(PAIR_END) != len(parts) or text.count(NAME_END) != len(parts):
+        _refuse_separators(properties)
+    return text.encode()
+
+
+def _refuse_separators(properties: Mapping[str, str | None]) -> None:
+    for name, value in properties.items():
+        if NAME_END in name or PAIR_END in name:
+            raise ClientError(f"property name {name!r} contains U+0001 or U+0002, which separate properties")
+        if value is not None and PAIR_END in value:
+            raise ClientError(f"property {name!r}: value {value!r} contains U+0002, which ends a property")
+
+
+def decode_properties(data: Octets) -> dict[str, str]:
+    """The pairs of a property string; the last occurrence of a name wins, malformed and empty pairs vanish.
+
+    Bytes that are no UTF-8 become U+FFFD, as in Java.
+    """
+    text = str(data, "utf-8", "replace")
+    try:
+        # The usual shape: every piece is name, separator, value; the piece behind the last 0x02 is empty.
+        pieces = text.split(PAIR_END)
+        if not pieces[-1]:
+            del pieces[-1]
+        pairs = dict([piece.split(NAME_END, 1) for piece in pieces])
+    except ValueError:
+        pairs = dict([p.split(NAME_END, 1) for p in text.split(PAIR_END) if NAME_END in p])
+        if "" in pairs or "" in pairs.values():
+            return _decode_carefully(text)
+        return pairs
+    if "" in pairs or "" in pairs.values():
+        return _decode_carefully(text)
+    return pairs
+
+
+def _decode_carefully(text: str) -> dict[str, str]:
+    # An empty pair is dropped before duplicates are resolved, so it must not hide an earlier full one.
+    pairs = (piece.partition(NAME_END) for piece in text.split(PAIR_END))
+    return {name: value for name, _, value in pairs if name and value}
+
+
+@lru_cache(maxsize=256)
+def _needle(name: str) -> bytes:
+    return f"\x02{name}\x01".encode()
+
+
+def get_property(raw: Octets, name: str) -> str | None:
+    """One property's value without parsing the others; None when it is absent or empty. The last one wins."""
+    data = raw if isinstance(raw, bytes) else bytes(raw)
+    needle = _needle(name)
+    end = len(data)
+    while (at := data.rfind(needle, 0, end)) >= 0:
+        start = at + len(needle)
+        if value := data[start : _pair_end(data, start)]:
+            return value.decode("utf-8", "replace")
+        end = at + len(needle) - 1
+    if data.startswith(needle[1:]):
+        start = len(needle) - 1
+        if value := data[start : _pair_end(data, start)]:
+            return value.decode("utf-8", "replace")
+    return None
+
+
+def _pair_end(data: bytes, start: int) -> int:
+    end = data.find(b"\x02", start)
+    return len(data) if end < 0 else end
