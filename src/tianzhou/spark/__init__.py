@@ -1,1 +1,8 @@
-"""Topics as Spark tables."""
+"""Topics as Spark tables: `session()`, and `spark.read.format("tianzhou")`.
+
+Importing this package imports neither PySpark nor PyArrow; both come in when a session or a source is made.
+"""
+
+from tianzhou.spark.sessions import session
+
+__all__ = ["session"]

@@ -1,0 +1,230 @@
+import json
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tianzhou.errors import ConfigError, OffsetOutOfRange
+from tianzhou.model import MessageQueue
+from tianzhou.spark import offsets
+from tianzhou.spark.offsets import Bounds, DataLoss, Loss, Span
+
+A, B, C = (MessageQueue("orders", "broker-a", number) for number in range(3))
+
+names = st.from_regex(r"[%|a-zA-Z0-9_-]{1,20}", fullmatch=True)
+queues = st.builds(MessageQueue, names, names, st.integers(0, 1000))
+positions = st.dictionaries(queues, st.integers(0, 2**62), max_size=8)
+
+
+@st.composite
+def backlogs(draw):
+    start = draw(st.dictionaries(queues, st.integers(0, 10**6), min_size=1, max_size=12))
+    return start, {queue: at + draw(st.integers(0, 10**6)) for queue, at in start.items()}
+
+
+@given(queues)
+def test_a_queue_is_read_back_from_its_name(queue):
+    assert offsets.parse_queue(str(queue)) == queue
+
+
+@pytest.mark.parametrize("text", ["", "orders", "orders@a", "orders:1", "@a:1", "orders@:1", "orders@a:-1"])
+def test_other_names_are_refused(text):
+    with pytest.raises(ConfigError, match="expected topic@broker:queueId"):
+        offsets.parse_queue(text)
+
+
+@given(positions, positions)
+def test_an_offset_survives_sparks_json(start, end):
+    value = offsets.to_json(start, end)
+    assert offsets.from_json(json.loads(json.dumps(value))) == (start, end)
+
+
+@given(positions)
+def test_equal_positions_give_equal_text(start):
+    other = dict(reversed(start.items()))
+    assert json.dumps(offsets.to_json(start, start)) == json.dumps(offsets.to_json(other, other))
+
+
+@pytest.mark.parametrize("value", [{}, {"end": {}}, {"end": {"orders@a:0": 1}, "from": 3}, {"0": 5}])
+def test_a_foreign_offset_is_refused(value):
+    with pytest.raises(ConfigError, match="was not written by this source"):
+        offsets.from_json(value)
+
+
+# --- offsets given by the user
+
+
+def test_given_offsets_with_marks():
+    wanted = offsets.parse_offsets('{"orders": {"broker-a": {"0": 5, "1": -1, "2": -2}}}', "startingOffsets")
+    bounds = {A: Bounds(0, 9), B: Bounds(3, 8), C: Bounds(4, 7)}
+    assert offsets.resolve(wanted, bounds, "startingOffsets") == {A: 5, B: 8, C: 4}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "newest",
+        "[1]",
+        '{"orders": 5}',
+        '{"orders": {"0": 5}}',
+        '{"orders": {"broker-a": {"x": 5}}}',
+        '{"orders": {"broker-a": {"0": -3}}}',
+        '{"orders": {"broker-a": {"0": 1.5}}}',
+        '{"orders": {"broker-a": {"0": true}}}',
+    ],
+)
+def test_other_texts_are_refused_with_the_option_and_what_is_expected(text):
+    with pytest.raises(ConfigError, match=r"startingOffsets.*expected"):
+        offsets.parse_offsets(text, "startingOffsets")
+
+
+def test_queues_left_out_or_unknown_are_named():
+    wanted = offsets.parse_offsets('{"orders": {"broker-a": {"0": 5, "7": 1}}}', "startingOffsets")
+    with pytest.raises(ConfigError) as caught:
+        offsets.resolve(wanted, {A: Bounds(0, 9), B: Bounds(0, 9)}, "startingOffsets")
+    assert "no offset for orders@broker-a:1" in str(caught.value)
+    assert "no such queue as orders@broker-a:7" in str(caught.value)
+
+
+# --- where a batch begins
+
+
+def test_a_new_queue_enters_at_its_first_offset():
+    assert offsets.begin({A: 5}, {A: Bounds(0, 9), B: Bounds(3, 8)}) == ({A: 5, B: 3}, [])
+
+
+def test_deleted_messages_are_a_loss_with_its_exact_range():
+    start, losses = offsets.begin({A: 5}, {A: Bounds(7, 9)})
+    assert start == {A: 7}
+    assert [(loss.start, loss.end) for loss in losses] == [(5, 7)]
+    assert str(losses[0]) == (
+        "2 messages of orders@broker-a:0 from offset 5 to 6 are lost: the queue now begins at 7"
+    )
+
+
+def test_a_queue_shorter_than_what_was_read_is_a_loss_and_never_rewinds():
+    start, losses = offsets.begin({A: 50}, {A: Bounds(0, 10)})
+    assert start == {A: 10}
+    assert (losses[0].start, losses[0].end) == (10, 50)
+
+
+def test_a_queue_whose_broker_is_away_keeps_its_position():
+    start, losses = offsets.begin({A: 5, B: 6}, {A: Bounds(0, 9)})
+    assert (start, losses) == ({A: 5, B: 6}, [])
+    assert offsets.available(start, {A: Bounds(0, 9)}) == {A: 9, B: 6}
+
+
+def test_a_data_loss_error_names_the_ranges_and_the_option_and_survives_pickling():
+    error = DataLoss([Loss(A, 5, 6, "the queue now begins at 6"), Loss(B, 1, 4, "the queue now begins at 4")])
+    text = str(pickle.loads(pickle.dumps(error)))
+    assert "1 message of orders@broker-a:0 from offset 5 to 5 is lost" in text
+    assert "3 messages of orders@broker-a:1 from offset 1 to 3 are lost" in text
+    assert "failOnDataLoss=false" in text
+    assert isinstance(error, OffsetOutOfRange)
+
+
+# --- how far it goes
+
+
+@given(backlogs(), st.integers(1, 10**6))
+def test_a_limit_is_met_exactly_and_within_each_queue(backlog, most):
+    start, end = backlog
+    limited = offsets.limit(start, end, most)
+    assert limited.keys() == end.keys()
+    assert all(start[queue] <= limited[queue] <= end[queue] for queue in start)
+    total = sum(end.values()) - sum(start.values())
+    assert sum(limited.values()) - sum(start.values()) == min(most, total)
+
+
+@given(backlogs(), st.integers(1, 10**6))
+def test_no_queue_starves_while_the_limit_reaches_for_one_each(backlog, most):
+    start, end = backlog
+    waiting = [queue for queue in start if end[queue] > start[queue]]
+    limited = offsets.limit(start, end, most)
+    if most >= len(waiting):
+        assert all(limited[queue] > start[queue] for queue in waiting)
+
+
+def test_queues_take_turns_when_the_limit_is_less_than_their_number():
+    start = dict.fromkeys((A, B, C), 0)
+    end = {A: 1000, B: 2, C: 2}
+    served = []
+    for _ in range(3):
+        limited = offsets.limit(start, end, 1)
+        served += [queue for queue in start if limited[queue] > start[queue]]
+        start = limited
+    assert sorted(served) == [A, B, C]
+
+
+def test_shares_follow_the_backlog():
+    start = {A: 0, B: 100}
+    limited = offsets.limit(start, {A: 3000, B: 1100}, 400)
+    assert 298 <= limited[A] <= 301
+    assert limited[A] + limited[B] == 500
+
+
+@given(backlogs(), st.integers(1000, 5000))
+def test_limited_batches_reach_the_end(backlog, most):
+    start, end = backlog
+    most = max(most, (sum(end.values()) - sum(start.values())) // 20)
+    batches = 0
+    while start != end:
+        start = offsets.limit(start, end, most)
+        batches += 1
+        assert batches <= 21
+
+
+# --- ranges
+
+
+def test_ranges_leave_out_queues_without_messages():
+    assert offsets.spans({A: 1, B: 5}, {A: 4, B: 5}) == [Span(A, 1, 4)]
+
+
+def test_a_start_behind_the_end_is_an_error():
+    with pytest.raises(
+        OffsetOutOfRange, match=r"orders@broker-a:0: the batch would start at 9, behind its end 4"
+    ):
+        offsets.spans({A: 9}, {A: 4})
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 5000)), max_size=6),
+    st.integers(0, 40),
+    st.integers(0, 1000),
+)
+def test_a_split_covers_every_range_once_and_in_order(shapes, at_least, at_most_each):
+    ranges = [
+        Span(MessageQueue("t", "b", number), start, start + size)
+        for number, (start, size) in enumerate(shapes)
+    ]
+    pieces = offsets.split(ranges, at_least, at_most_each)
+    assert pieces == offsets.split(ranges, at_least, at_most_each)
+    assert all(piece.count > 0 for piece in pieces)
+    for whole in ranges:
+        mine = [piece for piece in pieces if piece.queue == whole.queue]
+        edges = [whole.start, *(piece.end for piece in mine)] if whole.count else [whole.start]
+        assert edges[-1] == whole.end
+        assert [piece.start for piece in mine] == edges[: len(mine)]
+    total = sum(whole.count for whole in ranges)
+    assert len(pieces) >= min(at_least, total)
+    if at_most_each:
+        assert all(piece.count <= at_most_each for piece in pieces)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "bounds", "left", "lost"),
+    [
+        (2, 8, Bounds(0, 10), (2, 8), []),
+        (2, 8, Bounds(4, 10), (4, 8), [(2, 4)]),
+        (2, 8, Bounds(0, 6), (2, 6), [(6, 8)]),
+        (2, 8, Bounds(9, 12), (8, 8), [(2, 8)]),
+        (2, 8, Bounds(4, 6), (4, 6), [(2, 4), (6, 8)]),
+        (2, 8, Bounds(0, 0), (2, 2), [(2, 8)]),
+    ],
+)
+def test_a_range_is_clipped_to_what_is_there(start, end, bounds, left, lost):
+    span, losses = offsets.clip(Span(A, start, end), bounds)
+    assert (span.start, span.end) == left
+    assert [(loss.start, loss.end) for loss in losses] == lost
