@@ -1,0 +1,5 @@
+"""`python -m tianzhou`."""
+
+from tianzhou.cli.main import main
+
+main()

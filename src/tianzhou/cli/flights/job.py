@@ -1,0 +1,290 @@
+"""The main job: server up, flights in, Spark out, proof.
+
+The server is a process of its own, as a user's would be; the producer is a thread with an event loop of its
+own, so that Spark reads while it writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from tianzhou.cli.flights.pipeline import FlightPipeline
+from tianzhou.cli.flights.report import Check, prove
+from tianzhou.cli.flights.rows import TOTAL_ROWS, SourceFigures, read_rows, to_message
+from tianzhou.errors import ConfigError, TianzhouError
+
+TOPIC = "flights"
+QUEUES = 4
+START_LIMIT_S = 30.0
+STOP_LIMIT_S = 15.0
+# Many sends in flight share one write per loop turn; more than this only adds memory.
+SENDS_IN_FLIGHT = 512
+MARK = "flights.json"
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """What the job found.
+
+    Attributes:
+        checks: the proof.
+        delays: the aggregate table.
+        rows: rows produced.
+        produce_s: seconds from the first send to the last acknowledgement.
+        read_s: seconds from the start of the queries until everything was in Parquet.
+        total_s: seconds for all of it.
+    """
+
+    checks: list[Check]
+    delays: list[dict[str, Any]]
+    rows: int
+    produce_s: float
+    read_s: float
+    total_s: float
+
+    @property
+    def proved(self) -> bool:
+        """Whether every line of the proof holds."""
+        return all(check.holds for check in self.checks)
+
+
+class ServerProcess:
+    """`tianzhou serve` as a child process; a context manager.
+
+    Args:
+        data: its data folder.
+    """
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self.namesrv = ""
+        self.broker = ""
+        self.start_s = 0.0
+
+    def __enter__(self) -> Self:
+        namesrv_port, broker_port = usual_or_free_ports()
+        began = time.monotonic()
+        self._process = subprocess.Popen(
+            [
+                sys.executable, "-m", "tianzhou", "serve", "--data", str(self._data), "-o", "json",
+                "--namesrv-port", str(namesrv_port), "--broker-port", str(broker_port),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+            # A Ctrl-C at the terminal goes to the job, which then stops the server in order.
+            start_new_session=True,
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        watchdog = threading.Timer(START_LIMIT_S, self._process.kill)
+        watchdog.start()
+        line = self._process.stdout.readline()
+        watchdog.cancel()
+        if not line:
+            code = self._process.wait()
+            raise ConfigError(f"the server did not start (exit code {code}); its reason is printed above")
+        ready = json.loads(line)
+        self.namesrv, self.broker = ready["namesrv"], ready["broker"]
+        self.start_s = time.monotonic() - began
+        return self
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        return self._process.poll() is None
+
+    def wait(self) -> int:
+        """Wait until the process ends; returns its exit code."""
+        return self._process.wait()
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(STOP_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+
+def usual_or_free_ports(host: str = "127.0.0.1") -> tuple[int, int]:
+    """RocketMQ's ports when they are free, else 0 (any free one) for each that is taken."""
+
+    def free(port: int) -> bool:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+            except OSError:
+                return False
+            return True
+
+    return (9876 if free(9876) else 0), (10911 if free(10911) and free(10909) else 0)
+
+
+def prepare_folder(out: Path) -> None:
+    """Make `out` an empty folder of the job's own.
+
+    Raises:
+        ConfigError: the folder holds something this job has not made.
+    """
+    if out.exists() and any(out.iterdir()):
+        if not (out / MARK).exists():
+            raise ConfigError(f"--out {out}: the folder is not empty and not from an earlier run; give another one")
+        shutil.rmtree(out)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / MARK).write_text("{}\n")
+
+
+class FlightProducer(threading.Thread):
+    """Sends the flights from a thread of its own.
+
+    Attributes:
+        source: what has been read so far.
+        acknowledged: how many sends the broker has confirmed.
+        error: what ended the thread early, if anything did.
+    """
+
+    def __init__(self, namesrv: str, limit: int | None) -> None:
+        super().__init__(name="flight-producer", daemon=True)
+        self._namesrv = namesrv
+        self._limit = limit
+        self.source = SourceFigures()
+        self.acknowledged = 0
+        self.seconds = 0.0
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        """Send everything; called by `start`."""
+        from tianzhou.remoting.loop import run
+
+        began = time.monotonic()
+        try:
+            run(self._produce())
+        except BaseException as error:  # noqa: BLE001  whatever it is, the job's main thread reports it
+            self.error = error
+        self.seconds = time.monotonic() - began
+
+    async def _produce(self) -> None:
+        from tianzhou.client import Producer
+
+        async with Producer("flights-producer", self._namesrv) as producer:
+            rows = self._numbered_rows()
+
+            async def lane() -> None:
+                for number, row in rows:
+                    await producer.send(to_message(TOPIC, number, row))
+                    self.acknowledged += 1
+
+            async with asyncio.TaskGroup() as group:
+                for _ in range(SENDS_IN_FLIGHT):
+                    group.create_task(lane())
+
+    def _numbered_rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        for number, row in enumerate(read_rows(self._limit)):
+            self.source.add(row)
+            yield number, row
+
+
+def run_job(out: Path, limit: int | None, server: ServerProcess, console: Console) -> JobResult:
+    """Produce, stream, count.
+
+    Args:
+        out: the job's folder, prepared.
+        limit: rows to take, None for all.
+        server: the running server.
+        console: where progress is shown.
+
+    Raises:
+        TianzhouError: the producer or the server failed.
+    """
+    from tianzhou import sync
+    from tianzhou.spark import session
+
+    began = time.monotonic()
+    with sync.Admin(server.namesrv) as admin:
+        admin.create_topic(TOPIC, queues=QUEUES)
+    total = min(limit or TOTAL_ROWS, TOTAL_ROWS)
+    with _progress(console) as progress:
+        sent, read = (
+            progress.add_task("acknowledged", total=total),
+            progress.add_task("in Parquet", total=total),
+        )
+        producer = FlightProducer(server.namesrv, limit)
+        producer.start()
+        spark = session("tianzhou-flights", profile="local")
+        pipeline = FlightPipeline(spark, server.namesrv, TOPIC, out)
+        try:
+            reading = time.monotonic()
+            pipeline.start()
+            _watch(producer, pipeline, server, lambda: _show(progress, sent, read, producer, pipeline), total)
+            pipeline.finish()
+            read_s = time.monotonic() - reading
+            progress.update(sent, completed=producer.acknowledged)
+            progress.update(read, completed=total)
+            sink, delays = pipeline.figures(), pipeline.delays()
+        finally:
+            pipeline.stop()
+            spark.stop()
+    with sync.Admin(server.namesrv) as admin:
+        stored = sum(status.max_offset - status.min_offset for status in admin.topic_stats(TOPIC).values())
+    checks = prove(producer.source, producer.acknowledged, stored, sink)
+    return JobResult(checks, delays, producer.source.rows, producer.seconds, read_s, time.monotonic() - began)
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description:>12}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+    )
+
+
+def _show(progress: Progress, sent: TaskID, read: TaskID, producer: FlightProducer, pipeline: FlightPipeline) -> None:
+    progress.update(sent, completed=producer.acknowledged)
+    progress.update(read, completed=pipeline.rows_read())
+
+
+def _watch(producer: FlightProducer, pipeline: FlightPipeline, server: ServerProcess, show: Any, total: int) -> None:
+    while producer.is_alive() or pipeline.rows_read() < total:
+        if producer.error is not None:
+            raise producer.error
+        if not server.alive:
+            raise TianzhouError("the server ended while the job was running; its reason is printed above")
+        pipeline.check()
+        show()
+        producer.join(0.25) if producer.is_alive() else threading.Event().wait(0.25)
+        if not producer.is_alive() and producer.error is None and producer.source.rows < total:
+            # A shorter source than expected: nothing more will come.
+            break
+    if producer.error is not None:
+        raise producer.error
+
+
+def keep_serving(server: ServerProcess) -> None:
+    """Stay until Ctrl-C or the server ends."""
+    with contextlib.suppress(KeyboardInterrupt):
+        server.wait()
+
+
+def is_interactive() -> bool:
+    """Whether a person sits in front of it."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")

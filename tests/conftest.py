@@ -1,0 +1,40 @@
+"""What every test shares: grouping for two workers, and the list of suites that did not run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Spark and the foreign peers are one group each, so that `--dist loadgroup` runs them beside each other."""
+    for item in items:
+        for name in ("spark", "interop"):
+            if item.get_closest_marker(name) and not item.get_closest_marker("xdist_group"):
+                item.add_marker(pytest.mark.xdist_group(name))
+    # Long suites first: both workers then end at about the same time.
+    items.sort(
+        key=lambda item: 0 if item.get_closest_marker("interop") else 1 if item.get_closest_marker("spark") else 2
+    )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Name the suites that did not run, and why."""
+    left_out: dict[str, set[str]] = defaultdict(set)
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        left_out[report.nodeid.split("::")[0]].add(reason.removeprefix("Skipped: "))
+    expression = config.getoption("-m") or ""
+    for name, why in (
+        ("slow", "long fault and soak runs: ./test --slow"),
+        ("spark", "Spark: ./test without --quick"),
+        ("interop", "foreign clients and brokers: ./test without --quick"),
+    ):
+        if f"not {name}" in expression:
+            left_out[f"marked {name}"].add(why)
+    if left_out:
+        terminalreporter.section("suites that did not run")
+        for suite, reasons in sorted(left_out.items()):
+            for reason in sorted(reasons):
+                terminalreporter.write_line(f"{suite}: {reason}")

@@ -1,0 +1,80 @@
+"""The one waiting primitive."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tianzhou.watermark import Watermark
+
+
+def test_reach_returns_at_once_when_the_mark_is_there() -> None:
+    async def main() -> None:
+        await Watermark(5).reach(5)
+
+    asyncio.run(main())
+
+
+def test_advance_wakes_exactly_those_it_passes() -> None:
+    async def main() -> None:
+        mark = Watermark()
+        waits = {n: asyncio.create_task(mark.reach(n)) for n in (1, 2, 3)}
+        await asyncio.sleep(0)
+        mark.advance(2)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert {n for n, task in waits.items() if task.done()} == {1, 2}
+        mark.advance(3)
+        await waits[3]
+
+    asyncio.run(main())
+
+
+def test_the_mark_never_goes_back() -> None:
+    mark = Watermark(7)
+    mark.advance(3)
+    assert mark.value == 7
+
+
+def test_a_cancelled_waiter_is_forgotten_and_the_others_still_wake() -> None:
+    async def main() -> None:
+        mark = Watermark()
+        gone = asyncio.create_task(mark.reach(1))
+        stays = asyncio.create_task(mark.reach(1))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+        assert mark.waiting == 1
+        mark.advance(1)
+        await stays
+
+    asyncio.run(main())
+
+
+def test_many_timed_out_waiters_do_not_pile_up() -> None:
+    async def main() -> None:
+        mark = Watermark()
+        for _ in range(2_000):
+            task = asyncio.create_task(mark.reach(1))
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        assert mark.waiting <= 65
+
+    asyncio.run(main())
+
+
+def test_fail_reaches_present_and_future_waiters_but_not_what_was_passed() -> None:
+    async def main() -> None:
+        mark = Watermark(4)
+        waiter = asyncio.create_task(mark.reach(5))
+        await asyncio.sleep(0)
+        mark.fail(OSError("disk"))
+        with pytest.raises(OSError, match="disk"):
+            await waiter
+        with pytest.raises(OSError, match="disk"):
+            await mark.reach(6)
+        await mark.reach(4)
+
+    asyncio.run(main())
