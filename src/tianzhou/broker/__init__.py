@@ -1,1 +1,1 @@
-"""The broker."""
+"""The broker: tables, ledgers, request handlers, and the server that puts them together."""

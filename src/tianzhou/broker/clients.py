@@ -1,0 +1,192 @@
+"""Who is connected: producer groups, consumer groups and their subscriptions (broker.md §15).
+
+A connection is an opaque key here; what leaves the table as `Departure` or as a list of connections is acted upon
+by the handlers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tianzhou.errors import FilterSyntaxError
+from tianzhou.filter import parse_tags
+from tianzhou.model import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    MessageModel,
+    SubscriptionData,
+)
+
+TAG = "TAG"
+
+
+@dataclass(slots=True)
+class Client:
+    """One client on one connection.
+
+    Attributes:
+        connection: the connection's key.
+        client_id: the id it gave itself.
+        language: its language code.
+        version: its version ordinal.
+        seen_ms: when it last sent a heartbeat.
+    """
+
+    connection: Hashable
+    client_id: str
+    language: int
+    version: int
+    seen_ms: int
+
+
+class Subscription(NamedTuple):
+    """A group's subscription to a topic, with the tag hashes the store compares (None: all)."""
+
+    data: SubscriptionData
+    codes: frozenset[int] | None
+
+
+class Departure(NamedTuple):
+    """A client that is no longer in a consumer group."""
+
+    group: str
+    client_id: str
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """The members of a consumer group and what they said last."""
+
+    name: str
+    consume_type: ConsumeType
+    message_model: MessageModel
+    consume_from_where: ConsumeFromWhere
+    clients: dict[Hashable, Client] = field(default_factory=dict)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+
+    def client_ids(self) -> list[str]:
+        """Ids of the members, each once: a client that reconnected may be here on two connections."""
+        return list(dict.fromkeys(client.client_id for client in self.clients.values()))
+
+
+class ClientTable:
+    """All connected producers and consumers."""
+
+    def __init__(self) -> None:
+        self.consumers: dict[str, ConsumerGroup] = {}
+        self.producers: dict[str, dict[Hashable, Client]] = {}
+
+    def add_producer(self, group: str, client: Client) -> None:
+        """Note a producer, or that it is still there."""
+        self.producers.setdefault(group, {})[client.connection] = client
+
+    def add_consumer(self, said: ConsumerData, client: Client, *, keep_subscriptions: bool = False) -> bool:
+        """Note a consumer and what it says of its group.
+
+        Args:
+            said: the group as this heartbeat announces it; the last heartbeat's word counts for the whole group.
+            client: the member.
+            keep_subscriptions: the heartbeat left its subscriptions out because they did not change.
+
+        Returns:
+            Whether the group's members should be told: a member is new, or topics came or went.
+        """
+        group = self.consumers.get(said.group_name)
+        if group is None:
+            group = self.consumers[said.group_name] = ConsumerGroup(
+                said.group_name, said.consume_type, said.message_model, said.consume_from_where
+            )
+        group.consume_type = said.consume_type
+        group.message_model = said.message_model
+        group.consume_from_where = said.consume_from_where
+        changed = client.connection not in group.clients
+        group.clients[client.connection] = client
+        if not keep_subscriptions:
+            changed |= _subscribe(group, said.subscription_data_set)
+        return changed
+
+    def remove_producer(self, group: str, connection: Hashable) -> None:
+        """A producer said that it leaves."""
+        clients = self.producers.get(group)
+        if clients is not None:
+            clients.pop(connection, None)
+            if not clients:
+                del self.producers[group]
+
+    def remove_consumer(self, group: str, connection: Hashable) -> Departure | None:
+        """A consumer said that it leaves; None when it was not there."""
+        found = self.consumers.get(group)
+        client = None if found is None else found.clients.pop(connection, None)
+        if found is None or client is None:
+            return None
+        if not found.clients:
+            del self.consumers[group]
+        return Departure(group, client.client_id)
+
+    def remove_connection(self, connection: Hashable) -> list[Departure]:
+        """A connection is gone; returns the consumer groups it was in."""
+        for group in [name for name, clients in self.producers.items() if connection in clients]:
+            self.remove_producer(group, connection)
+        groups = [name for name, group in self.consumers.items() if connection in group.clients]
+        left = (self.remove_consumer(group, connection) for group in groups)
+        return [departure for departure in left if departure is not None]
+
+    def silent(self, now_ms: int, limit_ms: int) -> set[Hashable]:
+        """Connections from which no heartbeat came for longer than the limit."""
+        tables: list[Iterable[Client]] = [clients.values() for clients in self.producers.values()]
+        tables += [group.clients.values() for group in self.consumers.values()]
+        seen: dict[Hashable, int] = {}
+        for clients in tables:
+            for client in clients:
+                seen[client.connection] = max(seen.get(client.connection, 0), client.seen_ms)
+        return {connection for connection, at in seen.items() if now_ms - at > limit_ms}
+
+    def connections(self, group: str) -> list[Hashable]:
+        """Connections of a consumer group's members."""
+        found = self.consumers.get(group)
+        return [] if found is None else list(found.clients)
+
+    def find_consumer(self, group: str, client_id: str) -> Client | None:
+        """A member of a consumer group by its id."""
+        found = self.consumers.get(group)
+        if found is None:
+            return None
+        return next((client for client in found.clients.values() if client.client_id == client_id), None)
+
+    def is_member(self, group: str, client_id: str) -> bool:
+        """Whether a consumer group has a member of this id."""
+        return self.find_consumer(group, client_id) is not None
+
+    def subscribers(self, topic: str) -> list[str]:
+        """Consumer groups online that subscribe the topic."""
+        return [name for name, group in self.consumers.items() if topic in group.subscriptions]
+
+
+def _subscribe(group: ConsumerGroup, said: Iterable[SubscriptionData]) -> bool:
+    changed = False
+    topics = set()
+    for data in said:
+        topics.add(data.topic)
+        known = group.subscriptions.get(data.topic)
+        if known is None:
+            changed = True
+        elif data.sub_version <= known.data.sub_version:
+            continue
+        group.subscriptions[data.topic] = Subscription(data, _codes(data))
+    gone = [topic for topic in group.subscriptions if topic not in topics]
+    for topic in gone:
+        del group.subscriptions[topic]
+    return changed or bool(gone)
+
+
+def _codes(data: SubscriptionData) -> frozenset[int] | None:
+    if data.expression_type not in (TAG, "", None) or data.class_filter_mode:
+        return None
+    try:
+        return parse_tags(data.sub_string).codes
+    except FilterSyntaxError:
+        # Only separators: the client's own parser refuses this, so trust the hashes it sent, if any.
+        return frozenset(data.code_set) or None

@@ -1,0 +1,146 @@
+"""How far each group has read each queue (broker.md §14, store.md §15.5).
+
+Every offset is the next one to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tianzhou.broker.delay import version_json, version_of
+from tianzhou.model import DataVersion
+
+SEPARATOR = "@"
+
+
+class ConsumerOffsets:
+    """Committed offsets, the offsets pulls have reached, and resets that wait for the next pull.
+
+    Args:
+        version_step: commits between two versions of the table.
+
+    Attributes:
+        dirty: whether anything changed since `to_json` was last taken.
+    """
+
+    def __init__(self, version_step: int = 500) -> None:
+        self.version = DataVersion()
+        self.dirty = False
+        self._version_step = version_step
+        self._commits = 0
+        self._committed: dict[str, dict[int, int]] = {}
+        self._pulled: dict[str, dict[int, int]] = {}
+        self._resets: dict[str, dict[int, int]] = {}
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> None:
+        """Note a committed offset; going back is allowed, it is how offsets are reset."""
+        key = f"{topic}{SEPARATOR}{group}"
+        queues = self._committed.get(key)
+        if queues is None:
+            queues = self._committed[key] = {}
+        queues[queue_id] = offset
+        self.dirty = True
+        self._commits += 1
+        if self._commits % self._version_step == 0:
+            self.version = self.version.next(now_ms)
+
+    def committed(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The committed offset, None when the group never committed for the queue; a waiting reset counts."""
+        key = f"{topic}{SEPARATOR}{group}"
+        if self._resets:
+            reset = self._resets.get(key, {}).get(queue_id)
+            if reset is not None:
+                return reset
+        queues = self._committed.get(key)
+        return None if queues is None else queues.get(queue_id)
+
+    def pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Note how far pulls have reached; kept in memory only."""
+        key = f"{topic}{SEPARATOR}{group}"
+        queues = self._pulled.get(key)
+        if queues is None:
+            queues = self._pulled[key] = {}
+        queues[queue_id] = offset
+
+    def pull_offset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """How far pulls have reached, None when there was none since the start."""
+        return self._pulled.get(f"{topic}{SEPARATOR}{group}", {}).get(queue_id)
+
+    def reset(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> None:
+        """Set an offset from the server's side: the next pull of the queue is told, commits wait until then."""
+        self._resets.setdefault(f"{topic}{SEPARATOR}{group}", {})[queue_id] = offset
+        self.commit(group, topic, queue_id, offset, now_ms)
+
+    def reset_waits(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether a reset of the queue has not been told to a pull yet."""
+        return bool(self._resets) and queue_id in self._resets.get(f"{topic}{SEPARATOR}{group}", {})
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The offset a waiting reset set, once; None when none waits."""
+        if not self._resets:
+            return None
+        key = f"{topic}{SEPARATOR}{group}"
+        queues = self._resets.get(key)
+        if queues is None:
+            return None
+        offset = queues.pop(queue_id, None)
+        if not queues:
+            del self._resets[key]
+        return offset
+
+    def clone(self, source: str, target: str, topic: str | None, now_ms: int) -> None:
+        """Give a group another's committed offsets, of one topic or of all."""
+        for key, queues in list(self._committed.items()):
+            its_topic, group = split_key(key)
+            if group == source and topic in (None, "", its_topic):
+                for queue_id, offset in queues.items():
+                    self.commit(target, its_topic, queue_id, offset, now_ms)
+
+    def queues(self, group: str, topic: str) -> Mapping[int, int]:
+        """Committed offsets of a group for a topic, by queue."""
+        return self._committed.get(f"{topic}{SEPARATOR}{group}", {})
+
+    def topics_of(self, group: str) -> list[str]:
+        """Topics the group has committed offsets for."""
+        return [topic for topic, its_group in map(split_key, self._committed) if its_group == group]
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Groups that have committed offsets for the topic."""
+        return [group for its_topic, group in map(split_key, self._committed) if its_topic == topic]
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop all offsets of a deleted topic."""
+        self._forget(lambda its_topic, _: its_topic == topic)
+
+    def forget_group(self, group: str) -> None:
+        """Drop all offsets of a deleted group."""
+        self._forget(lambda _, its_group: its_group == group)
+
+    def _forget(self, is_meant: Any) -> None:
+        for table in (self._committed, self._pulled, self._resets):
+            for key in [key for key in table if is_meant(*split_key(key))]:
+                del table[key]
+                self.dirty = True
+
+    def to_json(self) -> dict[str, Any]:
+        """As in consumerOffset.json (store.md §15.5), without its derived member."""
+        self.dirty = False
+        return {
+            "dataVersion": version_json(self.version),
+            "offsetTable": {key: dict(sorted(queues.items())) for key, queues in self._committed.items()},
+        }
+
+    def load(self, value: dict[str, Any]) -> None:
+        """Take over what consumerOffset.json holds."""
+        self.version = version_of(value.get("dataVersion"))
+        self._committed = {
+            key: {int(queue): int(offset) for queue, offset in (queues or {}).items()}
+            for key, queues in (value.get("offsetTable") or {}).items()
+        }
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """Topic and group of a table key; neither name can hold the separator."""
+    topic, _, group = key.partition(SEPARATOR)
+    return topic, group

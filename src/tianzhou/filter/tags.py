@@ -1,0 +1,53 @@
+"""Tag expressions: `TagA || TagB`, and the hashes the broker compares (broker.md §11.1).
+
+The broker compares hashes only; a hash collision passes, and every RocketMQ client compares the text again.
+SQL92 expressions will live beside this module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tianzhou.errors import FilterSyntaxError
+
+SEPARATOR = "||"
+
+
+@dataclass(slots=True, frozen=True)
+class TagFilter:
+    """A parsed tag expression.
+
+    Attributes:
+        tags: the tags it names; empty selects every message.
+        codes: their hashes as the store compares them; None selects every message.
+    """
+
+    tags: frozenset[str]
+    codes: frozenset[int] | None
+
+
+ALL = TagFilter(frozenset(), None)
+
+
+def tag_hash(tag: str) -> int:
+    """The hash of a tag: Java's `String.hashCode`, signed 32 bits over UTF-16 units (wire.md §5)."""
+    value = 0
+    for unit in memoryview(tag.encode("utf-16-le", "surrogatepass")).cast("H"):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return value - 0x1_0000_0000 if value & 0x8000_0000 else value
+
+
+@lru_cache(maxsize=1024)
+def parse_tags(expression: str | None) -> TagFilter:
+    """Read a tag expression; `*`, nothing and the empty text select all.
+
+    Raises:
+        FilterSyntaxError: it has separators but no tag between them.
+    """
+    if expression is None or expression in ("", "*"):
+        return ALL
+    tags = frozenset(part.strip() for part in expression.split(SEPARATOR)) - {""}
+    if not tags:
+        raise FilterSyntaxError(f"no tag in the expression {expression!r}; write TagA || TagB, or * for all")
+    return TagFilter(tags, frozenset(map(tag_hash, tags)))
