@@ -1,0 +1,200 @@
+"""Requests to servers by address: one connection each, made when needed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from types import TracebackType
+from typing import Self
+
+from tianzhou.clock import Clock
+from tianzhou.errors import ConfigError, ConnectFailed, ConnectionLost
+from tianzhou.remoting.connection import Connection, Processor
+from tianzhou.remoting.group import MAX_IN_FLIGHT, ConnectionGroup
+from tianzhou.remoting.session import MAX_FRAME
+from tianzhou.wire.codes import ResponseCode
+from tianzhou.wire.command import Command
+
+_log = logging.getLogger(__name__)
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Host and port of `host:port` or `[v6]:port`.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    host, colon, port = address.strip().rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+        raise ConfigError(f"address {address!r}: expected host:port, for example 127.0.0.1:9876")
+    return host.strip("[]"), int(port)
+
+
+class RemotingClient:
+    """Sends requests to any number of servers; one connection per address, dialled anew after it was lost.
+
+    Use it as an async context manager, or call `close`. All requests made in one turn of the loop to one
+    address share one write. It belongs to the event loop it is first used on.
+
+    Args:
+        processor: serves requests that servers send (wire.md §7.8); by default they are answered as
+            unsupported.
+        connect_timeout_ms: how long a connection attempt may take.
+        max_frame: most bytes of a frame.
+        idle_timeout_s: connections without traffic for so long are closed.
+        max_in_flight: most requests awaiting replies (wire.md §1.8).
+        clock: source of monotonic time.
+    """
+
+    def __init__(
+        self,
+        processor: Processor | None = None,
+        *,
+        connect_timeout_ms: float = 3000,
+        max_frame: int = MAX_FRAME,
+        idle_timeout_s: float = 120.0,
+        max_in_flight: int = MAX_IN_FLIGHT,
+        clock: Clock | None = None,
+    ) -> None:
+        self.connect_timeout_ms = connect_timeout_ms
+        self.group = ConnectionGroup(
+            processor,
+            max_frame=max_frame,
+            idle_timeout_s=idle_timeout_s,
+            max_in_flight=max_in_flight,
+            clock=clock,
+        )
+        self._connections: dict[str, Connection] = {}
+        self._dials: dict[str, asyncio.Task[Connection]] = {}
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def next_opaque(self) -> int:
+        """A fresh correlation id, for `invoke_frame`."""
+        return self.group.opaques.next()
+
+    async def invoke(self, address: str, command: Command, timeout_ms: float = 3000) -> Command:
+        """Send a request and return the reply, whatever code that has.
+
+        A server that is going down answers GO_AWAY (1500); the request is then repeated once over a new
+        connection (wire.md §1.9).
+
+        Args:
+            address: `host:port` of the server.
+            command: the request; its opaque is set here.
+            timeout_ms: for connecting and the reply together, accurate to about 50 ms.
+
+        Raises:
+            ConnectFailed: no connection could be made.
+            ConnectionLost: the connection ended before the reply.
+            RequestTimeout: no reply came in time.
+            TooManyRequests: too many requests are in flight.
+        """
+        connection = self._connections.get(address)
+        if connection is None or connection.closed:
+            started = self.group.monotonic()
+            connection = await self.connect(address, timeout_ms)
+            timeout_ms -= (self.group.monotonic() - started) * 1000
+        reply = await connection.invoke(command, timeout_ms)
+        if reply.code == ResponseCode.GO_AWAY:
+            self._forget(address, connection)
+            connection = await self.connect(address, timeout_ms)
+            reply = await connection.invoke(command, timeout_ms)
+        return reply
+
+    async def invoke_frame(self, address: str, opaque: int, frame: bytes, timeout_ms: float = 3000) -> Command:
+        """`invoke` for a request the caller encoded with an id of `next_opaque`; GO_AWAY is just returned."""
+        connection = self._connections.get(address)
+        if connection is None or connection.closed:
+            connection = await self.connect(address, timeout_ms)
+        return await connection.invoke_frame(opaque, frame, timeout_ms)
+
+    async def invoke_oneway(self, address: str, command: Command) -> None:
+        """Send a request that is never answered; connects first when there is no connection.
+
+        Raises:
+            ConnectFailed: no connection could be made.
+            ConnectionLost: the connection ended just now.
+        """
+        connection = self._connections.get(address)
+        if connection is None or connection.closed:
+            connection = await self.connect(address)
+        connection.invoke_oneway(command)
+
+    def connected(self, address: str) -> Connection | None:
+        """The open connection to an address, None when there is none now."""
+        connection = self._connections.get(address)
+        return None if connection is None or connection.closed else connection
+
+    async def connect(self, address: str, timeout_ms: float | None = None) -> Connection:
+        """The connection to an address, made when there is none; callers at the same time share one attempt.
+
+        Raises:
+            ConnectFailed: it could not be made within the connect timeout or `timeout_ms`.
+            ConnectionLost: the client is closed.
+        """
+        if self._closed:
+            raise ConnectionLost(f"cannot connect to {address}: the client is closed")
+        connection = self._connections.get(address)
+        if connection is not None and not connection.closed:
+            return connection
+        if not self.group.started:
+            self.group.start()
+        dial = self._dials.get(address)
+        if dial is None:
+            host, port = parse_address(address)
+            dial = self.group.loop.create_task(self._dial(address, host, port))
+            self._dials[address] = dial
+            dial.add_done_callback(lambda done: self._dialled(address, done))
+        if timeout_ms is None or timeout_ms >= self.connect_timeout_ms:
+            return await asyncio.shield(dial)
+        try:
+            return await asyncio.wait_for(asyncio.shield(dial), max(timeout_ms, 0) / 1000)
+        except TimeoutError:
+            raise ConnectFailed(f"cannot connect to {address} within {timeout_ms:.0f} ms") from None
+
+    async def _dial(self, address: str, host: str, port: int) -> Connection:
+        try:
+            async with asyncio.timeout(self.connect_timeout_ms / 1000):
+                _, connection = await self.group.loop.create_connection(lambda: Connection(self.group), host, port)
+        except TimeoutError:
+            raise ConnectFailed(
+                f"cannot connect to {address} within {self.connect_timeout_ms:.0f} ms; is the address right"
+                " and reachable?"
+            ) from None
+        except OSError as error:
+            raise ConnectFailed(f"cannot connect to {address}: {error.strerror or error}") from error
+        self._connections[address] = connection
+        connection.on_close(lambda lost: self._forget(address, lost, close=False))
+        return connection
+
+    def _dialled(self, address: str, dial: asyncio.Task[Connection]) -> None:
+        self._dials.pop(address, None)
+        if not dial.cancelled():
+            dial.exception()  # whoever waited has it; nobody may have waited
+
+    def _forget(self, address: str, connection: Connection, *, close: bool = True) -> None:
+        if self._connections.get(address) is connection:
+            del self._connections[address]
+        if close and not connection.closed:
+            # Other requests may still be answered on it; the idle sweep ends it, or the server does.
+            _log.info("no new requests to %s over the present connection: it said GO_AWAY", address)
+
+    async def close(self, grace_s: float = 1.0) -> None:
+        """Close every connection and leave nothing behind; waiting requests fail with ConnectionLost."""
+        self._closed = True
+        dials = list(self._dials.values())
+        for dial in dials:
+            dial.cancel()
+        if dials:
+            await asyncio.wait(dials)
+        if self.group.started:
+            await self.group.close(grace_s)
+        self._connections.clear()

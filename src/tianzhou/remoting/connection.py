@@ -1,0 +1,435 @@
+"""A connection that carries commands both ways.
+
+Servers and clients use the same connection: either side may send requests (wire.md §1.5). What it does per
+request is kept short on purpose: one joined write per read, no task and no future for a request that is answered
+at once, byte caps per read and per turn, and no reading from a peer that does not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import ipaddress
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias, cast
+
+from tianzhou.errors import ConnectionLost, ProtocolError, RequestTimeout, TooManyRequests
+from tianzhou.remoting.answers import failure, unexpected
+from tianzhou.remoting.group import ConnectionGroup
+from tianzhou.remoting.session import READ_SIZE, Session
+from tianzhou.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE
+from tianzhou.wire.command import Command, encode
+
+Reply: TypeAlias = Command | bytes | None
+"""What answers a request: a command, a complete encoded frame, or nothing."""
+
+Processor: TypeAlias = "Callable[[Connection, Command], Reply | Awaitable[Reply]]"
+"""Serves requests: answers at once (no task is made) or with an awaitable (a task of the connection)."""
+
+FLUSH_BYTES = 262_144
+WRITE_HIGH_BYTES = 524_288
+WRITE_LOW_BYTES = 131_072
+HELD_OVERHEAD = 1024
+DEAD_PEER_S = 3.0
+
+_PAUSED_WRITING = 1
+_PAUSED_HELD = 2
+_PAUSED_TURN = 4
+
+_log = logging.getLogger(__name__)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One peer: its address, its attributes, and the way to talk to it.
+
+    Made by `RemotingServer` and `RemotingClient`; processors receive it with every request.
+    """
+
+    __slots__ = (
+        "_attributes", "_backlog", "_callbacks", "_flush_scheduled", "_group", "_held", "_lost", "_out",
+        "_out_size", "_paused", "_session", "_tasks", "_transport", "_writable", "_write_paused", "closed",
+        "last_read", "last_write", "remote_address", "remote_host_bytes", "remote_ip", "remote_port",
+    )  # fmt: skip
+
+    def __init__(self, group: ConnectionGroup) -> None:
+        self.remote_ip = ""
+        self.remote_port = 0
+        self.remote_host_bytes = b"\0\0\0\0"
+        self.remote_address = ""
+        self.closed = False
+        self.last_read = self.last_write = 0.0
+        self._group = group
+        self._session = Session(max_frame=group.max_frame, scratch=group.scratch)
+        self._transport: asyncio.Transport = None  # type: ignore[assignment]
+        self._attributes: dict[str, Any] | None = None
+        self._callbacks: list[Callable[[Connection], None]] = []
+        self._tasks: dict[asyncio.Task[None], Awaitable[Reply]] = {}
+        self._out: list[bytes] = []
+        self._out_size = 0
+        self._flush_scheduled = False
+        self._write_paused = False
+        self._writable: asyncio.Future[None] | None = None
+        self._paused = 0
+        self._held = 0
+        self._backlog: list[Command] = []
+        self._lost = False
+
+    def __str__(self) -> str:
+        return self.remote_address or "connection without a peer"
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """Whatever the owner wants to remember about this peer."""
+        if self._attributes is None:
+            self._attributes = {}
+        return self._attributes
+
+    def on_close(self, callback: Callable[[Connection], None]) -> None:
+        """Have `callback(connection)` called once when the connection is gone; at once when it already is."""
+        if self._lost:
+            callback(self)
+        else:
+            self._callbacks.append(callback)
+
+    # sending
+
+    def send(self, data: Command | bytes) -> None:
+        """Send a command or a complete frame; everything sent in one turn of the loop goes out in one write.
+
+        On a closed connection nothing happens: who needs to know uses `invoke` or `on_close`.
+        """
+        if self.closed:
+            return
+        frame = data if type(data) is bytes else encode(data)  # type: ignore[arg-type]
+        self._out.append(frame)
+        self._out_size += len(frame)
+        if self._out_size >= FLUSH_BYTES:
+            self._flush()
+        elif not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._group.loop.call_soon(self._flush)
+
+    async def invoke(self, command: Command, timeout_ms: float = 3000) -> Command:
+        """Send a request to the peer and return its reply, whatever code that has.
+
+        Args:
+            command: the request; its opaque is set here.
+            timeout_ms: how long to wait for the reply, accurate to about 50 ms.
+
+        Raises:
+            ConnectionLost: the connection ended first.
+            RequestTimeout: no reply came in time.
+            TooManyRequests: too many requests are in flight.
+        """
+        command.opaque = opaque = self._group.opaques.next()
+        return await self.invoke_frame(opaque, encode(command), timeout_ms)
+
+    async def invoke_frame(self, opaque: int, frame: bytes, timeout_ms: float = 3000) -> Command:
+        """`invoke` for a frame encoded by the caller with an opaque from the group's counter."""
+        group = self._group
+        if self.closed:
+            raise ConnectionLost(f"connection to {self} is closed")
+        if group.in_flight >= group.max_in_flight:
+            raise TooManyRequests(
+                f"{group.in_flight} requests await replies, the most allowed; await some before sending more"
+            )
+        waiter: asyncio.Future[Command] = group.loop.create_future()
+        pending = self._session.pending
+        timeout_s = timeout_ms / 1000
+        pending[opaque] = (group.monotonic() + timeout_s, waiter, timeout_s)
+        group.in_flight += 1
+        if group._deadline_timer is None:
+            group.arm_deadlines()
+        self.send(frame)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            pending.pop(opaque, None)
+            raise
+        finally:
+            group.in_flight -= 1
+
+    def invoke_oneway(self, command: Command) -> None:
+        """Send a request that is never answered.
+
+        Raises:
+            ConnectionLost: the connection is closed.
+        """
+        if self.closed:
+            raise ConnectionLost(f"connection to {self} is closed")
+        flag = command.flag
+        command.opaque = self._group.opaques.next()
+        command.flag = flag | FLAG_ONEWAY
+        try:
+            self.send(encode(command))
+        finally:
+            command.flag = flag
+
+    async def drain(self) -> None:
+        """Return once the peer has taken enough of what was sent that more may follow.
+
+        A handler that is about to build a large reply after having waited calls this first; otherwise many
+        such handlers that wake together would pile up replies for a peer that does not read.
+
+        Raises:
+            ConnectionLost: the connection ended first.
+        """
+        if self._out_size >= WRITE_LOW_BYTES:
+            self._flush()
+        while self._write_paused and not self.closed:
+            if self._writable is None:
+                self._writable = self._group.loop.create_future()
+            await asyncio.shield(self._writable)
+        if self.closed:
+            raise ConnectionLost(f"connection to {self} is closed")
+
+    def close(self) -> None:
+        """Close after what was sent so far has gone out; requests in hand are dropped."""
+        if not self.closed:
+            self._flush()
+            self.closed = True
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once, dropping what has not gone out."""
+        self.closed = True
+        self._transport.abort()
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        out = self._out
+        if out and not self.closed:
+            self._out = []
+            self._out_size = 0
+            self._write(out)
+
+    def _write(self, frames: list[bytes]) -> None:
+        self.last_write = self._group.monotonic()
+        self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+
+    # transport events
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The transport is ready."""
+        # uvloop's class does not derive from asyncio's.
+        self._transport = transport = cast("asyncio.Transport", transport)
+        transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=WRITE_LOW_BYTES)
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple) and len(peer) >= 2:
+            address = ipaddress.ip_address(peer[0].partition("%")[0])
+            if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+                address = address.ipv4_mapped
+            self.remote_ip = str(address)
+            self.remote_port = peer[1]
+            self.remote_host_bytes = address.packed
+            self.remote_address = f"{self.remote_ip}:{self.remote_port}"
+        self.last_read = self.last_write = self._group.monotonic()
+        self._group.joined(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the transport puts the next bytes."""
+        return self._session.writable()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes have arrived: serve every command they complete."""
+        group = self._group
+        self.last_read = group.monotonic()
+        session = self._session
+        commands = session.received(nbytes)
+        if commands and not self.closed:
+            if self._backlog:
+                self._backlog += commands
+            else:
+                self._serve(commands)
+        if session.error is not None:
+            self._reject(session.error)
+        elif nbytes >= READ_SIZE and group.eager_reads and not self._paused & _PAUSED_TURN:
+            self._pause(_PAUSED_TURN)
+            group.loop.call_soon(self._resume, _PAUSED_TURN)
+
+    def eof_received(self) -> None:
+        """The peer will send no more: close."""
+
+    def pause_writing(self) -> None:
+        """The peer reads too slowly: stop reading from it, so that what it asks for cannot pile up here."""
+        self._write_paused = True
+        self._pause(_PAUSED_WRITING)
+
+    def resume_writing(self) -> None:
+        """The peer has caught up."""
+        self._write_paused = False
+        if self._writable is not None:
+            self._writable.set_result(None)
+            self._writable = None
+        if self._backlog and not self.closed:
+            backlog, self._backlog = self._backlog, []
+            self._serve(backlog)
+        if not self._write_paused:
+            self._resume(_PAUSED_WRITING)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone: end everything that belonged to it."""
+        self.closed = self._lost = True
+        self._backlog.clear()
+        self._out.clear()
+        for task in self._tasks:
+            task.cancel()
+        reason = f"connection to {self} was lost" + (f": {exc}" if exc else "")
+        pending = self._session.pending
+        for _, waiter, _ in pending.values():
+            if not waiter.done():
+                waiter.set_exception(ConnectionLost(reason))
+        pending.clear()
+        if self._writable is not None:
+            self._writable.set_result(None)
+            self._writable = None
+        self._group.left(self)
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            try:
+                callback(self)
+            except Exception:  # noqa: BLE001 - one bad callback must not keep the others from running
+                _log.exception("a close callback of %s failed", self)
+
+    def _reject(self, error: ProtocolError) -> None:
+        if not self.closed:
+            _log.warning("closing %s: %s", self, error)
+            self.close()
+
+    def _pause(self, reason: int) -> None:
+        if not self._paused and not self.closed:
+            self._transport.pause_reading()
+        self._paused |= reason
+
+    def _resume(self, reason: int) -> None:
+        if self._paused & reason:
+            self._paused &= ~reason
+            if not self._paused and not self.closed:
+                self._transport.resume_reading()
+
+    # serving
+
+    def _serve(self, commands: list[Command]) -> None:
+        processor = self._group.processor
+        replies: list[bytes] = []
+        append = replies.append
+        size = done = 0
+        reply: Any
+        for command in commands:
+            done += 1
+            if command.flag:
+                if command.flag & FLAG_RESPONSE:
+                    self._replied(command)
+                else:
+                    self._serve_oneway(command)
+                continue
+            try:
+                reply = processor(self, command)
+            except Exception as error:  # noqa: BLE001 - every failure of a handler becomes a reply
+                reply = self._failed(command, error)
+            if type(reply) is not bytes:
+                if reply is None:
+                    continue
+                if type(reply) is Command:
+                    reply = self._encoded(command, reply)
+                else:
+                    self._later(command, reply)
+                    continue
+            append(reply)
+            size += len(reply)
+            if size >= FLUSH_BYTES:
+                if self.closed:
+                    return
+                self._write(replies)
+                replies = []
+                append = replies.append
+                size = 0
+                if self._write_paused:
+                    self._backlog = commands[done:]
+                    return
+        if replies and not self.closed:
+            self._write(replies)
+
+    def _encoded(self, request: Command, reply: Command) -> bytes:
+        try:
+            return encode(reply)
+        except Exception as error:  # noqa: BLE001 - a reply that cannot be encoded is a failure of its handler
+            return encode(self._failed(request, error))
+
+    def _failed(self, command: Command, error: BaseException) -> Command:
+        if unexpected(error):
+            _log.error("request %d from %s failed", command.code, self, exc_info=error)
+        return failure(command, error)
+
+    def _replied(self, reply: Command) -> None:
+        entry = self._session.pending.pop(reply.opaque, None)
+        if entry is None:
+            _log.debug("reply %d from %s came too late or was never asked for", reply.opaque, self)
+        elif not entry[1].done():
+            if type(reply.body) is memoryview:
+                reply.body = bytes(reply.body)
+            entry[1].set_result(reply)
+
+    def _serve_oneway(self, command: Command) -> None:
+        try:
+            reply = self._group.processor(self, command)
+        except Exception as error:  # noqa: BLE001 - nobody waits for an answer; defects are logged
+            self._failed(command, error)
+            return
+        if reply is not None and not isinstance(reply, bytes | Command):
+            self._later(command, reply)
+
+    def _later(self, command: Command, awaitable: Awaitable[Reply]) -> None:
+        if type(command.body) is memoryview:
+            # The view is on the shared read buffer, which the next read overwrites.
+            command.body = bytes(command.body)
+        group = self._group
+        cost = len(command.body) + HELD_OVERHEAD
+        self._held += cost
+        if self._held > group.held_bytes:
+            self._pause(_PAUSED_HELD)
+        task = group.loop.create_task(self._finish(command, awaitable, cost))
+        self._tasks[task] = awaitable
+        task.add_done_callback(self._finished)
+        group.own(task)
+
+    async def _finish(self, command: Command, awaitable: Awaitable[Reply], cost: int) -> None:
+        reply: Reply
+        try:
+            reply = await awaitable
+        except Exception as error:  # noqa: BLE001 - every failure of a handler becomes a reply
+            reply = self._failed(command, error)
+        finally:
+            self._held -= cost
+            if self._paused & _PAUSED_HELD and self._held <= self._group.held_bytes // 2:
+                self._resume(_PAUSED_HELD)
+        if reply is not None and not command.flag & FLAG_ONEWAY:
+            self.send(reply if type(reply) is bytes else self._encoded(command, reply))  # type: ignore[arg-type]
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        awaitable = self._tasks.pop(task, None)
+        if task.cancelled() and inspect.iscoroutine(awaitable):
+            awaitable.close()  # it may never have started, and would warn about that
+
+    # awaited replies
+
+    def expire(self, now: float) -> None:
+        """Fail the requests whose deadline is at or before `now`; close a peer that has gone silent."""
+        pending = self._session.pending
+        if not pending:
+            return
+        silent = False
+        for _, waiter, timeout_s in self._session.expired(now):
+            silent = silent or (timeout_s >= DEAD_PEER_S and self.last_read <= now - timeout_s)
+            if not waiter.done():
+                waiter.set_exception(
+                    RequestTimeout(
+                        f"no reply from {self} within {timeout_s * 1000:.0f} ms; whether the request was"
+                        " carried out is unknown"
+                    )
+                )
+        if silent and not self.closed:
+            # A peer that vanished without a word would otherwise hold every later request until TCP gives up.
+            _log.warning("closing %s: nothing arrived while a request waited out its timeout", self)
+            self.abort()

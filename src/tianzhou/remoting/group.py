@@ -1,0 +1,150 @@
+"""What the connections of one server or one client share: processor, limits, counters, sweeps."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tianzhou.clock import Clock, SystemClock
+from tianzhou.remoting.answers import unsupported
+from tianzhou.remoting.session import MAX_FRAME, OpaqueCounter, scratch_buffer
+
+if TYPE_CHECKING:
+    from tianzhou.remoting.connection import Connection, Processor
+
+HELD_BYTES = 33_554_432
+MAX_IN_FLIGHT = 65_535
+DEADLINE_STEP_S = 0.05
+IDLE_STEP_S = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class ConnectionGroup:
+    """What the connections of one server or one client share: the processor, limits, counters and sweeps.
+
+    Args:
+        processor: serves the peers' requests; None answers each with REQUEST_CODE_NOT_SUPPORTED.
+        max_frame: most bytes of a frame.
+        idle_timeout_s: a connection with no traffic for so long is closed; 0 never closes.
+        held_bytes: most bytes of requests per connection whose awaitables are unfinished; above it the peer
+            is not read from.
+        max_in_flight: most requests of our own that may await replies, over all connections.
+        clock: gives the monotonic time that deadlines and idleness are measured in.
+    """
+
+    def __init__(
+        self,
+        processor: Processor | None = None,
+        *,
+        max_frame: int = MAX_FRAME,
+        idle_timeout_s: float = 120.0,
+        held_bytes: int = HELD_BYTES,
+        max_in_flight: int = MAX_IN_FLIGHT,
+        clock: Clock | None = None,
+    ) -> None:
+        self.processor: Processor = processor or (lambda _connection, command: unsupported(command))
+        self.max_frame = max_frame
+        self.idle_timeout_s = idle_timeout_s
+        self.held_bytes = held_bytes
+        self.max_in_flight = max_in_flight
+        self.clock = clock or SystemClock()
+        self.monotonic = self.clock.monotonic
+        self.scratch = scratch_buffer()
+        self.opaques = OpaqueCounter()
+        self.connections: set[Connection] = set()
+        self.in_flight = 0
+        self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]
+        self.on_connect: Callable[[Connection], None] | None = None
+        self.started = False
+        self.eager_reads = False
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._deadline_timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._empty: asyncio.Future[None] | None = None
+
+    def start(self) -> None:
+        """Bind to the running loop and begin the idle sweep."""
+        self.loop = asyncio.get_running_loop()
+        self.started = True
+        # libuv reads one ready socket up to 32 times in a row; asyncio's own loop reads it once per turn.
+        self.eager_reads = type(self.loop).__module__.startswith("uvloop")
+        if self.idle_timeout_s > 0:
+            self._arm_idle()
+
+    async def close(self, grace_s: float = 3.0) -> None:
+        """Close every connection, let what is written go out for at most `grace_s`, and end every task."""
+        for timer in (self._idle_timer, self._deadline_timer):
+            if timer is not None:
+                timer.cancel()
+        self._idle_timer = self._deadline_timer = None
+        for connection in list(self.connections):
+            connection.close()
+        if self.connections and not await self._drained(grace_s):
+            for connection in list(self.connections):
+                connection.abort()
+            await self._drained(grace_s)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            _, stuck = await asyncio.wait(tasks, timeout=grace_s)
+            if stuck:
+                _log.error("%d handlers did not end within %.0f s of being cancelled", len(stuck), grace_s)
+
+    async def _drained(self, timeout_s: float) -> bool:
+        if not self.connections:
+            return True
+        self._empty = self.loop.create_future()
+        await asyncio.wait([self._empty], timeout=timeout_s)
+        return not self.connections
+
+    def joined(self, connection: Connection) -> None:
+        """A connection was made."""
+        self.connections.add(connection)
+        if self.on_connect is not None:
+            self.on_connect(connection)
+
+    def left(self, connection: Connection) -> None:
+        """A connection is gone."""
+        self.connections.discard(connection)
+        if not self.connections and self._empty is not None and not self._empty.done():
+            self._empty.set_result(None)
+
+    def own(self, task: asyncio.Task[None]) -> None:
+        """Keep a handler's task until it is done, beyond the life of its connection."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _arm_idle(self) -> None:
+        self._idle_timer = self.loop.call_later(min(IDLE_STEP_S, self.idle_timeout_s / 4), self._idle_tick)
+
+    def _idle_tick(self) -> None:
+        self._arm_idle()
+        self.sweep_idle()
+
+    def sweep_idle(self) -> None:
+        """Close the connections that have been without traffic for the idle timeout (wire.md §1.8)."""
+        oldest = self.monotonic() - self.idle_timeout_s
+        for connection in [c for c in self.connections if c.last_read <= oldest and c.last_write <= oldest]:
+            _log.info("closing %s: no traffic for %.0f s", connection, self.idle_timeout_s)
+            connection.close()
+
+    def arm_deadlines(self) -> None:
+        """Have awaited replies looked over from now on; one timer serves them all."""
+        if self._deadline_timer is None:
+            self._deadline_timer = self.loop.call_later(DEADLINE_STEP_S, self._deadline_tick)
+
+    def _deadline_tick(self) -> None:
+        self._deadline_timer = None
+        self.sweep_deadlines()
+        if self.in_flight:
+            self.arm_deadlines()
+
+    def sweep_deadlines(self) -> None:
+        """Fail the requests whose deadline has passed."""
+        now = self.monotonic()
+        for connection in list(self.connections):
+            connection.expire(now)

@@ -1,0 +1,201 @@
+"""A listening socket whose connections are served by one processor."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from tianzhou.clock import Clock
+from tianzhou.errors import ConfigError
+from tianzhou.remoting.connection import Connection, Processor
+from tianzhou.remoting.group import HELD_BYTES, ConnectionGroup
+from tianzhou.remoting.session import MAX_FRAME
+
+BACKLOG = 1024
+ACCEPTS_PER_TURN = 64
+ACCEPT_PAUSE_S = 1.0
+
+_OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_log = logging.getLogger(__name__)
+
+
+class RemotingServer:
+    """Listens on one address and serves every connection with `processor`; several may share a processor.
+
+    Use it as an async context manager, or with `start` and `close`.
+
+    Args:
+        host: address to bind, `0.0.0.0` for all.
+        port: port to bind, 0 for any free one; the bound one is `port` after the start.
+        processor: serves requests, see `tianzhou.remoting.connection.Processor`.
+        max_frame: most bytes of a frame (wire.md §1.8).
+        idle_timeout_s: connections without traffic for so long are closed.
+        max_connections: further connections are closed at once.
+        held_bytes: see `ConnectionGroup`.
+        on_connect: called with every new connection.
+        clock: source of monotonic time.
+        port_setting: the setting that chooses the port, named in the error when it is taken.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        processor: Processor,
+        *,
+        max_frame: int = MAX_FRAME,
+        idle_timeout_s: float = 120.0,
+        max_connections: int = 65_536,
+        held_bytes: int = HELD_BYTES,
+        on_connect: Callable[[Connection], None] | None = None,
+        clock: Clock | None = None,
+        port_setting: str = "listenPort",
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.max_connections = max_connections
+        self.port_setting = port_setting
+        self.group = ConnectionGroup(
+            processor, max_frame=max_frame, idle_timeout_s=idle_timeout_s, held_bytes=held_bytes, clock=clock
+        )
+        self.group.on_connect = on_connect
+        self._socket: socket.socket | None = None
+        self._adoptions: set[asyncio.Task[None]] = set()
+        self._retry: asyncio.TimerHandle | None = None
+        self._refusing = False
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def connections(self) -> frozenset[Connection]:
+        """The connections open now."""
+        return frozenset(self.group.connections)
+
+    async def start(self) -> None:
+        """Bind and begin to accept.
+
+        Raises:
+            ConfigError: the address cannot be bound; names it and what to do.
+        """
+        self.group.start()
+        self._socket = await self._bind()
+        self.port = self._socket.getsockname()[1]
+        self.group.loop.add_reader(self._socket, self._accept)
+
+    async def close(self, grace_s: float = 3.0) -> None:
+        """Stop accepting, close every connection (waiting `grace_s` at most for writes), end every handler."""
+        self.stop_accepting()
+        for task in list(self._adoptions):
+            task.cancel()
+        if self._adoptions:
+            await asyncio.wait(self._adoptions)
+        await self.group.close(grace_s)
+
+    def stop_accepting(self) -> None:
+        """Free the port; connections that are open stay."""
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        if self._socket is not None:
+            self.group.loop.remove_reader(self._socket)
+            self._socket.close()
+            self._socket = None
+
+    def sweep_idle(self) -> None:
+        """Close idle connections now; the server does so itself every few seconds."""
+        self.group.sweep_idle()
+
+    async def _bind(self) -> socket.socket:
+        where = f"{self.host}:{self.port}"
+        try:
+            found = await self.group.loop.getaddrinfo(
+                self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {where}: no such host; set the bind address") from error
+        family, kind, protocol, _, address = found[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setblocking(False)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(BACKLOG)
+        except OSError as error:
+            listener.close()
+            raise ConfigError(f"cannot listen on {where}: {self._advice(error)}") from error
+        return listener
+
+    def _advice(self, error: OSError) -> str:
+        if error.errno == errno.EADDRINUSE:
+            return (
+                f"the port is taken; end the process that holds it, or set {self.port_setting} to a free port"
+                " (0 takes any)"
+            )
+        if error.errno == errno.EACCES:
+            return f"not permitted; ports below 1024 need privileges, set {self.port_setting} to a higher one"
+        if error.errno == errno.EADDRNOTAVAIL:
+            return f"{self.host} is no address of this machine; set the bind address to one, or to 0.0.0.0"
+        return error.strerror or str(error)
+
+    def _accept(self) -> None:
+        listener = self._socket
+        for _ in range(ACCEPTS_PER_TURN):
+            if listener is None:
+                return
+            try:
+                accepted, _ = listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except ConnectionAbortedError:
+                continue
+            except OSError as error:
+                self._rest(error)
+                return
+            if len(self.group.connections) + len(self._adoptions) >= self.max_connections:
+                if not self._refusing:
+                    _log.warning("port %d: refusing connections above %d", self.port, self.max_connections)
+                    self._refusing = True
+                accepted.close()
+                continue
+            self._refusing = False
+            task = self.group.loop.create_task(self._adopt(accepted))
+            self._adoptions.add(task)
+            task.add_done_callback(self._adoptions.discard)
+
+    def _rest(self, error: OSError) -> None:
+        # The socket stays readable while nothing can be accepted: without a pause the loop would spin.
+        assert self._socket is not None
+        reason = "out of descriptors or memory" if error.errno in _OUT_OF_RESOURCES else "accept failed"
+        _log.error("port %d: %s (%s); accepting again in %.0f s", self.port, reason, error, ACCEPT_PAUSE_S)
+        self.group.loop.remove_reader(self._socket)
+        self._retry = self.group.loop.call_later(ACCEPT_PAUSE_S, self._accept_again)
+
+    def _accept_again(self) -> None:
+        self._retry = None
+        if self._socket is not None:
+            self.group.loop.add_reader(self._socket, self._accept)
+            self._accept()
+
+    async def _adopt(self, accepted: socket.socket) -> None:
+        try:
+            accepted.setblocking(False)
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await self.group.loop.connect_accepted_socket(lambda: Connection(self.group), accepted)
+        except OSError as error:
+            accepted.close()
+            _log.warning("port %d: an accepted connection could not be set up: %s", self.port, error)
+        except BaseException:
+            accepted.close()
+            raise

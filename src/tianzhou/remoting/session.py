@@ -1,0 +1,202 @@
+"""One end of a connection without the connection: bytes in, commands out, replies matched to requests.
+
+The session knows the framing (wire.md §1.1) and which replies are awaited (wire.md §1.5). It owns no socket,
+no clock and no task, so a test drives it with plain bytes, and the same code serves TCP, memory and TLS.
+
+Half a frame is kept between reads in one of two ways, so that no byte is copied more than a few times however
+slowly a large frame trickles in: up to `SMALL_FRAME` bytes as a tail that is put in front of the next read, above
+that in a buffer of the frame's own, which grows with what has really arrived, not with what was announced.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tianzhou._hot import split
+from tianzhou.errors import ProtocolError
+from tianzhou.wire.command import Command
+
+MAX_FRAME = 16_777_216
+"""Most bytes of a frame, its length word included (wire.md §1.8)."""
+
+SMALL_FRAME = 65_536
+READ_SIZE = 65_536
+LARGE_READ_SIZE = 262_144
+_LENGTH_WORD = 4
+_INT32_MAX = 0x7FFFFFFF
+_INT32_MIN = -0x80000000
+
+
+class OpaqueCounter:
+    """Correlation ids of one process' requests: from 0, wrapping as int32 (wire.md §1.5)."""
+
+    __slots__ = ("_next",)
+
+    def __init__(self, first: int = 0) -> None:
+        self._next = first
+
+    def next(self) -> int:
+        """A value not handed out for the last 2^32 calls."""
+        value = self._next
+        self._next = value + 1 if value < _INT32_MAX else _INT32_MIN
+        return value
+
+
+def scratch_buffer() -> bytearray:
+    """A read buffer all sessions of one event loop may share: between reads a session keeps nothing in it."""
+    return bytearray(SMALL_FRAME + READ_SIZE)
+
+
+class Session:
+    """Splits what arrives into commands and keeps the table of awaited replies.
+
+    Either feed whole chunks to `receive`, or let a transport write into `writable()` and report with
+    `received(count)`; between those two calls nothing else may use a shared scratch buffer.
+
+    Args:
+        max_frame: most bytes of a frame including its length word; a longer one is an error before any of its
+            memory is taken.
+        scratch: a buffer made by `scratch_buffer`, to share it; by default the session has its own.
+    """
+
+    __slots__ = (
+        "_filled",
+        "_large",
+        "_large_size",
+        "_max_frame",
+        "_scratch",
+        "_tail",
+        "_view",
+        "error",
+        "pending",
+    )
+
+    def __init__(self, *, max_frame: int = MAX_FRAME, scratch: bytearray | None = None) -> None:
+        self._max_frame = max_frame
+        self._scratch = scratch_buffer() if scratch is None else scratch
+        self._view = memoryview(self._scratch)
+        self._tail = b""
+        self._large: bytearray | None = None
+        self._large_size = 0
+        self._filled = 0
+        self.error: ProtocolError | None = None
+        self.pending: dict[int, tuple[float, Any, float]] = {}
+
+    # bytes to commands
+
+    @property
+    def buffered(self) -> int:
+        """Bytes of a half frame kept between reads."""
+        return self._filled if self._large is not None else len(self._tail)
+
+    def writable(self) -> memoryview:
+        """Where the next bytes from the peer are to be written; never empty."""
+        large = self._large
+        if large is not None:
+            return memoryview(large)[self._filled : self._filled + LARGE_READ_SIZE]
+        tail = self._tail
+        if tail:
+            size = len(tail)
+            self._view[:size] = tail
+            return self._view[size : size + READ_SIZE]
+        return self._view[:READ_SIZE]
+
+    def received(self, count: int) -> list[Command]:
+        """The commands that `count` bytes just written into `writable()` complete, in order.
+
+        Bad bytes do not raise here: commands in front of them are returned and `error` is set; nothing may be
+        fed to the session after that.
+        """
+        if self._large is not None:
+            return self._received_large(count)
+        end = len(self._tail) + count
+        try:
+            commands, start = split(self._scratch, 0, end, self._max_frame)
+        except ProtocolError:
+            commands, start = self._up_to_error(end)
+        if start == end:
+            self._tail = b""
+        elif self.error is None:
+            self._keep(start, end)
+        return commands
+
+    def receive(self, data: bytes | bytearray | memoryview) -> list[Command]:
+        """The commands that `data` completes, in order.
+
+        Raises:
+            ProtocolError: the bytes are not this protocol; when commands stand in front of the bad bytes,
+                they are returned first and the next call raises.
+        """
+        commands: list[Command] = []
+        rest = memoryview(data)
+        while self.error is None and rest:
+            target = self.writable()
+            count = min(len(target), len(rest))
+            target[:count] = rest[:count]
+            commands += self.received(count)
+            rest = rest[count:]
+        if self.error is not None and not commands:
+            raise self.error
+        return commands
+
+    def _keep(self, start: int, end: int) -> None:
+        have = end - start
+        if have >= _LENGTH_WORD:
+            size = _LENGTH_WORD + int.from_bytes(self._view[start : start + _LENGTH_WORD], "big")
+            if size > SMALL_FRAME:
+                large = bytearray(min(size, max(2 * SMALL_FRAME, 2 * have)))
+                large[:have] = self._view[start:end]
+                self._large, self._large_size, self._filled, self._tail = large, size, have, b""
+                return
+        self._tail = bytes(self._view[start:end])
+
+    def _received_large(self, count: int) -> list[Command]:
+        large, size = self._large, self._large_size
+        assert large is not None
+        self._filled = filled = self._filled + count
+        if filled < size:
+            if filled == len(large):
+                # The transport may still hold a view of the buffer, so it cannot be resized in place.
+                grown = bytearray(min(size, 2 * filled))
+                grown[:filled] = large
+                self._large = grown
+            return []
+        self._large, self._filled = None, 0
+        try:
+            return split(large, 0, size, self._max_frame)[0]
+        except ProtocolError as error:
+            self.error = error
+            return []
+
+    def _up_to_error(self, end: int) -> tuple[list[Command], int]:
+        # The rare way: split one frame at a time, so that what stands before the bad one is still served.
+        commands: list[Command] = []
+        start = 0
+        try:
+            while start + _LENGTH_WORD <= end:
+                size = _LENGTH_WORD + int.from_bytes(self._view[start : start + _LENGTH_WORD], "big")
+                found, after = split(self._scratch, start, min(end, start + size), self._max_frame)
+                if after == start:
+                    break
+                commands += found
+                start = after
+        except ProtocolError as error:
+            self.error = error
+        return commands, start
+
+    # awaited replies
+
+    def expect(self, opaque: int, waiter: Any, now: float, timeout_s: float) -> None:
+        """Note that `waiter` awaits the reply to `opaque` until `now + timeout_s` (monotonic seconds)."""
+        self.pending[opaque] = (now + timeout_s, waiter, timeout_s)
+
+    def match(self, reply: Command) -> Any:
+        """The waiter of this reply, which is forgotten with this call; None when nobody waits (any more)."""
+        entry = self.pending.pop(reply.opaque, None)
+        return None if entry is None else entry[1]
+
+    def expired(self, now: float) -> list[tuple[int, Any, float]]:
+        """Take out the waiters whose deadline is at or before `now`: (opaque, waiter, timeout in seconds)."""
+        pending = self.pending
+        late = [opaque for opaque, entry in pending.items() if entry[0] <= now]
+        return [(opaque, *pending.pop(opaque)[1:]) for opaque in late]
