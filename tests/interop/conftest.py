@@ -11,10 +11,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import exchange as exchanges  # noqa: E402
-from servers import Server, serve  # noqa: E402
-from strangers import Program  # noqa: E402
-from toolchain import ToolchainMissing  # noqa: E402
+import exchange as exchanges
+from servers import Server, serve
+from strangers import Program
+from toolchain import ToolchainMissingError
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -44,7 +44,7 @@ def server(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     try:
         with serve(server_kind, tmp_path_factory.mktemp("server"), clean=False) as running:
             yield running
-    except ToolchainMissing as error:
+    except ToolchainMissingError as error:
         pytest.skip(str(error))
 
 
@@ -84,5 +84,3 @@ def need(exchange: exchanges.Exchange) -> exchanges.Need:
                 pytest.fail(f"{name}: {exchange.broken[name]}")
 
     return check
-
-

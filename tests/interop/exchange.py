@@ -1,4 +1,4 @@
-"""The exchange: every stranger consumes while every stranger sends, so that one run yields the whole matrix."""
+"""The exchange: every stranger consumes while every stranger sends; one run yields the whole matrix."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import frames
 from servers import Server
 from strangers import COUNT, JAVA, STRANGERS, Line, Program, Stranger, produce, received
-from toolchain import ToolchainMissing
+from toolchain import ToolchainMissingError
 
 QUEUES = 4
 Need = Callable[..., None]
@@ -45,9 +45,7 @@ class Exchange:
 
     def received(self, consumer: str, role: str, topic: str) -> list[Line]:
         """Return what a stranger's consumers of a role received from a topic."""
-        return [
-            line for line in received(self.lines[consumer], topic=topic) if line["consumer"].startswith(role)
-        ]
+        return [line for line in received(self.lines[consumer], topic=topic) if line["consumer"].startswith(role)]
 
 
 def run(server: Server) -> Exchange:
@@ -88,7 +86,7 @@ def _missing() -> dict[str, str]:
     for name, stranger in STRANGERS.items():
         try:
             stranger.resolve(Path())
-        except ToolchainMissing as error:
+        except ToolchainMissingError as error:
             missing[name] = str(error)
     return missing
 

@@ -64,15 +64,17 @@ def serve(kind: str, data_dir: Path, ports: Ports | None = None, *, clean: bool 
 def _apache(data_dir: Path, ports: Ports, clean: bool) -> Iterator[Server]:
     store_dir = data_dir / "store"
     home = data_dir / "home"
-    with ApacheNamesrv(ports.namesrv, home / "namesrv") as namesrv:
-        broker = ApacheBroker(namesrv.address, ports.broker, store_dir, home=home / "broker")
-        try:
-            broker.start()
-            yield Server("apache", namesrv.address, broker.address, store_dir)
-            if clean:
-                broker.stop()
-        finally:
-            broker.kill()
+    namesrv = ApacheNamesrv(ports.namesrv, home / "namesrv")
+    broker = ApacheBroker(namesrv.address, ports.broker, store_dir, home=home / "broker")
+    try:
+        namesrv.start()
+        broker.start()
+        yield Server("apache", namesrv.address, broker.address, store_dir)
+        if clean:
+            broker.stop()
+    finally:
+        broker.kill()
+        namesrv.kill()
 
 
 @contextmanager

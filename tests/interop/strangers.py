@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -30,7 +31,7 @@ class Content:
     sha256: str
     tags: str
     keys: str
-    property: str
+    note: str
 
     @property
     def compressed(self) -> bool:
@@ -38,7 +39,7 @@ class Content:
         return self.length >= 4096
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def content(i: int) -> Content:
     """Return the content of message i."""
     length = 4096 + i % 2048 if i % 10 == 9 else 16 + i % 241
@@ -48,7 +49,7 @@ def content(i: int) -> Content:
         sha256=hashlib.sha256(body).hexdigest(),
         tags=f"tag{i % 4}",
         keys=f"key-{i} group-{i // 50}",
-        property=f"note 天舟 {i}",
+        note=f"note 天舟 {i}",
     )
 
 
@@ -214,10 +215,8 @@ class Program:
         self._reader.join(5)
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             if stream is not None:
-                try:
+                with contextlib.suppress(BrokenPipeError):
                     stream.close()
-                except BrokenPipeError:
-                    pass
         self._home.cleanup()
 
 
@@ -236,7 +235,5 @@ def received(lines: Iterable[Line], **fields: object) -> list[Line]:
     return [
         line
         for line in list(lines)
-        if line["event"] == "received"
-        and line["i"] >= 0
-        and all(line[name] == value for name, value in fields.items())
+        if line["event"] == "received" and line["i"] >= 0 and all(line[name] == value for name, value in fields.items())
     ]

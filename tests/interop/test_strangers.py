@@ -22,7 +22,7 @@ def check_content(line: Line) -> None:
     """Check everything that follows from the index."""
     expected = content(line["i"])
     got = (line["bodyLength"], line["bodySha256"], line["tags"], line["keys"], line["property"])
-    assert got == (expected.length, expected.sha256, expected.tags, expected.keys, expected.property)
+    assert got == (expected.length, expected.sha256, expected.tags, expected.keys, expected.note)
 
 
 def check_times(line: Line) -> None:

@@ -1,7 +1,7 @@
 """Builds what the foreign programs need, once, into a cache keyed by the content of their sources.
 
 The cache is ``$TIANZHOU_TEST_CACHE`` or ``~/.cache/tianzhou-tests``. A missing tool or an unreachable package
-registry raises `ToolchainMissing`, which the tests turn into a skip that says so.
+registry raises `ToolchainMissingError`, which the tests turn into a skip that says so.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 BUILD_TIMEOUT = 600
 
 
-class ToolchainMissing(Exception):
+class ToolchainMissingError(Exception):
     """A compiler, a runtime or a package is not to be had on this machine."""
 
 
@@ -32,10 +32,10 @@ def cache_dir() -> Path:
 
 
 def tool(name: str) -> str:
-    """Return the path of an executable, or raise `ToolchainMissing`."""
+    """Return the path of an executable, or raise `ToolchainMissingError`."""
     found = shutil.which(name)
     if found is None:
-        raise ToolchainMissing(f"`{name}` is not installed")
+        raise ToolchainMissingError(f"`{name}` is not installed")
     return found
 
 
@@ -147,11 +147,9 @@ class _Lock:
 
 def _run(command: list[str], *, cwd: Path) -> None:
     try:
-        result = subprocess.run(
-            command, cwd=cwd, check=False, capture_output=True, text=True, timeout=BUILD_TIMEOUT
-        )
+        result = subprocess.run(command, cwd=cwd, check=False, capture_output=True, text=True, timeout=BUILD_TIMEOUT)
     except subprocess.TimeoutExpired as error:
-        raise ToolchainMissing(f"`{Path(command[0]).name}` did not end within {BUILD_TIMEOUT} s") from error
+        raise ToolchainMissingError(f"`{Path(command[0]).name}` did not end within {BUILD_TIMEOUT} s") from error
     if result.returncode != 0:
         output = (result.stdout + result.stderr).strip()[-2000:]
-        raise ToolchainMissing(f"`{' '.join(command[:4])} …` failed:\n{output}")
+        raise ToolchainMissingError(f"`{' '.join(command[:4])} …` failed:\n{output}")

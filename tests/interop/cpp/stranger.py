@@ -1,7 +1,7 @@
 """The C++ client, through its Python wheel, as a command: one JSON object per line on standard output.
 
-It runs in a virtual environment of its own and imports nothing of ours. There is no batch mode: the library sends
-a batch without marking it as one, so that any broker stores it as a single opaque message.
+It runs in a virtual environment of its own and imports nothing of ours. There is no batch mode: the library
+sends a batch without marking it as one, so that any broker stores it as a single opaque message.
 
     produce NAMESRV TOPIC GROUP FIRST MODE:COUNT...   modes: sync, oneway
     consume NAMESRV ROLE:GROUP:TOPIC[,TOPIC]...       role: clustering; until end of input
