@@ -43,27 +43,8 @@ def decode_properties(data: Octets) -> dict[str, str]:
 
     Bytes that are no UTF-8 become U+FFFD, as in Java.
     """
-    text = str(data, "utf-8", "replace")
-    try:
-        # The usual shape: every piece is name, separator, value; the piece behind the last 0x02 is empty.
-        pieces = text.split(PAIR_END)
-        if not pieces[-1]:
-            del pieces[-1]
-        pairs = dict([piece.split(NAME_END, 1) for piece in pieces])
-    except ValueError:
-        pairs = dict([p.split(NAME_END, 1) for p in text.split(PAIR_END) if NAME_END in p])
-        if "" in pairs or "" in pairs.values():
-            return _decode_carefully(text)
-        return pairs
-    if "" in pairs or "" in pairs.values():
-        return _decode_carefully(text)
-    return pairs
-
-
-def _decode_carefully(text: str) -> dict[str, str]:
-    # An empty pair is dropped before duplicates are resolved, so it must not hide an earlier full one.
-    pairs = (piece.partition(NAME_END) for piece in text.split(PAIR_END))
-    return {name: value for name, _, value in pairs if name and value}
+    pieces = [piece.partition(NAME_END) for piece in str(data, "utf-8", "replace").split(PAIR_END)]
+    return {name: value for name, _, value in pieces if value and name}
 
 
 @lru_cache(maxsize=256)

@@ -7,23 +7,30 @@ segment.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from struct import Struct
 from struct import error as struct_error
 from typing import Final
 
 import msgspec
 
-from tianzhou.errors import CorruptRecord
-from tianzhou.model import names
+from tianzhou.errors import CorruptRecord, ProtocolError
+from tianzhou.model import MessageExt, names
+from tianzhou.wire.batch import decode_batch
+from tianzhou.wire.compression import COMPRESSED, decompress
 from tianzhou.wire.hashing import Octets, crc32
-from tianzhou.wire.properties import MAX_BYTES
+from tianzhou.wire.ids import host_text, offset_msg_id
+from tianzhou.wire.properties import MAX_BYTES, decode_properties
 
 MAGIC_V1: Final = -626843481
 MAGIC_V2: Final = -626843477
 MAGIC_BLANK: Final = -875286124
 BORN_HOST_V6: Final = 0x10
 STORE_HOST_V6: Final = 0x20
+INNER_BATCH: Final = 0xC0
 BLANK_SIZE: Final = 8
+MAX_UNPACKED: Final = 64 << 20
+"""Largest body `to_message` unpacks unless told otherwise."""
 OVERHEAD: Final = 91
 """Bytes of a version 1 record with IPv4 hosts besides body, topic and properties (store.md §3.2)."""
 
@@ -31,9 +38,7 @@ _V6_BITS: Final = BORN_HOST_V6 | STORE_HOST_V6
 # totalSize magic bodyCRC queueId flag queueOffset physicalOffset sysFlag bornTimestamp bornHost bornPort
 # storeTimestamp storeHost storePort reconsumeTimes preparedTransactionOffset bodyLength; hosts by sysFlag.
 _FIXED: Final = {
-    bits: Struct(
-        f">iiiiiqqiq{'16' if bits & BORN_HOST_V6 else '4'}siq{'16' if bits & STORE_HOST_V6 else '4'}siiqi"
-    )
+    bits: Struct(f">iiiiiqqiq{'16' if bits & BORN_HOST_V6 else '4'}siq{'16' if bits & STORE_HOST_V6 else '4'}siiqi")
     for bits in (0, BORN_HOST_V6, STORE_HOST_V6, _V6_BITS)
 }
 _FIXED_V4: Final = _FIXED[0]
@@ -94,9 +99,7 @@ def encode_record(record: Record) -> bytes:
             reason="length",
         )
     if len(born) not in (4, 16) or len(stored) not in (4, 16):
-        raise CorruptRecord(
-            f"hosts of {len(born)} and {len(stored)} bytes; an address has 4 or 16", reason="length"
-        )
+        raise CorruptRecord(f"hosts of {len(born)} and {len(stored)} bytes; an address has 4 or 16", reason="length")
     sys_flag = record.sys_flag & ~_V6_BITS
     if len(born) == 16:
         sys_flag |= BORN_HOST_V6
@@ -259,9 +262,7 @@ def _misfit(data: Octets, at: int) -> CorruptRecord:
         return CorruptRecord(f"a record of {size} bytes is shorter than its fixed part", reason="length")
     if size > left:
         return CorruptRecord(f"the record claims {size} bytes, {left} are left", reason="short")
-    return CorruptRecord(
-        f"the parts of a record do not add up to its {size} bytes", size=size, reason="length"
-    )
+    return CorruptRecord(f"the parts of a record do not add up to its {size} bytes", size=size, reason="length")
 
 
 def decode_records(buffer: Octets) -> Iterator[Record]:
@@ -275,6 +276,62 @@ def decode_records(buffer: Octets) -> Iterator[Record]:
             return
         yield record
         at += record.size
+
+
+def to_message(record: Record, broker_name: str, limit_bytes: int = MAX_UNPACKED) -> list[MessageExt]:
+    """The messages a record delivers: one, or those of an inner batch (wire.md §5).
+
+    Bodies are unpacked and the compressed bit cleared; the topic is the stored one (`%RETRY%…` stays).
+
+    Args:
+        record: what a broker sent.
+        broker_name: the broker that sent it.
+        limit_bytes: largest unpacked body that is accepted.
+
+    Raises:
+        ProtocolError: the body cannot be unpacked; the text names the message.
+    """
+    sys_flag = record.sys_flag
+    body = record.body
+    if sys_flag & COMPRESSED:
+        try:
+            body = decompress(body, sys_flag, limit_bytes)
+        except ProtocolError as error:
+            where = f"{record.topic}@{broker_name}:{record.queue_id} offset {record.queue_offset}"
+            raise ProtocolError(f"message at {where}: {error}") from error
+        sys_flag &= ~COMPRESSED
+    message = MessageExt(
+        record.topic,
+        body,
+        record.flag,
+        decode_properties(record.properties),
+        broker_name,
+        record.queue_id,
+        record.queue_offset,
+        record.physical_offset,
+        sys_flag,
+        record.born_timestamp,
+        host_text(record.born_host, record.born_port),
+        record.store_timestamp,
+        host_text(record.store_host, record.store_port),
+        record.reconsume_times,
+        record.prepared_transaction_offset,
+        record.body_crc,
+        record.size,
+        offset_msg_id(record.store_host, record.store_port, record.physical_offset),
+    )
+    if sys_flag & INNER_BATCH != INNER_BATCH:
+        return [message]
+    return [
+        replace(
+            message,
+            flag=flag,
+            body=bytes(inner),
+            properties=decode_properties(properties),
+            queue_offset=record.queue_offset + n,
+        )
+        for n, (flag, inner, properties) in enumerate(decode_batch(body))
+    ]
 
 
 def reserve_property_crc(properties: bytes) -> bytes:

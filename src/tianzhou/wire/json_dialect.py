@@ -1,0 +1,424 @@
+"""JSON as fastjson writes and reads it (wire.md §1.13): integers and objects as keys, `$ref`, and more leniency.
+
+Bodies go out in three forms: `dumps` (what Java peers exchange), `dumps_standard` (quoted keys, ASCII only: the
+route for callers that ask for it) and `dumps_pretty` (configuration files, store.md §15.1).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
+from typing import Any, Final, NoReturn
+
+import orjson
+
+from tianzhou.errors import ProtocolError
+from tianzhou.model import MessageQueue
+from tianzhou.wire.hashing import Octets
+
+MAX_DEPTH: Final = 128
+"""Deepest nesting that is read; no body of RocketMQ has more than ten levels."""
+
+_SPACE: Final = re.compile(r"(?:[\s\ufeff]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
+_PLAIN: Final = {'"': re.compile(r'[^"\\]*'), "'": re.compile(r"[^'\\]*")}
+# fastjson marks the type of a number by a letter behind it.
+_NUMBER: Final = re.compile(r"[+-]?(?:\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?[BSLFD]?")
+_WORD: Final = re.compile(r"[A-Za-z_$][\w$]*")
+_WORDS: Final = {"null": None, "undefined": None, "NaN": None, "true": True, "false": False}
+_ESCAPES: Final = {
+    **{c: c for c in "\"'\\/"},
+    "b": "\b",
+    "f": "\f",
+    "F": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
+    **{str(n): chr(n) for n in range(8)},
+}
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_QUEUE_MEMBERS: Final = frozenset(("brokerName", "queueId", "topic"))
+
+
+def loads(data: Octets) -> Any:
+    """The value of a JSON text in fastjson's dialect.
+
+    Objects become dicts. A bare integer key is an int, a key that is an object is a `MessageQueue` when it has
+    that shape and else a tuple of its sorted items. A `$ref` is replaced by what it points at, or stays as it
+    is when that cannot be found or would make a value contain itself.
+
+    Raises:
+        ProtocolError: the text is no JSON; the message says at which character and what stands there.
+    """
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        value = _Reader(str(data, "utf-8", "replace")).document()
+    if b"$ref" in bytes(data):
+        _resolve(value)
+    return value
+
+
+class _Reader:
+    """A recursive-descent reader over one text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.depth = 0
+        self.root: dict[Any, Any] | None = None
+
+    def document(self) -> Any:
+        """The one value the text holds."""
+        value = self.value()
+        if self.peek():
+            self.fail("the end")
+        return value
+
+    def fail(self, expected: str, at: int | None = None) -> NoReturn:
+        at = self.at if at is None else at
+        found = repr(self.text[at : at + 20]) if at < len(self.text) else "the end"
+        raise ProtocolError(f"JSON at character {at}: expected {expected}, found {found}")
+
+    def peek(self) -> str:
+        """The next character that is no space, "" at the end; stands on it."""
+        at = self.at
+        if self.text[at : at + 1] in " \t\r\n/\ufeff":
+            self.at = at = _SPACE.match(self.text, at).end()  # type: ignore[union-attr]
+        return self.text[at : at + 1]
+
+    def value(self) -> Any:
+        c = self.peek()
+        if c == "{":
+            return self.nested(self.object)
+        if c == "[":
+            return self.nested(self.array)
+        if c in _PLAIN:
+            return self.string(c)
+        if word := _WORD.match(self.text, self.at):
+            if (name := word[0]) in ("Set", "TreeSet") and self.text[word.end() : word.end() + 1] == "[":
+                self.at = word.end()
+                return self.nested(self.array)
+            if name not in _WORDS:
+                self.fail("a value")
+            self.at = word.end()
+            return _WORDS[name]
+        return self.number()
+
+    def nested(self, read: Callable[[], Any]) -> Any:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            self.fail(f"at most {MAX_DEPTH} levels of nesting")
+        self.at += 1
+        value = read()
+        self.at += 1
+        self.depth -= 1
+        return value
+
+    def array(self) -> list[Any]:
+        items: list[Any] = []
+        while (c := self.peek()) != "]":
+            if c == ",":
+                self.at += 1
+                continue
+            items.append(self.value())
+            if self.peek() not in ("]", ","):
+                self.fail("',' or ']'")
+        return items
+
+    def object(self) -> dict[Any, Any]:
+        members: dict[Any, Any] = {}
+        referred: dict[str, int] = {}
+        if self.root is None:
+            self.root = members
+        while (c := self.peek()) != "}":
+            if c == ",":
+                self.at += 1
+                continue
+            key = self.key(c)
+            if type(key) is tuple and (ref := _key_reference(key)):
+                # All keys of a map of objects share one path, so the n-th reference is taken for the n-th key.
+                referred[ref] = n = referred.get(ref, -1) + 1
+                key = _nth_key(_follow(ref[:-5], self.root), n, key)
+            if self.peek() != ":":
+                self.fail("':'")
+            self.at += 1
+            members[key] = self.value()
+            if self.peek() not in ("}", ","):
+                self.fail("',' or '}'")
+        return members
+
+    def key(self, c: str) -> Any:
+        if c in _PLAIN:
+            return self.string(c)
+        if word := _WORD.match(self.text, self.at):
+            self.at = word.end()
+            return word[0]
+        if not c:
+            self.fail("a key or '}'")
+        return as_key(self.value())
+
+    def number(self) -> int | float:
+        match = _NUMBER.match(self.text, self.at)
+        if match is None:
+            self.fail("a value")
+        self.at = match.end()
+        digits = match[0].rstrip("BSLFD")
+        if match[1] is not None or match[2] is not None or "." in digits:
+            return float(digits)
+        if len(digits) > 4000:
+            self.fail("a shorter number", match.start())
+        return int(digits)
+
+    def string(self, quote: str) -> str:
+        text, start = self.text, self.at
+        plain = _PLAIN[quote]
+        at = start + 1
+        parts: list[str] = []
+        while True:
+            end = plain.match(text, at).end()  # type: ignore[union-attr]
+            parts.append(text[at:end])
+            if end >= len(text):
+                self.fail("the end of this string", start)
+            if text[end] == quote:
+                self.at = end + 1
+                break
+            escape = text[end + 1 : end + 2]
+            at = end + 2
+            if escape in ("u", "x"):
+                digits = text[at : at + (4 if escape == "u" else 2)]
+                at += len(digits)
+                try:
+                    parts.append(chr(int(digits, 16)))
+                except ValueError:
+                    self.fail("hexadecimal digits", end)
+            elif escape in _ESCAPES:
+                parts.append(_ESCAPES[escape])
+            else:
+                self.fail("an escape", end)
+        value = "".join(parts)
+        if len(parts) > 1 and _SURROGATE.search(value):
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return value
+
+
+def as_key(value: Any) -> Any:
+    """`value` as a dict key: an object becomes a `MessageQueue` or a tuple of sorted items, an array a tuple."""
+    if isinstance(value, dict):
+        if value.keys() >= _QUEUE_MEMBERS:
+            try:
+                return MessageQueue(str(value["topic"]), str(value["brokerName"]), int(value["queueId"]))
+            except (TypeError, ValueError):
+                pass
+        return tuple(sorted(((str(k), as_key(v)) for k, v in value.items()), key=lambda item: item[0]))
+    if isinstance(value, list):
+        return tuple(as_key(v) for v in value)
+    return value
+
+
+def _key_reference(key: tuple[Any, ...]) -> str | None:
+    """The path in a key that is `{"$ref":"$.map.null"}`."""
+    if len(key) == 1 and isinstance(item := key[0], tuple) and item[0] == "$ref":
+        return item[1] if isinstance(item[1], str) and item[1].endswith(".null") else None
+    return None
+
+
+def _nth_key(members: Any, n: int, otherwise: Any) -> Any:
+    keys = [key for key in members if type(key) is MessageQueue] if isinstance(members, dict) else []
+    return keys[n] if n < len(keys) else otherwise
+
+
+_REF_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
+
+
+def _follow(ref: str, root: Any) -> Any:
+    """The value at a path like `$.a.b[0]`, None when there is none."""
+    if ref[:1] != "$":
+        return None
+    value, at = root, 1
+    while at < len(ref):
+        step = _REF_STEP.match(ref, at)
+        if step is None:
+            return None
+        name = step[1] or int(step[2])
+        try:
+            if isinstance(value, dict) and name not in value:
+                name = int(name)
+            value = value[name]
+        except (LookupError, TypeError, ValueError):
+            return None
+        at = step.end()
+    return value
+
+
+def _resolve(root: Any) -> None:
+    """Put referred values in place of references.
+
+    Only values that hold no reference themselves are put in, so no value can come to contain itself.
+    """
+    references: list[tuple[Any, Any, str]] = []
+    holders: set[int] = set()
+
+    def search(value: Any, depth: int) -> bool:
+        if depth > MAX_DEPTH:
+            raise ProtocolError(f"JSON: more than {MAX_DEPTH} levels of nesting")
+        found = False
+        for key, child in value.items() if isinstance(value, dict) else enumerate(value):
+            if isinstance(child, dict) and len(child) == 1 and isinstance(ref := child.get("$ref"), str):
+                references.append((value, key, ref))
+                holders.add(id(child))
+                found = True
+            elif isinstance(child, (dict, list)) and search(child, depth + 1):
+                found = True
+        if found:
+            holders.add(id(value))
+        return found
+
+    if isinstance(root, (dict, list)):
+        search(root, 0)
+    for holder, key, ref in references:
+        target = _follow(ref, root)
+        if target is not None and id(target) not in holders:
+            holder[key] = target
+
+
+# Besides quotes and backslashes fastjson escapes control characters, DEL to NBSP and the two line separators.
+_ESCAPED: Final = re.compile('["\\\\\x00-\x1f\x7f-\xa0\u2028\u2029]')
+_ESCAPED_ASCII: Final = re.compile('["\\\\\x00-\x1f\x7f-\U0010ffff]')
+_SHORT: Final = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def _escape(match: re.Match[str]) -> str:
+    c = match[0]
+    if short := _SHORT.get(c):
+        return short
+    units = c.encode("utf-16-be", "surrogatepass").hex().upper()
+    return "".join([f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4)])
+
+
+def _double(value: float) -> str:
+    """Java's text of a double; NaN and infinities have none and become null."""
+    if not math.isfinite(value):
+        return "null"
+    text = repr(value)
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return text
+    sign, digits, exponent = Decimal(text).as_tuple()
+    figures = "".join(map(str, digits)).rstrip("0")
+    power = len(digits) - 1 + int(exponent)
+    return f"{'-' if sign else ''}{figures[0]}.{figures[1:] or '0'}E{power}"
+
+
+class _Writer:
+    """Writes values; the three forms differ in keys, characters and line breaks."""
+
+    def __init__(self, *, sort_keys: bool, standard: bool = False, pretty: bool = False) -> None:
+        self.sort_keys = sort_keys
+        self.standard = standard
+        self.pretty = pretty
+        self.escaped = _ESCAPED_ASCII if standard else _ESCAPED
+        self.parts: list[str] = []
+        self.indent = ""
+
+    def bytes(self, value: Any) -> bytes:
+        self.value(value)
+        return "".join(self.parts).encode("utf-8", "replace")
+
+    def text(self, value: str) -> str:
+        return f'"{self.escaped.sub(_escape, value)}"'
+
+    def value(self, value: Any) -> None:
+        if isinstance(value, str):
+            self.parts.append(self.text(value))
+        elif value is None:
+            self.parts.append("null")
+        elif isinstance(value, bool):
+            self.parts.append("true" if value else "false")
+        elif isinstance(value, int):
+            self.parts.append(str(int(value)))
+        elif isinstance(value, float):
+            self.parts.append(_double(value))
+        elif isinstance(value, MessageQueue):
+            self.members(queue_members(value))
+        elif isinstance(value, Mapping):
+            self.members(value)
+        elif isinstance(value, Iterable):
+            self.items(value)
+        else:
+            raise TypeError(f"{type(value).__name__} {value!r} has no JSON form")
+
+    def items(self, items: Iterable[Any]) -> None:
+        append = self.parts.append
+        separator = "["
+        for item in items:
+            append(separator)
+            self.value(item)
+            separator = ","
+        append("]" if separator == "," else "[]")
+
+    def members(self, members: Mapping[Any, Any]) -> None:
+        pairs = [(key, value) for key, value in members.items() if value is not None]
+        if not pairs:
+            self.parts.append("{}")
+            return
+        if self.sort_keys:
+            pairs.sort(key=lambda pair: _sort_key(pair[0]))
+        append = self.parts.append
+        outer, self.indent = self.indent, self.indent + "\t"
+        separator = "{"
+        for key, value in pairs:
+            append(separator)
+            separator = ","
+            # fastjson breaks the line before a quoted key only.
+            if self.pretty and isinstance(key, str):
+                append(f"\n{self.indent}")
+            self.key(key)
+            append(":")
+            self.value(value)
+        self.indent = outer
+        append(f"\n{outer}}}" if self.pretty else "}")
+
+    def key(self, key: Any) -> None:
+        if isinstance(key, str):
+            self.parts.append(self.text(key))
+        elif self.standard:
+            inner = _Writer(sort_keys=True)
+            inner.value(key)
+            self.parts.append(self.text("".join(inner.parts)))
+        else:
+            self.value(key)
+
+
+def _sort_key(key: Any) -> tuple[int, Any]:
+    if isinstance(key, str):
+        return 2, key
+    if isinstance(key, int):
+        return 0, key
+    return 1, key
+
+
+def queue_members(queue: MessageQueue) -> dict[str, Any]:
+    """A queue as the object that stands for it in bodies (wire.md §9)."""
+    return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+
+
+def dumps(value: Any, *, sort_keys: bool = True) -> bytes:
+    """Compact JSON as fastjson writes it: integer and `MessageQueue` keys bare, None members left out.
+
+    Args:
+        value: dicts, lists, sets, tuples, text, numbers, `MessageQueue`s.
+        sort_keys: alphabetical members; False keeps the order they come in.
+    """
+    return _Writer(sort_keys=sort_keys).bytes(value)
+
+
+def dumps_standard(value: Any, *, sort_keys: bool = True) -> bytes:
+    """Compact JSON any parser reads: all keys quoted, non-ASCII characters escaped, None members left out."""
+    return _Writer(sort_keys=sort_keys, standard=True).bytes(value)
+
+
+def dumps_pretty(value: Any, *, sort_keys: bool = False) -> bytes:
+    """JSON as RocketMQ's configuration files have it: tabs, one member a line, bare integer keys (store.md §15.1)."""
+    return _Writer(sort_keys=sort_keys, pretty=True).bytes(value)
