@@ -14,6 +14,7 @@ from frames import create_topic
 from strangers import JAVA, STRANGERS, Line, Program, content, produce, received
 
 NAMES = list(STRANGERS)
+BATCH_SIZE = 32  # messages of a batch
 GROUP_SIZE = 50  # messages that share the second key
 SAMPLE = 10  # every how-manieth message is looked up singly
 
@@ -78,6 +79,22 @@ def test_every_send_is_acknowledged(exchange: Exchange, need: Need, name: str) -
     assert len(set(unique_keys)) == len(unique_keys)
     if STRANGERS[name].inspects:
         assert len(placed) == len(offset_ids) == len(answered)
+
+
+@pytest.mark.parametrize("name", ["java-5.3.3", "java-5.3.3-binary", "java-4.9.7"])
+def test_unique_keys_of_batches(exchange: Exchange, need: Need, name: str) -> None:
+    """The 4.9.7 client gives each member of a batch a key of its own, the 5.3.3 client one to the whole batch."""
+    need(name)
+    sent = {line["i"]: line for line in exchange.sent[name] if line["mode"] == "batch"}
+    lines = [line for line in exchange.received(name, "clustering", STRANGERS[name].topic) if line["i"] in sent]
+    assert len(lines) == len(sent)
+    if name == "java-4.9.7":
+        assert all(line["uniqueKey"] == sent[line["i"]]["msgId"] for line in lines)
+    else:
+        first = min(sent)
+        keys = {((line["i"] - first) // BATCH_SIZE, line["uniqueKey"]) for line in lines}
+        batches = -(-len(sent) // BATCH_SIZE)
+        assert len(keys) == len({key for _, key in keys}) == batches
 
 
 @pytest.mark.parametrize("consumer", NAMES)

@@ -1,7 +1,8 @@
 """Builds what the foreign programs need, once, into a cache keyed by the content of their sources.
 
 The cache is ``$TIANZHOU_TEST_CACHE`` or ``~/.cache/tianzhou-tests``. A missing tool or an unreachable package
-registry raises `ToolchainMissingError`, which the tests turn into a skip that says so.
+registry raises `ToolchainMissingError`, which the tests turn into a skip that says so. A program of ours that does
+not compile is an error.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +21,8 @@ HERE = Path(__file__).resolve().parent
 JAVA_CLIENTS = ("5.3.3", "4.9.7")
 DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 BUILD_TIMEOUT = 600
+FETCH_ATTEMPTS = 2
+OLDEST_GO = (1, 18)
 
 
 class ToolchainMissingError(Exception):
@@ -68,10 +72,14 @@ def java_client(version: str) -> str:
 def go_program() -> Path:
     """Return the compiled Go program."""
     go = tool("go")
+    found = re.search(r"go(\d+)\.(\d+)", _run([go, "version"], cwd=HERE))
+    if found is None or (int(found[1]), int(found[2])) < OLDEST_GO:
+        raise ToolchainMissingError(f"Go {OLDEST_GO[0]}.{OLDEST_GO[1]} or later is needed")
     folder = HERE / "go"
     sources = sorted([*folder.glob("*.go"), folder / "go.mod", folder / "go.sum"])
 
     def build_into(target: Path) -> None:
+        _fetch([go, "mod", "download"], cwd=folder)
         _run([go, "build", "-o", str(target / "stranger"), "."], cwd=folder)
 
     return _cached("go", _digest(sources), build_into) / "stranger"
@@ -82,10 +90,10 @@ def cpp_python() -> Path:
     requirements = HERE / "cpp" / "requirements.txt"
 
     def install_into(target: Path) -> None:
-        _run([sys.executable, "-m", "venv", str(target)], cwd=HERE)
+        _fetch([sys.executable, "-m", "venv", str(target)], cwd=HERE)
         pip = [str(target / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
-        _run([*pip, "-r", str(requirements)], cwd=HERE)
-        _run([str(target / "bin" / "python"), "-c", "import rocketmq.client"], cwd=HERE)
+        _fetch([*pip, "-r", str(requirements)], cwd=HERE)
+        _fetch([str(target / "bin" / "python"), "-c", "import rocketmq.client"], cwd=HERE)
 
     key = _digest([requirements], salt=sys.version)
     return _cached("cpp", key, install_into) / "bin" / "python"
@@ -98,7 +106,7 @@ def _jars(pom: Path) -> Path:
     def copy_into(target: Path) -> None:
         goal = f"{DEPENDENCY_PLUGIN}:copy-dependencies"
         options = ["-q", "-B", "-f", str(pom), "-DincludeScope=runtime", f"-DoutputDirectory={target}"]
-        _run([maven, *options, goal], cwd=HERE)
+        _fetch([maven, *options, goal], cwd=HERE)
 
     return _cached(f"jars-{pom.parent.name}", _digest([pom]), copy_into)
 
@@ -122,7 +130,7 @@ def _cached(name: str, key: str, build: Callable[[Path], None]) -> Path:
     if marker.exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _Lock(target.with_suffix(".lock")):
+    with _Lock(target.with_name(target.name + ".lock")):
         if not marker.exists():
             shutil.rmtree(target, ignore_errors=True)
             target.mkdir()
@@ -145,11 +153,22 @@ class _Lock:
         self._file.close()
 
 
-def _run(command: list[str], *, cwd: Path) -> None:
-    try:
-        result = subprocess.run(command, cwd=cwd, check=False, capture_output=True, text=True, timeout=BUILD_TIMEOUT)
-    except subprocess.TimeoutExpired as error:
-        raise ToolchainMissingError(f"`{Path(command[0]).name}` did not end within {BUILD_TIMEOUT} s") from error
+def _fetch(command: list[str], *, cwd: Path) -> None:
+    """Run a command that needs a package registry, which may be out of reach."""
+    for attempt in range(1, FETCH_ATTEMPTS + 1):
+        try:
+            _run(command, cwd=cwd)
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            if attempt == FETCH_ATTEMPTS:
+                raise ToolchainMissingError(str(error)) from error
+        else:
+            return
+
+
+def _run(command: list[str], *, cwd: Path) -> str:
+    """Run a command and return its output; a failure is an error."""
+    result = subprocess.run(command, cwd=cwd, check=False, capture_output=True, text=True, timeout=BUILD_TIMEOUT)
     if result.returncode != 0:
         output = (result.stdout + result.stderr).strip()[-2000:]
-        raise ToolchainMissingError(f"`{' '.join(command[:4])} …` failed:\n{output}")
+        raise RuntimeError(f"`{' '.join(command[:4])} …` failed:\n{output}")
+    return result.stdout

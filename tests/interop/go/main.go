@@ -122,9 +122,14 @@ func produce(namesrv, topic, group, first string, modes []string) {
 			}
 			time.Sleep(300 * time.Millisecond)
 		case "batch":
-			for i < end {
-				i = batch(ctx, p, topic, i, min(i+batchSize, end))
+			for ; i < end; i += batchSize {
+				last := i + batchSize
+				if last > end {
+					last = end
+				}
+				batch(ctx, p, topic, i, last)
 			}
+			i = end
 		default:
 			check(fmt.Errorf("unknown mode %q", mode))
 		}
@@ -160,7 +165,7 @@ func async(ctx context.Context, p rocketmq.Producer, topic string, first, end in
 	return failed
 }
 
-func batch(ctx context.Context, p rocketmq.Producer, topic string, first, end int) int {
+func batch(ctx context.Context, p rocketmq.Producer, topic string, first, end int) {
 	messages := make([]*primitive.Message, 0, end-first)
 	for i := first; i < end; i++ {
 		messages = append(messages, message(topic, i))
@@ -176,7 +181,6 @@ func batch(ctx context.Context, p rocketmq.Producer, topic string, first, end in
 		fields["offsetMsgId"] = member(offsetIDs, k)
 		emit(fields)
 	}
-	return end
 }
 
 func member(ids []string, k int) any {
