@@ -5,5 +5,10 @@ Today there is one, in Python over msgspec and struct (`MODE` is "pure"); a comp
 
 from __future__ import annotations
 
-MODE = "pure"
+from typing import Final
+
+from tianzhou._hot.frames import pull_reply as pull_reply
+from tianzhou._hot.frames import send_reply as send_reply
+
+MODE: Final = "pure"
 """Which implementation is active; shown when a server starts."""

@@ -1,77 +1,303 @@
-"""Frames, fast: a read split into commands, the usual headers decoded straight into structs, replies by template.
+"""Frames, fast: a read split into commands, usual headers decoded into structs, replies by template.
 
 A frame is an i32 length, a word of one type byte and 24 bits of header length, the header, the body
-(wire.md §1.1). The kinds that carry the load start with known bytes, because Java writes JSON keys in
-alphabetical order: `{"code":310,` tells the struct to decode into. Whatever does not look usual, or does not
-fit the struct to the letter (an unknown field, a number out of range), goes to the general codec, so both ways
-always give the same values.
+(wire.md §1.1). The kinds that carry the load can be told by how their header starts, because Java writes JSON
+keys in alphabetical order: `{"code":310,` says which struct to decode into. Whatever does not look usual, or
+does not fit its struct to the letter (an unknown field, a number out of range), goes to the general codec of
+`tianzhou.wire.command`, so both ways give the same values.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import re
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import msgspec
+import orjson
 
-FLAG_RESPONSE = 1
-FLAG_ONEWAY = 2
-PYTHON = 3
-VERSION = 479
+from tianzhou._hot.headers import (
+    LANGUAGE_CODES,
+    OTHER,
+    VERSION,
+    Command,
+    Int32,
+    PullHeader,
+    PullReplyHeader,
+    SendHeader,
+    SendHeaderV2,
+    SendReplyHeader,
+)
+from tianzhou.errors import ProtocolError
+
+Buffer = bytes | bytearray | memoryview
 
 
-class Command(msgspec.Struct, gc=False):
-    """A request or a response (wire.md §1.2).
+class _Frame(msgspec.Struct, kw_only=True, gc=False):
+    """The part of a JSON header that is the same in all kinds; defaults as wire.md §1.2 has them."""
 
-    Attributes:
-        code: request code, or response code.
-        opaque: what a response is matched to its request by.
-        flag: `FLAG_RESPONSE`, `FLAG_ONEWAY`.
-        language: the sender's language, see `LanguageCode`.
-        version: the sender's version ordinal.
-        remark: free text, None when there is none.
-        fields: the header fields as text, by wire name. Empty when `header` holds them instead.
-        body: the body, empty when there is none.
-        serialize_type: 0 for a JSON header, 1 for a binary one.
-        header: the header fields already parsed, for the kinds the hot path knows; else None.
-    """
-
-    code: int
-    opaque: int = 0
-    flag: int = 0
-    language: int = PYTHON
-    version: int = VERSION
+    language: str = "JAVA"
+    version: Int32 = 0
+    opaque: Int32 = 0
+    flag: Int32 = 0
     remark: str | None = None
-    fields: dict[str, str] = {}
-    body: bytes | memoryview = b""
-    serialize_type: int = 0
-    header: Any = None
 
-    @property
-    def is_response(self) -> bool:
-        """Whether this answers a request."""
-        return self.flag & FLAG_RESPONSE != 0
 
-    @property
-    def is_oneway(self) -> bool:
-        """Whether the sender wants no response."""
-        return self.flag & FLAG_ONEWAY != 0
+def _decoder(header: type[msgspec.Struct], *codes: int) -> Callable[[memoryview], Any]:
+    # The code is checked again: a second "code" further on would win over the one at the beginning.
+    frame = msgspec.defstruct(
+        header.__name__ + "Frame",
+        [("code", Literal[codes]), ("header", header)],
+        bases=(_Frame,),
+        kw_only=True,
+        rename={"header": "extFields"},
+        gc=False,
+    )
+    return msgspec.json.Decoder(frame, strict=False).decode
 
-    def reply(
-        self,
-        code: int,
-        remark: str | None = None,
-        fields: dict[str, str] | None = None,
-        body: bytes | memoryview = b"",
-    ) -> Command:
-        """The response to this request.
 
-        It keeps the opaque and nothing else: like Apache 5.x we answer in the server's own serialize type,
-        JSON, whatever the request used (wire.md §1.5).
+def _number(text: bytes) -> int:
+    return int.from_bytes(text, "big")
 
-        Args:
-            code: response code.
-            remark: text for people.
-            fields: response header fields by wire name.
-            body: response body.
-        """
-        return Command(code, self.opaque, FLAG_RESPONSE, PYTHON, VERSION, remark, fields or {}, body)
+
+_SEND_V2 = _decoder(SendHeaderV2, 310, 320, 325)
+_SEND = _decoder(SendHeader, 10, 324)
+_PULL = _decoder(PullHeader, 11, 361)
+_SEND_REPLY = _decoder(SendReplyHeader, 0)
+_PULL_REPLY = _decoder(PullReplyHeader, 0, 19, 20, 21)
+
+_peek = struct.Struct(">iIQI").unpack_from
+_PEEK_SIZE = 20
+_START = _number(b'{"code":')
+# What stands behind that in a request says what it is.
+_BY_CODE = {
+    _number(b"310,"): _SEND_V2,
+    _number(b"320,"): _SEND_V2,
+    _number(b"325,"): _SEND_V2,
+    _number(b"324,"): _SEND,
+    _number(b'10,"'): _SEND,
+    _number(b'11,"'): _PULL,
+    _number(b"361,"): _PULL,
+}
+# A reply does not say what it answers, but its first field does; here, where in the frame that field's name is.
+_FIRST_FIELD_AT = {
+    _number(b'0,"e'): 8 + len(b'{"code":0,"extFields":{"'),
+    _number(b'19,"'): 8 + len(b'{"code":19,"extFields":{"'),
+    _number(b'20,"'): 8 + len(b'{"code":20,"extFields":{"'),
+    _number(b'21,"'): 8 + len(b'{"code":21,"extFields":{"'),
+}
+_peek_name = struct.Struct(">Q").unpack_from
+_BY_FIRST_FIELD = {_number(b'queueId"'): _SEND_REPLY, _number(b"suggestW"): _PULL_REPLY}
+_JSON_WORD_MAX = 0xFFFFFF
+
+
+def split(
+    buffer: Buffer,
+    start: int,
+    end: int,
+    max_frame: int,
+    decode: Callable[[memoryview], Command],
+) -> tuple[list[Command], int]:
+    """Split `buffer[start:end]` into its whole frames and decode them.
+
+    Bodies are copied out, once; nothing returned refers to the buffer.
+
+    Args:
+        buffer: what was read from a connection.
+        start: where the first frame starts.
+        end: where the bytes read so far end.
+        max_frame: largest frame accepted, its length bytes included.
+        decode: decodes a frame that is of no hot kind, given what follows its length.
+
+    Returns:
+        The commands in order, and where the first incomplete frame starts.
+
+    Raises:
+        ProtocolError: a length no frame may have, found before the frame has arrived; or what `decode` raises.
+    """
+    commands: list[Command] = []
+    position = start
+    view = memoryview(buffer)
+    while end - position >= _PEEK_SIZE:
+        length, word, first, second = _peek(buffer, position)
+        stop = position + 4 + length
+        if length < 4 or length + 4 > max_frame:
+            raise ProtocolError(_bad_length(view, position, max_frame))
+        if stop > end:
+            return commands, position
+        body = position + 8 + word
+        if first == _START and body <= stop and word <= _JSON_WORD_MAX:
+            unpack = _BY_CODE.get(second)
+            if unpack is None:
+                at = _FIRST_FIELD_AT.get(second)
+                if at is not None and position + at + 8 <= stop:
+                    unpack = _BY_FIRST_FIELD.get(_peek_name(buffer, position + at)[0])
+            if unpack is not None:
+                try:
+                    found = unpack(view[position + 8 : body])
+                except (ValueError, RecursionError):
+                    pass
+                else:
+                    commands.append(
+                        Command(
+                            found.code,
+                            found.opaque,
+                            found.flag,
+                            LANGUAGE_CODES.get(found.language, OTHER),
+                            found.version,
+                            found.remark,
+                            {},
+                            bytes(view[body:stop]),
+                            0,
+                            found.header,
+                        )
+                    )
+                    position = stop
+                    continue
+        commands.append(decode(view[position + 4 : stop]))
+        position = stop
+    while end - position >= 4:  # frames too short to look into
+        length = int.from_bytes(view[position : position + 4], "big", signed=True)
+        if length < 4 or length + 4 > max_frame:
+            raise ProtocolError(_bad_length(view, position, max_frame))
+        stop = position + 4 + length
+        if stop > end:
+            break
+        commands.append(decode(view[position + 4 : stop]))
+        position = stop
+    return commands, position
+
+
+def _bad_length(view: memoryview, position: int, max_frame: int) -> str:
+    shown = bytes(view[position : position + 4])
+    length = int.from_bytes(shown, "big", signed=True)
+    return f"frame length {length} (bytes {shown!r}); allowed are 4 to {max_frame - 4}"
+
+
+# Templates
+
+_TAIL = f'"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
+_frame_head = struct.Struct(">II").pack
+_regions: dict[tuple[str, bool], str] = {}
+_MAX_REGIONS = 64
+
+
+def send_reply(
+    opaque: int,
+    msg_id: str,
+    queue_id: int,
+    queue_offset: int,
+    transaction_id: str | None,
+    region: str,
+    trace_on: bool,
+) -> bytes:
+    """The whole frame that tells a producer its message is stored (code 0, wire.md §4.6).
+
+    Fields and their order are those of Apache 5.3.3; see `Command.reply` for version and language.
+
+    Args:
+        opaque: the request's.
+        msg_id: offset message id; of a batch, all of them joined by commas.
+        queue_id: where it was stored.
+        queue_offset: its position there; of a batch, the first one's.
+        transaction_id: the message's unique key, None to leave it out.
+        region: the broker's region.
+        trace_on: whether the broker wants traces.
+    """
+    middle = _regions.get((region, trace_on)) or _region(region, trace_on)
+    if transaction_id is None:
+        transaction = ""
+    elif transaction_id.isalnum() and transaction_id.isascii():
+        transaction = f'"transactionId":"{transaction_id}",'
+    else:
+        transaction = f'"transactionId":{java_json(transaction_id).decode()},'
+    header = (
+        f'{{"code":0,"extFields":{{"queueId":"{queue_id}",{transaction}"msgId":"{msg_id}",{middle}'
+        f'"queueOffset":"{queue_offset}"}},"flag":1,"language":"PYTHON","opaque":{opaque},{_TAIL}'
+    ).encode()
+    size = len(header)
+    return _frame_head(4 + size, size) + header
+
+
+def _region(region: str, trace_on: bool) -> str:
+    trace = "true" if trace_on else "false"
+    text = f'"TRACE_ON":"{trace}","MSG_REGION":{java_json(region).decode()},'
+    if len(_regions) < _MAX_REGIONS:
+        _regions[region, trace_on] = text
+    return text
+
+
+def pull_reply(
+    opaque: int,
+    code: int,
+    remark: str | None,
+    next_begin_offset: int,
+    min_offset: int,
+    max_offset: int,
+    suggest_which_broker_id: int,
+    group_sys_flag: int,
+    topic_sys_flag: int,
+    parts: Sequence[Buffer],
+) -> bytes:
+    """The whole frame that answers a pull with code 0, 19, 20 or 21 (wire.md §6.2).
+
+    Args:
+        opaque: the request's.
+        code: response code.
+        remark: name of the store's status.
+        next_begin_offset: where to pull next.
+        min_offset: the queue's first offset.
+        max_offset: the offset the queue's next message will get.
+        suggest_which_broker_id: which replica to ask next time.
+        group_sys_flag: the group's flags.
+        topic_sys_flag: the topic's flags.
+        parts: the records; they are copied into the frame.
+    """
+    noted = "" if remark is None else f'"remark":{java_json(remark).decode()},'
+    header = (
+        f'{{"code":{code},"extFields":{{"suggestWhichBrokerId":"{suggest_which_broker_id}",'
+        f'"groupSysFlag":"{group_sys_flag}","nextBeginOffset":"{next_begin_offset}",'
+        f'"maxOffset":"{max_offset}","minOffset":"{min_offset}","topicSysFlag":"{topic_sys_flag}"}},'
+        f'"flag":1,"language":"PYTHON","opaque":{opaque},{noted}{_TAIL}'
+    ).encode()
+    size = len(header)
+    return b"".join((_frame_head(4 + size + sum(map(len, parts)), size), header, *parts))
+
+
+# JSON text as Java writes it
+
+# Where its writer differs from orjson: capital hex digits, and some characters it escapes.
+_CONTROL = re.compile(rb"\\u00(?:0[b-f]|1[a-f])")
+_ESCAPED = re.compile(rb"\\\\|\\u00[01][0-9a-f]|\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]")
+
+
+def java_json(value: str | dict[str, str]) -> bytes:
+    """A text, or an object of texts, as Java's JSON writer puts it (wire.md §1.2)."""
+    try:
+        text = orjson.dumps(value)
+    except TypeError:
+        text = orjson.dumps(_without_surrogates(value))
+    usual = (
+        b"\x7f" not in text
+        and b"\xc2" not in text
+        and b"\xe2\x80" not in text
+        and (b"\\u00" not in text or _CONTROL.search(text) is None)
+    )
+    return text if usual else _ESCAPED.sub(_escape, text)
+
+
+def _escape(match: re.Match[bytes]) -> bytes:
+    found = match[0]
+    if found == rb"\\":
+        return found
+    if found[:1] == b"\\":
+        return rb"\u" + found[2:].upper()
+    return b"\\u%04X" % ord(found.decode())
+
+
+def _without_surrogates(value: str | dict[str, str]) -> str | dict[str, str]:
+    # Half of a surrogate pair has no UTF-8 form; Java writes a question mark.
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    return {str(_without_surrogates(k)): str(_without_surrogates(v)) for k, v in value.items()}

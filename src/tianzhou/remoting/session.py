@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tianzhou._hot import split
 from tianzhou.errors import ProtocolError
-from tianzhou.wire.command import Command
+from tianzhou.wire.command import Command, split
 
 MAX_FRAME = 16_777_216
 """Most bytes of a frame, its length word included (wire.md §1.8)."""

@@ -1,4 +1,4 @@
-"""Numbers with names: request codes, response codes, languages, flags, versions (wire.md §1.5 to §1.7, §2, §3).
+"""Numbers with names: request and response codes, languages, flags, versions (wire.md §1.5 to §1.7, §2, §3).
 
 Nothing here decides anything; a code a peer invents is simply not a member of the enum.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import enum
 
-FLAG_RESPONSE = 1
-"""Bit of `flag`: the frame is a response (wire.md §1.5)."""
-FLAG_ONEWAY = 2
-"""Bit of `flag`: the sender wants no response."""
+from tianzhou._hot.headers import FLAG_ONEWAY as FLAG_ONEWAY
+from tianzhou._hot.headers import FLAG_RESPONSE as FLAG_RESPONSE
+from tianzhou._hot.headers import LANGUAGE_CODES, LANGUAGES, OTHER
+from tianzhou._hot.headers import VERSION as VERSION
 
 JSON = 0
 """Serialize type byte of a JSON header (wire.md §1.2)."""
@@ -24,8 +24,7 @@ MAX_HEADER = 0xFFFFFF
 
 # Version ordinals (wire.md §1.6): two per release, 20 per minor release from 4.0.0 on.
 V4_0_0 = 213
-VERSION = 479
-"""What we announce: V5_3_3."""
+V5_3_3 = VERSION
 V3_0_7_SNAPSHOT = 28
 V3_0_11 = 37
 V3_1_8_SNAPSHOT = 62
@@ -345,18 +344,14 @@ class RequestCode(enum.IntEnum):
     REGISTER_MESSAGE_FILTER_CLASS = 302
 
 
-_LANGUAGE_BY_NAME = {member.name: int(member) for member in LanguageCode}
-_LANGUAGE_NAMES = tuple(member.name for member in LanguageCode)
-
-
 def language_code(name: str) -> int:
     """The code of a language name; names we do not know count as OTHER (wire.md §1.2)."""
-    return _LANGUAGE_BY_NAME.get(name, 7)
+    return LANGUAGE_CODES.get(name, OTHER)
 
 
 def language_name(code: int) -> str:
     """The name of a language code; codes we do not know count as OTHER."""
-    return _LANGUAGE_NAMES[code] if 0 <= code < len(_LANGUAGE_NAMES) else "OTHER"
+    return LANGUAGES[code] if 0 <= code < len(LANGUAGES) else "OTHER"
 
 
 _REQUEST_NAMES = {int(member): member.name for member in RequestCode}

@@ -10,22 +10,47 @@ A JSON header is one object, its keys in alphabetical order; a binary header is
 
 from __future__ import annotations
 
-import re
 import struct
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-import orjson
 
-from tianzhou._hot.frames import Command
+from tianzhou._hot import frames
+from tianzhou._hot.frames import java_json
+from tianzhou._hot.headers import LANGUAGE_CODES, LANGUAGES, OTHER, Command, Int32, header_fields
 from tianzhou.errors import ProtocolError
-from tianzhou.wire.codes import JSON, MAX_HEADER, ROCKETMQ, language_code, language_name
+from tianzhou.wire.codes import JSON, MAX_HEADER, ROCKETMQ, language_name
 
-__all__ = ["Command", "decode", "encode"]
+__all__ = ["Command", "decode", "encode", "split"]
 
-_FRAME = struct.Struct(">II")
-_BINARY = struct.Struct(">hBhiii")
+_frame_head = struct.Struct(">II").pack
+_BINARY_HEAD = struct.Struct(">hBhiii")
+_INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
+
+
+def split(buffer: bytes | bytearray | memoryview, start: int, end: int, max_frame: int) -> tuple[list[Command], int]:
+    """Split `buffer[start:end]` into its whole frames and decode them; nothing returned refers to the buffer.
+
+    Commands of the usual kinds come with `header` set, see `tianzhou._hot.frames`.
+
+    Args:
+        buffer: what was read from a connection.
+        start: where the first frame starts.
+        end: where the bytes read so far end.
+        max_frame: largest frame accepted, its length bytes included.
+
+    Returns:
+        The commands in order, and where the first incomplete frame starts.
+
+    Raises:
+        ProtocolError: a frame that cannot be decoded, or a length no frame may have; the latter is found
+            before the frame has arrived.
+    """
+    return frames.split(buffer, start, end, max_frame, decode)
+
+
+# Encoding
 
 
 def encode(command: Command) -> bytes:
@@ -34,90 +59,61 @@ def encode(command: Command) -> bytes:
     Raises:
         ProtocolError: the header does not fit the encoding.
     """
-    if command.serialize_type == ROCKETMQ:
-        header = _encode_binary(command)
-    else:
-        header = _encode_json(command)
+    fields = command.fields
+    if not fields and command.header is not None:
+        fields = header_fields(command.header)
+    binary = command.serialize_type == ROCKETMQ
+    header = _encode_binary(command, fields) if binary else _encode_json(command, fields)
     size = len(header)
     if size > MAX_HEADER:
         raise ProtocolError(f"header of {size} bytes; the limit is {MAX_HEADER}")
     body = command.body
-    word = (command.serialize_type << 24) | size
-    return b"".join((_FRAME.pack(4 + size + len(body), word), header, body))
+    return b"".join((_frame_head(4 + size + len(body), command.serialize_type << 24 | size), header, body))
 
 
-_JSON_HEADER = (
-    b'{"code":%d%b,"flag":%d,"language":"%b","opaque":%d%b,"serializeTypeCurrentRPC":"JSON","version":%d}'
-)
+_JSON_HEADER = b'{"code":%d%b,"flag":%d,"language":"%b","opaque":%d%b,"serializeTypeCurrentRPC":"JSON","version":%d}'
 
 
-def _encode_json(command: Command) -> bytes:
-    fields = command.fields
+def _encode_json(command: Command, fields: dict[str, str]) -> bytes:
     return _JSON_HEADER % (
         command.code,
-        b',"extFields":' + _java_json(fields) if fields else b"",
+        b',"extFields":' + java_json(fields) if fields else b"",
         command.flag,
         language_name(command.language).encode(),
         command.opaque,
-        b',"remark":' + _java_json(command.remark) if command.remark is not None else b"",
+        b"" if command.remark is None else b',"remark":' + java_json(command.remark),
         command.version,
     )
 
 
-# Where Java's JSON writer differs from ours: capital hex digits, and some characters it escapes.
-_DIFFERS = re.compile(rb"\\u00(?:0[b-f]|1[a-f])|\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]")
-_ESCAPED = re.compile(rb"\\\\|\\u00[01][0-9a-f]|\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]")
-
-
-def _java_json(value: str | dict[str, str]) -> bytes:
+def _encode_binary(command: Command, fields: dict[str, str]) -> bytes:
+    remark = _utf8(command.remark or "")
     try:
-        text = orjson.dumps(value)
-    except TypeError:
-        text = orjson.dumps(_without_surrogates(value))
-    return _ESCAPED.sub(_java_escape, text) if _DIFFERS.search(text) else text
-
-
-def _java_escape(match: re.Match[bytes]) -> bytes:
-    found = match[0]
-    if found == rb"\\":
-        return found
-    if found[:1] == b"\\":
-        return rb"\u" + found[2:].upper()
-    return b"\\u%04X" % ord(found.decode())
-
-
-def _without_surrogates(value: str | dict[str, str]) -> str | dict[str, str]:
-    # Half of a surrogate pair has no UTF-8 form; Java writes a question mark.
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    return {str(_without_surrogates(k)): str(_without_surrogates(v)) for k, v in value.items()}
-
-
-def _encode_binary(command: Command) -> bytes:
-    if not -0x8000 <= command.code <= 0x7FFF:
-        raise ProtocolError(f"code {command.code} does not fit a binary header; send it with a JSON header")
-    remark = (command.remark or "").encode("utf-8", "replace")
-    parts = []
-    for key, value in command.fields.items():
-        name, text = key.encode("utf-8", "replace"), value.encode("utf-8", "replace")
-        if len(name) > 0x7FFF:
-            raise ProtocolError(f"header field name of {len(name)} bytes; the limit is 32767")
-        parts += (struct.pack(">h", len(name)), name, _INT32.pack(len(text)), text)
-    fields = b"".join(parts)
-    return b"".join(
-        (
-            _BINARY.pack(
-                command.code, command.language, command.version, command.opaque, command.flag, len(remark)
-            ),
-            remark,
-            _INT32.pack(len(fields)),
-            fields,
+        parts = []
+        for key, value in fields.items():
+            name, text = _utf8(key), _utf8(value)
+            parts += [_INT16.pack(len(name)), name, _INT32.pack(len(text)), text]
+        table = b"".join(parts)
+        head = _BINARY_HEAD.pack(
+            command.code, command.language, command.version, command.opaque, command.flag, len(remark)
         )
-    )
+    except struct.error as error:
+        raise ProtocolError(
+            f"code {command.code}, version {command.version} or a field name does not fit a binary header "
+            f"({error}); send it with a JSON header"
+        ) from None
+    return b"".join((head, remark, _INT32.pack(len(table)), table))
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
+
+
+# Decoding
 
 
 def decode(frame: bytes | bytearray | memoryview) -> Command:
-    """The command in a frame.
+    """The command in a frame; its header fields stay text.
 
     Args:
         frame: what follows the four length bytes.
@@ -131,27 +127,23 @@ def decode(frame: bytes | bytearray | memoryview) -> Command:
     kind = frame[0]
     end = 4 + int.from_bytes(frame[1:4], "big")
     if end > size:
-        raise ProtocolError(f"header length {end - 4} exceeds the frame, which has {size - 4} bytes left")
-    header = memoryview(frame)[4:end]
+        raise ProtocolError(f"header length {end - 4} exceeds the {size - 4} bytes the frame has left")
     if kind == JSON:
-        command = _decode_json(header)
+        command = _decode_json(frame[4:end])
     elif kind == ROCKETMQ:
-        command = _decode_binary(header)
+        command = _decode_binary(bytes(frame[4:end]))
     else:
         raise ProtocolError(f"serialize type {kind}; known are 0 (JSON) and 1 (ROCKETMQ)")
     command.body = bytes(frame[end:])
     return command
 
 
-_Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
-
-
-class _JsonHeader(msgspec.Struct, rename={"fields": "extFields"}):
-    code: _Int32 = 0
+class _JsonHeader(msgspec.Struct, rename={"fields": "extFields"}, gc=False):
+    code: Int32 = 0
     language: str = "JAVA"
-    version: _Int32 = 0
-    opaque: _Int32 = 0
-    flag: _Int32 = 0
+    version: Int32 = 0
+    opaque: Int32 = 0
+    flag: Int32 = 0
     remark: str | None = None
     fields: dict[str, str] | None = None
 
@@ -159,32 +151,28 @@ class _JsonHeader(msgspec.Struct, rename={"fields": "extFields"}):
 _decode_usual = msgspec.json.Decoder(_JsonHeader).decode
 
 
-def _decode_json(header: memoryview) -> Command:
+def _decode_json(header: bytes | bytearray | memoryview) -> Command:
     try:
         try:
             found = _decode_usual(header)
-        except msgspec.ValidationError:
-            found = _lenient(msgspec.json.decode(header))
+        except (msgspec.ValidationError, UnicodeDecodeError):
+            # Like Java, read text that is no UTF-8 with replacement characters.
+            found = _lenient(msgspec.json.decode(bytes(header).decode("utf-8", "replace")))
     except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"JSON header cannot be read: {error}") from None
-    return Command(
-        found.code,
-        found.opaque,
-        found.flag,
-        language_code(found.language),
-        found.version,
-        found.remark,
-        found.fields or {},
-    )
+        raise ProtocolError(f"JSON header of {len(header)} bytes cannot be read: {error}") from None
+    language = LANGUAGE_CODES.get(found.language, OTHER)
+    return Command(found.code, found.opaque, found.flag, language, found.version, found.remark, found.fields or {})
 
 
 def _lenient(found: Any) -> _JsonHeader:
-    """A header in a spelling only a tolerant reader takes: numbers as text, bare values in extFields, and so on."""
+    """A header as only a tolerant reader takes it: numbers as text, bare values in extFields (wire.md §1.2)."""
     if not isinstance(found, dict):
-        raise ProtocolError(f"JSON header is no object but {_shown(found)}")
+        raise ProtocolError(f"JSON header is {_shown(found)}; expected an object")
     fields = found.get("extFields")
-    if fields is not None and not isinstance(fields, dict):
-        raise ProtocolError(f"extFields of the JSON header is no object but {_shown(fields)}")
+    if fields is None:
+        fields = {}
+    elif not isinstance(fields, dict):
+        raise ProtocolError(f"extFields of the JSON header is {_shown(fields)}; expected an object")
     remark = found.get("remark")
     return _JsonHeader(
         code=_int32(found, "code"),
@@ -193,12 +181,8 @@ def _lenient(found: Any) -> _JsonHeader:
         opaque=_int32(found, "opaque"),
         flag=_int32(found, "flag"),
         remark=None if remark is None else _text(remark),
-        fields={key: _text(value) for key, value in (fields or {}).items() if value is not None},
+        fields={key: _text(value) for key, value in fields.items() if value is not None},
     )
-
-
-def _shown(value: Any) -> str:
-    return repr(value)[:80]
 
 
 def _int32(found: dict[str, Any], key: str) -> int:
@@ -206,13 +190,11 @@ def _int32(found: dict[str, Any], key: str) -> int:
     if value is None:
         return 0
     try:
-        number = int(value) if isinstance(value, (int, str)) else None
-    except ValueError:
-        number = None
-    if number is None or not -(2**31) <= number < 2**31:
+        number: int = msgspec.convert(value, Int32, strict=False)
+    except msgspec.ValidationError:
         raise ProtocolError(
             f"{key} of the JSON header is {_shown(value)}; expected a whole number of 32 bits"
-        )
+        ) from None
     return number
 
 
@@ -223,36 +205,45 @@ def _language(value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return orjson.dumps(value).decode()
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _decode_binary(header: memoryview) -> Command:
-    try:
-        code, language, version, opaque, flag, remark_size = _BINARY.unpack_from(header)
-        position = _BINARY.size + remark_size
-        remark = str(header[_BINARY.size : position], "utf-8") or None
-        (total,) = _INT32.unpack_from(header, position)
-        position += 4
-        fields = _decode_fields(header[position : position + total])
-    except (struct.error, ValueError) as error:
-        raise ProtocolError(f"binary header of {len(header)} bytes cannot be read: {error}") from None
+def _shown(value: Any) -> str:
+    return repr(value)[:80]
+
+
+def _decode_binary(header: bytes) -> Command:
+    size = len(header)
+    if size < _BINARY_HEAD.size + 4:
+        raise ProtocolError(f"binary header of {size} bytes; at least {_BINARY_HEAD.size + 4} are needed")
+    code, language, version, opaque, flag, remark_size = _BINARY_HEAD.unpack_from(header)
+    position = _BINARY_HEAD.size + remark_size
+    if remark_size < 0 or position + 4 > size:
+        raise ProtocolError(f"remark length {remark_size} exceeds the binary header of {size} bytes")
+    remark = header[_BINARY_HEAD.size : position].decode("utf-8", "replace") or None
+    (total,) = _INT32.unpack_from(header, position)
+    position += 4
+    if total < 0 or position + total > size:
+        raise ProtocolError(f"extFields length {total} exceeds the {size - position} bytes the header has left")
+    fields = _decode_fields(header, position, position + total)
+    if language >= len(LANGUAGES):
+        language = OTHER
     return Command(code, opaque, flag, language, version, remark, fields, b"", ROCKETMQ)
 
 
-def _decode_fields(data: memoryview) -> dict[str, str]:
+def _decode_fields(header: bytes, position: int, end: int) -> dict[str, str]:
     fields = {}
-    position, end = 0, len(data)
     while position < end:
-        key_size = int.from_bytes(data[position : position + 2], "big")
-        position += 2
-        key = str(data[position : position + key_size], "utf-8")
-        position += key_size
-        (value_size,) = _INT32.unpack_from(data, position)
-        position += 4
-        value = str(data[position : position + value_size], "utf-8")
-        position += value_size
-        if key and value:
-            fields[key] = value
+        key_at = position + 2
+        value_at = key_at + int.from_bytes(header[position:key_at], "big") + 4
+        if value_at > end:
+            raise ProtocolError(f"field name at byte {position} of the binary header exceeds the extFields")
+        stop = value_at + int.from_bytes(header[value_at - 4 : value_at], "big")
+        if stop > end:
+            raise ProtocolError(f"field value at byte {value_at} of the binary header exceeds the extFields")
+        # Java reads what has no length as null, and null as absent.
+        if value_at - 4 > key_at and stop > value_at:
+            key = header[key_at : value_at - 4].decode("utf-8", "replace")
+            fields[key] = header[value_at:stop].decode("utf-8", "replace")
+        position = stop
     return fields

@@ -1,10 +1,9 @@
 """Header fields of every request and response, as data: one line a code (wire.md §3, §4, §6 to §8, §10).
 
-A line lists `name:type` separated by spaces. Types: `s` text, `i` 32-bit, `l` 64-bit, `b` boolean,
-`e` boundary (LOWER, UPPER). `!` marks a required field, `=value` a default other than None, `letter=name:type` a
-field that travels under a one-letter name. `[R]` and `[T]` add the fields of wire.md §1.14. Attributes are the
-snake_case of the name, in every code: `consumerGroup` is `consumer_group`, and so is the letter `a` of 310
-`producer_group`.
+A line lists `name:type`, separated by spaces. Types: `s` text, `i` 32-bit, `l` 64-bit, `b` boolean, `e` boundary
+(LOWER, UPPER). `!` marks a required field, `=value` a default other than None, `letter=name:type` a field that
+travels under a one-letter name. `[R]` and `[T]` add the fields of wire.md §1.14. Attributes are the snake_case of
+the name, whatever the code: `consumerGroup` is `consumer_group`, and `a=producerGroup` is `producer_group`.
 
 The structs are made when first needed: a process uses a dozen of these lines, and starts sooner.
 """
@@ -13,11 +12,21 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from tianzhou._hot.frames import Command
+from tianzhou._hot.headers import (
+    Command,
+    Int32,
+    Int64,
+    PullHeader,
+    PullReplyHeader,
+    SendHeader,
+    SendHeaderV2,
+    SendReplyHeader,
+    header_fields,
+)
 from tianzhou.errors import HeaderFieldError
 from tianzhou.wire.codes import request_name
 
@@ -27,17 +36,17 @@ _RPC = "bname:s ns:s nsd:b oway:b ReqT:i"
 _TOPIC_RPC = _RPC + " lo:b"
 
 _SEND = """producerGroup:s! topic:s! defaultTopic:s! defaultTopicQueueNums:i! queueId:i! sysFlag:i!
-    bornTimestamp:l! flag:i! properties:s reconsumeTimes:i=0 unitMode:b=false batch:b=false maxReconsumeTimes:i [T]"""
-_SEND_V2 = """a=producerGroup:s! b=topic:s! c=defaultTopic:s! d=defaultTopicQueueNums:i! e=queueId:i! f=sysFlag:i!
-    g=bornTimestamp:l! h=flag:i! i=properties:s j=reconsumeTimes:i=0 k=unitMode:b=false l=maxReconsumeTimes:i
-    m=batch:b=false n=bname:s ns:s nsd:b oway:b ReqT:i lo:b"""
+    bornTimestamp:l! flag:i! properties:s reconsumeTimes:i=0 unitMode:b=false batch:b=false
+    maxReconsumeTimes:i [T]"""
+_SEND_V2 = """a=producerGroup:s! b=topic:s! c=defaultTopic:s! d=defaultTopicQueueNums:i! e=queueId:i!
+    f=sysFlag:i! g=bornTimestamp:l! h=flag:i! i=properties:s j=reconsumeTimes:i=0 k=unitMode:b=false
+    l=maxReconsumeTimes:i m=batch:b=false n=bname:s ns:s nsd:b oway:b ReqT:i lo:b"""
 _PULL = """consumerGroup:s! topic:s! queueId:i! queueOffset:l! maxMsgNums:i! sysFlag:i! commitOffset:l!
     suspendTimeoutMillis:l! subscription:s subVersion:l! expressionType:s maxMsgBytes:i requestSource:i
     proxyFrowardClientId:s [T]"""
 _ACK = "consumerGroup:s! topic:s! queueId:i! extraInfo:s! offset:l!"
-_TOPIC = """topic:s! defaultTopic:s! readQueueNums:i! writeQueueNums:i! perm:i! topicFilterType:s! topicSysFlag:i=0
-    order:b=false attributes:s force:b [T]"""
-_TRANSACTION = "producerGroup:s! tranStateTableOffset:l! commitLogOffset:l! commitOrRollback:i!"
+_TOPIC = """topic:s! defaultTopic:s! readQueueNums:i! writeQueueNums:i! perm:i! topicFilterType:s!
+    topicSysFlag:i=0 order:b=false attributes:s force:b [T]"""
 _BROKER = "brokerName:s! brokerAddr:s! clusterName:s! brokerId:l!"
 _REPLICAS = "masterBrokerId:l masterAddress:s masterEpoch:i syncStateSetEpoch:i"
 _HA_INFO = "masterHaAddress:s masterFlushOffset:l masterAddress:s"
@@ -54,7 +63,8 @@ REQUESTS: dict[int, str] = {
         storeTimestamp:l! [T]""",
     11: _PULL,
     361: _PULL,
-    36: "offset:l! group:s! delayLevel:i! originMsgId:s originTopic:s unitMode:b=false maxReconsumeTimes:i [R]",
+    36: """offset:l! group:s! delayLevel:i! originMsgId:s originTopic:s unitMode:b=false
+        maxReconsumeTimes:i [R]""",
     37: """topic:s producerGroup:s! tranStateTableOffset:l! commitLogOffset:l! commitOrRollback:i!
         fromTransactionCheck:b=false msgId:s! transactionId:s [R]""",
     39: "topic:s tranStateTableOffset:l! commitLogOffset:l! msgId:s transactionId:s offsetMsgId:s [R]",
@@ -166,9 +176,7 @@ _SENT = """msgId:s! queueId:i! queueOffset:l! transactionId:s batchUniqId:s reca
     TRACE_ON:b=true"""
 _PULLED = """suggestWhichBrokerId:l! nextBeginOffset:l! minOffset:l! maxOffset:l! offsetDelta:l topicSysFlag:i
     groupSysFlag:i forbiddenType:i"""
-_POPPED = (
-    "popTime:l! invisibleTime:l! reviveQid:i! restNum:l=0 startOffsetInfo:s msgOffsetInfo:s orderCountInfo:s"
-)
+_POPPED = "popTime:l! invisibleTime:l! reviveQid:i! restNum:l=0 startOffsetInfo:s msgOffsetInfo:s orderCountInfo:s"
 
 REPLIES: dict[int, str] = {
     10: _SENT,
@@ -218,6 +226,7 @@ class Field(NamedTuple):
         kind: its type letter.
         required: whether its absence is an error.
         default: what an absent optional field reads as.
+        name: its full name, which for one-letter names is not the one on the wire.
     """
 
     attribute: str
@@ -225,20 +234,31 @@ class Field(NamedTuple):
     kind: str
     required: bool
     default: str | int | bool | None
+    name: str
 
 
-_LINE = re.compile(
-    r"(?:(?P<letter>[a-n])=)?(?P<name>\w+):(?P<kind>[silbe])(?P<required>!?)(?:=(?P<default>\S+))?"
-)
+_LINE = re.compile(r"(?:(?P<letter>[a-n])=)?(?P<name>\w+):(?P<kind>[silbe])(?P<required>!?)(?:=(?P<default>\S+))?")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
-_Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-_TYPES: dict[str, Any] = {"s": str, "i": _Int32, "l": _Int64, "b": bool, "e": str}
-_WANTED = {
-    "s": "text",
-    "i": "a whole number of 32 bits",
-    "l": "a whole number of 64 bits",
-    "b": "true or false",
+_TYPES: dict[str, Any] = {"s": str, "i": Int32, "l": Int64, "b": bool, "e": str}
+_WANTED = {"i": "a whole number of 32 bits", "l": "a whole number of 64 bits"}
+# The kinds the hot path decodes into structs of its own.
+_HOT_REQUESTS: dict[int, type[msgspec.Struct]] = {
+    10: SendHeader,
+    324: SendHeader,
+    310: SendHeaderV2,
+    320: SendHeaderV2,
+    325: SendHeaderV2,
+    11: PullHeader,
+    361: PullHeader,
+}
+_HOT_REPLIES: dict[int, type[msgspec.Struct]] = {
+    10: SendReplyHeader,
+    324: SendReplyHeader,
+    310: SendReplyHeader,
+    320: SendReplyHeader,
+    325: SendReplyHeader,
+    11: PullReplyHeader,
+    361: PullReplyHeader,
 }
 
 
@@ -262,46 +282,43 @@ def _parse(line: str) -> tuple[Field, ...]:
         match = _LINE.fullmatch(token)
         if match is None:
             raise ValueError(f"header table: cannot read {token!r}")
-        name, kind = match["name"], match["kind"]
-        fields.append(
-            Field(
-                _snake(name),
-                match["letter"] or name,
-                kind,
-                bool(match["required"]),
-                _default(kind, match["default"]),
-            )
-        )
+        name, letter, kind = match["name"], match["letter"], match["kind"]
+        default = _default(kind, match["default"])
+        fields.append(Field(_snake(name), letter or name, kind, bool(match["required"]), default, name))
     return tuple(fields)
 
 
 class _Layout:
     """What is known about the header of one code."""
 
-    def __init__(self, name: str, line: str) -> None:
+    def __init__(self, name: str, line: str, hot: type[msgspec.Struct] | None) -> None:
         self.fields = _parse(line)
         self.wire_names = {field.attribute: field.wire for field in self.fields}
         self.switches = tuple(field for field in self.fields if field.kind in "be")
-        members: list[Any] = []
-        for field in self.fields:
-            kind = _TYPES[field.kind]
-            if field.required:
-                members.append((field.attribute, kind))
-            elif field.default is None:
-                members.append((field.attribute, kind | None, None))
-            else:
-                members.append((field.attribute, kind, field.default))
-        self.struct = msgspec.defstruct(name, members, rename=self.wire_names, kw_only=True, gc=False)
+        # Hot structs refuse what they do not know, so it is dropped before.
+        self.known = frozenset(self.wire_names.values()) if hot else None
+        self.struct = hot or msgspec.defstruct(
+            name, [_member(field) for field in self.fields], rename=self.wire_names, kw_only=True, gc=False
+        )
+
+
+def _member(field: Field) -> Any:
+    kind = _TYPES[field.kind]
+    if field.required:
+        return field.attribute, kind
+    if field.default is None:
+        return field.attribute, kind | None, None
+    return field.attribute, kind, field.default
 
 
 @functools.cache
 def _request_layout(code: int) -> _Layout:
-    return _Layout(f"Request{code}", REQUESTS.get(code, ""))
+    return _Layout(f"Request{code}", REQUESTS.get(code, ""), _HOT_REQUESTS.get(code))
 
 
 @functools.cache
 def _reply_layout(code: int) -> _Layout:
-    return _Layout(f"Reply{code}", REPLIES.get(code, ""))
+    return _Layout(f"Reply{code}", REPLIES.get(code, ""), _HOT_REPLIES.get(code))
 
 
 def request_fields(code: int) -> tuple[Field, ...]:
@@ -312,6 +329,13 @@ def request_fields(code: int) -> tuple[Field, ...]:
 def reply_fields(request_code: int) -> tuple[Field, ...]:
     """The header fields in the reply to a request code, empty when it has none."""
     return _reply_layout(request_code).fields
+
+
+def text_fields(command: Command) -> dict[str, str]:
+    """All header fields as text by wire name, however the command was decoded."""
+    if command.header is not None and not command.fields:
+        return header_fields(command.header)
+    return command.fields
 
 
 def read_header(command: Command) -> Any:
@@ -331,9 +355,11 @@ def read_reply(request_code: int, command: Command) -> Any:
     Raises:
         HeaderFieldError: a required field is missing, or a field cannot be read as its type.
     """
-    if command.header is not None:
+    layout = _reply_layout(request_code)
+    # A reply was taken for a hot kind by its first field; what it answers is known only here.
+    if command.header.__class__ is layout.struct:
         return command.header
-    return _read(_reply_layout(request_code), command.fields, f"reply to {request_name(request_code)}")
+    return _read(layout, text_fields(command), f"reply to {request_name(request_code)}")
 
 
 def write_header(code: int, **values: Any) -> dict[str, str]:
@@ -372,6 +398,8 @@ def _write(layout: _Layout, values: dict[str, Any], what: str) -> dict[str, str]
 
 
 def _read(layout: _Layout, fields: dict[str, str], what: str) -> Any:
+    if layout.known is not None:
+        fields = {name: text for name, text in fields.items() if name in layout.known}
     for field in layout.switches:
         text = fields.get(field.wire)
         if text is not None:
@@ -393,19 +421,25 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 def _read_carefully(layout: _Layout, fields: dict[str, str], what: str) -> Any:
-    """Read what Java would and the fast conversion would not, or say which field is wrong."""
+    """Read what Java would read and the fast conversion would not, or say which field is wrong."""
     values: dict[str, str | int] = {}
     for field in layout.fields:
         text = fields.get(field.wire)
-        if text is None or (text == "" and field.kind != "s" and not field.required):
+        # No number at all counts as absent: Java leaves such a field at null.
+        if text is None or (text == "" and field.kind in "il" and not field.required):
             if field.required:
-                raise HeaderFieldError(f"{what}: header field {field.wire} is missing")
+                raise HeaderFieldError(f"{what}: header field {_shown(field)} is missing")
             continue
-        values[field.wire] = int(text) if field.kind in "il" and _WHOLE.fullmatch(text) else text
+        value = int(text) if field.kind in "il" and _WHOLE.fullmatch(text) else text
         try:
-            msgspec.convert(values[field.wire], _TYPES[field.kind], strict=False)
+            msgspec.convert(value, _TYPES[field.kind], strict=False)
         except msgspec.ValidationError:
             raise HeaderFieldError(
-                f"{what}: header field {field.wire} is {text[:80]!r}; expected {_WANTED[field.kind]}"
+                f"{what}: header field {_shown(field)} is {text[:80]!r}; expected {_WANTED[field.kind]}"
             ) from None
+        values[field.wire] = value
     return msgspec.convert(values, layout.struct, strict=False)
+
+
+def _shown(field: Field) -> str:
+    return field.wire if field.wire == field.name else f"{field.wire} ({field.name})"
