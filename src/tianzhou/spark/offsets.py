@@ -119,8 +119,7 @@ def from_json(value: Mapping[str, Any]) -> tuple[Positions, Positions]:
     """
     try:
         start, end = (
-            {parse_queue(name): int(position) for name, position in value[part].items()}
-            for part in ("from", "end")
+            {parse_queue(name): int(position) for name, position in value[part].items()} for part in ("from", "end")
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         raise ConfigError(
@@ -191,8 +190,7 @@ def resolve(
         )
     marks = {LATEST: 1, EARLIEST: 0}
     return {
-        queue: bounds[queue][marks[position]] if position in marks else position
-        for queue, position in given.items()
+        queue: bounds[queue][marks[position]] if position in marks else position for queue, position in given.items()
     }
 
 
@@ -203,9 +201,7 @@ def _list(queues: Iterable[MessageQueue]) -> str:
 # --- a batch
 
 
-def begin(
-    position: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, Bounds]
-) -> tuple[Positions, list[Loss]]:
+def begin(position: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, Bounds]) -> tuple[Positions, list[Loss]]:
     """Where the next batch of a stream begins, and what it cannot read any more.
 
     A queue never seen enters at its first offset. A known queue whose messages were deleted goes on at its

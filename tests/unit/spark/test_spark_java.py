@@ -115,9 +115,7 @@ def test_the_wrapper_looks_like_the_runtime_and_is_laid_once(tmp_path):
 def test_processes_racing_for_the_wrapper_all_get_a_whole_one(tmp_path):
     home = make_runtime(tmp_path / "jre", TRIMMED)
     got: list[Path] = []
-    threads = [
-        threading.Thread(target=lambda: got.append(java.wrap(home, tmp_path / "cache"))) for _ in range(8)
-    ]
+    threads = [threading.Thread(target=lambda: got.append(java.wrap(home, tmp_path / "cache"))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

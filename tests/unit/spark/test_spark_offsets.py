@@ -98,9 +98,7 @@ def test_deleted_messages_are_a_loss_with_its_exact_range():
     start, losses = offsets.begin({A: 5}, {A: Bounds(7, 9)})
     assert start == {A: 7}
     assert [(loss.start, loss.end) for loss in losses] == [(5, 7)]
-    assert str(losses[0]) == (
-        "2 messages of orders@broker-a:0 from offset 5 to 6 are lost: the queue now begins at 7"
-    )
+    assert str(losses[0]) == ("2 messages of orders@broker-a:0 from offset 5 to 6 are lost: the queue now begins at 7")
 
 
 def test_a_queue_shorter_than_what_was_read_is_a_loss_and_never_rewinds():
@@ -183,9 +181,7 @@ def test_ranges_leave_out_queues_without_messages():
 
 
 def test_a_start_behind_the_end_is_an_error():
-    with pytest.raises(
-        OffsetOutOfRange, match=r"orders@broker-a:0: the batch would start at 9, behind its end 4"
-    ):
+    with pytest.raises(OffsetOutOfRange, match=r"orders@broker-a:0: the batch would start at 9, behind its end 4"):
         offsets.spans({A: 9}, {A: 4})
 
 
@@ -195,10 +191,7 @@ def test_a_start_behind_the_end_is_an_error():
     st.integers(0, 1000),
 )
 def test_a_split_covers_every_range_once_and_in_order(shapes, at_least, at_most_each):
-    ranges = [
-        Span(MessageQueue("t", "b", number), start, start + size)
-        for number, (start, size) in enumerate(shapes)
-    ]
+    ranges = [Span(MessageQueue("t", "b", number), start, start + size) for number, (start, size) in enumerate(shapes)]
     pieces = offsets.split(ranges, at_least, at_most_each)
     assert pieces == offsets.split(ranges, at_least, at_most_each)
     assert all(piece.count > 0 for piece in pieces)

@@ -35,9 +35,7 @@ def test_given_settings_win_and_none_takes_one_out():
     got = sessions.settings("test", {"spark.driver.memory": "1g", "spark.ui.enabled": True, "a.b": None})
     assert got["spark.driver.memory"] == "1g"
     assert got["spark.ui.enabled"] == "true"
-    assert "spark.sql.shuffle.partitions" not in sessions.settings(
-        "test", {"spark.sql.shuffle.partitions": None}
-    )
+    assert "spark.sql.shuffle.partitions" not in sessions.settings("test", {"spark.sql.shuffle.partitions": None})
 
 
 def test_an_unknown_profile_is_named_with_those_there_are():

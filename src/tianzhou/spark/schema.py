@@ -1,0 +1,85 @@
+"""The row a message becomes."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from tianzhou.errors import ConfigError
+
+_TYPES: Final[dict[str, DataType]] = {
+    "topic": StringType(),
+    "brokerName": StringType(),
+    "queueId": IntegerType(),
+    "queueOffset": LongType(),
+    "msgId": StringType(),
+    "tags": StringType(),
+    "keys": StringType(),
+    "body": BinaryType(),
+    "properties": MapType(StringType(), StringType(), valueContainsNull=True),
+    "bornTimestamp": TimestampType(),
+    "storeTimestamp": TimestampType(),
+    "bornHost": StringType(),
+    "storeHost": StringType(),
+    "reconsumeTimes": IntegerType(),
+    "sysFlag": IntegerType(),
+    "physicalOffset": LongType(),
+}
+COLUMNS: Final = tuple(_TYPES)
+
+
+def row_schema(include_properties: bool = True) -> StructType:
+    """The schema of a read without `.schema()`; `properties` can be left out, which saves taking them apart."""
+    return StructType(
+        [StructField(name, kind) for name, kind in _TYPES.items() if include_properties or name != "properties"]
+    )
+
+
+def columns_of(schema: StructType) -> tuple[str, ...]:
+    """The column of the row schema behind each field of a schema given to `.schema()`.
+
+    Any subset in any order will do, names are compared without case, and `body` may be STRING.
+
+    Raises:
+        ConfigError: there is no such column, or it has another type; names the column and what is there.
+    """
+    by_lower = {name.lower(): name for name in _TYPES}
+    result = []
+    for field in schema.fields:
+        name = by_lower.get(field.name.lower())
+        if name is None:
+            near = difflib.get_close_matches(field.name, _TYPES, n=1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            raise ConfigError(f"schema: no column {field.name}{hint}; there are {', '.join(_TYPES)}")
+        allowed = [_TYPES[name], *([StringType()] if name == "body" else [])]
+        if not any(_same(field.dataType, kind) for kind in allowed):
+            expected = " or ".join(kind.simpleString().upper() for kind in allowed)
+            raise ConfigError(
+                f"schema: column {field.name} is {field.dataType.simpleString().upper()}; expected {expected}"
+            )
+        result.append(name)
+    return tuple(result)
+
+
+def _same(given: DataType, kind: DataType) -> bool:
+    # Compared as text: whether a map's values may be null makes no difference to what is delivered.
+    return given.simpleString() == kind.simpleString()
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema Spark compares batches with: equal in every respect, or the query fails."""
+    return to_arrow_schema(schema, timezone="UTC")

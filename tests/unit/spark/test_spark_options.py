@@ -1,0 +1,119 @@
+import pytest
+
+from tianzhou.errors import ConfigError
+from tianzhou.spark.offsets import EARLIEST, LATEST
+from tianzhou.spark.options import BATCH, READ_KNOWN, STREAM, parse_read, parse_write
+
+NEEDED = {"namesrvAddr": "127.0.0.1:9876", "subscribe": "orders"}
+
+
+def test_defaults_of_a_batch_are_those_of_sparks_kafka_source():
+    options = parse_read(NEEDED, BATCH)
+    assert (options.starting.mark, options.ending.mark) == (EARLIEST, LATEST)
+    assert options.fail_on_data_loss
+    assert options.include_properties
+    assert options.tags == "*"
+    assert options.wanted_tags == frozenset()
+    assert not options.publish_progress
+
+
+def test_a_stream_starts_at_the_latest_offset():
+    assert parse_read(NEEDED, STREAM).starting.mark == LATEST
+
+
+def test_names_are_read_whatever_their_case():
+    options = parse_read({"NAMESRVADDR": "a:1;b:2", "Subscribe": "x, y ,x", "TAGS": "A || B"}, STREAM)
+    assert options.namesrv_addr == "a:1;b:2"
+    assert options.topics == ("x", "y")
+    assert options.wanted_tags == {"A", "B"}
+
+
+def test_a_given_group_publishes_its_progress():
+    assert parse_read({**NEEDED, "consumerGroup": "g"}, STREAM).publish_progress
+
+
+def test_positions_by_time_and_by_offset():
+    options = parse_read(
+        {**NEEDED, "startingTimestamp": "1700000000000", "endingOffsets": '{"orders": {"b": {"0": -1}}}'}, BATCH
+    )
+    assert options.starting.timestamp_ms == 1_700_000_000_000
+    assert options.ending.offsets == {"orders": {"b": {0: -1}}}
+
+
+def test_what_spark_adds_itself_is_no_mistake():
+    parse_read({**NEEDED, "path": "x", "checkpointLocation": "/c"}, STREAM)
+
+
+@pytest.mark.parametrize(
+    ("mode", "option", "value", "expected"),
+    [
+        (BATCH, "namesrvAddr", "localhost", "expected name servers as host:port"),
+        (BATCH, "namesrvAddr", "localhost:0", "expected name servers as host:port"),
+        (BATCH, "namesrvAddr", "a:1,b:2", "expected name servers as host:port"),
+        (BATCH, "namesrvAddr", "", "option namesrvAddr is missing; expected name servers"),
+        (BATCH, "subscribe", " ", "option subscribe is missing; expected topics"),
+        (BATCH, "subscribe", "a,,b", "expected topics joined by commas"),
+        (BATCH, "subscribe", "über", "expected topics joined by commas"),
+        (BATCH, "subscribe", "t" * 128, "at most 127"),
+        (BATCH, "startingOffsets", "newest", "expected earliest, latest"),
+        (BATCH, "startingOffsets", "{", "startingOffsets={"),
+        (BATCH, "startingOffsets", "latest", "reads nothing; expected earliest"),
+        (BATCH, "startingOffsets", '{"orders": {"b": {"0": -1}}}', "reads nothing"),
+        (BATCH, "endingOffsets", "earliest", "endingOffsets=earliest: expected latest"),
+        (BATCH, "endingOffsets", '{"orders": {"b": {"0": -2}}}', "expected latest"),
+        (BATCH, "startingTimestamp", "yesterday", "expected milliseconds since the epoch"),
+        (BATCH, "startingTimestamp", "-1", "expected milliseconds since the epoch"),
+        (BATCH, "maxOffsetsPerTrigger", "10", "streams only"),
+        (STREAM, "maxOffsetsPerTrigger", "0", "expected a whole number from 1"),
+        (STREAM, "maxOffsetsPerTrigger", "many", "expected a whole number from 1"),
+        (STREAM, "endingOffsets", "latest", "a stream has no end"),
+        (STREAM, "endingTimestamp", "5", "a stream has no end"),
+        (STREAM, "minPartitions", "1.5", "expected a whole number from 1"),
+        (STREAM, "maxRecordsPerPartition", "²", "expected a whole number from 1"),
+        (STREAM, "failOnDataLoss", "no", "expected true or false"),
+        (STREAM, "includeProperties", "1", "expected true or false"),
+        (STREAM, "tags", "||", "expected tags joined by ||"),
+        (STREAM, "pollTimeoutMs", "0", "expected milliseconds"),
+        (STREAM, "consumerGroup", "my group", "expected a group name"),
+        (STREAM, "maxOffsetPerTrigger", "5", r"did you mean maxOffsetsPerTrigger\?"),
+        (STREAM, "kafka.bootstrap.servers", "x", "there is no option kafka.bootstrap.servers=x"),
+    ],
+)
+def test_a_bad_option_is_named_with_its_value_and_what_is_allowed(mode, option, value, expected):
+    with pytest.raises(ConfigError, match=expected.replace("{", r"\{").replace("||", r"\|\|")) as caught:
+        parse_read({**NEEDED, option: value}, mode)
+    assert option in str(caught.value)
+    assert value.strip() in str(caught.value)
+
+
+def test_a_missing_option_is_named():
+    with pytest.raises(ConfigError, match="the option subscribe is missing"):
+        parse_read({"namesrvAddr": "a:1"}, BATCH)
+
+
+def test_two_starts_are_one_too_many():
+    with pytest.raises(ConfigError, match="both given"):
+        parse_read({**NEEDED, "startingOffsets": "earliest", "startingTimestamp": "1"}, BATCH)
+
+
+def test_what_depends_on_the_mode_waits_for_it():
+    parse_read({**NEEDED, "maxOffsetsPerTrigger": "5", "startingOffsets": "latest"})
+    with pytest.raises(ConfigError, match="no option"):
+        parse_read({**NEEDED, "nope": "5"})
+
+
+def test_every_option_says_what_is_expected():
+    assert all(READ_KNOWN.values())
+
+
+def test_the_sink_needs_a_topic_from_somewhere():
+    addresses = {"namesrvAddr": "127.0.0.1:9876"}
+    assert parse_write(addresses, has_topic_column=True).topic is None
+    assert parse_write({**addresses, "topic": "orders"}, has_topic_column=False).topic == "orders"
+    with pytest.raises(ConfigError, match="the option topic is missing"):
+        parse_write(addresses, has_topic_column=False)
+
+
+def test_the_sink_refuses_options_of_the_source():
+    with pytest.raises(ConfigError, match="there is no option subscribe=orders"):
+        parse_write(NEEDED, has_topic_column=True)
