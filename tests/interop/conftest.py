@@ -63,6 +63,8 @@ def inspectors(exchange: exchanges.Exchange) -> Iterator[dict[str, Program]]:
             if stranger.inspects:
                 group = stranger.group("inspect")
                 programs[stranger.name] = Program(stranger, "inspect", exchange.server.namesrv, group)
+        for program in programs.values():
+            program.await_start()
         yield programs
         for program in programs.values():
             program.finish()

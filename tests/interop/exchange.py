@@ -107,8 +107,8 @@ def _await_readiness(exchange: Exchange, programs: dict[str, Program]) -> None:
 
     Then queues are shared out for good, and clients that start at the end of a queue miss nothing.
     """
-    for name, program in programs.items():
-        program.wait_for(lambda lines: any(line["event"] == "started" for line in lines), READY_TIMEOUT, name)
+    for program in programs.values():
+        program.await_start()
     deadline = time.monotonic() + READY_TIMEOUT
     for number in range(1000):
         for stranger in exchange.present:

@@ -18,6 +18,7 @@ from typing import Any, Self
 import toolchain
 
 Line = dict[str, Any]
+START_TIMEOUT = 60
 PRODUCE_TIMEOUT = 90
 STOP_TIMEOUT = 40
 COUNT = 1000
@@ -174,6 +175,12 @@ class Program:
                     state = "ended" if remaining > 0 else f"not within {seconds:g} s"
                     raise AssertionError(f"{what}: {state}; {self.errors()}")
                 self._arrived.wait(min(remaining, 1.0))
+
+    def await_start(self) -> None:
+        """Wait until its clients are started."""
+        self.wait_for(
+            lambda lines: any(line["event"] == "started" for line in lines), START_TIMEOUT, "clients did not start"
+        )
 
     def ask(self, command: str, seconds: float = 30) -> list[Line]:
         """Give an inspecting program one command and return its lines; its error is raised."""

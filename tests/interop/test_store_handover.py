@@ -73,7 +73,7 @@ def test_store_is_handed_over(writer: str, reader: str, server_kind: str, tmp_pa
 @contextmanager
 def _program(server: Server, *arguments: str) -> Iterator[Program]:
     with Program(STRANGER, arguments[0], server.namesrv, *arguments[1:]) as program:
-        program.wait_for(lambda lines: bool(lines), CONSUME_TIMEOUT, "the client did not start")
+        program.await_start()
         yield program
         program.finish()
 
