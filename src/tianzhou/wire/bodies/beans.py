@@ -1,0 +1,231 @@
+"""How the members of a JSON object correspond to the attributes of a value: one line per class of bodies.
+
+Reading is as lenient as fastjson (wire.md §1.13): unknown members are ignored, missing and null ones take the
+attribute's default, numbers are accepted where text is expected and the other way round.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, Final, Generic, TypeVar
+
+from tianzhou.errors import ProtocolError
+from tianzhou.model import MessageQueue
+from tianzhou.wire.hashing import Octets
+from tianzhou.wire.json_dialect import as_key, dumps, loads
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How one member is written and read; `read` gets the value and its path for error texts."""
+
+    write: Callable[[Any], Any]
+    read: Callable[[Any, str], Any]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def wrong(where: str, value: Any, expected: str) -> ProtocolError:
+    """The error for a member that cannot be read."""
+    text = repr(value)
+    return ProtocolError(f"{where}: {text if len(text) <= 80 else text[:77] + '...'} is not {expected}")
+
+
+def read_text(value: Any, where: str) -> str:
+    """Text; numbers and booleans in their JSON form."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (bool, int, float)):
+        return dumps(value).decode()
+    raise wrong(where, value, "text")
+
+
+def read_integer(value: Any, where: str) -> int:
+    """An integer, also as text or as a double without fraction."""
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, (str, float)):
+        try:
+            number = float(value) if isinstance(value, float) or "." in value else int(value)
+            if number == int(number):
+                return int(number)
+        except (ValueError, OverflowError):
+            pass
+    raise wrong(where, value, "an integer")
+
+
+def read_double(value: Any, where: str) -> float:
+    """A floating-point number, also as text."""
+    if isinstance(value, (int, float, str)):
+        try:
+            return float(value)
+        except ValueError:
+            pass
+    raise wrong(where, value, "a number")
+
+
+def read_boolean(value: Any, where: str) -> bool:
+    """A boolean, also as text or as 0 and 1."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int) and value in (0, 1):
+        return value == 1
+    if isinstance(value, str) and value.lower() in ("true", "false", "1", "0"):
+        return value.lower() in ("true", "1")
+    raise wrong(where, value, "true or false")
+
+
+def read_object(value: Any, where: str) -> dict[Any, Any]:
+    """An object."""
+    if isinstance(value, dict):
+        return value
+    raise wrong(where, value, "an object")
+
+
+def read_array(value: Any, where: str) -> list[Any]:
+    """An array."""
+    if isinstance(value, list):
+        return value
+    raise wrong(where, value, "an array")
+
+
+def read_queue(value: Any, where: str) -> MessageQueue:
+    """A queue: as object, as key, or as text that holds its JSON (wire.md §1.13)."""
+    if isinstance(value, str) and value[:1] == "{":
+        value = loads(value.encode())
+    queue = as_key(value)
+    if isinstance(queue, MessageQueue):
+        return queue
+    raise wrong(where, value, "a queue with topic, brokerName and queueId")
+
+
+TEXT: Final = Kind(_same, read_text)
+INTEGER: Final = Kind(_same, read_integer)
+DOUBLE: Final = Kind(float, read_double)
+BOOLEAN: Final = Kind(bool, read_boolean)
+QUEUE: Final = Kind(_same, read_queue)
+ANY: Final = Kind(_same, lambda value, _where: value)
+
+
+def optional(kind: Kind) -> Kind:
+    """A member that may be None and is then left out."""
+    return Kind(lambda value: None if value is None else kind.write(value), kind.read)
+
+
+def list_of(kind: Kind) -> Kind:
+    """An array, in its order."""
+    return Kind(
+        lambda values: [kind.write(value) for value in values],
+        lambda values, where: [kind.read(value, f"{where}[{n}]") for n, value in enumerate(read_array(values, where))],
+    )
+
+
+def set_of(kind: Kind) -> Kind:
+    """An array that stands for a set; written in ascending order."""
+    return Kind(
+        lambda values: [kind.write(value) for value in sorted(values)],
+        lambda values, where: {kind.read(value, where) for value in read_array(values, where)},
+    )
+
+
+def map_of(key: Kind, value: Kind) -> Kind:
+    """An object used as a map, in its order."""
+    return Kind(
+        lambda members: {k: value.write(v) for k, v in members.items()},
+        lambda members, where: {
+            key.read(k, where): value.read(v, f"{where}.{k}")
+            for k, v in read_object(members, where).items()
+            if v is not None
+        },
+    )
+
+
+def enum_of(names: type[enum.Enum], ordinals: Iterable[enum.Enum] = (), **others: enum.Enum) -> Kind:
+    """An enum by name; reading also takes Java's ordinal and the names in `others`."""
+    by_ordinal = tuple(ordinals) or tuple(names)
+    by_name = {member.name: member for member in names} | others
+
+    def read(value: Any, where: str) -> enum.Enum:
+        if isinstance(value, int) and 0 <= value < len(by_ordinal):
+            return by_ordinal[value]
+        if isinstance(value, str) and value in by_name:
+            return by_name[value]
+        raise wrong(where, value, f"one of {', '.join(by_name)}")
+
+    return Kind(lambda member: member.name, read)
+
+
+def camel(name: str) -> str:
+    """`queue_id` as `queueId`."""
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+class Bean(Generic[T]):
+    """Writes and reads the values of one dataclass.
+
+    Args:
+        cls: the dataclass.
+        names: wire names that are not the camelCase of their attribute.
+        members: kind of each attribute that has a member.
+    """
+
+    def __init__(self, cls: type[T], names: Mapping[str, str] | None = None, /, **members: Kind) -> None:
+        self.cls = cls
+        self.noun = cls.__name__
+        wire_names = {name: (names or {}).get(name) or camel(name) for name in members}
+        self._members = sorted((wire_names[name], name, kind) for name, kind in members.items())
+        declared = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
+        self._required = [
+            (wire_names[name], name)
+            for name in members
+            if declared[name].default is MISSING and declared[name].default_factory is MISSING
+        ]
+        self.kind: Final = Kind(self.encode, self.decode)
+
+    def encode(self, value: T) -> dict[str, Any]:
+        """The members, in alphabetical order as fastjson writes them."""
+        return {member: kind.write(getattr(value, name)) for member, name, kind in self._members}
+
+    def decode(self, members: Any, where: str = "") -> T:
+        """The value; see the module about leniency.
+
+        Raises:
+            ProtocolError: a member without default is missing, or one cannot be read; the text names its path.
+        """
+        where = where or self.noun
+        found = read_object(members, where)
+        arguments = {
+            name: kind.read(found[member], f"{where}.{member}")
+            for member, name, kind in self._members
+            if found.get(member) is not None
+        }
+        for member, name in self._required:
+            if name not in arguments:
+                raise ProtocolError(f"{where}: member {member!r} is missing")
+        return self.cls(**arguments)
+
+    def dumps(self, value: T) -> bytes:
+        """The value as a body."""
+        return dumps(self.encode(value), sort_keys=False)
+
+    def loads(self, data: Octets) -> T:
+        """The value a body holds; raises ProtocolError."""
+        return self.decode(loads(data))
+
+
+def load_object(data: Octets, noun: str) -> dict[Any, Any]:
+    """The object a body holds; an absent body is an empty object."""
+    return read_object(loads(data), noun) if data else {}
+
+
+def load_member(data: Octets, noun: str, member: str, kind: Kind) -> Any:
+    """One member of the object a body holds, None when it is missing."""
+    value = load_object(data, noun).get(member)
+    return None if value is None else kind.read(value, f"{noun}.{member}")

@@ -1,0 +1,104 @@
+"""What clients announce about themselves: heartbeat (34) and client configuration check (46), wire.md §7.1, §7.2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tianzhou.model import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    HeartbeatData,
+    MessageModel,
+    SubscriptionData,
+)
+from tianzhou.wire.bodies.beans import BOOLEAN, INTEGER, TEXT, Bean, Kind, enum_of, list_of, optional, set_of
+from tianzhou.wire.hashing import Octets
+
+SUBSCRIPTION: Final = Bean(
+    SubscriptionData,
+    topic=TEXT,
+    sub_string=TEXT,
+    tags_set=set_of(TEXT),
+    code_set=set_of(INTEGER),
+    expression_type=TEXT,
+    sub_version=INTEGER,
+    class_filter_mode=BOOLEAN,
+)
+CONSUME_TYPE: Final = enum_of(ConsumeType)
+MESSAGE_MODEL: Final = enum_of(MessageModel, (MessageModel.BROADCASTING, MessageModel.CLUSTERING))
+_LAST, _FIRST, _TIME = ConsumeFromWhere
+CONSUME_FROM_WHERE: Final = enum_of(
+    ConsumeFromWhere,
+    # Three deprecated ones lie between; clients treat them as their neighbours.
+    (_LAST, _LAST, _FIRST, _LAST, _FIRST, _TIME),
+    CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST=_LAST,
+    CONSUME_FROM_MIN_OFFSET=_FIRST,
+    CONSUME_FROM_MAX_OFFSET=_LAST,
+)
+
+
+@dataclass(slots=True)
+class _Producer:
+    group_name: str
+
+
+_PRODUCER: Final = Bean(_Producer, group_name=TEXT)
+_PRODUCERS: Final = list_of(_PRODUCER.kind)
+_CONSUMER: Final = Bean(
+    ConsumerData,
+    group_name=TEXT,
+    consume_type=CONSUME_TYPE,
+    message_model=MESSAGE_MODEL,
+    consume_from_where=CONSUME_FROM_WHERE,
+    subscription_data_set=list_of(SUBSCRIPTION.kind),
+    unit_mode=BOOLEAN,
+)
+_HEARTBEAT: Final = Bean(
+    HeartbeatData,
+    {"client_id": "clientID", "producer_groups": "producerDataSet", "consumers": "consumerDataSet"},
+    client_id=TEXT,
+    producer_groups=Kind(
+        lambda groups: [{"groupName": group} for group in groups],
+        lambda value, where: [producer.group_name for producer in _PRODUCERS.read(value, where)],
+    ),
+    consumers=list_of(_CONSUMER.kind),
+    heartbeat_fingerprint=INTEGER,
+    without_sub=BOOLEAN,
+)
+
+
+def encode_heartbeat(heartbeat: HeartbeatData) -> bytes:
+    """The body of a heartbeat; sets are written in ascending order."""
+    return _HEARTBEAT.dumps(heartbeat)
+
+
+def decode_heartbeat(data: Octets) -> HeartbeatData:
+    """What a heartbeat announces; raises ProtocolError."""
+    return _HEARTBEAT.loads(data)
+
+
+@dataclass(slots=True)
+class ClientConfigCheck:
+    """Question whether a broker can evaluate a subscription (46)."""
+
+    client_id: str
+    group: str
+    subscription_data: SubscriptionData
+    namespace: str | None = None
+
+
+_CHECK: Final = Bean(
+    ClientConfigCheck, client_id=TEXT, group=TEXT, subscription_data=SUBSCRIPTION.kind, namespace=optional(TEXT)
+)
+
+
+def encode_client_config_check(check: ClientConfigCheck) -> bytes:
+    """The body of code 46."""
+    return _CHECK.dumps(check)
+
+
+def decode_client_config_check(data: Octets) -> ClientConfigCheck:
+    """The question in the body of code 46; raises ProtocolError."""
+    return _CHECK.loads(data)

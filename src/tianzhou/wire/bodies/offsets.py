@@ -1,0 +1,303 @@
+"""Offsets of queues and groups: tables, statistics, time spans (wire.md §3.4, §7.10, §9.5, §9.6, §9.8, §9.10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from tianzhou.model import DataVersion, MessageQueue, SubscriptionData
+from tianzhou.wire.bodies.beans import (
+    BOOLEAN,
+    DOUBLE,
+    INTEGER,
+    QUEUE,
+    TEXT,
+    Bean,
+    list_of,
+    load_member,
+    load_object,
+    map_of,
+    optional,
+    read_integer,
+    read_object,
+    read_queue,
+)
+from tianzhou.wire.bodies.heartbeat import SUBSCRIPTION
+from tianzhou.wire.bodies.topics import DATA_VERSION
+from tianzhou.wire.hashing import Octets
+from tianzhou.wire.json_dialect import dumps
+
+_QUEUE_OFFSETS: Final = map_of(QUEUE, INTEGER)
+
+
+def encode_offset_table(offsets: Mapping[MessageQueue, int], member: str = "offsetTable") -> bytes:
+    """Offsets per queue (220, 222); code 221 calls the member `messageQueueTable`."""
+    return dumps({member: offsets}, sort_keys=False)
+
+
+def encode_offset_list(offsets: Mapping[MessageQueue, int]) -> bytes:
+    """Offsets per queue as the list that C++ clients read (220, wire.md §7.10)."""
+    rows = [
+        {"brokerName": queue.broker_name, "offset": offset, "queueId": queue.queue_id, "topic": queue.topic}
+        for queue, offset in offsets.items()
+    ]
+    return dumps({"offsetTable": rows}, sort_keys=False)
+
+
+def decode_offset_table(data: Octets) -> dict[MessageQueue, int]:
+    """Offsets per queue in any of the three shapes; raises ProtocolError."""
+    members = load_object(data, "offset table")
+    table = members.get("offsetTable") or members.get("messageQueueTable") or {}
+    if isinstance(table, list):
+        rows = [read_object(row, "offset table") for row in table]
+        return {read_queue(row, "offset table"): read_integer(row.get("offset"), "offset table.offset") for row in rows}
+    offsets: dict[MessageQueue, int] = _QUEUE_OFFSETS.read(table, "offset table")
+    return offsets
+
+
+def encode_consumer_status(offsets: Mapping[str, Mapping[MessageQueue, int]]) -> bytes:
+    """Offsets per client and queue (223)."""
+    return dumps({"consumerTable": offsets, "messageQueueTable": {}}, sort_keys=False)
+
+
+def decode_consumer_status(data: Octets) -> dict[str, dict[MessageQueue, int]]:
+    """Offsets per client and queue; raises ProtocolError."""
+    return load_member(data, "consumer status", "consumerTable", map_of(TEXT, _QUEUE_OFFSETS)) or {}
+
+
+@dataclass(slots=True)
+class ConsumerOffsets:
+    """All committed offsets of a broker (43): `topic@group` to queue id to next offset."""
+
+    offset_table: dict[str, dict[int, int]] = field(default_factory=dict)
+    data_version: DataVersion | None = None
+
+
+@dataclass(slots=True)
+class DelayOffsets:
+    """How far each delay level is delivered (45): level to next offset."""
+
+    offset_table: dict[int, int] = field(default_factory=dict)
+    data_version: DataVersion | None = None
+
+
+_CONSUMER_OFFSETS: Final = Bean(
+    ConsumerOffsets,
+    offset_table=map_of(TEXT, map_of(INTEGER, INTEGER)),
+    data_version=optional(DATA_VERSION.kind),
+)
+_DELAY_OFFSETS: Final = Bean(
+    DelayOffsets, offset_table=map_of(INTEGER, INTEGER), data_version=optional(DATA_VERSION.kind)
+)
+
+
+def encode_consumer_offsets(offsets: ConsumerOffsets) -> bytes:
+    """All committed offsets of a broker."""
+    return _CONSUMER_OFFSETS.dumps(offsets)
+
+
+def decode_consumer_offsets(data: Octets) -> ConsumerOffsets:
+    """All committed offsets of a broker; raises ProtocolError."""
+    return _CONSUMER_OFFSETS.loads(data)
+
+
+def encode_delay_offsets(offsets: DelayOffsets) -> bytes:
+    """The offsets of the delay levels."""
+    return _DELAY_OFFSETS.dumps(offsets)
+
+
+def decode_delay_offsets(data: Octets) -> DelayOffsets:
+    """The offsets of the delay levels; raises ProtocolError."""
+    return _DELAY_OFFSETS.loads(data)
+
+
+@dataclass(slots=True)
+class TopicOffset:
+    """Bounds of a queue, and when its last message was stored (0 when empty)."""
+
+    min_offset: int = 0
+    max_offset: int = 0
+    last_update_timestamp: int = 0
+
+
+@dataclass(slots=True)
+class TopicStats:
+    """Bounds of a topic's queues on one broker (202)."""
+
+    offset_table: dict[MessageQueue, TopicOffset] = field(default_factory=dict)
+    topic_put_tps: float = 0.0
+
+
+_TOPIC_OFFSET: Final = Bean(TopicOffset, min_offset=INTEGER, max_offset=INTEGER, last_update_timestamp=INTEGER)
+_TOPIC_STATS: Final = Bean(TopicStats, offset_table=map_of(QUEUE, _TOPIC_OFFSET.kind), topic_put_tps=DOUBLE)
+
+
+def encode_topic_stats(stats: TopicStats) -> bytes:
+    """Bounds of a topic's queues."""
+    return _TOPIC_STATS.dumps(stats)
+
+
+def decode_topic_stats(data: Octets) -> TopicStats:
+    """Bounds of a topic's queues; raises ProtocolError."""
+    return _TOPIC_STATS.loads(data)
+
+
+@dataclass(slots=True)
+class QueueProgress:
+    """How far a group is in a queue; `last_timestamp` is when the last consumed message was stored."""
+
+    broker_offset: int = 0
+    consumer_offset: int = 0
+    last_timestamp: int = 0
+    pull_offset: int = 0
+
+
+@dataclass(slots=True)
+class ConsumeStats:
+    """How far a group is in all its queues on one broker (208)."""
+
+    offset_table: dict[MessageQueue, QueueProgress] = field(default_factory=dict)
+    consume_tps: float = 0.0
+
+
+@dataclass(slots=True)
+class BrokerConsumeStats:
+    """How far all groups of a broker are (317): each list entry is one group and its statistics."""
+
+    consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(default_factory=list)
+    broker_addr: str | None = None
+    total_diff: int = 0
+    total_inflight_diff: int = 0
+
+
+_PROGRESS: Final = Bean(
+    QueueProgress,
+    broker_offset=INTEGER,
+    consumer_offset=INTEGER,
+    last_timestamp=INTEGER,
+    pull_offset=INTEGER,
+)
+_CONSUME_STATS: Final = Bean(ConsumeStats, offset_table=map_of(QUEUE, _PROGRESS.kind), consume_tps=DOUBLE)
+_BROKER_CONSUME_STATS: Final = Bean(
+    BrokerConsumeStats,
+    consume_stats_list=list_of(map_of(TEXT, list_of(_CONSUME_STATS.kind))),
+    broker_addr=optional(TEXT),
+    total_diff=INTEGER,
+    total_inflight_diff=INTEGER,
+)
+
+
+def encode_consume_stats(stats: ConsumeStats) -> bytes:
+    """How far a group is."""
+    return _CONSUME_STATS.dumps(stats)
+
+
+def decode_consume_stats(data: Octets) -> ConsumeStats:
+    """How far a group is; raises ProtocolError."""
+    return _CONSUME_STATS.loads(data)
+
+
+def encode_broker_consume_stats(stats: BrokerConsumeStats) -> bytes:
+    """How far all groups of a broker are."""
+    return _BROKER_CONSUME_STATS.dumps(stats)
+
+
+def decode_broker_consume_stats(data: Octets) -> BrokerConsumeStats:
+    """How far all groups of a broker are; raises ProtocolError."""
+    return _BROKER_CONSUME_STATS.loads(data)
+
+
+@dataclass(slots=True)
+class QueueTimeSpan:
+    """Store times at the ends of a queue and at a group's position in it (303)."""
+
+    message_queue: MessageQueue
+    min_time_stamp: int = 0
+    max_time_stamp: int = 0
+    consume_time_stamp: int = 0
+    delay_time: int = 0
+
+
+_TIME_SPAN: Final = Bean(
+    QueueTimeSpan,
+    message_queue=QUEUE,
+    min_time_stamp=INTEGER,
+    max_time_stamp=INTEGER,
+    consume_time_stamp=INTEGER,
+    delay_time=INTEGER,
+)
+
+
+def encode_time_spans(spans: list[QueueTimeSpan]) -> bytes:
+    """Time spans of a group's queues; the derived texts Java adds are left out, readers ignore them."""
+    return dumps({"consumeTimeSpanSet": [_TIME_SPAN.encode(span) for span in spans]}, sort_keys=False)
+
+
+def decode_time_spans(data: Octets) -> list[QueueTimeSpan]:
+    """Time spans of a group's queues; raises ProtocolError."""
+    return load_member(data, "time spans", "consumeTimeSpanSet", list_of(_TIME_SPAN.kind)) or []
+
+
+@dataclass(slots=True)
+class QueueUnit:
+    """One unit of a consume queue, as administrators look at it (321)."""
+
+    physic_offset: int = 0
+    physic_size: int = 0
+    tags_code: int = 0
+    eval: bool = False
+    bit_map: str | None = None
+    extend_data_json: str | None = None
+    msg: str | None = None
+
+
+@dataclass(slots=True)
+class QueueUnits:
+    """Some units of a consume queue and its bounds; `queue_data` is None when it has no units."""
+
+    queue_data: list[QueueUnit] | None = None
+    min_queue_index: int = 0
+    max_queue_index: int = 0
+    filter_data: str | None = None
+    subscription_data: SubscriptionData | None = None
+
+
+_QUEUE_UNIT: Final = Bean(
+    QueueUnit,
+    physic_offset=INTEGER,
+    physic_size=INTEGER,
+    tags_code=INTEGER,
+    eval=BOOLEAN,
+    bit_map=optional(TEXT),
+    extend_data_json=optional(TEXT),
+    msg=optional(TEXT),
+)
+_QUEUE_UNITS: Final = Bean(
+    QueueUnits,
+    queue_data=optional(list_of(_QUEUE_UNIT.kind)),
+    min_queue_index=INTEGER,
+    max_queue_index=INTEGER,
+    filter_data=optional(TEXT),
+    subscription_data=optional(SUBSCRIPTION.kind),
+)
+
+
+def encode_queue_units(units: QueueUnits) -> bytes:
+    """Some units of a consume queue."""
+    return _QUEUE_UNITS.dumps(units)
+
+
+def decode_queue_units(data: Octets) -> QueueUnits:
+    """Some units of a consume queue; raises ProtocolError."""
+    return _QUEUE_UNITS.loads(data)
+
+
+def encode_correction_offsets(offsets: Mapping[int, int]) -> bytes:
+    """Offsets per queue id (308)."""
+    return dumps({"correctionOffsets": dict(offsets)}, sort_keys=False)
+
+
+def decode_correction_offsets(data: Octets) -> dict[int, int]:
+    """Offsets per queue id; raises ProtocolError."""
+    return load_member(data, "offsets", "correctionOffsets", map_of(INTEGER, INTEGER)) or {}

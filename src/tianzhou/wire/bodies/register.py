@@ -1,0 +1,164 @@
+"""What a broker registers at a name server (103): its topics, plain or compressed (wire.md §8.3)."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Any, Final
+
+from tianzhou.errors import ProtocolError
+from tianzhou.model import DataVersion, TopicConfig
+from tianzhou.wire.bodies.beans import TEXT, list_of, load_object, map_of, read_integer, read_object
+from tianzhou.wire.bodies.topics import (
+    DATA_VERSION,
+    LEGACY_DATA_VERSION,
+    LEGACY_TOPIC_TABLE,
+    TOPIC_TABLE,
+    TopicTable,
+)
+from tianzhou.wire.compression import ZLIB, decompress
+from tianzhou.wire.hashing import Octets
+from tianzhou.wire.json_dialect import dumps, loads
+
+VERSION_5: Final = 413
+"""From this sender version (5.0.0) on: attributes, state versions and queue mappings."""
+MAX_UNPACKED: Final = 64 << 20
+
+_LENGTH: Final = Struct(">i")
+_SERVERS: Final = list_of(TEXT)
+_ATTRIBUTES: Final = map_of(TEXT, TEXT)
+
+
+@dataclass(slots=True)
+class RegisterBody:
+    """A broker's topics and filter servers; the compressed form carries no orders and no system flags."""
+
+    table: TopicTable = field(default_factory=TopicTable)
+    filter_servers: list[str] = field(default_factory=list)
+
+
+def encode_register_body(body: RegisterBody, compressed: bool = False, version: int = 479) -> bytes:
+    """The body of a registration.
+
+    Args:
+        body: topics and filter servers.
+        compressed: the compressed form; the header field of the same name has to say so.
+        version: of the sender; below 413 in the shape of 4.9.
+    """
+    if compressed:
+        return zlib.compress(_pack(body, version))
+    bean = TOPIC_TABLE if version >= VERSION_5 else LEGACY_TOPIC_TABLE
+    members = {
+        "filterServerList": body.filter_servers,
+        "topicConfigSerializeWrapper": bean.encode(body.table),
+    }
+    return dumps(members, sort_keys=False)
+
+
+def decode_register_body(data: Octets, compressed: bool = False, version: int = 479) -> RegisterBody:
+    """The topics and filter servers of a registration; no body is an empty table.
+
+    A compressed body whose header says it is plain is recognised: 5.3.3 with `compressedRegister` sends those.
+
+    Args:
+        data: the body.
+        compressed: the header field of this name.
+        version: of the sender; it decides about the last section of the compressed form.
+
+    Raises:
+        ProtocolError: the body cannot be read.
+    """
+    if not data:
+        return RegisterBody()
+    if compressed or bytes(data[:1]) == b"\x78":
+        return _unpack(decompress(data, ZLIB, MAX_UNPACKED), version)
+    members = load_object(data, "register body")
+    wrapper = members.get("topicConfigSerializeWrapper")
+    if wrapper is None:
+        # Up to 3.0.10 the table was sent alone.
+        wrapper = members if "topicConfigTable" in members else {}
+    return RegisterBody(
+        TOPIC_TABLE.decode(wrapper, "register body"),
+        _SERVERS.read(members.get("filterServerList") or [], "register body.filterServerList"),
+    )
+
+
+def _pack(body: RegisterBody, version: int) -> bytes:
+    table = body.table
+    modern = version >= VERSION_5
+    stamp = DATA_VERSION if modern else LEGACY_DATA_VERSION
+    sections = [_sized(stamp.dumps(table.data_version)), _LENGTH.pack(len(table.topic_config_table))]
+    for config in table.topic_config_table.values():
+        tokens = [
+            config.topic_name,
+            str(config.read_queue_nums),
+            str(config.write_queue_nums),
+            str(config.perm),
+            config.topic_filter_type,
+        ]
+        if modern:
+            tokens.append(dumps(config.attributes).decode())
+        sections.append(_sized(" ".join(tokens).encode()))
+    sections.append(_sized(dumps(body.filter_servers)))
+    if modern:
+        infos = table.topic_queue_mapping_info_map
+        sections.append(_LENGTH.pack(len(infos)))
+        sections += [_sized(dumps(info)) for info in infos.values()]
+    return b"".join(sections)
+
+
+def _sized(data: bytes) -> bytes:
+    return _LENGTH.pack(len(data)) + data
+
+
+class _Sections:
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def number(self, what: str) -> int:
+        if self.at + 4 > len(self.data):
+            raise ProtocolError(f"register body: {what} is missing at byte {self.at} of {len(self.data)}")
+        (number,) = _LENGTH.unpack_from(self.data, self.at)
+        if not 0 <= number <= len(self.data) - self.at - 4:
+            raise ProtocolError(f"register body: {what} is {number} at byte {self.at} of {len(self.data)}")
+        self.at += 4
+        return int(number)
+
+    def text(self, what: str) -> bytes:
+        size = self.number(f"length of {what}")
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+
+def _unpack(data: bytes, version: int) -> RegisterBody:
+    sections = _Sections(data)
+    stamp = sections.text("data version")
+    table = TopicTable(data_version=DATA_VERSION.loads(stamp) if stamp else DataVersion())
+    for _ in range(sections.number("number of topics")):
+        config = _topic(sections.text("topic").decode("utf-8", "replace"))
+        table.topic_config_table[config.topic_name] = config
+    servers = sections.text("filter servers")
+    body = RegisterBody(table, _SERVERS.read(loads(servers), "filter servers") if servers else [])
+    if version >= VERSION_5:
+        for _ in range(sections.number("number of queue mappings")):
+            info = read_object(loads(sections.text("queue mapping")), "queue mapping")
+            table.topic_queue_mapping_info_map[str(info.get("topic"))] = info
+    return body
+
+
+def _topic(line: str) -> TopicConfig:
+    tokens: list[Any] = line.split(" ", 5)
+    if len(tokens) < 5:
+        raise ProtocolError(f"register body: topic {line!r} has {len(tokens)} of at least 5 parts")
+    name, reads, writes, perm, filter_type, *rest = tokens
+    attributes = loads(rest[0].encode()) if rest and rest[0].strip() else None
+    return TopicConfig(
+        name,
+        read_integer(reads, f"topic {name!r}: read queues"),
+        read_integer(writes, f"topic {name!r}: write queues"),
+        read_integer(perm, f"topic {name!r}: permission"),
+        filter_type,
+        attributes=_ATTRIBUTES.read(attributes or {}, f"topic {name!r}: attributes"),
+    )
