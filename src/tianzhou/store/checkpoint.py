@@ -1,0 +1,109 @@
+"""How far the log, the queues and the index are known to be on disk, as times (store.md §9.1)."""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+from typing import Final
+
+from tianzhou.errors import StoreUnreadable
+
+SIZE: Final = 4096
+_FIELDS: Final = struct.Struct(">qqqqq")
+_SAFETY_MS: Final = 3000
+
+
+class Checkpoint:
+    """The file `checkpoint`.
+
+    Args:
+        path: the file; it is created by the first `write`.
+
+    Attributes:
+        physic_timestamp: store time of the newest record known to be on disk, ms.
+        logics_timestamp: store time of the newest record whose queue unit is.
+        index_timestamp: store time of the newest record in a completed index file.
+        master_flushed_offset: kept as found (replication).
+        confirm_offset: kept as found (replication).
+    """
+
+    __slots__ = (
+        "_written",
+        "confirm_offset",
+        "index_timestamp",
+        "logics_timestamp",
+        "master_flushed_offset",
+        "path",
+        "physic_timestamp",
+    )
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.physic_timestamp = 0
+        self.logics_timestamp = 0
+        self.index_timestamp = 0
+        self.master_flushed_offset = 0
+        self.confirm_offset = 0
+        self._written = b""
+
+    def load(self) -> None:
+        """Read the file when there is one; an empty one counts as none.
+
+        Raises:
+            StoreUnreadable: it has a length that no store writes.
+        """
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return
+        if not data:
+            return
+        if len(data) != SIZE:
+            raise StoreUnreadable(
+                f"{self.path} is {len(data)} bytes long, a checkpoint has {SIZE}; "
+                "if nothing else is in the folder that you do not know, delete this file: it is made anew, "
+                "and the next start reads the whole log"
+            )
+        (
+            self.physic_timestamp,
+            self.logics_timestamp,
+            self.index_timestamp,
+            self.master_flushed_offset,
+            self.confirm_offset,
+        ) = _FIELDS.unpack_from(data)
+        self._written = data[: _FIELDS.size]
+
+    @property
+    def min_timestamp(self) -> int:
+        """Records up to this store time need not be looked at again after a crash."""
+        return max(0, min(self.physic_timestamp, self.logics_timestamp) - _SAFETY_MS)
+
+    def encode(self) -> bytes:
+        """The five fields as stored."""
+        return _FIELDS.pack(
+            self.physic_timestamp,
+            self.logics_timestamp,
+            self.index_timestamp,
+            self.master_flushed_offset,
+            self.confirm_offset,
+        )
+
+    def write(self, fields: bytes | None = None) -> None:
+        """Bring the given (else the present) fields to the disk; nothing happens when they are there.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        data = self.encode() if fields is None else fields
+        if data == self._written:
+            return
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            if os.fstat(fd).st_size != SIZE:
+                os.ftruncate(fd, SIZE)
+            os.pwrite(fd, data, 0)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        self._written = data

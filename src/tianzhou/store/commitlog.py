@@ -1,0 +1,271 @@
+"""The commit log: all records of all topics, one behind the other (store.md §3)."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from typing import Final
+
+from tianzhou._hot.records import put_record
+from tianzhou.errors import StoreError
+from tianzhou.store.results import NewRecord
+from tianzhou.store.segments import Segment, SegmentQueue
+from tianzhou.store.settings import StoreSettings
+from tianzhou.wire.hashing import crc32
+
+logger = logging.getLogger(__name__)
+
+MAGIC_V1: Final = -626843481
+MAGIC_V2: Final = -626843477
+BLANK_MAGIC: Final = -875286124
+BLANK_LENGTH: Final = 8
+CRC_RESERVE: Final = 20
+OVERHEAD: Final = 91
+BORN_V6: Final = 0x10
+STORE_V6: Final = 0x20
+
+_BLANK: Final = struct.Struct(">ii")
+_CRC_NAME: Final = b"__CRC32#\x01"
+_RESERVE_STEP: Final = 1 << 20
+_SMALL_STEP: Final = 64 << 10
+
+
+class CommitLog:
+    """Where records are written and read by their physical offset.
+
+    Args:
+        settings: sizes and directories.
+        store_host: address of the broker, 4 or 16 bytes, stored in every record.
+        store_port: its port.
+    """
+
+    __slots__ = (
+        "_append_crc",
+        "_limit",
+        "_map",
+        "_reserved",
+        "_segment",
+        "base",
+        "files",
+        "next_segment",
+        "position",
+        "store_host_field",
+    )
+
+    def __init__(self, settings: StoreSettings, store_host: bytes, store_port: int) -> None:
+        self.files = SegmentQueue(settings.commit_log_directories, settings.mapped_file_size_commit_log)
+        self.store_host_field = store_host + store_port.to_bytes(4, "big")
+        self.next_segment: Segment | None = None
+        self._append_crc = settings.enabled_append_prop_crc
+        self._segment: Segment | None = None
+        self._map = None
+        self.base = 0
+        self.position = 0
+        self._reserved = 0
+        self._limit = 0
+
+    @property
+    def end(self) -> int:
+        """The next offset: where the next record begins, unless it does not fit the segment."""
+        return self.base + self.position
+
+    @property
+    def min_offset(self) -> int:
+        """Start of the oldest segment; -1 without segments (store.md §12)."""
+        return self.files.segments[0].start if self.files.segments else -1
+
+    def resume(self, end: int) -> None:
+        """Go on writing at `end`; everything behind it is gone (store.md §2.5)."""
+        self.files.truncate(end)
+        segment = self.files.find(end) or (self.files.segments[-1] if self.files.segments else None)
+        if segment is None:
+            self._segment = None
+            self.base, self.position, self._reserved, self._limit = end, 0, 0, 0
+        else:
+            self._enter(segment, end - segment.start)
+
+    def _enter(self, segment: Segment, position: int) -> None:
+        self._segment = segment
+        self._map = segment.map
+        self.base = segment.start
+        self.position = self._reserved = position
+        self._limit = segment.size - BLANK_LENGTH
+
+    def room_for(self, size: int) -> int:
+        """Make room for `size` contiguous bytes and tell the position in the current segment.
+
+        Ends the segment with a blank and begins the next one when they do not fit (store.md §3.4).
+
+        Raises:
+            OSError: no segment can be made, or the disk is full.
+            StoreError: it would not even fit an empty segment.
+        """
+        position = self.position
+        if position + size > self._limit:
+            if size + BLANK_LENGTH > self.files.size:
+                raise StoreError(
+                    f"{size} bytes do not fit a commit-log segment of mappedFileSizeCommitLog={self.files.size}; "
+                    "send less or configure larger segments"
+                )
+            self._roll()
+            position = self.position
+        end = position + size
+        if end > self._reserved:
+            self._reserve(end)
+        return position
+
+    def _reserve(self, end: int) -> None:
+        segment = self._segment
+        assert segment is not None
+        # Idle brokers and small logs take little; a busy one asks for a step at a time.
+        step = _RESERVE_STEP if self._reserved >= _RESERVE_STEP or self.base else _SMALL_STEP
+        upto = min(segment.size, (end + step - 1) // step * step)
+        segment.reserve(self._reserved, upto)
+        self._reserved = upto
+
+    def _roll(self) -> None:
+        segment = self._segment
+        if segment is not None:
+            room = segment.size - self.position
+            if room >= BLANK_LENGTH:
+                self._reserve(self.position + BLANK_LENGTH)
+                _BLANK.pack_into(segment.map, self.position, room, BLANK_MAGIC)
+            start = segment.end
+        else:
+            start = self.base - self.base % self.files.size
+        following, self.next_segment = self.next_segment, None
+        if following is not None and following.start == start:
+            self.files.adopt(following)
+        else:
+            following = self.files.create(start)
+        self._enter(following, 0)
+
+    def batch_size(self, record: NewRecord, topic_field: bytes, members: list[tuple[int, bytes, bytes]]) -> int:
+        """Bytes that the members of a batch take in the log.
+
+        Args:
+            record: what they have in common.
+            topic_field: length and topic as stored.
+            members: flag, body and properties of each.
+        """
+        fixed = OVERHEAD - 1 + len(topic_field)
+        fixed += (12 if len(record.born_host) == 16 else 0) + (12 if len(self.store_host_field) == 20 else 0)
+        total = 0
+        for _, body, properties in members:
+            total += fixed + len(body) + len(reserve_crc(properties) if self._append_crc else properties)
+        return total
+
+    def append(
+        self,
+        record: NewRecord,
+        magic: int,
+        topic_field: bytes,
+        queue_offset: int,
+        store_timestamp: int,
+        body: bytes | memoryview,
+        properties: bytes,
+        flag: int,
+    ) -> int:
+        """Write one record and tell its size; it begins at `end` minus that.
+
+        Args:
+            record: what batch members have in common.
+            magic: by record version.
+            topic_field: length and topic as stored.
+            queue_offset: number in its queue.
+            store_timestamp: ms.
+            body: of this record.
+            properties: of this record.
+            flag: of this record.
+
+        Raises:
+            OSError: as `room_for`.
+        """
+        if self._append_crc:
+            properties = reserve_crc(properties)
+        born_host = record.born_host
+        size = OVERHEAD - 1 + len(topic_field) + len(body) + len(properties)
+        sys_flag = record.sys_flag & ~(BORN_V6 | STORE_V6)
+        if len(born_host) == 16:
+            size += 12
+            sys_flag |= BORN_V6
+        if len(self.store_host_field) == 20:
+            size += 12
+            sys_flag |= STORE_V6
+        position = self.position
+        if position + size > self._reserved or position + size > self._limit:
+            position = self.room_for(size)
+        put_record(
+            self._map,
+            position,
+            size,
+            magic,
+            topic_field,
+            record.queue_id,
+            body,
+            properties,
+            flag,
+            sys_flag,
+            queue_offset,
+            self.base + position,
+            record.born_timestamp,
+            born_host,
+            record.born_port,
+            store_timestamp,
+            self.store_host_field,
+            record.reconsume_times,
+            record.prepared_transaction_offset,
+        )
+        self.position = position + size
+        if self._append_crc:
+            self._map[position + size - CRC_RESERVE : position + size] = crc_property(
+                self._segment.view[position : position + size - CRC_RESERVE]
+            )
+        return size
+
+    def read(self, offset: int, size: int) -> memoryview | None:
+        """`size` bytes at `offset`, or None when they are not (or no longer) there."""
+        if offset + size > self.base + self.position:
+            return None
+        segment = self.files.find(offset)
+        if segment is None:
+            return None
+        at = offset - segment.start
+        if at + size > segment.size or size < 0:
+            return None
+        return segment.view[at : at + size]
+
+    def record_at(self, offset: int) -> memoryview | None:
+        """The record that begins at `offset`, by the size it states; None when no record begins there."""
+        head = self.read(offset, 8)
+        if head is None:
+            return None
+        size, magic = _BLANK.unpack(head)
+        if magic not in {MAGIC_V1, MAGIC_V2} or size < OVERHEAD:
+            return None
+        return self.read(offset, size)
+
+    def close(self) -> None:
+        """Let go of all maps, and delete the segment that was prepared but not begun."""
+        self.files.close()
+        self._map = None
+        if self.next_segment is not None:
+            self.next_segment.delete()
+            self.next_segment = None
+
+
+def reserve_crc(properties: bytes) -> bytes:
+    """Properties with 20 bytes at the end for the record's CRC (store.md §3.6)."""
+    start = 0 if properties.startswith(_CRC_NAME) else properties.find(b"\x02" + _CRC_NAME) + 1
+    while properties.startswith(_CRC_NAME, start):
+        end = properties.find(b"\x02", start)
+        properties = properties[:start] + (properties[end + 1 :] if end >= 0 else b"")
+        start = 0 if properties.startswith(_CRC_NAME) else properties.find(b"\x02" + _CRC_NAME) + 1
+    if properties and not properties.endswith(b"\x02"):
+        properties += b"\x02"
+    return properties + bytes(CRC_RESERVE)
+
+
+def crc_property(record: memoryview) -> bytes:
+    """The CRC property of a record given without its last 20 bytes: ten digits, least significant first."""
+    return _CRC_NAME + str(crc32(record))[::-1].ljust(10, "0").encode() + b"\x02"

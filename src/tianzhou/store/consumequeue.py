@@ -1,0 +1,312 @@
+"""The queue files: one 20-byte unit per message, in queue order (store.md §5)."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from pathlib import Path
+from typing import Final
+
+from tianzhou.store.commitlog import MAGIC_V1, MAGIC_V2
+from tianzhou.store.segments import Segment, SegmentQueue
+from tianzhou.watermark import Watermark
+
+logger = logging.getLogger(__name__)
+
+UNIT: Final = struct.Struct(">qiq")
+UNIT_SIZE: Final = 20
+BLANK_SIZE: Final = 0x7FFFFFFF
+_PAGE: Final = 4096
+_NO_LIMIT: Final = 1 << 63
+
+
+class ConsumeQueue:
+    """One queue: its files, its next offset for puts, and what waits for its messages.
+
+    A queue that has no message yet has no files.
+
+    Args:
+        directory: `consumequeue/<topic>/<queueId>`.
+        topic: topic name.
+        queue_id: number of the queue.
+        segment_size: bytes of a segment file, a multiple of 20.
+        version_2: store records of topics above 127 characters as version 2.
+
+    Attributes:
+        next_offset: queue offset of the next put (the topic-queue table of store.md §5.6).
+        max_offset: next queue offset that will be dispatched; what consumers may read up to.
+        min_offset: smallest queue offset whose record may still be there.
+        max_physical: end of the last dispatched record in the commit log; -1 when there is none.
+        arrived: follows `max_offset` when someone has asked for it.
+        dirty: has units that are not yet known to be on disk.
+    """
+
+    __slots__ = (
+        "_map",
+        "_position",
+        "_reserved",
+        "_segment",
+        "arrived",
+        "delayed",
+        "dirty",
+        "files",
+        "flushed",
+        "magic",
+        "max_offset",
+        "max_physical",
+        "min_offset",
+        "next_offset",
+        "queue_id",
+        "topic",
+        "topic_field",
+    )
+
+    def __init__(
+        self, directory: Path, topic: str, queue_id: int, segment_size: int, *, version_2: bool = True
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.files = SegmentQueue([directory], segment_size)
+        self.next_offset = 0
+        self.max_offset = 0
+        self.min_offset = 0
+        self.max_physical = -1
+        self.arrived: Watermark | None = None
+        self.dirty = False
+        self.flushed = 0
+        self.delayed = False
+        encoded = topic.encode()
+        if version_2 and len(topic) > 127:
+            self.magic = MAGIC_V2
+            self.topic_field = len(encoded).to_bytes(2, "big") + encoded
+        else:
+            self.magic = MAGIC_V1
+            self.topic_field = (len(encoded) & 0xFF).to_bytes(1, "big") + encoded
+        self._segment: Segment | None = None
+        self._map = None
+        # Byte position in the current segment, and up to where its pages are known to be writable.
+        self._position = 0
+        self._reserved = 0
+
+    def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> bool:
+        """Add the unit of a record; False when the queue has it already (store.md §5.4).
+
+        Raises:
+            OSError: no segment can be made, or the disk is full.
+        """
+        if queue_offset != self.max_offset or self._position + UNIT_SIZE > self._reserved:
+            if physical_offset + size <= self.max_physical or not self._prepare(queue_offset, physical_offset):
+                return False
+        elif physical_offset < self.max_physical:
+            return False
+        position = self._position
+        UNIT.pack_into(self._map, position, physical_offset, size, tags_code)
+        self._position = position + UNIT_SIZE
+        self.max_offset = queue_offset + 1
+        self.max_physical = physical_offset + size
+        return True
+
+    def _prepare(self, queue_offset: int, physical_offset: int) -> bool:
+        """Get ready to write the unit of `queue_offset`; False when it is to be ignored."""
+        if queue_offset != self.max_offset or self._segment is None:
+            if queue_offset < self.max_offset:
+                if queue_offset != 0:
+                    logger.warning(
+                        "queue %s/%d is at offset %d already; the record at %d that says %d is left out",
+                        self.topic,
+                        self.queue_id,
+                        self.max_offset,
+                        physical_offset,
+                        queue_offset,
+                    )
+                    return False
+                # The topic was deleted and made again since: its earlier units are of another life.
+                self.reset()
+            if self._segment is None and not self.files.segments:
+                self._begin(queue_offset)
+            elif queue_offset > self.max_offset:
+                logger.warning(
+                    "queue %s/%d: records of offsets %d to %d are missing; blank units take their place",
+                    self.topic,
+                    self.queue_id,
+                    self.max_offset,
+                    queue_offset - 1,
+                )
+                while self.max_offset < queue_offset:
+                    self._ensure_unit()
+                    self._put_blank()
+        self._ensure_unit()
+        return True
+
+    def _begin(self, queue_offset: int) -> None:
+        """Create the first segment, with blank units up to `queue_offset` (store.md §5.2)."""
+        target = queue_offset * UNIT_SIZE
+        self._enter(self.files.create(target - target % self.files.size), 0)
+        self.max_offset = self._start // UNIT_SIZE
+        while self.max_offset < queue_offset:
+            self._ensure_unit()
+            self._put_blank()
+        self.min_offset = queue_offset
+        self.flushed = target
+
+    @property
+    def _start(self) -> int:
+        assert self._segment is not None
+        return self._segment.start
+
+    def _put_blank(self) -> None:
+        UNIT.pack_into(self._map, self._position, 0, BLANK_SIZE, 0)
+        self._position += UNIT_SIZE
+        self.max_offset += 1
+
+    def _ensure_unit(self) -> None:
+        segment = self._segment
+        if segment is None or self._position >= segment.size:
+            start = self.max_offset * UNIT_SIZE
+            self._enter(self.files.create(start), 0)
+            segment = self._segment
+            assert segment is not None
+        end = self._position + UNIT_SIZE
+        if end > self._reserved:
+            upto = min(segment.size, -(-end // _PAGE) * _PAGE)
+            segment.reserve(self._reserved, upto)
+            self._reserved = upto
+
+    def _enter(self, segment: Segment, position: int) -> None:
+        self._segment = segment
+        self._map = segment.map
+        self._position = self._reserved = position
+
+    def recover(self, limit: int = _NO_LIMIT, *, thorough: bool = True) -> None:
+        """Find the end of the valid units, and forget what is behind (store.md §5.8, §5.9).
+
+        Args:
+            limit: units that point at or behind this commit-log offset are dropped as well.
+            thorough: look at every unit of the last segments. Otherwise the end is searched for by halving,
+                which relies on the clean stop that filled the files without a hole.
+        """
+        segments = self.files.segments
+        index = max(0, len(segments) - 3)
+        while index > 0 and self._first_physical(segments[index]) >= limit:
+            index -= 1
+        end = segments[0].start if segments else 0
+        self.max_physical = -1
+        for segment in segments[index:]:
+            valid, physical = (_walk_units if thorough else _halve_units)(segment, limit)
+            end = segment.start + valid
+            if physical >= 0:
+                self.max_physical = physical
+            if valid < segment.size:
+                break
+        self._resume(end)
+
+    def _first_physical(self, segment: Segment) -> int:
+        offset, size, _ = UNIT.unpack_from(segment.view, 0)
+        return int(offset) if size > 0 else _NO_LIMIT
+
+    def _resume(self, end: int) -> None:
+        self.files.truncate(end)
+        segments = self.files.segments
+        self.max_offset = self.next_offset = end // UNIT_SIZE
+        self.flushed = end
+        if segments:
+            last = segments[-1]
+            self._enter(last, end - last.start)
+        else:
+            self._segment = self._map = None
+            self._position = self._reserved = 0
+            self.max_offset = self.next_offset = 0
+            self.max_physical = -1
+        self.min_offset = segments[0].start // UNIT_SIZE if segments else 0
+
+    def reset(self) -> None:
+        """Drop all units and start again at offset 0."""
+        self.files.delete()
+        self._segment = self._map = None
+        self._position = self._reserved = 0
+        self.max_offset = self.min_offset = self.flushed = 0
+        self.max_physical = -1
+
+    def correct_min_offset(self, smallest_physical: int) -> None:
+        """Move the min offset to the first unit that points at or behind `smallest_physical` (store.md §5.7)."""
+        segments = self.files.segments
+        if not segments or self.min_offset >= self.max_offset:
+            return
+        self.min_offset = max(self.min_offset, segments[0].start // UNIT_SIZE)
+        last = self.unit(self.max_offset - 1)
+        if last is None or last[0] < smallest_physical:
+            self.min_offset = self.max_offset
+            return
+        present = self.unit(self.min_offset)
+        if present is not None and present[0] >= smallest_physical:
+            return
+        low, high = self.min_offset, self.max_offset - 1
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.unit(middle)
+            if unit is not None and unit[0] >= smallest_physical:
+                high = middle
+            else:
+                low = middle + 1
+        self.min_offset = low
+
+    def unit(self, queue_offset: int) -> tuple[int, int, int] | None:
+        """Commit-log offset, size and tags code of one unit; None when the files do not hold it."""
+        position = queue_offset * UNIT_SIZE
+        if not 0 <= queue_offset < self.max_offset:
+            return None
+        segment = self.files.find(position)
+        if segment is None:
+            return None
+        unit: tuple[int, int, int] = UNIT.unpack_from(segment.view, position - segment.start)
+        return unit
+
+    def unflushed(self) -> list[tuple[Segment, int, int]]:
+        """Segments with the byte ranges in them that the disk may not have yet."""
+        end = self.max_offset * UNIT_SIZE
+        ranges = []
+        for segment in reversed(self.files.segments):
+            if segment.end <= self.flushed:
+                break
+            ranges.append((segment, max(self.flushed - segment.start, 0), min(segment.size, end - segment.start)))
+        return ranges
+
+    def delete(self) -> None:
+        """Remove all files; whoever waits for messages of the queue goes on waiting in vain."""
+        self.reset()
+        self.next_offset = 0
+
+    def close(self) -> None:
+        """Let go of all maps."""
+        self.files.close()
+        self._map = None
+        self._segment = None
+
+
+def _walk_units(segment: Segment, limit: int) -> tuple[int, int]:
+    """How many bytes of valid units the segment begins with, and the end of the last record they point to."""
+    valid = 0
+    physical = -1
+    for offset, size, _ in UNIT.iter_unpack(segment.view):
+        if offset < 0 or size <= 0 or offset >= limit:
+            break
+        valid += UNIT_SIZE
+        if size != BLANK_SIZE or offset != 0:
+            physical = offset + size
+    return valid, physical
+
+
+def _halve_units(segment: Segment, limit: int) -> tuple[int, int]:
+    view = segment.view
+    low, high = 0, segment.size // UNIT_SIZE
+    while low < high:
+        middle = (low + high) // 2
+        offset, size, _ = UNIT.unpack_from(view, middle * UNIT_SIZE)
+        if offset < 0 or size <= 0 or offset >= limit:
+            high = middle
+        else:
+            low = middle + 1
+    if low == 0:
+        return 0, -1
+    offset, size, _ = UNIT.unpack_from(view, (low - 1) * UNIT_SIZE)
+    return low * UNIT_SIZE, -1 if size == BLANK_SIZE and offset == 0 else offset + size

@@ -1,0 +1,165 @@
+"""From the log to queues and index: each stored record gets its unit and its index entries (store.md §13).
+
+Appends hand over what they know of a record; nothing is parsed again. The loop is shared with everyone else, so
+the work is done in slices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter
+from typing import Final
+
+from tianzhou.store.consumequeue import ConsumeQueue
+from tianzhou.store.index import Index
+from tianzhou.store.logscan import PREPARED, ROLLBACK, TRANSACTION_BITS
+
+logger = logging.getLogger(__name__)
+
+SLICE_RECORDS: Final = 256
+SLICE_SECONDS: Final = 0.002
+BACKLOG_LIMIT: Final = 65_536
+_RETRY_SECONDS: Final = 1.0
+
+Pending = tuple[ConsumeQueue, int, int, int, int, int, int, str, str]
+"""Queue, queue offset, physical offset, size, tags code, store timestamp, sys flag, unique key, keys."""
+
+
+class Dispatcher:
+    """Follows the log and fills queues and index.
+
+    Args:
+        index: where keys go; None when `messageIndexEnable` is off.
+        on_failure: told the error when queues or index cannot be written; dispatch is tried again every second.
+        on_recovered: told when it works again.
+
+    Attributes:
+        pending: records not yet dispatched, oldest first.
+        position: end of the last dispatched record in the commit log.
+        logics_timestamp: store time of the last dispatched record, ms.
+        limit: records that end behind this offset wait; None when nothing has to wait (store.md §13).
+        dirty: queues with units that are not known to be on disk.
+    """
+
+    def __init__(
+        self,
+        index: Index | None,
+        on_failure: Callable[[OSError], None],
+        on_recovered: Callable[[], None],
+    ) -> None:
+        self.pending: deque[Pending] = deque()
+        self.position = 0
+        self.logics_timestamp = 0
+        self.limit: int | None = None
+        self.dirty: list[ConsumeQueue] = []
+        self.scheduled = False
+        self._index = index
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._failed = False
+        self._on_failure = on_failure
+        self._on_recovered = on_recovered
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Work on `loop` from now on."""
+        self._loop = loop
+        self.kick()
+
+    def kick(self) -> None:
+        """See to it that what is pending gets dispatched soon; without a loop, at once."""
+        if self._loop is None:
+            self.drain()
+        elif not self.scheduled and not self._failed:
+            self.scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self.scheduled = False
+        more = self.run(SLICE_RECORDS, SLICE_SECONDS)
+        if more:
+            self.kick()
+
+    def drain(self) -> None:
+        """Dispatch everything that may be dispatched, however long it takes."""
+        while self.run(1 << 30, 1e9):
+            pass
+
+    def run(self, records: int, seconds: float) -> bool:
+        """Dispatch one slice.
+
+        Args:
+            records: at most so many.
+            seconds: and about this long.
+
+        Returns:
+            Whether there is more that may be dispatched now.
+        """
+        pending = self.pending
+        limit = self.limit
+        index = self._index
+        stop = 0.0
+        done = 0
+        item: Pending | None = None
+        try:
+            while pending:
+                item = pending[0]
+                queue, queue_offset, physical, size, tags, stored, sys_flag, uniq_key, keys = item
+                if limit is not None and physical + size > limit:
+                    break
+                kind = sys_flag & TRANSACTION_BITS
+                if kind != PREPARED and kind != ROLLBACK:
+                    queue.put(queue_offset, physical, size, tags)
+                    if not queue.dirty:
+                        queue.dirty = True
+                        self.dirty.append(queue)
+                if index is not None and kind != ROLLBACK and (uniq_key or keys):
+                    index.put(queue.topic, uniq_key, keys, physical, stored)
+                pending.popleft()
+                if queue.arrived is not None:
+                    queue.arrived.advance(queue.max_offset)
+                self.position = physical + size
+                self.logics_timestamp = stored
+                done += 1
+                if done & 31 == 0:
+                    if done >= records:
+                        break
+                    now = perf_counter()
+                    if not stop:
+                        stop = now + seconds
+                    elif now > stop:
+                        break
+        except OSError as error:
+            self._fail(error)
+            return False
+        if index is not None and done:
+            index.write_header()
+        if self._failed:
+            self._failed = False
+            self._on_recovered()
+        if not pending:
+            return False
+        first = pending[0]
+        return limit is None or first[2] + first[3] <= limit
+
+    def _fail(self, error: OSError) -> None:
+        if not self._failed:
+            self._failed = True
+            self._on_failure(error)
+        if self._loop is not None:
+            self._timer = self._loop.call_later(_RETRY_SECONDS, self._retry)
+
+    def _retry(self) -> None:
+        self._timer = None
+        if self.run(SLICE_RECORDS, SLICE_SECONDS):
+            self.kick()
+
+    def stop(self) -> None:
+        """Dispatch what may be dispatched, and leave the loop."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._loop = None
+        self.drain()

@@ -1,0 +1,154 @@
+"""Bringing mapped bytes to the disk, on one thread, without holding the interpreter (store.md §11)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from tianzhou.clock import Clock
+from tianzhou.errors import StoreError
+from tianzhou.store.commitlog import CommitLog
+from tianzhou.store.segments import Segment
+from tianzhou.store.settings import StoreSettings
+from tianzhou.watermark import Watermark
+
+logger = logging.getLogger(__name__)
+
+PAGE: Final = 4096
+Ranges = list[tuple[Segment, int, int]]
+
+
+def sync_ranges(ranges: Ranges) -> None:
+    """Bring the byte ranges to the disk.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    for segment, start, end in ranges:
+        segment.sync(start, end)
+
+
+def log_ranges(log: CommitLog, start: int, end: int) -> Ranges:
+    """The parts of segments between two commit-log offsets."""
+    ranges: Ranges = []
+    for segment in reversed(log.files.segments):
+        if segment.end <= start:
+            break
+        if segment.start < end:
+            ranges.append((segment, max(start - segment.start, 0), min(end - segment.start, segment.size)))
+    ranges.reverse()
+    return ranges
+
+
+class LogFlusher:
+    """Flushes the commit log in groups: everything appended while one flush runs is covered by the next.
+
+    Args:
+        log: the commit log.
+        settings: flush type and intervals.
+        clock: for the intervals.
+        on_flushed: told the new flushed offset and the store time of the newest record before it.
+        on_failure: told the error after which nothing more is acknowledged.
+
+    Attributes:
+        flushed: commit-log offset up to which the disk has everything.
+        last_timestamp: store time of the newest appended record, ms; kept by the store.
+    """
+
+    def __init__(
+        self,
+        log: CommitLog,
+        settings: StoreSettings,
+        clock: Clock,
+        on_flushed: Callable[[int, int], None],
+        on_failure: Callable[[OSError], None],
+    ) -> None:
+        self._log = log
+        self._settings = settings
+        self._clock = clock
+        self._on_flushed = on_flushed
+        self._on_failure = on_failure
+        self._wanted = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, "tianzhou-flush")
+        self.flushed = Watermark(0)
+        self.last_timestamp = 0
+        self.failed = False
+
+    def request(self) -> None:
+        """Ask for a flush soon."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Flush until cancelled."""
+        if self._settings.sync_flush:
+            while True:
+                await self._wanted.wait()
+                self._wanted.clear()
+                await self.flush()
+        else:
+            await self._run_timed()
+
+    async def _run_timed(self) -> None:
+        settings = self._settings
+        thorough_at = self._clock.monotonic() + settings.flush_commit_log_thorough_interval / 1000
+        while True:
+            try:
+                async with asyncio.timeout(settings.flush_interval_commit_log / 1000):
+                    await self._wanted.wait()
+            except TimeoutError:
+                pass
+            self._wanted.clear()
+            now = self._clock.monotonic()
+            end, flushed = self._log.end, self.flushed.value
+            if now >= thorough_at:
+                thorough_at = now + settings.flush_commit_log_thorough_interval / 1000
+            elif end // PAGE - flushed // PAGE < settings.flush_commit_log_least_pages and self._log.base <= flushed:
+                continue
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Bring everything appended so far to the disk, and tell those who wait for it."""
+        end, timestamp = self._log.end, self.last_timestamp
+        if end <= self.flushed.value or self.failed:
+            return
+        ranges = log_ranges(self._log, self.flushed.value, end)
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, sync_ranges, ranges)
+        except OSError as error:
+            self.fail(error)
+            return
+        self._advance(end, timestamp)
+
+    def flush_now(self) -> None:
+        """As `flush`, on this thread."""
+        end, timestamp = self._log.end, self.last_timestamp
+        if end <= self.flushed.value or self.failed:
+            return
+        try:
+            sync_ranges(log_ranges(self._log, self.flushed.value, end))
+        except OSError as error:
+            self.fail(error)
+            return
+        self._advance(end, timestamp)
+
+    def _advance(self, end: int, timestamp: int) -> None:
+        self.flushed.advance(end)
+        self._on_flushed(end, timestamp)
+
+    def fail(self, error: OSError) -> None:
+        """Nothing is acknowledged from now on: after a failed sync the kernel may have dropped the pages."""
+        self.failed = True
+        self.flushed.fail(
+            StoreError(
+                f"the disk refused the commit log from offset {self.flushed.value} on ({error}); nothing after it is "
+                "acknowledged and the store only reads: repair the disk, then restart the broker"
+            )
+        )
+        self._on_failure(error)
+
+    def close(self) -> None:
+        """End the thread, after the flush it is at."""
+        self._thread.shutdown()

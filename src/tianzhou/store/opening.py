@@ -1,0 +1,406 @@
+"""Opening a store folder: load what is there, find the log's end, fill what queues and index lack (store.md §10)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from tianzhou.errors import StoreUnreadable
+from tianzhou.model import names
+from tianzhou.store.checkpoint import Checkpoint
+from tianzhou.store.commitlog import CommitLog
+from tianzhou.store.consumequeue import ConsumeQueue
+from tianzhou.store.index import Index
+from tianzhou.store.logscan import (
+    PREPARED,
+    ROLLBACK,
+    TRANSACTION_BITS,
+    Finding,
+    LogEntry,
+    queue_tags_code,
+)
+from tianzhou.store.recovery import (
+    SegmentHead,
+    judge_sizes,
+    rebuild_start,
+    start_after_crash,
+    start_after_stop,
+    survey,
+)
+from tianzhou.store.segments import Segment
+from tianzhou.store.settings import StoreSettings, parse_delay_levels
+from tianzhou.wire.properties import get_property
+
+logger = logging.getLogger(__name__)
+
+MARKER_NAME: Final = "clean.json"
+_HEAD: Final = struct.Struct(">ii")
+
+QueueTable = dict[str, dict[int, ConsumeQueue]]
+
+
+@dataclass
+class OpeningReport:
+    """What opening a store found and did.
+
+    Attributes:
+        clean: the last stop was clean.
+        read_from: log offset from which records were looked at.
+        end: the log's end.
+        records: how many were looked at.
+        dispatched: how many of them queues or index did not have.
+        damaged: start and end of stretches of the log that hold no intact record, though intact ones follow.
+        notes: repairs, in words.
+    """
+
+    clean: bool = True
+    read_from: int = 0
+    end: int = 0
+    records: int = 0
+    dispatched: int = 0
+    damaged: list[tuple[int, int]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+class StoreOpener:
+    """Loads the files of a store into its parts.
+
+    Args:
+        settings: of the store.
+        log: the commit log, empty.
+        queues: filled with the queues found.
+        index: the index, empty; None when there is none.
+        checkpoint: filled with what is on disk.
+    """
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        log: CommitLog,
+        queues: QueueTable,
+        index: Index | None,
+        checkpoint: Checkpoint,
+    ) -> None:
+        self._settings = settings
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._checkpoint = checkpoint
+        self._delays = parse_delay_levels(settings.message_delay_level)
+        self._accepted_gaps: set[ConsumeQueue] = set()
+        self.report = OpeningReport()
+
+    def open(self, *, clean: bool) -> OpeningReport:
+        """Load and recover.
+
+        Args:
+            clean: the last stop was clean.
+
+        Raises:
+            StoreUnreadable: something is there that cannot be used; the text names it and the remedy.
+        """
+        report = self.report
+        report.clean = clean
+        self._load_log()
+        self._checkpoint.load()
+        index_lost = False
+        if self._index is not None:
+            notes = self._index.load(drop_after=None if clean else self._checkpoint.index_timestamp)
+            index_lost = bool(notes)
+            report.notes += notes
+        damaged_queues = self._load_queues()
+        queues = list(self._all_queues())
+        for queue in queues:
+            queue.recover(thorough=not clean)
+        self._recover_log(clean=clean, from_start=damaged_queues, index_lost=index_lost)
+        smallest = self._log.min_offset
+        for queue in self._all_queues():
+            queue.next_offset = queue.max_offset
+            if smallest >= 0:
+                queue.correct_min_offset(smallest)
+        self._drop_marker()
+        for note in report.notes:
+            logger.warning("%s: %s", self._settings.root, note)
+        return report
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, made when it is not there yet."""
+        of_topic = self._queues.setdefault(topic, {})
+        queue = of_topic.get(queue_id)
+        if queue is None:
+            queue = of_topic[queue_id] = make_queue(self._settings, topic, queue_id)
+        return queue
+
+    def _all_queues(self) -> Iterator[ConsumeQueue]:
+        for of_topic in self._queues.values():
+            yield from of_topic.values()
+
+    # loading
+
+    def _load_log(self) -> None:
+        settings = self._settings
+        size = settings.mapped_file_size_commit_log
+        found: list[tuple[int, Path, int]] = []
+        for directory in dict.fromkeys(settings.commit_log_directories + settings.read_only_directories):
+            found += _segment_files(directory)
+        found.sort()
+        if found and found[-1][2] == 0:
+            found.pop()[1].unlink()
+        verdict = judge_sizes([(start, length) for start, _, length in found], size)
+        if verdict.written_with is not None:
+            raise StoreUnreadable(
+                f"{found[0][1].parent}: the commit log was written with mappedFileSizeCommitLog={verdict.written_with}, "
+                f"configured is {size}; set mappedFileSizeCommitLog={verdict.written_with}"
+            )
+        for number in verdict.damaged:
+            _, path, length = found[number]
+            os.truncate(path, size)
+            self.report.notes.append(f"{path} was cut short at {length} bytes; lengthened to {size} with zeros")
+        previous = None
+        for start, path, _ in found:
+            if previous is not None and start == previous:
+                raise StoreUnreadable(
+                    f"{path}: a segment of this offset is in another commit-log directory, too; remove one of them"
+                )
+            previous = start
+            self._log.files.adopt(Segment(path, start, size))
+
+    def _load_queues(self) -> bool:
+        """Load the queues; tells whether some file had to be given up."""
+        settings = self._settings
+        root = settings.root / "consumequeue"
+        found: dict[tuple[str, int], list[tuple[int, Path, int]]] = {}
+        if root.is_dir():
+            for topic_directory in sorted(root.iterdir()):
+                if not topic_directory.is_dir():
+                    continue
+                for directory in topic_directory.iterdir():
+                    if directory.is_dir() and directory.name.isascii() and directory.name.isdigit():
+                        key = (topic_directory.name, int(directory.name))
+                        found[key] = sorted(_segment_files(directory))
+        self._refuse_other_queue_size(root, found)
+        given_up = False
+        size = settings.queue_segment_size
+        for (topic, queue_id), files in sorted(found.items()):
+            queue = self.queue(topic, queue_id)
+            expected = files[0][0] if files else 0
+            for number, (start, path, length) in enumerate(files):
+                if length == size and start == expected:
+                    queue.files.adopt(Segment(path, start, size))
+                    expected = start + size
+                    continue
+                # What follows is of no use without it, and all of it can be had from the log again.
+                for _, later, _ in files[number:]:
+                    later.unlink()
+                if length or number + 1 < len(files):
+                    given_up = True
+                    what = "is missing" if start != expected else f"is {length} bytes long instead of {size}"
+                    which = path.with_name(f"{expected:020d}") if start != expected else path
+                    self.report.notes.append(f"queue file {which} {what}; the queue is made anew from the log")
+                break
+        return given_up
+
+    def _refuse_other_queue_size(self, root: Path, found: dict[tuple[str, int], list[tuple[int, Path, int]]]) -> None:
+        size = self._settings.queue_segment_size
+        lengths = {length for files in found.values() for _, _, length in files if length}
+        if lengths and size not in lengths and len(lengths) == 1:
+            (other,) = lengths
+            if other % 20 == 0:
+                raise StoreUnreadable(
+                    f"{root}: the queues were written with mappedFileSizeConsumeQueue={other}, configured is {size}; "
+                    f"set mappedFileSizeConsumeQueue={other}, or delete the folder: it is made anew from the log"
+                )
+        if any(length > size for length in lengths):
+            raise StoreUnreadable(
+                f"{root}: there are queue files of {max(lengths)} bytes, mappedFileSizeConsumeQueue={size}; "
+                "set the size the folder was written with, or delete the folder: it is made anew from the log"
+            )
+
+    # recovery
+
+    def _recover_log(self, *, clean: bool, from_start: bool, index_lost: bool) -> None:
+        report = self.report
+        segments = self._log.files.segments
+        dispatched_end = max((q.max_physical for q in self._all_queues()), default=-1)
+        if not segments:
+            if dispatched_end >= 0:
+                report.notes.append("there is no commit log; the queues that point into it are deleted")
+            for queue in self._all_queues():
+                queue.reset()
+            self._log.resume(0)
+            return
+        first = segments[0].start
+        starts = [segment.start for segment in segments]
+        position = 0
+        trusted_end = None
+        if clean:
+            index = start_after_stop(starts, dispatched_end)
+            trusted_end = max(dispatched_end, first)
+            marker = self._read_marker()
+            if marker is not None and marker.get("logEnd", -1) >= dispatched_end:
+                found = {(q.topic, q.queue_id): (q.max_offset, q.max_physical) for q in self._all_queues()}
+                behind = rebuild_start(_marked_queues(marker), found)
+                begin = min([int(marker["logEnd"]), *behind.values()])
+                if self._index is not None and self._index.end_offset < int(marker.get("indexEnd", -1)):
+                    begin = min(begin, self._index.end_offset)
+                for topic, queue_id in behind:
+                    report.notes.append(f"queue {topic}/{queue_id} lacks units; made anew from the log")
+                begin = max(begin, first)
+                index = max(self._log.files.index_of(begin), 0)
+                position = begin - segments[index].start
+                trusted_end = int(marker["logEnd"])
+        else:
+            index = start_after_crash([_head_of(s) for s in segments], self._checkpoint.min_timestamp)
+        if from_start:
+            index = position = 0
+        if index_lost and self._index is not None:
+            at = max(self._log.files.index_of(self._index.end_offset), 0)
+            if at <= index:
+                index, position = at, 0
+        begin = segments[index].start + position
+        while True:
+            again = self._replay(begin, trusted_end)
+            if again is None:
+                break
+            begin = again
+        end = report.end
+        if dispatched_end > end:
+            report.notes.append(f"queues point behind the log's end {end}; those units are dropped")
+            for queue in self._all_queues():
+                if queue.max_physical > end:
+                    queue.recover(end)
+        self._log.resume(end)
+
+    def _replay(self, begin: int, trusted_end: int | None) -> int | None:
+        """Dispatch records from `begin` on; an earlier offset when it turns out that one has to begin there."""
+        settings = self._settings
+        segments = self._log.files.segments
+        report = self.report
+        report.read_from = report.end = begin
+        report.records = report.dispatched = 0
+        report.damaged.clear()
+        index = max(self._log.files.index_of(begin), 0)
+        for item in survey(
+            segments,
+            index,
+            begin - segments[index].start,
+            trusted_end=trusted_end,
+            check_crc=settings.check_crc_on_recover,
+            force_record_crc=settings.force_verify_prop_crc,
+        ):
+            if item.finding is Finding.DAMAGED:
+                report.damaged.append((item.offset, item.offset + item.size))
+                continue
+            entry = item.entry
+            assert entry is not None
+            report.records += 1
+            report.end = entry.offset + entry.size
+            earlier = self._dispatch(entry, begin)
+            if earlier is not None:
+                return earlier
+        for start, stop in report.damaged:
+            report.notes.append(
+                f"bytes {start} to {stop} of the commit log hold no intact record; they are passed over"
+            )
+        if self._index is not None:
+            self._index.write_header()
+        return None
+
+    def _dispatch(self, entry: LogEntry, begin: int) -> int | None:
+        kind = entry.sys_flag & TRANSACTION_BITS
+        if kind not in {PREPARED, ROLLBACK}:
+            queue = self.queue(entry.topic, entry.queue_id)
+            if entry.queue_offset > queue.max_offset and queue not in self._accepted_gaps:
+                # Units before this one are missing. If the log before `begin` has their records, go back to them.
+                self._accepted_gaps.add(queue)
+                wanted = max(queue.max_physical, self._log.min_offset)
+                if wanted < begin:
+                    return wanted
+            if entry.offset + entry.size > queue.max_physical:
+                tags = queue_tags_code(entry.topic, entry.properties, entry.store_timestamp, self._delays)
+                if queue.put(entry.queue_offset, entry.offset, entry.size, tags):
+                    self.report.dispatched += 1
+        if self._index is not None and kind != ROLLBACK:
+            self._index.put(
+                entry.topic,
+                get_property(entry.properties, names.UNIQ_KEY) or "",
+                get_property(entry.properties, names.KEYS) or "",
+                entry.offset,
+                entry.store_timestamp,
+            )
+        return None
+
+    # the note a clean stop leaves
+
+    def _read_marker(self) -> dict[str, Any] | None:
+        try:
+            marker = json.loads(self._settings.root.joinpath(MARKER_NAME).read_bytes())
+        except (OSError, ValueError):
+            return None
+        return marker if isinstance(marker, dict) and isinstance(marker.get("logEnd"), int) else None
+
+    def _drop_marker(self) -> None:
+        self._settings.root.joinpath(MARKER_NAME).unlink(missing_ok=True)
+
+
+def write_marker(settings: StoreSettings, log_end: int, queues: QueueTable, index: Index | None) -> None:
+    """Leave a note of what a clean stop left, so that the next start can tell what has gone missing since."""
+    marker = {
+        "logEnd": log_end,
+        "indexEnd": index.end_offset if index is not None else -1,
+        "queues": {
+            topic: {str(queue_id): queue.max_offset for queue_id, queue in of_topic.items() if queue.max_offset}
+            for topic, of_topic in queues.items()
+            if any(queue.max_offset for queue in of_topic.values())
+        },
+    }
+    settings.root.joinpath(MARKER_NAME).write_text(json.dumps(marker, indent=1) + "\n")
+
+
+def _marked_queues(marker: dict[str, Any]) -> dict[tuple[str, int], int]:
+    return {
+        (topic, int(queue_id)): int(maximum)
+        for topic, of_topic in marker.get("queues", {}).items()
+        for queue_id, maximum in of_topic.items()
+    }
+
+
+def make_queue(settings: StoreSettings, topic: str, queue_id: int) -> ConsumeQueue:
+    """A queue object for a topic and queue number, with no files yet."""
+    directory = settings.root / "consumequeue" / topic / str(queue_id)
+    queue = ConsumeQueue(
+        directory,
+        topic,
+        queue_id,
+        settings.queue_segment_size,
+        version_2=settings.auto_message_version_on_topic_len,
+    )
+    queue.delayed = topic == names.SCHEDULE_TOPIC
+    return queue
+
+
+def _segment_files(directory: Path) -> list[tuple[int, Path, int]]:
+    """Start offset, path and length of the segment files in a directory; everything else is left alone."""
+    if not directory.is_dir():
+        return []
+    return [
+        (int(path.name), path, path.stat().st_size)
+        for path in directory.iterdir()
+        if len(path.name) == 20 and path.name.isascii() and path.name.isdigit() and path.is_file()
+    ]
+
+
+def _head_of(segment: Segment) -> SegmentHead:
+    view = segment.view
+    _, magic = _HEAD.unpack_from(view, 0)
+    timestamp = 0
+    if magic:
+        (sys_flag,) = struct.unpack_from(">i", view, 36)
+        (timestamp,) = struct.unpack_from(">q", view, 68 if sys_flag & 0x10 else 56)
+    return SegmentHead(segment.start, magic, timestamp)

@@ -1,0 +1,72 @@
+"""Memory-map calls that must not hold the interpreter: page population and range sync.
+
+`mmap.madvise` and `mmap.flush` keep the interpreter lock for as long as the kernel works, which is seconds for a
+large segment. Called through `ctypes` they let the event loop go on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import sys
+from typing import Final
+
+PAGE: Final = 4096
+_POPULATE_WRITE: Final = 23
+_MS_SYNC: Final = 4
+
+_libc: Final = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+_can_populate = _libc is not None
+
+
+def address_of(memory: mmap.mmap) -> int:
+    """Where the map begins in this process; valid as long as the map is open."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
+def populate(address: int, start: int, end: int) -> None:
+    """Give the pages of [start, end) of the map at `address` memory and disk space.
+
+    Writing to them afterwards can neither fault slowly nor kill the process for want of disk space.
+
+    Raises:
+        OSError: no space is left (ENOSPC), or the map cannot be written.
+    """
+    global _can_populate
+    if not _can_populate or _libc is None:
+        return
+    start -= start % PAGE
+    while True:
+        done = _libc.madvise(
+            ctypes.c_void_p(address + start), ctypes.c_size_t(end - start), ctypes.c_int(_POPULATE_WRITE)
+        )
+        if done == 0:
+            return
+        code = ctypes.get_errno()
+        if code == errno.EINTR:
+            continue
+        if code == errno.EINVAL:  # a kernel before 5.14
+            _can_populate = False
+            return
+        if code in {errno.EFAULT, errno.ENOMEM}:
+            # The kernel says "bad address" where an ordinary write would have raised SIGBUS.
+            code = errno.ENOSPC
+        raise OSError(code, os.strerror(code))
+
+
+def sync(memory: mmap.mmap, address: int, start: int, end: int) -> None:
+    """Bring the pages of [start, end) of the map to the disk, with the metadata that reading them needs.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    start -= start % PAGE
+    if _libc is None:
+        memory.flush(start, end - start)
+        return
+    while _libc.msync(ctypes.c_void_p(address + start), ctypes.c_size_t(end - start), ctypes.c_int(_MS_SYNC)):
+        code = ctypes.get_errno()
+        if code != errno.EINTR:
+            raise OSError(code, os.strerror(code))

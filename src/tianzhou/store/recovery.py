@@ -1,0 +1,192 @@
+"""What to do with a store found on disk: pure decisions over what was read (store.md §10).
+
+Where to begin reading the log, how to go on behind a damaged place, where the log ends, and which files' sizes
+make no sense. `tianzhou.store.opening` carries it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, Protocol
+
+from tianzhou.store.commitlog import MAGIC_V1, MAGIC_V2
+from tianzhou.store.logscan import Finding, LogItem, read_item
+
+_MAGIC_BYTES: Final = (
+    MAGIC_V1.to_bytes(4, "big", signed=True)[:3]  # the versions differ in the last byte only
+)
+
+
+class LogPart(Protocol):
+    """A segment as recovery sees it."""
+
+    @property
+    def start(self) -> int:
+        """Offset of its first byte."""
+        ...
+
+    @property
+    def view(self) -> memoryview:
+        """All its bytes."""
+        ...
+
+    def find(self, needle: bytes, position: int) -> int:
+        """Position of the next occurrence, -1 without one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentHead:
+    """The first record of a segment, as far as it says when the segment was begun.
+
+    Attributes:
+        start: offset of the segment.
+        magic: magic number found.
+        store_timestamp: ms; 0 when nothing is there.
+    """
+
+    start: int
+    magic: int
+    store_timestamp: int
+
+
+def start_after_crash(heads: Sequence[SegmentHead], safe_timestamp: int) -> int:
+    """Index of the segment to read from after an abnormal exit (store.md §10.4).
+
+    Args:
+        heads: one per segment, in order.
+        safe_timestamp: everything stored up to then is known to be on disk, queues included.
+    """
+    for index in range(len(heads) - 1, 0, -1):
+        head = heads[index]
+        if head.magic in {MAGIC_V1, MAGIC_V2} and 0 < head.store_timestamp <= safe_timestamp:
+            return index
+    return 0
+
+
+def start_after_stop(starts: Sequence[int], dispatched_end: int) -> int:
+    """Index of the segment to read from after a clean stop: the one the queues end in (store.md §10.3)."""
+    for index in range(len(starts) - 1, 0, -1):
+        if starts[index] <= dispatched_end:
+            return index
+    return 0
+
+
+def survey(
+    parts: Sequence[LogPart],
+    index: int,
+    position: int = 0,
+    *,
+    trusted_end: int | None = None,
+    check_crc: bool = True,
+    force_record_crc: bool = False,
+) -> Iterator[LogItem]:
+    """Every record from a place on, and every damaged stretch that intact records follow.
+
+    The log ends behind the last record given. A damaged stretch is told as one item with its length.
+
+    Args:
+        parts: all segments.
+        index: the segment to begin in.
+        position: where in it.
+        trusted_end: the log is known to end here or later: only a place before it that holds no record is damage.
+            None after a crash, when anything that is no record may have records behind it.
+        check_crc: as `read_item`.
+        force_record_crc: as `read_item`.
+    """
+    newest = 0
+    while index < len(parts):
+        part = parts[index]
+        item = read_item(part.view, position, part.start, check_crc=check_crc, force_record_crc=force_record_crc)
+        if item.finding is Finding.RECORD:
+            assert item.entry is not None
+            newest = max(newest, item.entry.store_timestamp)
+            yield item
+            position += item.size
+            continue
+        if item.finding is Finding.BLANK:
+            index, position = index + 1, 0
+            continue
+        if trusted_end is not None and item.offset >= trusted_end:
+            return
+        place = _next_intact(parts, index, position, newest)
+        if place is None:
+            return
+        index, position = place
+        yield LogItem(
+            Finding.DAMAGED,
+            item.offset,
+            parts[index].start + position - item.offset,
+            reason=item.reason or "zeros where a record should be",
+        )
+
+
+def _next_intact(parts: Sequence[LogPart], index: int, position: int, newest: int) -> tuple[int, int] | None:
+    """Where the next intact record begins.
+
+    Bytes that an earlier truncation left behind can look like records, too; they are older than what stands
+    before the gap.
+    """
+    for at in range(index, len(parts)):
+        part = parts[at]
+        found = part.find(_MAGIC_BYTES, position + 5 if at == index else 0)
+        while found >= 4:
+            item = read_item(part.view, found - 4, part.start)
+            if item.entry is not None and item.entry.store_timestamp >= newest:
+                return at, found - 4
+            found = part.find(_MAGIC_BYTES, found + 1)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class SizeVerdict:
+    """What file sizes say.
+
+    Attributes:
+        written_with: the segment size the files were evidently written with, when it is not the configured one.
+        damaged: indexes of files that were cut short.
+    """
+
+    written_with: int | None
+    damaged: tuple[int, ...]
+
+
+def judge_sizes(files: Sequence[tuple[int, int]], size: int) -> SizeVerdict:
+    """Tell a wrong setting from files that were cut short.
+
+    Args:
+        files: start offset and length of each file, in order.
+        size: the configured segment size.
+    """
+    lengths = [length for _, length in files]
+    odd = tuple(i for i, length in enumerate(lengths) if length != size)
+    wrong = {lengths[i] for i in odd if lengths[i]}
+    if not odd and all(start % size == 0 for start, _ in files):
+        return SizeVerdict(None, ())
+    if any(length > size for length in wrong):
+        return SizeVerdict(max(wrong), ())
+    spacing = min((b[0] - a[0] for a, b in pairwise(files)), default=None)
+    if spacing is not None and spacing != size and (spacing in wrong or not odd):
+        return SizeVerdict(spacing, ())
+    if len(files) == 1 and wrong and min(wrong) % 1024 == 0:
+        return SizeVerdict(min(wrong), ())
+    return SizeVerdict(None, odd)
+
+
+def rebuild_start(
+    recorded: Mapping[tuple[str, int], int], found: Mapping[tuple[str, int], tuple[int, int]]
+) -> dict[tuple[str, int], int]:
+    """Queues that hold less than they did at the clean stop, with the log offset to dispatch them from.
+
+    Args:
+        recorded: max offset of each queue at the stop.
+        found: max offset and end of the last referenced record (-1 without one) of each queue on disk.
+    """
+    behind = {}
+    for queue, maximum in recorded.items():
+        present, physical = found.get(queue, (0, -1))
+        if present < maximum:
+            behind[queue] = max(physical, 0)
+    return behind

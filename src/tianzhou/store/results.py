@@ -1,0 +1,141 @@
+"""What goes into the store and what it answers (store.md §4.3, §14.1)."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+import msgspec
+
+
+class PutStatus(Enum):
+    """Outcome of a put; RocketMQ's names (store.md §4.3), mapped to codes by the broker (broker.md §7.3)."""
+
+    PUT_OK = auto()
+    FLUSH_DISK_TIMEOUT = auto()
+    FLUSH_SLAVE_TIMEOUT = auto()
+    SLAVE_NOT_AVAILABLE = auto()
+    SERVICE_NOT_AVAILABLE = auto()
+    CREATE_MAPPED_FILE_FAILED = auto()
+    MESSAGE_ILLEGAL = auto()
+    PROPERTIES_SIZE_EXCEEDED = auto()
+    OS_PAGE_CACHE_BUSY = auto()
+    UNKNOWN_ERROR = auto()
+    IN_SYNC_REPLICAS_NOT_ENOUGH = auto()
+    PUT_TO_REMOTE_BROKER_FAIL = auto()
+    LMQ_CONSUME_QUEUE_NUM_EXCEEDED = auto()
+    WHEEL_TIMER_FLOW_CONTROL = auto()
+    WHEEL_TIMER_MSG_ILLEGAL = auto()
+    WHEEL_TIMER_NOT_ENABLE = auto()
+
+
+class GetStatus(Enum):
+    """Outcome of a read; names are RocketMQ's (store.md §14.1)."""
+
+    FOUND = auto()
+    NO_MATCHED_MESSAGE = auto()
+    MESSAGE_WAS_REMOVING = auto()
+    OFFSET_FOUND_NULL = auto()
+    OFFSET_OVERFLOW_BADLY = auto()
+    OFFSET_OVERFLOW_ONE = auto()
+    OFFSET_TOO_SMALL = auto()
+    NO_MATCHED_LOGIC_QUEUE = auto()
+    NO_MESSAGE_IN_QUEUE = auto()
+
+
+class NewRecord(msgspec.Struct, gc=False):
+    """A message to be stored (store.md §3.2).
+
+    Attributes:
+        topic: topic name.
+        queue_id: queue within the topic.
+        body: bytes as they are to be stored (compressed or not, by `sys_flag`).
+        properties: the property string (store.md §0.3).
+        flag: the client's opaque flag.
+        sys_flag: store.md §0.4; the address bits 0x10 and 0x20 are ignored, the store sets them itself.
+        born_timestamp: the client's clock, ms.
+        born_host: the client's address, 4 or 16 bytes.
+        born_port: the client's port.
+        reconsume_times: deliveries before this one.
+        prepared_transaction_offset: position of the half message of a committed one (store.md §3.7).
+        tags_code: code of the tag for the queue unit (`wire.hashing.tags_code`). In the schedule topic with a
+            `DELAY` property the store puts the deliver time there, whatever is given (store.md §5.3).
+        keys: value of `KEYS`, so that the index need not parse the properties.
+        uniq_key: value of `UNIQ_KEY`, likewise.
+    """
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: bytes
+    flag: int = 0
+    sys_flag: int = 0
+    born_timestamp: int = 0
+    born_host: bytes = b"\x7f\x00\x00\x01"
+    born_port: int = 0
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+    tags_code: int = 0
+    keys: str = ""
+    uniq_key: str = ""
+
+
+class PutResult(msgspec.Struct, gc=False):
+    """Answer to a put. Offsets are of the first record of a batch; -1 when nothing was stored.
+
+    Attributes:
+        status: what happened.
+        physical_offset: position in the commit log.
+        queue_offset: number in the queue.
+        store_timestamp: ms, the store's clock.
+        end_offset: position behind the last byte stored; what `flushed` has to reach.
+        physical_offsets: one per record of a batch, else empty.
+        remark: for a refused put what was exceeded, its value, the limit and the remedy.
+    """
+
+    status: PutStatus
+    physical_offset: int = -1
+    queue_offset: int = -1
+    store_timestamp: int = 0
+    end_offset: int = -1
+    physical_offsets: tuple[int, ...] = ()
+    remark: str = ""
+
+
+class GetResult(msgspec.Struct):
+    """Answer to a read of one queue.
+
+    Attributes:
+        status: what was found.
+        next_offset: where to go on reading.
+        min_offset: smallest offset of the queue (0 when it is unknown).
+        max_offset: next offset of the queue (0 when it is unknown).
+        parts: views of whole records, in order; they keep their segment alive.
+        count: number of messages in `parts`.
+        bytes: sum of the lengths of `parts`.
+        suggest_slave: what was read has left the memory of this machine (store.md §14.1).
+    """
+
+    status: GetStatus
+    next_offset: int
+    min_offset: int = 0
+    max_offset: int = 0
+    parts: list[memoryview] = []
+    count: int = 0
+    bytes: int = 0
+    suggest_slave: bool = False
+
+
+class QueryResult(msgspec.Struct):
+    """Answer to a look-up by key (store.md §8.6).
+
+    Attributes:
+        parts: whole records in log order. Only hashes were compared: other keys may be among them.
+        physical_offsets: where they are.
+        index_last_update_timestamp: store time of the newest indexed record, ms.
+        index_last_update_phyoffset: its position in the commit log.
+    """
+
+    parts: list[memoryview]
+    physical_offsets: list[int]
+    index_last_update_timestamp: int = 0
+    index_last_update_phyoffset: int = 0

@@ -1,0 +1,284 @@
+"""Segment files: full-length sparse files, mapped on first use, named by their start offset (store.md §2)."""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+from bisect import bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+
+from tianzhou.store import pages
+
+logger = logging.getLogger(__name__)
+
+
+class Segment:
+    """One mapped file of fixed length.
+
+    Views handed out keep the map alive: closing or deleting the segment only lets go of it, and the memory is
+    unmapped when the last view is gone.
+
+    Args:
+        path: the file.
+        start: offset of its first byte in the queue of segments.
+        size: its length in bytes.
+    """
+
+    __slots__ = ("_address", "_map", "_populated", "_view", "flushed", "path", "size", "start")
+
+    def __init__(self, path: Path, start: int, size: int) -> None:
+        self.path = path
+        self.start = start
+        self.size = size
+        self.flushed = 0
+        self._map: mmap.mmap | None = None
+        self._view: memoryview | None = None
+        self._address = 0
+        self._populated = 0
+
+    @classmethod
+    def create(cls, path: Path, start: int, size: int) -> Segment:
+        """Make the file, sparse and at full length, and map it.
+
+        Raises:
+            OSError: the file cannot be made.
+        """
+        segment = cls(path, start, size)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.ftruncate(fd, size)
+            segment._map_file(fd)
+        finally:
+            os.close(fd)
+        return segment
+
+    @property
+    def end(self) -> int:
+        """Offset behind the last byte the file can hold."""
+        return self.start + self.size
+
+    @property
+    def map(self) -> mmap.mmap:
+        """The writable map."""
+        if self._map is None:
+            self._open()
+        assert self._map is not None
+        return self._map
+
+    @property
+    def view(self) -> memoryview:
+        """The whole segment, for reading; slices of it keep the map alive."""
+        if self._view is None:
+            self._open()
+        assert self._view is not None
+        return self._view
+
+    def _open(self) -> None:
+        fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self._map_file(fd)
+        finally:
+            os.close(fd)
+
+    def _map_file(self, fd: int) -> None:
+        self._map = mmap.mmap(fd, self.size)
+        self._view = memoryview(self._map).toreadonly()
+        self._address = pages.address_of(self._map)
+
+    def reserve(self, start: int, end: int) -> None:
+        """Make sure that writing to [start, end) of the file cannot fail for want of disk space.
+
+        Raises:
+            OSError: there is no space.
+        """
+        if end > self._populated:
+            memory = self.map
+            pages.populate(self._address, max(start, self._populated), min(end, len(memory)))
+            self._populated = end
+
+    def reserve_range(self, start: int, end: int) -> None:
+        """As `reserve`, for a range apart from what was reserved before.
+
+        Raises:
+            OSError: there is no space.
+        """
+        memory = self.map
+        pages.populate(self._address, start, min(end, len(memory)))
+
+    def reserve_page(self, position: int) -> None:
+        """As `reserve`, for the one page that holds `position`.
+
+        Raises:
+            OSError: there is no space.
+        """
+        self.reserve_range(position, position + 1)
+
+    def sync(self, start: int, end: int) -> None:
+        """Bring [start, end) of the file to the disk; may run on another thread.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        memory = self._map
+        if memory is not None and end > start:
+            with memoryview(memory):  # keeps the map from being closed meanwhile
+                pages.sync(memory, self._address, start, end)
+
+    def find(self, needle: bytes, position: int) -> int:
+        """Position of the first `needle` at or behind `position`, -1 when there is none; holes are skipped."""
+        memory = self.map
+        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            while position < self.size:
+                try:
+                    data = os.lseek(fd, position, os.SEEK_DATA)
+                    hole = os.lseek(fd, data, os.SEEK_HOLE)
+                except OSError:
+                    return -1
+                # A needle may begin in the last bytes before the data found.
+                found = memory.find(needle, max(position, data - len(needle) + 1), hole)
+                if found >= 0:
+                    return found
+                position = max(hole - len(needle) + 1, position + 1) if hole < self.size else self.size
+        finally:
+            os.close(fd)
+        return -1
+
+    def zero_tail(self, position: int) -> None:
+        """Make everything from `position` on read as zeros, and give its disk space back."""
+        with self.path.open("r+b") as file:
+            if self._only_zeros(file.fileno(), position):
+                return
+            # The map stays valid: the same pages read as zeros once the length is restored.
+            file.truncate(position)
+            file.truncate(self.size)
+        self._populated = min(self._populated, position)
+
+    def _only_zeros(self, fd: int, position: int) -> bool:
+        while position < self.size:
+            try:
+                position = os.lseek(fd, position, os.SEEK_DATA)
+            except OSError:
+                return True
+            chunk = os.pread(fd, min(1 << 20, self.size - position), position)
+            if chunk.count(0) != len(chunk):
+                return False
+            position += len(chunk)
+        return True
+
+    def close(self) -> None:
+        """Let go of the map; it disappears with the last view of it."""
+        view, memory = self._view, self._map
+        self._view = self._map = None
+        self._populated = 0
+        if view is not None and memory is not None:
+            try:
+                view.release()
+                memory.close()
+            except BufferError:
+                logger.debug("%s is still being read; unmapped when the last reader is done", self.path)
+
+    def delete(self) -> None:
+        """Close, and remove the file; present views stay readable."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+
+
+def segment_name(start: int) -> str:
+    """File name of the segment that starts at `start`: 20 digits (store.md §1)."""
+    return f"{start:020d}"
+
+
+class SegmentQueue:
+    """Segments of one size that follow each other (store.md §2.2, §2.3).
+
+    Args:
+        directories: where new segments may go; more than one spreads them (store.md §1).
+        size: of each segment, bytes.
+    """
+
+    __slots__ = ("_starts", "directories", "segments", "size")
+
+    def __init__(self, directories: list[Path], size: int) -> None:
+        self.directories = directories
+        self.size = size
+        self.segments: list[Segment] = []
+        self._starts: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self.segments)
+
+    def path_of(self, start: int) -> Path:
+        """Where the segment that starts at `start` is to be created."""
+        candidates = sorted(self.directories)
+        return candidates[start // self.size % len(candidates)] / segment_name(start)
+
+    def create(self, start: int) -> Segment:
+        """Create the segment that starts at `start`, behind the present ones.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        path = self.path_of(start)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        segment = Segment.create(path, start, self.size)
+        self.adopt(segment)
+        return segment
+
+    def adopt(self, segment: Segment) -> None:
+        """Take in a segment that lies behind the present ones."""
+        self.segments.append(segment)
+        self._starts.append(segment.start)
+
+    def find(self, offset: int) -> Segment | None:
+        """The segment that holds `offset`, or None."""
+        segments = self.segments
+        if not segments:
+            return None
+        index = (offset - segments[0].start) // self.size
+        if 0 <= index < len(segments) and segments[index].start <= offset < segments[index].end:
+            return segments[index]
+        index = bisect_right(self._starts, offset) - 1
+        if index >= 0 and offset < segments[index].end:
+            return segments[index]
+        return None
+
+    def index_of(self, offset: int) -> int:
+        """Index of the last segment that starts at or before `offset`; -1 when there is none."""
+        return bisect_right(self._starts, offset) - 1
+
+    def truncate(self, offset: int) -> None:
+        """Delete the segments that start at or behind `offset`, and zero what follows it in its own."""
+        while self.segments and self.segments[-1].start >= offset:
+            self._starts.pop()
+            self.segments.pop().delete()
+        if self.segments:
+            last = self.segments[-1]
+            if offset < last.end:
+                last.zero_tail(offset - last.start)
+                last.flushed = min(last.flushed, offset - last.start)
+
+    def drop_first(self) -> Segment:
+        """Take out the oldest segment; its file is still there."""
+        del self._starts[0]
+        return self.segments.pop(0)
+
+    def close(self) -> None:
+        """Let go of all maps."""
+        for segment in self.segments:
+            segment.close()
+
+    def delete(self) -> None:
+        """Remove all files, and the directories when nothing else is in them."""
+        for segment in self.segments:
+            segment.delete()
+        self.segments.clear()
+        self._starts.clear()
+        for directory in self.directories:
+            if directory.is_dir() and not any(directory.iterdir()):
+                directory.rmdir()

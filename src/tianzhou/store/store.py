@@ -1,0 +1,592 @@
+"""The message store: puts, reads, and what runs behind them (store.md §4, §10, §14)."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Final, Self
+
+from tianzhou.clock import Clock, SystemClock
+from tianzhou.errors import StoreError
+from tianzhou.store.checkpoint import Checkpoint
+from tianzhou.store.commitlog import CRC_RESERVE, OVERHEAD, CommitLog
+from tianzhou.store.consumequeue import ConsumeQueue
+from tianzhou.store.dispatch import BACKLOG_LIMIT, SLICE_RECORDS, Dispatcher
+from tianzhou.store.flush import LogFlusher
+from tianzhou.store.folder import StoreFolder
+from tianzhou.store.index import Index
+from tianzhou.store.logscan import PREPARED, ROLLBACK, TRANSACTION_BITS, deliver_time, store_time
+from tianzhou.store.opening import OpeningReport, QueueTable, StoreOpener, make_queue, write_marker
+from tianzhou.store.reading import MAX_BYTES, ReadLimits, offset_at_time, read_queue, time_of
+from tianzhou.store.results import (
+    GetResult,
+    GetStatus,
+    NewRecord,
+    PutResult,
+    PutStatus,
+    QueryResult,
+)
+from tianzhou.store.settings import StoreSettings, parse_delay_levels
+from tianzhou.store.upkeep import Upkeep
+from tianzhou.watermark import Watermark
+from tianzhou.wire.hashing import tags_code
+from tianzhou.wire.properties import get_property
+
+logger = logging.getLogger(__name__)
+
+MAX_PROPERTIES: Final = 32_767
+INNER_BATCH: Final = 0x80
+_OK: Final = PutStatus.PUT_OK
+
+
+class MessageStore:
+    """A store folder, opened by one process and used from one event loop.
+
+    Args:
+        settings: sizes, folders, limits.
+        clock: where time comes from.
+        store_host: the broker's address, 4 or 16 bytes, stored in every record.
+        store_port: its port.
+
+    Attributes:
+        flushed: commit-log offset up to which the disk has everything.
+        report: what opening found and did.
+    """
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        clock: Clock | None = None,
+        *,
+        store_host: bytes = b"\x7f\x00\x00\x01",
+        store_port: int = 10911,
+    ) -> None:
+        self.settings = settings
+        self.clock: Clock = clock or SystemClock()
+        self.report = OpeningReport()
+        self._now = self.clock.now_ms
+        self._folder = StoreFolder(settings.root)
+        self._log = CommitLog(settings, store_host, store_port)
+        self._queues: QueueTable = {}
+        self._index = Index(settings) if settings.message_index_enable else None
+        self._checkpoint = Checkpoint(settings.root / "checkpoint")
+        self._dispatcher = Dispatcher(self._index, self._dispatch_failed, self._dispatch_recovered)
+        self._flusher = LogFlusher(self._log, settings, self.clock, self._log_flushed, self._flush_failed)
+        self._upkeep = Upkeep(self._log, self._dispatcher, self._index, self._checkpoint, settings, self.clock)
+        self._limits = ReadLimits(settings)
+        self._delays = parse_delay_levels(settings.message_delay_level)
+        self._max_body = settings.max_message_size
+        self._max_properties = MAX_PROPERTIES - (CRC_RESERVE if settings.enabled_append_prop_crc else 0)
+        self._sync = settings.sync_flush
+        self._tasks: list[asyncio.Task[None]] = []
+        self._refusal: tuple[PutStatus, str] | None = (
+            PutStatus.SERVICE_NOT_AVAILABLE,
+            "the store is not open",
+        )
+        self._opened = False
+        self.flushed: Watermark = self._flusher.flushed
+
+    # life
+
+    def open(self) -> OpeningReport:
+        """Take the folder, load it, recover it.
+
+        Raises:
+            StoreLocked: someone else has the folder.
+            StoreUnreadable: it holds something this version cannot use; nothing was changed for that reason.
+        """
+        folder = self._folder
+        folder.lock()
+        try:
+            opener = StoreOpener(self.settings, self._log, self._queues, self._index, self._checkpoint)
+            self.report = opener.open(clean=folder.stopped_cleanly)
+            folder.mark_running()
+        except BaseException:
+            self._release()
+            raise
+        end = self._log.end
+        self.flushed.advance(end)
+        self._dispatcher.position = end
+        self._dispatcher.limit = end if self._sync else None
+        self._dispatcher.logics_timestamp = self._checkpoint.logics_timestamp
+        self._dispatcher.dirty = [q for of_topic in self._queues.values() for q in of_topic.values() if q.dirty]
+        self._flusher.last_timestamp = self._checkpoint.physic_timestamp
+        self._opened = True
+        self._refusal = None
+        return self.report
+
+    async def start(self) -> None:
+        """Begin to flush and dispatch on the running loop; opens the store when it is not open."""
+        if not self._opened:
+            self.open()
+        loop = asyncio.get_running_loop()
+        self._dispatcher.start(loop)
+        self._tasks = [
+            loop.create_task(self._flusher.run(), name="store-flush"),
+            loop.create_task(self._upkeep.run(), name="store-upkeep"),
+        ]
+        if self._sync:
+            self._flusher.request()
+
+    async def close(self) -> None:
+        """Stop cleanly: everything to the disk, the folder in the form a next start expects (store.md §10.8)."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(outcome, Exception) and not isinstance(outcome, asyncio.CancelledError):
+                logger.error("a task of the store ended early", exc_info=outcome)
+        self.close_now()
+
+    def close_now(self) -> None:
+        """As `close`, for a store whose tasks were never started."""
+        if not self._opened:
+            return
+        self._opened = False
+        writable = self._refusal is None
+        self._refusal = (PutStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
+        self._flusher.flush_now()
+        self._dispatcher.stop()
+        clean = writable and not self._dispatcher.pending and not self._flusher.failed
+        try:
+            self._upkeep.flush_all(write_checkpoint=not self._flusher.failed)
+            if clean:
+                write_marker(self.settings, self._log.end, self._queues, self._index)
+                self._folder.mark_stopped()
+            else:
+                logger.error("%s: not stopped cleanly; the next start reads the log again", self.settings.root)
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        self._flusher.close()
+        self._upkeep.close()
+        for of_topic in self._queues.values():
+            for queue in of_topic.values():
+                queue.close()
+        if self._index is not None:
+            self._index.close()
+        self._log.close()
+        self._folder.unlock()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # puts
+
+    def append(self, record: NewRecord) -> PutResult:
+        """Store one message; it is in the page cache on return (store.md §4.2).
+
+        Whether the disk has it is for `settle` to find out. Dispatch follows in the next turn of the loop.
+        """
+        if self._refusal is not None:
+            return PutResult(self._refusal[0], remark=self._refusal[1])
+        try:
+            queue = self._queues[record.topic][record.queue_id]
+        except KeyError:
+            new = self._new_queue(record.topic, record.queue_id)
+            if isinstance(new, PutResult):
+                return new
+            queue = new
+        body, properties, sys_flag = record.body, record.properties, record.sys_flag
+        if len(body) > self._max_body or len(properties) > self._max_properties or sys_flag & INNER_BATCH:
+            return self._refuse(record, body, properties)
+        log = self._log
+        stored = self._now()
+        kind = sys_flag & TRANSACTION_BITS
+        counted = kind != PREPARED and kind != ROLLBACK
+        queue_offset = queue.next_offset if counted else 0
+        try:
+            size = log.append(
+                record, queue.magic, queue.topic_field, queue_offset, stored, body, properties, record.flag
+            )
+        except (OSError, StoreError) as error:
+            return self._append_failed(error)
+        end = log.base + log.position
+        if counted:
+            queue.next_offset = queue_offset + 1
+        tags = record.tags_code
+        if queue.delayed:
+            due = deliver_time(properties, stored, self._delays)
+            tags = tags if due is None else due
+        dispatcher = self._dispatcher
+        dispatcher.pending.append(
+            (queue, queue_offset, end - size, size, tags, stored, sys_flag, record.uniq_key, record.keys)
+        )
+        self._flusher.last_timestamp = stored
+        if self._sync:
+            self._flusher.request()
+        elif not dispatcher.scheduled:
+            dispatcher.kick()
+        elif len(dispatcher.pending) > BACKLOG_LIMIT:
+            dispatcher.run(SLICE_RECORDS, 1.0)
+        return PutResult(_OK, end - size, queue_offset, stored, end)
+
+    def append_batch(self, record: NewRecord, entries: Iterable[tuple[int, bytes, bytes]]) -> PutResult:
+        """Store several messages of one queue, all in one segment (store.md §16.1).
+
+        Args:
+            record: what they have in common; its body, flag and tags are not used, its properties are added behind
+                those of each entry.
+            entries: flag, body and property string of each.
+        """
+        if self._refusal is not None:
+            return PutResult(self._refusal[0], remark=self._refusal[1])
+        members = []
+        total = 0
+        shared = record.properties
+        for flag, body, own in entries:
+            properties = bytes(own)
+            if shared:
+                if properties and not properties.endswith(b"\x02"):
+                    properties += b"\x02"
+                properties += shared
+            if len(body) > self._max_body or len(properties) > self._max_properties:
+                return self._refuse(record, body, properties)
+            members.append((flag, body, properties))
+            total += len(body)
+        if not members:
+            return PutResult(
+                PutStatus.MESSAGE_ILLEGAL,
+                remark=f"batch for topic {record.topic}: it has no message; send at least one",
+            )
+        if total > self._max_body:
+            return PutResult(
+                PutStatus.MESSAGE_ILLEGAL,
+                remark=f"batch for topic {record.topic}: its bodies are {total} bytes together, maxMessageSize is "
+                f"{self._max_body}; send smaller batches",
+            )
+        if record.sys_flag & (TRANSACTION_BITS | INNER_BATCH):
+            return PutResult(
+                PutStatus.MESSAGE_ILLEGAL,
+                remark=f"batch for topic {record.topic}: sysFlag {record.sys_flag:#x} says transaction or inner batch; "
+                "send such messages one by one",
+            )
+        try:
+            queue = self._queues[record.topic][record.queue_id]
+        except KeyError:
+            new = self._new_queue(record.topic, record.queue_id)
+            if isinstance(new, PutResult):
+                return new
+            queue = new
+        return self._put_members(record, queue, members)
+
+    def _put_members(
+        self, record: NewRecord, queue: ConsumeQueue, members: list[tuple[int, bytes, bytes]]
+    ) -> PutResult:
+        log = self._log
+        stored = self._now()
+        fixed = OVERHEAD + 24 + CRC_RESERVE + 1 + len(queue.topic_field)
+        room = sum(fixed + len(body) + len(properties) for _, body, properties in members)
+        try:
+            log.room_for(log.batch_size(record, queue.topic_field, members))
+        except (OSError, StoreError) as error:
+            if isinstance(error, StoreError):
+                return PutResult(
+                    PutStatus.MESSAGE_ILLEGAL,
+                    remark=f"batch of about {room} bytes for topic {record.topic}: {error}",
+                )
+            return self._append_failed(error)
+        first = queue.next_offset
+        places = []
+        for flag, body, properties in members:
+            size = log.append(record, queue.magic, queue.topic_field, queue.next_offset, stored, body, properties, flag)
+            place = log.end - size
+            places.append(place)
+            self._dispatcher.pending.append(
+                (
+                    queue,
+                    queue.next_offset,
+                    place,
+                    size,
+                    tags_code(get_property(properties, "TAGS")),
+                    stored,
+                    record.sys_flag,
+                    get_property(properties, "UNIQ_KEY") or "",
+                    get_property(properties, "KEYS") or "",
+                )
+            )
+            queue.next_offset += 1
+        self._flusher.last_timestamp = stored
+        if self._sync:
+            self._flusher.request()
+        else:
+            self._dispatcher.kick()
+        return PutResult(_OK, places[0], first, stored, log.end, tuple(places))
+
+    async def settle(self, result: PutResult, timeout_ms: int | None = None) -> PutStatus:
+        """Wait until a stored message is as safe as the flush type promises.
+
+        Args:
+            result: of the put.
+            timeout_ms: at most so long; None for `syncFlushTimeout`.
+
+        Returns:
+            The put's status, or FLUSH_DISK_TIMEOUT when the disk did not take it in time or at all. The message is
+            stored in either case.
+        """
+        if not self._sync or result.status is not _OK:
+            return result.status
+        if self.flushed.value >= result.end_offset:
+            return _OK
+        limit = self.settings.sync_flush_timeout if timeout_ms is None else timeout_ms
+        try:
+            async with asyncio.timeout(limit / 1000):
+                await self.flushed.reach(result.end_offset)
+        except (TimeoutError, StoreError):
+            return PutStatus.FLUSH_DISK_TIMEOUT
+        return _OK
+
+    def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue | PutResult:
+        length = len(topic.encode())
+        limit = 255 if topic.startswith("%RETRY%") else 127
+        if not topic or length > limit:
+            return PutResult(
+                PutStatus.MESSAGE_ILLEGAL,
+                remark=f"topic {topic!r} is {length} bytes long, allowed are 1 to {limit}; use a shorter name",
+            )
+        if "/" in topic or "\0" in topic or topic in {".", ".."} or queue_id < 0:
+            return PutResult(
+                PutStatus.MESSAGE_ILLEGAL,
+                remark=f"topic {topic!r}, queue {queue_id}: no folder can have that name; topic names consist of "
+                "letters, digits, %, |, - and _, queue ids begin at 0",
+            )
+        return self._queue(topic, queue_id)
+
+    def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        of_topic = self._queues.setdefault(topic, {})
+        queue = of_topic.get(queue_id)
+        if queue is None:
+            queue = of_topic[queue_id] = make_queue(self.settings, topic, queue_id)
+        return queue
+
+    def _refuse(self, record: NewRecord, body: bytes, properties: bytes) -> PutResult:
+        if len(body) > self._max_body:
+            text = f"the body is {len(body)} bytes, maxMessageSize is {self._max_body}; send less or raise the limit"
+        elif len(properties) > self._max_properties:
+            return PutResult(
+                PutStatus.PROPERTIES_SIZE_EXCEEDED,
+                remark=f"message for topic {record.topic}: the properties are {len(properties)} bytes, the limit is "
+                f"{self._max_properties}; move data into the body",
+            )
+        else:
+            text = (
+                f"sysFlag {record.sys_flag:#x} says inner batch (0x80), the topic's queue type is not BatchCQ; "
+                "send an ordinary batch"
+            )
+        return PutResult(PutStatus.MESSAGE_ILLEGAL, remark=f"message for topic {record.topic}: {text}")
+
+    def _append_failed(self, error: OSError | StoreError) -> PutResult:
+        if isinstance(error, StoreError):
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, remark=str(error))
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            return PutResult(
+                PutStatus.SERVICE_NOT_AVAILABLE,
+                remark=f"the disk of {self.settings.root} is full ({error}); free space, reading goes on",
+            )
+        logger.error("the commit log in %s cannot be extended: %s", self.settings.root, error)
+        return PutResult(
+            PutStatus.CREATE_MAPPED_FILE_FAILED, remark=f"create mapped file failed, server is busy or broken: {error}"
+        )
+
+    # reads
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int,
+        tag_codes: frozenset[int] | None = None,
+        max_bytes: int | None = None,
+        accept: Callable[[memoryview], bool] | None = None,
+    ) -> GetResult:
+        """Messages of a queue from `offset` on, within the limits of one read (store.md §14.1).
+
+        Args:
+            topic: topic.
+            queue_id: queue.
+            offset: first queue offset wanted.
+            max_messages: at most so many.
+            tag_codes: codes of the wanted tags; None for all messages.
+            max_bytes: at most so many bytes, unless the first message alone is longer.
+            accept: looks at a record that the tags let through; false leaves it out.
+        """
+        try:
+            queue = self._queues[topic][queue_id]
+        except KeyError:
+            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
+        limit = MAX_BYTES if max_bytes is None else min(max_bytes, MAX_BYTES)
+        return read_queue(self._log, queue, self._limits, offset, max_messages, tag_codes, limit, accept)
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Smallest offset of a queue; -1 when it is unknown."""
+        queue = self._known(topic, queue_id)
+        return -1 if queue is None else queue.min_offset
+
+    def max_offset(self, topic: str, queue_id: int, *, committed: bool = True) -> int:
+        """Next offset of a queue, 0 when it is unknown.
+
+        Args:
+            topic: topic.
+            queue_id: queue.
+            committed: what can be read; otherwise what has been stored, which may be a little more.
+        """
+        queue = self._known(topic, queue_id)
+        if queue is None:
+            return 0
+        return queue.max_offset if committed else queue.next_offset
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int, *, upper: bool = False) -> int:
+        """Queue offset at a store time in ms (store.md §14.2); 0 for an unknown queue.
+
+        Args:
+            topic: topic.
+            queue_id: queue.
+            timestamp: ms.
+            upper: the last message at or before the time instead of the first at or after it.
+        """
+        queue = self._known(topic, queue_id)
+        return 0 if queue is None else offset_at_time(self._log, queue, timestamp, upper=upper)
+
+    def store_time_of(self, topic: str, queue_id: int, offset: int) -> int:
+        """Store time of a message, ms; -1 when there is none at the offset."""
+        queue = self._known(topic, queue_id)
+        return -1 if queue is None else time_of(self._log, queue, offset)
+
+    def earliest_store_time(self, topic: str, queue_id: int) -> int:
+        """Store time of the queue's oldest message, ms; -1 when it has none."""
+        queue = self._known(topic, queue_id)
+        return -1 if queue is None else time_of(self._log, queue, queue.min_offset)
+
+    def record_at(self, physical_offset: int) -> memoryview | None:
+        """The record that begins at a commit-log offset; None when none does."""
+        return self._log.record_at(physical_offset)
+
+    def query(self, topic: str, key: str, max_num: int, begin: int = 0, end: int = (1 << 63) - 1) -> QueryResult:
+        """Records whose topic and key have the given ones' hash, in log order (store.md §8.6).
+
+        Args:
+            topic: topic.
+            key: a unique key or one of the message's keys.
+            max_num: at most so many, and at most `maxMsgsNumBatch`; the newest are taken.
+            begin: not stored before, ms.
+            end: not stored after, ms.
+        """
+        index = self._index
+        if index is None:
+            return QueryResult([], [])
+        offsets = sorted(index.query(topic, key, max_num, begin, end))
+        parts, found = [], []
+        for offset in offsets:
+            record = self._log.record_at(offset)
+            if record is not None:
+                parts.append(record)
+                found.append(offset)
+        return QueryResult(parts, found, index.end_timestamp, max(index.end_offset, 0))
+
+    def topics(self) -> list[str]:
+        """Topics that have or had messages."""
+        return [topic for topic, queues in self._queues.items() if any(q.next_offset for q in queues.values())]
+
+    def queues(self, topic: str) -> list[int]:
+        """Queues of a topic that have or had messages, in order."""
+        return sorted(n for n, queue in self._queues.get(topic, {}).items() if queue.next_offset)
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget a topic's queues; its records stay in the log until they expire (store.md §5.10)."""
+        dispatcher = self._dispatcher
+        dispatcher.drain()
+        for queue in self._queues.pop(topic, {}).values():
+            queue.delete()
+        dispatcher.pending = type(dispatcher.pending)(p for p in dispatcher.pending if p[0].topic != topic)
+        dispatcher.dirty = [queue for queue in dispatcher.dirty if queue.topic != topic]
+        folder = self.settings.root / "consumequeue" / topic
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+
+    def _known(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        of_topic = self._queues.get(topic)
+        return None if of_topic is None else of_topic.get(queue_id)
+
+    # positions
+
+    @property
+    def end_offset(self) -> int:
+        """The commit log's next offset."""
+        return self._log.end
+
+    @property
+    def begin_offset(self) -> int:
+        """Start of the oldest commit-log segment; -1 without one."""
+        return self._log.min_offset
+
+    @property
+    def dispatched(self) -> int:
+        """End of the last dispatched record in the commit log."""
+        return self._dispatcher.position
+
+    @property
+    def dispatch_behind_bytes(self) -> int:
+        """Bytes of the log that queues do not show yet."""
+        return self._log.end - self._dispatcher.pending[0][2] if self._dispatcher.pending else 0
+
+    @property
+    def writable(self) -> bool:
+        """Whether puts are accepted."""
+        return self._refusal is None
+
+    def arrived(self, topic: str, queue_id: int) -> Watermark:
+        """A watermark that follows the queue's next offset; the queue may have no message yet."""
+        queue = self._queue(topic, queue_id)
+        if queue.arrived is None:
+            queue.arrived = Watermark(queue.max_offset)
+        return queue.arrived
+
+    def last_store_time(self) -> int:
+        """Store time of the newest record, ms; 0 for an empty store."""
+        return self._flusher.last_timestamp
+
+    def store_time_at(self, physical_offset: int) -> int:
+        """Store time of the record at a commit-log offset, ms; -1 without one."""
+        record = self._log.record_at(physical_offset)
+        return -1 if record is None else store_time(record)
+
+    # what the parts report
+
+    def _log_flushed(self, end: int, timestamp: int) -> None:
+        self._checkpoint.physic_timestamp = max(self._checkpoint.physic_timestamp, timestamp)
+        if self._sync:
+            self._dispatcher.limit = end
+            self._dispatcher.kick()
+
+    def _flush_failed(self, error: OSError) -> None:
+        self._refusal = (
+            PutStatus.SERVICE_NOT_AVAILABLE,
+            f"the disk of {self.settings.root} refused the commit log ({error}); the store only reads: "
+            "repair the disk, then restart the broker",
+        )
+        logger.critical("%s", self._refusal[1])
+
+    def _dispatch_failed(self, error: OSError) -> None:
+        if self._refusal is None:
+            self._refusal = (
+                PutStatus.SERVICE_NOT_AVAILABLE,
+                f"queues or index in {self.settings.root} cannot be written ({error}); free space, it is tried again "
+                "every second",
+            )
+            logger.error("%s", self._refusal[1])
+
+    def _dispatch_recovered(self) -> None:
+        if not self._flusher.failed and self._opened:
+            self._refusal = None
+            logger.warning("%s: queues and index can be written again", self.settings.root)

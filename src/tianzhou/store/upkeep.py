@@ -1,0 +1,124 @@
+"""What happens beside puts and reads: queue flushes, checkpoints, segments made ahead (store.md §11.4, §11.5)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from tianzhou.clock import Clock
+from tianzhou.store.checkpoint import Checkpoint
+from tianzhou.store.commitlog import CommitLog
+from tianzhou.store.consumequeue import UNIT_SIZE, ConsumeQueue
+from tianzhou.store.dispatch import Dispatcher
+from tianzhou.store.flush import PAGE, Ranges, sync_ranges
+from tianzhou.store.index import Index
+from tianzhou.store.settings import StoreSettings
+
+logger = logging.getLogger(__name__)
+
+_TICK_SECONDS: Final = 0.02
+
+
+class Upkeep:
+    """Periodic work of a store, done on a thread of its own so that it never delays a synchronous flush.
+
+    Args:
+        log: the commit log.
+        dispatcher: knows the queues with unflushed units.
+        index: the index, if any.
+        checkpoint: brought up to date after thorough flushes.
+        settings: intervals.
+        clock: for the intervals.
+    """
+
+    def __init__(
+        self,
+        log: CommitLog,
+        dispatcher: Dispatcher,
+        index: Index | None,
+        checkpoint: Checkpoint,
+        settings: StoreSettings,
+        clock: Clock,
+    ) -> None:
+        self._log = log
+        self._dispatcher = dispatcher
+        self._index = index
+        self._checkpoint = checkpoint
+        self._settings = settings
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(1, "tianzhou-upkeep")
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        settings = self._settings
+        interval = settings.flush_interval_consume_queue / 1000
+        thorough_at = self._clock.monotonic() + settings.flush_consume_queue_thorough_interval / 1000
+        while True:
+            await asyncio.sleep(interval)
+            thorough = self._clock.monotonic() >= thorough_at
+            if thorough:
+                thorough_at = self._clock.monotonic() + settings.flush_consume_queue_thorough_interval / 1000
+            try:
+                await self._flush_queues(thorough=thorough)
+            except OSError as error:
+                logger.error("queues in %s could not be flushed: %s", settings.root, error)
+
+    async def _flush_queues(self, *, thorough: bool) -> None:
+        loop = asyncio.get_running_loop()
+        pages = 0 if thorough else self._settings.flush_consume_queue_least_pages
+        timestamp = self._dispatcher.logics_timestamp
+        queues, marks, ranges = self._collect(pages)
+        full = self._index.take_full() if self._index is not None else []
+        await loop.run_in_executor(self._thread, sync_ranges, ranges)
+        for queue, mark in zip(queues, marks, strict=True):
+            queue.flushed = max(queue.flushed, mark)
+        for file in full:
+            await loop.run_in_executor(self._thread, file.sync)
+            self._checkpoint.index_timestamp = file.end_timestamp
+        if thorough:
+            self._checkpoint.logics_timestamp = max(self._checkpoint.logics_timestamp, timestamp)
+        fields = self._checkpoint.encode()
+        await loop.run_in_executor(self._thread, self._checkpoint.write, fields)
+
+    def _collect(self, least_pages: int) -> tuple[list[ConsumeQueue], list[int], Ranges]:
+        queues, marks = [], []
+        ranges: Ranges = []
+        waiting: list[ConsumeQueue] = []
+        for queue in self._dispatcher.dirty:
+            end = queue.max_offset * UNIT_SIZE
+            if end // PAGE - queue.flushed // PAGE < least_pages:
+                waiting.append(queue)
+                continue
+            queue.dirty = False
+            queues.append(queue)
+            marks.append(end)
+            ranges += queue.unflushed()
+        self._dispatcher.dirty = waiting
+        return queues, marks, ranges
+
+    def flush_all(self, *, write_checkpoint: bool) -> None:
+        """Bring queues, index and checkpoint to the disk, on this thread.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        queues, marks, ranges = self._collect(0)
+        sync_ranges(ranges)
+        for queue, mark in zip(queues, marks, strict=True):
+            queue.flushed = mark
+        if self._index is not None:
+            for file in self._index.take_full():
+                file.sync()
+                self._checkpoint.index_timestamp = file.end_timestamp
+            self._index.sync()
+        if write_checkpoint:
+            self._checkpoint.logics_timestamp = max(
+                self._checkpoint.logics_timestamp, self._dispatcher.logics_timestamp
+            )
+            self._checkpoint.write()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._thread.shutdown()
