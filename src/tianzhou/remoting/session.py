@@ -4,8 +4,9 @@ The session knows the framing (wire.md §1.1) and which replies are awaited (wir
 no clock and no task, so a test drives it with plain bytes, and the same code serves TCP, memory and TLS.
 
 Half a frame is kept between reads in one of two ways, so that no byte is copied more than a few times however
-slowly a large frame trickles in: up to `SMALL_FRAME` bytes as a tail that is put in front of the next read, above
-that in a buffer of the frame's own, which grows with what has really arrived, not with what was announced.
+slowly a frame trickles in: at first as a tail that is put in front of the next read; a frame above `SMALL_FRAME`,
+or one that the next read does not complete either, gets a buffer of its own, which grows with what has really
+arrived and never with what was announced.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ MAX_FRAME = 16_777_216
 SMALL_FRAME = 65_536
 READ_SIZE = 65_536
 LARGE_READ_SIZE = 262_144
+_LARGE_START = 16_384
 _LENGTH_WORD = 4
+_TLS_HANDSHAKE = 0x16
 _INT32_MAX = 0x7FFFFFFF
 _INT32_MIN = -0x80000000
 
@@ -142,8 +145,8 @@ class Session:
         have = end - start
         if have >= _LENGTH_WORD:
             size = _LENGTH_WORD + int.from_bytes(self._view[start : start + _LENGTH_WORD], "big")
-            if size > SMALL_FRAME:
-                large = bytearray(min(size, max(2 * SMALL_FRAME, 2 * have)))
+            if size > SMALL_FRAME or (self._tail and start == 0):
+                large = bytearray(min(size, max(_LARGE_START, 2 * have)))
                 large[:have] = self._view[start:end]
                 self._large, self._large_size, self._filled, self._tail = large, size, have, b""
                 return
@@ -181,6 +184,8 @@ class Session:
                 start = after
         except ProtocolError as error:
             self.error = error
+            if self._view[start] == _TLS_HANDSHAKE:
+                self.error = ProtocolError("a TLS handshake arrived, and TLS is not on here; connect without TLS")
         return commands, start
 
     # awaited replies

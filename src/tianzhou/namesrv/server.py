@@ -1,0 +1,139 @@
+"""The name server as a running thing: listener, tables, liveness scan."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from types import TracebackType
+from typing import Self
+
+from tianzhou.clock import Clock, SystemClock
+from tianzhou.errors import RemotingError
+from tianzhou.namesrv.handlers import Handlers
+from tianzhou.namesrv.kv import KvConfig
+from tianzhou.namesrv.routes import MinBrokerChange, RouteTable
+from tianzhou.namesrv.settings import NamesrvSettings
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.server import RemotingServer
+from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import write_header
+
+FIRST_SCAN_S = 0.005
+NOTIFY_TIMEOUT_MS = 300
+_log = logging.getLogger(__name__)
+
+
+class NameServer:
+    """Tells brokers and clients where topics are. Name servers share nothing with each other (wire.md §8).
+
+    Use it as an async context manager; it serves inside the block.
+
+    Args:
+        settings: see `NamesrvSettings`.
+        clock: time of liveness and idleness.
+        host: address to bind, in place of the one in the settings.
+
+    Raises:
+        ConfigError: on entry, when the address cannot be bound or the KV configuration cannot be read.
+    """
+
+    def __init__(
+        self, settings: NamesrvSettings | None = None, *, clock: Clock | None = None, host: str | None = None
+    ) -> None:
+        settings = settings or NamesrvSettings()
+        self._clock = clock or SystemClock()
+        self._kv = KvConfig(settings.kv_config_file)
+        self._handlers = Handlers(
+            settings,
+            RouteTable(
+                support_acting_master=settings.support_acting_master,
+                delete_topics_on_register=settings.delete_topic_with_broker_registration,
+            ),
+            self._kv,
+            self._clock,
+            self._notify,
+        )
+        self._server = RemotingServer(
+            settings.bind_address if host is None else host,
+            settings.listen_port,
+            self._handlers.serve,
+            idle_timeout_s=settings.server_channel_max_idle_time_seconds,
+            clock=self._clock,
+        )
+        self._client = RemotingClient(clock=self._clock)
+        self._scan_timer: asyncio.TimerHandle | None = None
+        self._notices: set[asyncio.Task[None]] = set()
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self._server.port
+
+    @property
+    def settings(self) -> NamesrvSettings:
+        """The settings in force, requests to change them included."""
+        return self._handlers.settings
+
+    @property
+    def routes(self) -> RouteTable:
+        """The tables."""
+        return self._handlers.routes
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Read the KV configuration, listen, begin to look after brokers."""
+        self._kv.load()
+        await self._server.start()
+        self._scan_timer = asyncio.get_running_loop().call_later(FIRST_SCAN_S, self._scan)
+        _log.info("name server listens on %s:%d", self._server.host, self.port)
+
+    async def close(self) -> None:
+        """Stop listening and close every connection."""
+        if self._scan_timer is not None:
+            self._scan_timer.cancel()
+        await self._server.close()
+        for task in list(self._notices):
+            task.cancel()
+        if self._notices:
+            await asyncio.wait(self._notices)
+        await self._client.close()
+
+    def scan(self) -> None:
+        """Unregister silent brokers now; the server does so itself every `scanNotActiveBrokerInterval` ms."""
+        self._handlers.expire()
+
+    def _scan(self) -> None:
+        interval_s = max(self.settings.scan_not_active_broker_interval, 1) / 1000
+        self._scan_timer = asyncio.get_running_loop().call_later(interval_s, self._scan)
+        self.scan()
+
+    def _notify(self, change: MinBrokerChange) -> None:
+        for address in change.tell:
+            task = asyncio.get_running_loop().create_task(self._notify_one(address, change))
+            self._notices.add(task)
+            task.add_done_callback(self._notices.discard)
+
+    async def _notify_one(self, address: str, change: MinBrokerChange) -> None:
+        code = RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE
+        fields = write_header(
+            code,
+            min_broker_id=change.min_broker_id,
+            broker_name=change.broker_name,
+            min_broker_addr=change.min_broker_address,
+            offline_broker_addr=change.offline_address,
+            ha_broker_addr=change.ha_address,
+        )
+        try:
+            async with asyncio.timeout(NOTIFY_TIMEOUT_MS / 1000):
+                await self._client.invoke_oneway(address, Command(code, fields=fields))
+        except (RemotingError, TimeoutError) as error:
+            _log.warning("broker %s was not told of the new smallest id of %s: %s", address, change.broker_name, error)

@@ -1,0 +1,79 @@
+"""Settings of a name server, under RocketMQ's keys (broker.md §2.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tianzhou.settings import keyed
+
+ALWAYS_BLACK_LISTED = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
+"""Keys no request may change, whatever `configBlackList` says (broker.md §2.1)."""
+
+
+@dataclass(frozen=True)
+class NamesrvSettings:
+    """What `namesrv.conf` can say.
+
+    Keys that steer threads and buffers of the Java server are accepted, kept and shown, and change nothing here:
+    one event loop does the work of all of them.
+    """
+
+    # What the server does.
+    bind_address: str = "0.0.0.0"  # the default of Apache's server, which its users' firewalls know
+    listen_port: int = 9876
+    kv_config_path: str = "~/namesrv/kvConfig.json"
+    config_store_path: str = "~/namesrv/namesrv.properties"
+    config_black_list: str = "configBlackList;configStorePath;kvConfigPath"
+    order_message_enable: bool = False
+    return_order_topic_config_to_broker: bool = True
+    scan_not_active_broker_interval: int = 5000
+    support_acting_master: bool = False
+    notify_min_broker_id_changed: bool = False
+    enable_topic_list: bool = True
+    enable_all_topic_list: bool = True
+    delete_topic_with_broker_registration: bool = False
+    need_wait_for_service: bool = False
+    wait_seconds_for_service: int = 45
+    server_channel_max_idle_time_seconds: int = 120
+
+    # Accepted for the sake of existing files and tools.
+    rocketmq_home: str = ""
+    product_env_name: str = "center"
+    cluster_test: bool = False
+    client_request_thread_pool_nums: int = 8
+    client_request_thread_pool_queue_capacity: int = 50_000
+    default_thread_pool_nums: int = 16
+    default_thread_pool_queue_capacity: int = 10_000
+    un_register_broker_queue_capacity: int = keyed("unRegisterBrokerQueueCapacity", 3000)
+    enable_controller_in_namesrv: bool = False
+    enable_shutdown_gracefully: bool = False
+    shutdown_wait_time_seconds: int = 30
+    server_async_semaphore_value: int = 64
+    server_callback_executor_threads: int = 0
+    server_netty_worker_group_enable: bool = True
+    server_oneway_semaphore_value: int = 256
+    server_pooled_byte_buf_allocator_enable: bool = True
+    server_selector_threads: int = 3
+    server_socket_backlog: int = 1024
+    server_socket_rcv_buf_size: int = 0
+    server_socket_snd_buf_size: int = 0
+    server_worker_threads: int = 8
+    use_epoll_native_selector: bool = False
+    write_buffer_high_water_mark: int = 0
+    write_buffer_low_water_mark: int = 0
+
+    @property
+    def kv_config_file(self) -> Path:
+        """Where the KV configuration is kept."""
+        return Path(self.kv_config_path).expanduser()
+
+    @property
+    def config_file(self) -> Path:
+        """Where a configuration changed by request is written."""
+        return Path(self.config_store_path).expanduser()
+
+    @property
+    def black_list(self) -> frozenset[str]:
+        """Keys that no request may change."""
+        return ALWAYS_BLACK_LISTED | {key.strip() for key in self.config_black_list.split(";") if key.strip()}

@@ -1,0 +1,105 @@
+"""A transport that is nothing but memory: what was written can be looked at, and the peer can stop reading."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+
+class MemoryTransport(asyncio.Transport):
+    """Stands in for a TCP transport under a `BufferedProtocol`, with asyncio's rules for flow control.
+
+    Args:
+        protocol: what it serves; `connection_made` is called by the constructor.
+        peer: address the protocol sees.
+    """
+
+    def __init__(self, protocol: asyncio.BufferedProtocol, peer: tuple[str, int] = ("127.0.0.1", 5)) -> None:
+        super().__init__({"peername": peer})
+        self.written = bytearray()
+        self.writes = 0
+        self.reading = True
+        self.closed = False
+        self.stalled = False
+        self.unsent = 0
+        self._high, self._low = 65_536, 16_384
+        self._paused = False
+        self._protocol = protocol
+        protocol.connection_made(self)
+
+    # What a test does as the peer
+
+    def feed(self, data: bytes) -> int:
+        """Hand bytes to the protocol as long as it is willing to read; returns how many it took."""
+        taken = 0
+        while taken < len(data) and self.reading and not self.closed:
+            target = memoryview(self._protocol.get_buffer(-1))
+            part = data[taken : taken + len(target)]
+            target[: len(part)] = part
+            self._protocol.buffer_updated(len(part))
+            taken += len(part)
+        return taken
+
+    def stall(self) -> None:
+        """Stop reading: from now on what is written stays in the write buffer."""
+        self.stalled = True
+
+    def catch_up(self) -> None:
+        """Read everything, once."""
+        self.unsent = 0
+        if self._paused:
+            self._paused = False
+            self._protocol.resume_writing()
+
+    def lose(self, error: Exception | None = None) -> None:
+        """Break the connection."""
+        if not self.closed:
+            self.closed = True
+            self._protocol.connection_lost(error)
+
+    # What the protocol does
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """As asyncio's."""
+        if high is not None:
+            self._high, self._low = high, low if low is not None else high // 4
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes the peer has not read."""
+        return self.unsent
+
+    def write(self, data: Any) -> None:
+        """As asyncio's."""
+        self.writes += 1
+        self.written += data
+        if self.stalled:
+            self.unsent += len(data)
+            if self.unsent > self._high and not self._paused:
+                self._paused = True
+                self._protocol.pause_writing()
+
+    def is_reading(self) -> bool:
+        """As asyncio's."""
+        return self.reading
+
+    def pause_reading(self) -> None:
+        """As asyncio's."""
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        """As asyncio's."""
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        """As asyncio's."""
+        return self.closed
+
+    def close(self) -> None:
+        """As asyncio's, but `connection_lost` comes in the next turn even when the peer does not read."""
+        if not self.closed:
+            self.closed = True
+            asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
+
+    def abort(self) -> None:
+        """As asyncio's."""
+        self.close()
