@@ -38,9 +38,9 @@ def server_kind() -> str:
     return os.environ.get("TIANZHOU_INTEROP_SERVER", "tianzhou")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A name server and a broker, running for the whole session."""
+    """A name server and a broker, running for one test module."""
     try:
         with serve(server_kind, tmp_path_factory.mktemp("server"), clean=False) as running:
             yield running
@@ -48,13 +48,13 @@ def server(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         pytest.skip(str(error))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def exchange(server: Server) -> exchanges.Exchange:
     """The result of the exchange between all strangers."""
     return exchanges.run(server)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def inspectors(exchange: exchanges.Exchange) -> Iterator[dict[str, Program]]:
     """A Java program of each version that pulls, views and queries on command."""
     programs: dict[str, Program] = {}
@@ -73,7 +73,7 @@ def inspectors(exchange: exchanges.Exchange) -> Iterator[dict[str, Program]]:
             program.__exit__()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def need(exchange: exchanges.Exchange) -> exchanges.Need:
     """A function that skips when a stranger is missing and fails when it did not do its part."""
 

@@ -19,7 +19,7 @@ import toolchain
 
 Line = dict[str, Any]
 START_TIMEOUT = 60
-PRODUCE_TIMEOUT = 90
+PRODUCE_TIMEOUT = 60
 STOP_TIMEOUT = 40
 COUNT = 1000
 
@@ -208,9 +208,10 @@ class Program:
         return self.lines
 
     def errors(self) -> str:
-        """Return the end of its standard error."""
+        """Return what it reported last, and the end of its standard error."""
+        reported = [line for line in self.lines[-3:] if line["event"] in ("error", "failed", "noise", "timeout")]
         self._errors.seek(0)
-        return self._errors.read().decode(errors="replace")[-1500:] or "nothing on standard error"
+        return f"reported {reported}; {self._errors.read().decode(errors='replace')[-1500:] or 'no errors'}"
 
     def __enter__(self) -> Self:
         return self

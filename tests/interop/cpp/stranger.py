@@ -19,7 +19,7 @@ from typing import Any
 from rocketmq.client import Message, Producer, PushConsumer, RecvMessage
 from rocketmq.ffi import dll
 
-MAX_LIFETIME = 280
+MAX_LIFETIME = 480
 _output = threading.Lock()
 
 
@@ -144,6 +144,9 @@ if __name__ == "__main__":
     watchdog = threading.Timer(MAX_LIFETIME, give_up)
     watchdog.daemon = True
     watchdog.start()
-    {"produce": produce, "consume": consume}[sys.argv[1]](*sys.argv[2:])
-    sys.stdout.flush()
+    try:
+        {"produce": produce, "consume": consume}[sys.argv[1]](*sys.argv[2:])
+    except Exception as error:  # noqa: BLE001 — it is reported, and ends the process
+        emit(event="error", error=repr(error))
+        os._exit(1)
     os._exit(0)  # the library's destructors may hang or crash

@@ -27,7 +27,7 @@ import (
 const (
 	batchSize   = 32
 	asyncWindow = 64
-	maxLifetime = 280 * time.Second
+	maxLifetime = 480 * time.Second
 )
 
 type line map[string]any
@@ -44,7 +44,8 @@ func emit(fields line) {
 
 func check(err error) {
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
+		text, _ := json.Marshal(line{"event": "error", "error": err.Error()})
+		os.Stdout.Write(append(text, '\n'))
 		os.Exit(1)
 	}
 }

@@ -45,13 +45,13 @@ import org.apache.rocketmq.common.message.MessageQueue;
 public final class Main {
     private static final int BATCH_SIZE = 32;
     private static final int ASYNC_WINDOW = 64;
-    private static final long MAX_LIFETIME_MS = 280_000;
+    private static final long MAX_LIFETIME_MS = 480_000;
     private static final PrintStream OUT = new PrintStream(System.out, false);
 
     private Main() {
     }
 
-    public static void main(String[] args) throws Exception {
+    public static void main(String[] args) {
         Timer watchdog = new Timer("watchdog", true);
         watchdog.schedule(new TimerTask() {
             @Override
@@ -60,21 +60,30 @@ public final class Main {
                 Runtime.getRuntime().halt(3);
             }
         }, MAX_LIFETIME_MS);
-        String[] rest = Arrays.copyOfRange(args, 2, args.length);
-        switch (args[0]) {
-            case "produce":
-                produce(args[1], rest);
-                break;
-            case "consume":
-                consume(args[1], rest);
-                break;
-            case "inspect":
-                inspect(args[1], rest[0]);
-                break;
-            default:
-                throw new IllegalArgumentException(args[0]);
+        try {
+            run(args[0], args[1], Arrays.copyOfRange(args, 2, args.length));
+        } catch (Exception error) {
+            // The client's threads would keep the process alive.
+            emit(new Line("event", "error").add("error", "" + error));
+            System.exit(1);
         }
         System.exit(0);
+    }
+
+    private static void run(String command, String namesrv, String[] rest) throws Exception {
+        switch (command) {
+            case "produce":
+                produce(namesrv, rest);
+                break;
+            case "consume":
+                consume(namesrv, rest);
+                break;
+            case "inspect":
+                inspect(namesrv, rest[0]);
+                break;
+            default:
+                throw new IllegalArgumentException(command);
+        }
     }
 
     // ------------------------------------------------------------------ content
