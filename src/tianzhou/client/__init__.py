@@ -1,1 +1,59 @@
-"""Producers and consumers on asyncio."""
+"""Producers and consumers on asyncio.
+
+Names are imported when first used, so that a program pays only for what it needs.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tianzhou.client.instance import ClientInstance
+    from tianzhou.client.producer import Producer
+    from tianzhou.client.pull_consumer import PullConsumer
+    from tianzhou.client.pulling import RawPull
+    from tianzhou.client.push_consumer import PushConsumer
+    from tianzhou.client.rebalance import Averagely, ByCircle, ConsistentHash, FixedQueues
+    from tianzhou.client.selector import select_at_random, select_by_hash
+
+_HOMES = {
+    "Averagely": "rebalance",
+    "ByCircle": "rebalance",
+    "ClientInstance": "instance",
+    "ConsistentHash": "rebalance",
+    "FixedQueues": "rebalance",
+    "Producer": "producer",
+    "PullConsumer": "pull_consumer",
+    "PushConsumer": "push_consumer",
+    "RawPull": "pulling",
+    "select_at_random": "selector",
+    "select_by_hash": "selector",
+}
+
+__all__ = [
+    "Averagely",
+    "ByCircle",
+    "ClientInstance",
+    "ConsistentHash",
+    "FixedQueues",
+    "Producer",
+    "PullConsumer",
+    "PushConsumer",
+    "RawPull",
+    "select_at_random",
+    "select_by_hash",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

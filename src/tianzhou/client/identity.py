@@ -1,0 +1,69 @@
+"""Who this client is: addresses of name servers, client ids, unique ids (client.md §1.1, wire.md §4.7, §14)."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import time
+from collections.abc import Sequence
+
+from tianzhou.errors import ConfigError
+
+NAMESRV_ENV = "NAMESRV_ADDR"
+_serial = itertools.count()
+
+
+def name_server_addresses(given: str | Sequence[str] | None) -> list[str]:
+    """The name servers to talk to.
+
+    Args:
+        given: addresses `host:port`, one text joined by `;` or several; None takes the environment's
+            `NAMESRV_ADDR`.
+
+    Raises:
+        ConfigError: there is none, or one is no address.
+    """
+    if given is None:
+        given = os.environ.get(NAMESRV_ENV, "")
+    parts = given.replace(",", ";").split(";") if isinstance(given, str) else list(given)
+    result = []
+    for part in parts:
+        address = part.strip().rpartition("/")[2]
+        if not address:
+            continue
+        host, colon, port = address.rpartition(":")
+        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ConfigError(f"name server address {part!r} is no host:port, as in 127.0.0.1:9876")
+        if address not in result:
+            result.append(address)
+    if not result:
+        raise ConfigError(
+            f"no name server address: pass namesrv_addr='host:9876' or set the environment's {NAMESRV_ENV}"
+        )
+    return result
+
+
+def local_ip(towards: str = "") -> str:
+    """The IPv4 address this machine uses towards a peer; nothing is sent.
+
+    Args:
+        towards: the peer, `host:port`.
+    """
+    host = towards.rpartition(":")[0].strip("[]") or "198.51.100.1"
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, 9))
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"
+
+
+def instance_name() -> str:
+    """A name no other client on this machine has: process id, nanoseconds, and a counter against coarse clocks."""
+    return f"{os.getpid()}#{time.time_ns()}{next(_serial) % 1000:03d}"
+
+
+def make_client_id(ip: str, name: str, unit_name: str | None = None) -> str:
+    """A client id as RocketMQ spells it: `ip@instance[@unit]`."""
+    return f"{ip}@{name}@{unit_name}" if unit_name else f"{ip}@{name}"

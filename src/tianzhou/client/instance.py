@@ -1,0 +1,403 @@
+"""What all producers and consumers of a client share: connections, routes, heartbeats (client.md §3).
+
+By default every producer and consumer owns an instance, as in RocketMQ 5: two consumers of one group in one
+process then are two members. Pass one instance to several clients to have them share connections and heartbeats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from collections.abc import Coroutine, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from tianzhou.client import calls
+from tianzhou.client.hints import check
+from tianzhou.client.identity import instance_name, local_ip, make_client_id, name_server_addresses
+from tianzhou.client.member import GroupMember
+from tianzhou.client.reverse import answer
+from tianzhou.client.routes import RouteTable, borrowed, subscribe_queues
+from tianzhou.clock import Clock, SystemClock
+from tianzhou.errors import BrokerError, ClientError, ConnectFailed, RemotingError, TianzhouError
+from tianzhou.model import HeartbeatData, MessageQueue, TopicRoute
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.connection import Connection
+from tianzhou.wire import bodies
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.ids import UniqueIdGenerator, address_bytes
+
+_log = logging.getLogger(__name__)
+
+INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
+MISSING_ROUTE_INTERVAL_S = 2.0
+"""How often topics that consumers want and nobody has created yet are asked for."""
+
+
+class ClientInstance:
+    """Connections, routes and heartbeats of one client id; an async context manager.
+
+    Args:
+        namesrv_addr: name servers, `host:port` joined by `;` or a list; None takes the environment's
+            `NAMESRV_ADDR`.
+        client_id: the id to go by; None makes one that is unique on this machine.
+        unit_name: appended to the id, where RocketMQ deployments use units.
+        poll_name_server_interval_ms: how often known routes are asked for again.
+        heartbeat_broker_interval_ms: how often brokers are told that this client lives.
+        mq_client_api_timeout_ms: limit of small requests.
+        connect_timeout_ms: limit of connection attempts.
+        clock: source of time.
+        rng: source of randomness.
+    """
+
+    def __init__(
+        self,
+        namesrv_addr: str | Sequence[str] | None = None,
+        *,
+        client_id: str | None = None,
+        unit_name: str | None = None,
+        poll_name_server_interval_ms: int = 30_000,
+        heartbeat_broker_interval_ms: int = 30_000,
+        mq_client_api_timeout_ms: int = 3_000,
+        connect_timeout_ms: int = 3_000,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.name_servers = name_server_addresses(namesrv_addr)
+        self.clock: Clock = clock or SystemClock()
+        self.rng = rng or random.Random()
+        ip = local_ip(self.name_servers[0])
+        self.client_id = client_id or make_client_id(ip, instance_name(), unit_name)
+        self.ids = UniqueIdGenerator(address_bytes(ip), os.getpid(), self.rng.getrandbits(32))
+        self.routes = RouteTable()
+        self.api_timeout_ms = mq_client_api_timeout_ms
+        self.remoting = RemotingClient(self._answer, connect_timeout_ms=connect_timeout_ms, clock=self.clock)
+        self._route_interval_s = poll_name_server_interval_ms / 1000
+        self._heartbeat_interval_s = heartbeat_broker_interval_ms / 1000
+        self._name_server = self.rng.randrange(len(self.name_servers))
+        self._producers: set[str] = set()
+        self._consumers: dict[str, GroupMember] = {}
+        self._borrowed: set[str] = set()
+        self._asked: dict[str, asyncio.Task[TopicRoute | None]] = {}
+        self._greeted: set[str] = set()
+        self._heartbeat_lock = asyncio.Lock()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._started = False
+        self._closed = False
+
+    # --- life ------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Begin the timers; does nothing when they run already.
+
+        Raises:
+            ClientError: the instance has been closed.
+        """
+        if self._closed:
+            raise ClientError(f"client instance {self.client_id} is closed; make a new one")
+        if self._started:
+            return
+        self._started = True
+        self.remoting.group.on_connect = self._connected
+        self.spawn(self._refresh_routes())
+        self.spawn(self._send_heartbeats())
+
+    async def close(self) -> None:
+        """End every timer and connection. Producers and consumers unregister before, in their own `stop`."""
+        self._closed = True
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await self.remoting.close()
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run something until it ends or the instance is closed; its errors are logged."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._spawned_done)
+        return task
+
+    def _spawned_done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, TianzhouError):
+            _log.error("a background task of %s failed", self.client_id, exc_info=error)
+
+    # --- groups ----------------------------------------------------------------------------------------------
+
+    def add_producer(self, group: str) -> None:
+        """Announce a producer group from the next heartbeat on.
+
+        Raises:
+            ClientError: the instance has a producer of that group already.
+        """
+        if group in self._producers:
+            raise ClientError(
+                f"client instance {self.client_id} has a producer of group {group} already; share that producer, "
+                "or let each own its instance"
+            )
+        self._producers.add(group)
+
+    def add_consumer(self, member: GroupMember) -> None:
+        """Announce a consumer from the next heartbeat on.
+
+        Raises:
+            ClientError: the instance has a consumer of that group already.
+        """
+        if member.group in self._consumers:
+            raise ClientError(
+                f"client instance {self.client_id} has a consumer of group {member.group} already; members of one "
+                "group need an instance each"
+            )
+        self._consumers[member.group] = member
+
+    def consumer(self, group: str) -> GroupMember | None:
+        """The consumer of a group, None when there is none here."""
+        return self._consumers.get(group)
+
+    async def remove_producer(self, group: str) -> None:
+        """Stop announcing a producer group, and tell the brokers."""
+        self._producers.discard(group)
+        await self._unregister(producer_group=group)
+
+    async def remove_consumer(self, group: str) -> None:
+        """Stop announcing a consumer group, and tell the brokers, who tell its other members."""
+        if self._consumers.pop(group, None) is not None:
+            await self._unregister(consumer_group=group)
+
+    async def _unregister(self, **group: str) -> None:
+        async def one(address: str) -> None:
+            try:
+                await calls.unregister(self.remoting, address, self.client_id, timeout_ms=self.api_timeout_ms, **group)
+            except TianzhouError as error:
+                _log.info("could not unregister %s from %s: %s", self.client_id, address, error)
+
+        greeted = [address for address in self.routes.addresses() if address in self._greeted]
+        await asyncio.gather(*map(one, greeted))
+
+    # --- name servers and routes -----------------------------------------------------------------------------
+
+    async def ask_name_server(
+        self, code: int, *, body: bytes = b"", timeout_ms: float | None = None, **header: Any
+    ) -> Command:
+        """Send a request to the name server in use, and to the others in turn when it does not answer.
+
+        Raises:
+            ConnectFailed: none of them answers.
+        """
+        failures = []
+        for _ in range(len(self.name_servers)):
+            address = self.name_servers[self._name_server]
+            try:
+                return await self.remoting.invoke(
+                    address, calls.request(code, body, **header), timeout_ms or self.api_timeout_ms
+                )
+            except RemotingError as error:
+                failures.append(str(error))
+                self._name_server = (self._name_server + 1) % len(self.name_servers)
+        raise ConnectFailed(f"no name server answers: {'; '.join(failures)}")
+
+    async def route(self, topic: str, *, default_topic: str | None = None, queue_nums: int = 4) -> TopicRoute | None:
+        """The topic's route: the cached one, else the name server's; None when the topic does not exist.
+
+        Args:
+            topic: the topic.
+            default_topic: whose route a producer borrows while the topic does not exist (client.md §3.5).
+            queue_nums: how many queues per broker it takes of that.
+        """
+        cached = self.routes.get(topic)
+        if cached is not None:
+            return cached
+        found = await self.refresh_route(topic)
+        if found is None and default_topic is not None:
+            pattern = await self._fetch_route(default_topic)
+            if pattern is not None:
+                found = borrowed(pattern, queue_nums)
+                self._borrowed.add(topic)
+                self.routes.put(topic, found)
+                self._greet_new()
+        return found
+
+    async def refresh_route(self, topic: str) -> TopicRoute | None:
+        """Ask the name server for a topic's route; askers at the same time share one request.
+
+        Returns:
+            The route, None when the topic does not exist; a borrowed route stays in use then.
+        """
+        task = self._asked.get(topic)
+        if task is None:
+            task = self.spawn(self._ask_route(topic))
+            self._asked[topic] = task
+            task.add_done_callback(lambda _: self._asked.pop(topic, None))
+        return await asyncio.shield(task)
+
+    async def _ask_route(self, topic: str) -> TopicRoute | None:
+        route = await self._fetch_route(topic)
+        if route is None:
+            return None
+        self._borrowed.discard(topic)
+        if self.routes.put(topic, route):
+            self._greet_new()
+            for member in self._consumers.values():
+                if topic in member.topics():
+                    member.wake_rebalance()
+        return route
+
+    async def _fetch_route(self, topic: str) -> TopicRoute | None:
+        reply = await self.ask_name_server(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic, accept_standard_json_only=True
+        )
+        if reply.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        return bodies.decode_route(check(reply, self.name_servers[self._name_server]).body)
+
+    async def queues_to_read(self, topic: str, *, refresh: bool = False) -> list[MessageQueue]:
+        """A topic's readable queues, sorted; empty when it does not exist."""
+        route = await (self.refresh_route(topic) if refresh else self.route(topic))
+        return subscribe_queues(topic, route) if route is not None else []
+
+    async def master(self, broker_name: str, topic: str) -> str:
+        """Address of a broker's master, asking for the topic's route again when it is unknown.
+
+        Raises:
+            ClientError: the broker has no master now.
+        """
+        address = self.routes.master(broker_name)
+        if address is None:
+            await self.refresh_route(topic)
+            address = self.routes.master(broker_name)
+        if address is None:
+            raise ClientError(f"broker {broker_name} of topic {topic} has no master now; is it running?")
+        return address
+
+    async def reader(self, queue: MessageQueue, broker_id: int = 0) -> str:
+        """Address to read a queue from: the wanted replica, else any (client.md §3.5).
+
+        Raises:
+            ClientError: no replica is known.
+        """
+        address = self.routes.readable(queue.broker_name, broker_id)
+        if address is None:
+            await self.refresh_route(queue.topic)
+            address = self.routes.readable(queue.broker_name, broker_id)
+        if address is None:
+            raise ClientError(f"no address is known of broker {queue.broker_name}, which has {queue}; is it running?")
+        return address
+
+    async def any_broker_of(self, topic: str) -> str | None:
+        """Address of a random broker of a topic, its master rather than a replica; None when it has none."""
+        if await self.route(topic) is None:
+            return None
+        brokers = [b for b in self.routes.brokers_of(topic) if b.broker_addrs]
+        if not brokers:
+            return None
+        chosen = brokers[self.rng.randrange(len(brokers))]
+        return chosen.master or chosen.broker_addrs[min(chosen.broker_addrs)]
+
+    async def _refresh_routes(self) -> None:
+        due = self.clock.monotonic() + self._route_interval_s
+        while True:
+            await asyncio.sleep(min(MISSING_ROUTE_INTERVAL_S, self._route_interval_s))
+            wanted = {topic for member in self._consumers.values() for topic in member.topics()}
+            ask = {topic for topic in wanted if topic not in self.routes} | self._borrowed
+            if self.clock.monotonic() >= due:
+                due = self.clock.monotonic() + self._route_interval_s
+                ask |= wanted | set(self.routes.topics)
+            changed = False
+            for topic in sorted(ask):
+                before = self.routes.version
+                try:
+                    await self.refresh_route(topic)
+                except TianzhouError as error:
+                    _log.info("no route of topic %s now: %s", topic, error)
+                changed = changed or self.routes.version != before
+            self.routes.prune()
+            if changed and self._consumers:
+                await self.heartbeat_all()
+
+    # --- heartbeats ------------------------------------------------------------------------------------------
+
+    def heartbeat_data(self) -> HeartbeatData:
+        """What this client announces about itself now."""
+        consumers = [data for m in self._consumers.values() if (data := m.consumer_data()) is not None]
+        return HeartbeatData(
+            self.client_id, producer_groups=sorted(self._producers | {INNER_PRODUCER_GROUP}), consumers=consumers
+        )
+
+    async def heartbeat_all(self, *, strangers_only: bool = False) -> None:
+        """Tell every known broker that this client lives; failures are logged, the next round tries again.
+
+        Args:
+            strangers_only: leave out the brokers that know it already.
+        """
+        async with self._heartbeat_lock:
+            data = self.heartbeat_data()
+            if not self._producers and not data.consumers:
+                return
+            addresses = self.routes.addresses(masters_only=not data.consumers)
+            if strangers_only:
+                addresses = [address for address in addresses if address not in self._greeted]
+            await asyncio.gather(*(self._heartbeat(address, data) for address in addresses))
+
+    def _greet_new(self) -> None:
+        if self._started and not self._closed and (self._producers or self._consumers):
+            self.spawn(self.heartbeat_all(strangers_only=True))
+
+    async def heartbeat_to(self, address: str) -> None:
+        """Tell one broker that this client lives."""
+        async with self._heartbeat_lock:
+            await self._heartbeat(address, self.heartbeat_data())
+
+    async def _heartbeat(self, address: str, data: HeartbeatData) -> None:
+        try:
+            await calls.heartbeat(self.remoting, address, data, self.api_timeout_ms)
+        except TianzhouError as error:
+            _log.info("heartbeat of %s to %s failed: %s", self.client_id, address, error)
+        else:
+            self._greeted.add(address)
+
+    async def _send_heartbeats(self) -> None:
+        while True:
+            await asyncio.sleep(self._heartbeat_interval_s)
+            await self.heartbeat_all()
+
+    def _connected(self, connection: Connection) -> None:
+        # A broker forgets a client with its connection, so a new connection is greeted at once.
+        if connection.remote_address in self._greeted and not self._closed:
+            self._greeted.discard(connection.remote_address)
+            self.spawn(self._greet_again(connection.remote_address))
+
+    async def _greet_again(self, address: str) -> None:
+        await asyncio.sleep(0)  # the connection becomes the client's only after this callback
+        await self.heartbeat_to(address)
+        for member in self._consumers.values():
+            member.wake_rebalance()
+
+    # --- requests from brokers -------------------------------------------------------------------------------
+
+    def _answer(self, connection: Connection, command: Command) -> Any:
+        return answer(self, command)
+
+    def wake_consumers(self, group: str) -> None:
+        """A broker says that the group's members have changed (request 40)."""
+        member = self._consumers.get(group)
+        if member is not None:
+            member.wake_rebalance()
+
+    async def forget_broker_error(self, address: str, error: BrokerError) -> None:
+        """Repair what a broker's answer says it does not know about this client, with a heartbeat to it."""
+        _log.info("%s does not know the subscription of %s (%s): sending a heartbeat", address, self.client_id, error)
+        await self.heartbeat_to(address)

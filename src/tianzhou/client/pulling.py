@@ -1,0 +1,133 @@
+"""Pull requests and what comes back (wire.md §6)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from tianzhou.client import calls
+from tianzhou.client.hints import broker_error
+from tianzhou.client.subscription import tag_wanted
+from tianzhou.model import MessageExt, MessageQueue, PullStatus, SubscriptionData
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.fields import read_reply
+from tianzhou.wire.record import decode_records, to_message
+
+COMMIT_OFFSET = 1
+SUSPEND = 2
+SUBSCRIPTION = 4
+STATUSES = {status.value: status for status in PullStatus}
+
+
+class RawPull(NamedTuple):
+    """What a pull brought, its records still as bytes.
+
+    Attributes:
+        status: see `PullStatus`.
+        next_offset: where to pull next.
+        min_offset: the queue's first offset.
+        max_offset: the offset the queue's next message will get.
+        body: the records one behind the other (wire.md §5), empty unless FOUND.
+        suggested_broker_id: which replica the broker would like to be asked next.
+    """
+
+    status: PullStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    body: bytes
+    suggested_broker_id: int = 0
+
+
+async def pull(
+    remoting: RemotingClient,
+    address: str,
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    *,
+    max_messages: int = 32,
+    max_bytes: int | None = None,
+    subscription: SubscriptionData | None = None,
+    sub_version: int = 0,
+    commit_offset: int | None = None,
+    suspend_ms: int = 0,
+    timeout_ms: float = 10_000,
+) -> RawPull:
+    """Pull from a queue once.
+
+    Args:
+        remoting: carries the request.
+        address: the broker to ask.
+        group: the consumer group.
+        queue: the queue.
+        offset: the first wanted offset.
+        max_messages: at most so many; brokers have limits of their own.
+        max_bytes: at most so many bytes of records, where brokers know this wish.
+        subscription: sent along, so that the broker needs no heartbeat; None relies on the heartbeat.
+        sub_version: version of the subscription the heartbeat announced.
+        commit_offset: committed on the way when given.
+        suspend_ms: how long the broker may wait for a message to come.
+        timeout_ms: limit of the whole request; has to exceed `suspend_ms`.
+
+    Raises:
+        BrokerError: the broker refuses.
+        RemotingError: it does not answer.
+    """
+    flags = 0
+    if commit_offset is not None:
+        flags |= COMMIT_OFFSET
+    if suspend_ms:
+        flags |= SUSPEND
+    if subscription is not None:
+        flags |= SUBSCRIPTION
+    code = RequestCode.PULL_MESSAGE
+    reply = await remoting.invoke(
+        address,
+        calls.request(
+            code,
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=max_messages,
+            sys_flag=flags,
+            commit_offset=commit_offset or 0,
+            suspend_timeout_millis=suspend_ms,
+            subscription=subscription.sub_string if subscription is not None else None,
+            sub_version=sub_version,
+            expression_type=subscription.expression_type if subscription is not None else "TAG",
+            max_msg_bytes=max_bytes,
+            bname=queue.broker_name,
+        ),
+        timeout_ms,
+    )
+    status = STATUSES.get(reply.code)
+    if status is None:
+        raise broker_error(reply, address)
+    header = read_reply(code, reply)
+    return RawPull(
+        status,
+        header.next_begin_offset,
+        header.min_offset,
+        header.max_offset,
+        bytes(reply.body),
+        header.suggest_which_broker_id,
+    )
+
+
+def messages_of(body: bytes, broker_name: str, tags: Collection[str] = ()) -> list[MessageExt]:
+    """The messages in a pull's body, without those whose tag only has the hash of a wanted one.
+
+    Args:
+        body: the records.
+        broker_name: where they came from.
+        tags: the wanted tags, empty for all.
+    """
+    result: list[MessageExt] = []
+    for record in decode_records(body):
+        result += to_message(record, broker_name)
+    if tags:
+        result = [message for message in result if tag_wanted(tags, message.tags)]
+    return result

@@ -1,0 +1,450 @@
+"""A consumer that is handed messages: by handlers, or by `async for` (client.md §8, §9).
+
+Its parts: `sharing` decides which queues are ours, `owned_queues` keeps them filled, `consuming` runs the
+handlers, `send_back` returns what was not consumed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tianzhou.client import calls
+from tianzhou.client.consuming import EXPIRED_DELAY_LEVEL, Consuming, Handler, Work
+from tianzhou.client.identity import local_ip, make_client_id
+from tianzhou.client.instance import ClientInstance
+from tianzhou.client.offset_store import LocalOffsets, OffsetStore, RemoteOffsets
+from tianzhou.client.offset_tracker import PullLimits
+from tianzhou.client.owned_queues import OwnedQueues, PullOptions
+from tianzhou.client.rebalance import AllocateStrategy, Averagely
+from tianzhou.client.send_back import SendBack
+from tianzhou.client.sharing import Sharing
+from tianzhou.client.subscription import ALL, TAG, build_subscription, original_topic
+from tianzhou.client.validation import DEFAULT_CONSUMER_GROUP, check_group, check_topic
+from tianzhou.errors import ClientError, ConfigError
+from tianzhou.model import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeResult,
+    MessageExt,
+    MessageModel,
+    MessageQueue,
+    SubscriptionData,
+    names,
+)
+from tianzhou.wire.bodies import ConsumerRunningInfo, ConsumeStatus, DirectConsumption
+
+_log = logging.getLogger(__name__)
+
+DEFAULT_HISTORY_MS = 30 * 60_000
+"""CONSUME_FROM_TIMESTAMP without a time begins so long before the consumer was made."""
+
+
+class PushConsumer:
+    """A member of a consumer group; an async context manager and an async iterator of messages.
+
+    Give it a handler per topic with `on`, or subscribe and iterate. Iterating, a message counts as consumed when
+    the next one is asked for, or when the `async with` block ends without an error; an error that leaves the block
+    sends the message back, to be delivered again later.
+
+    Args:
+        group: the consumer group.
+        namesrv_addr: name servers, see `ClientInstance`.
+        instance: an instance to share; by default the consumer owns one.
+        message_model: whether members share the messages, or each gets all.
+        consume_from_where: where a group begins on queues it has no offset of.
+        consume_timestamp_ms: the time for CONSUME_FROM_TIMESTAMP, milliseconds since the epoch; by default half
+            an hour ago.
+        allocate_message_queue_strategy: how members share the queues; all have to use the same.
+        consume_concurrency: how many handlers run at the same time.
+        consume_message_batch_max_size: most messages a handler gets at once; above 1 it gets lists.
+        consume_timeout_ms: a message not consumed in this time is sent back.
+        max_reconsume_times: after so many attempts a message goes to the dead letters; -1 for the default, 16.
+        pull_batch_size: most messages asked for at once.
+        pull_batch_size_in_bytes: most bytes asked for at once, where brokers know this wish.
+        pull_interval_ms: pause between pulls of a queue.
+        pull_threshold_for_queue: pulling a queue pauses above so many unfinished messages.
+        pull_threshold_size_for_queue_bytes: pulling a queue pauses above so many unfinished bytes.
+        consume_concurrently_max_span: pulling a queue pauses above so large a span of unfinished offsets.
+        persist_consumer_offset_interval_ms: how often offsets are stored.
+        await_termination_ms: how long `stop` lets running handlers finish.
+        local_offset_dir: where offsets are kept when broadcasting; by default `~/.rocketmq_offsets`.
+        instance_name: names this member in that folder when broadcasting; keep it the same over restarts.
+        client_options: further arguments of `ClientInstance`, when the consumer owns it.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        namesrv_addr: str | Sequence[str] | None = None,
+        *,
+        instance: ClientInstance | None = None,
+        message_model: MessageModel = MessageModel.CLUSTERING,
+        consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+        consume_timestamp_ms: int | None = None,
+        allocate_message_queue_strategy: AllocateStrategy | None = None,
+        consume_concurrency: int = 20,
+        consume_message_batch_max_size: int = 1,
+        consume_timeout_ms: int = 15 * 60_000,
+        max_reconsume_times: int = -1,
+        pull_batch_size: int = 32,
+        pull_batch_size_in_bytes: int = 256 * 1024,
+        pull_interval_ms: int = 0,
+        pull_threshold_for_queue: int = 1_000,
+        pull_threshold_size_for_queue_bytes: int = 100 * 1024 * 1024,
+        consume_concurrently_max_span: int = 2_000,
+        persist_consumer_offset_interval_ms: int = 5_000,
+        await_termination_ms: int = 10_000,
+        local_offset_dir: Path | str | None = None,
+        instance_name: str = "DEFAULT",
+        **client_options: Any,
+    ) -> None:
+        check_group(group, default=DEFAULT_CONSUMER_GROUP)
+        _check_range("consume_concurrency", consume_concurrency, 1, 1_000)
+        _check_range("consume_message_batch_max_size", consume_message_batch_max_size, 1, 1_024)
+        _check_range("pull_batch_size", pull_batch_size, 1, 1_024)
+        _check_range("pull_threshold_for_queue", pull_threshold_for_queue, 1, 65_535)
+        _check_range("consume_concurrently_max_span", consume_concurrently_max_span, 1, 65_535)
+        self._group = group
+        self._owns_instance = instance is None
+        self._instance = instance or ClientInstance(namesrv_addr, **client_options)
+        self._model = message_model
+        self._where = consume_from_where
+        self._concurrency = consume_concurrency
+        self._consume_timeout_s = consume_timeout_ms / 1000
+        self._persist_interval_s = persist_consumer_offset_interval_ms / 1000
+        self._await_termination_s = await_termination_ms / 1000
+        self._made_ms = now_ms = self._instance.clock.now_ms()
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        if message_model is MessageModel.CLUSTERING:
+            retry_topic = names.retry_topic(group)
+            self._subscriptions[retry_topic] = build_subscription(retry_topic, version_ms=now_ms)
+        self._send_back = SendBack(self._instance, group, max_reconsume_times)
+        self._consuming = Consuming(
+            group,
+            message_model,
+            self._send_back,
+            self._instance.clock,
+            self._spawn,
+            batch_size=consume_message_batch_max_size,
+            timeout_s=self._consume_timeout_s,
+            concurrency=consume_concurrency,
+        )
+        self._offsets: OffsetStore
+        if message_model is MessageModel.BROADCASTING:
+            stable_id = make_client_id(local_ip(self._instance.name_servers[0]), instance_name)
+            self._offsets = LocalOffsets(local_offset_dir, stable_id, group)
+        else:
+            self._offsets = RemoteOffsets(self._instance, group)
+        self._queues = OwnedQueues(
+            self._instance,
+            group,
+            PullOptions(
+                message_model,
+                consume_from_where,
+                now_ms - DEFAULT_HISTORY_MS if consume_timestamp_ms is None else consume_timestamp_ms,
+                pull_batch_size,
+                pull_batch_size_in_bytes,
+                pull_interval_ms / 1000,
+                PullLimits(
+                    pull_threshold_for_queue, pull_threshold_size_for_queue_bytes, consume_concurrently_max_span
+                ),
+            ),
+            self._offsets,
+            subscription=self._subscriptions.get,
+            hand_out=self._consuming.put,
+            spawn=self._spawn,
+        )
+        self._sharing = Sharing(
+            self._instance,
+            group,
+            message_model,
+            allocate_message_queue_strategy or Averagely(),
+            topics=self.topics,
+            owned=self._queues.table.keys,
+            take=self._queues.take,
+            give_up=self._queues.give_up,
+        )
+        self._current: Work | None = None
+        self._current_since = 0.0
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._running = False
+        self._stopped = False
+
+    @property
+    def group(self) -> str:
+        """The consumer group."""
+        return self._group
+
+    @property
+    def instance(self) -> ClientInstance:
+        """The client instance it works with."""
+        return self._instance
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that are ours now, those of the retry topic included."""
+        return sorted(self._queues.table)
+
+    # --- subscriptions ---------------------------------------------------------------------------------------
+
+    def subscribe(
+        self, topic: str, tags: str | None = ALL, handler: Handler | None = None, *, sql: str | None = None
+    ) -> None:
+        """Subscribe to a topic; it need not exist yet.
+
+        All members of a group have to subscribe to the same topics with the same expressions.
+
+        Args:
+            topic: the topic.
+            tags: tag expression, `A || B`; `*` for all messages.
+            handler: consumes the messages; without one they come to `async for`.
+            sql: SQL92 expression instead of tags.
+
+        Raises:
+            ClientError: the topic or the expression is wrong, or a first handler comes after the start.
+        """
+        check_topic(topic)
+        if self._running and handler is not None and not self._consuming.handlers:
+            raise ClientError(f"group {self._group} was started without handlers; subscribe with one before the start")
+        now_ms = self._instance.clock.now_ms()
+        self._subscriptions[topic] = build_subscription(topic, tags, sql, version_ms=now_ms)
+        if handler is not None:
+            self._consuming.handlers[topic] = handler
+        if self._running:
+            self._spawn(self._announce())
+
+    def unsubscribe(self, topic: str) -> None:
+        """Give up a topic's queues; the brokers learn of it with the next heartbeat."""
+        self._subscriptions.pop(topic, None)
+        self._consuming.handlers.pop(topic, None)
+        self._sharing.wake()
+
+    def on(
+        self, topic: str, tags: str | None = ALL, *, sql: str | None = None
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Decorator: subscribe to a topic with the decorated function, sync or async, as its handler.
+
+        Sync handlers run in threads, `consume_concurrency` of them. See `subscribe` and `Handler`.
+        """
+
+        def register(handler: Callable[..., Any]) -> Callable[..., Any]:
+            self.subscribe(topic, tags, handler, sql=sql)
+            return handler
+
+        return register
+
+    # --- life ------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        current, self._current = self._current, None
+        if current is not None and not current.pq.dropped:
+            if error is None:
+                self._consuming.finish(current)
+            elif isinstance(error, Exception):
+                await self._consuming.fail(current, error)
+        await self.stop()
+
+    async def start(self) -> None:
+        """Join the group and begin to pull.
+
+        Raises:
+            ClientError: it was started before, or the shared instance has a consumer of this group.
+            BrokerError: a broker cannot serve an SQL subscription.
+        """
+        if self._running or self._stopped:
+            raise ClientError(f"the consumer of group {self._group} was started before; make a new one")
+        await self._offsets.load()
+        await self._instance.start()
+        self._instance.add_consumer(self)
+        self._running = True
+        try:
+            await self._announce()
+        except BaseException:
+            await self.stop()
+            raise
+        self._spawn(self._sharing.run())
+        self._spawn(self._keep_house())
+        if self._consuming.handlers:
+            self._consuming.start_workers()
+
+    async def stop(self) -> None:
+        """Let running handlers finish, store the offsets, leave the group, close what it owns.
+
+        A message given out by `async for` and not followed by a request for the next one is not consumed: it will
+        be delivered again.
+        """
+        if self._stopped:
+            return
+        was_running, self._running, self._stopped = self._running, False, True
+        self._queues.stop_pulling()
+        await self._consuming.drain(self._await_termination_s)
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        if was_running:
+            await self._queues.persist(confirm=True)
+            await self._instance.remove_consumer(self._group)
+        self._queues.close()
+        self._consuming.close()
+        await self._send_back.stop()
+        if self._owns_instance:
+            await self._instance.close()
+
+    def suspend(self) -> None:
+        """Stop pulling; what was pulled already is still consumed."""
+        self._queues.suspend()
+
+    def resume(self) -> None:
+        """Pull again."""
+        self._queues.resume()
+        self._sharing.wake()
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+        return task
+
+    def _task_done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a task of consumer group %s failed", self._group, exc_info=error)
+
+    async def _announce(self) -> None:
+        for topic in sorted(self._subscriptions):
+            await self._instance.route(topic)
+        await self._check_sql()
+        await self._instance.heartbeat_all()
+        if self._model is MessageModel.CLUSTERING:
+            # Brokers make the retry topic on the first heartbeat; ask at once instead of at the next timer.
+            await self._instance.route(names.retry_topic(self._group))
+        self._sharing.wake()
+
+    async def _check_sql(self) -> None:
+        data = self.consumer_data()
+        for subscription in data.subscription_data_set:
+            if subscription.expression_type == TAG:
+                continue
+            address = await self._instance.any_broker_of(subscription.topic)
+            if address is not None:
+                await calls.check_client_config(
+                    self._instance.remoting, address, self._instance.client_id, self._group, subscription
+                )
+
+    async def _keep_house(self) -> None:
+        while True:
+            await asyncio.sleep(self._persist_interval_s)
+            await self._queues.persist()
+            self._queues.revive()
+            await self._expire_current()
+
+    # --- iterating -------------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> MessageExt:
+        current = self._current
+        if current is not None:
+            self._current = None
+            if not current.pq.dropped:
+                self._consuming.finish(current)
+        elif self._consuming.handlers:
+            raise ClientError("a consumer with handlers cannot be iterated; subscribe without them to iterate")
+        elif self._consuming.batch_size > 1:
+            raise ClientError("iteration gives one message at a time; leave consume_message_batch_max_size at 1")
+        elif not self._running and not self._stopped:
+            raise ClientError(f"the consumer of group {self._group} is not running; use 'async with' or await start()")
+        work = await self._consuming.next()
+        if work is None:
+            raise StopAsyncIteration
+        self._current = work
+        self._current_since = self._instance.clock.monotonic()
+        return work.messages[0]
+
+    async def _expire_current(self) -> None:
+        current = self._current
+        if current is None or self._model is MessageModel.BROADCASTING:
+            return
+        if self._instance.clock.monotonic() - self._current_since > self._consume_timeout_s:
+            self._current_since = self._instance.clock.monotonic()
+            await self._consuming.fail(current, None, EXPIRED_DELAY_LEVEL)
+
+    # --- group member ----------------------------------------------------------------------------------------
+
+    def consumer_data(self) -> ConsumerData:
+        """See `GroupMember`."""
+        return ConsumerData(
+            self._group,
+            message_model=self._model,
+            consume_from_where=self._where,
+            subscription_data_set=[self._subscriptions[topic] for topic in sorted(self._subscriptions)],
+        )
+
+    def topics(self) -> set[str]:
+        """See `GroupMember`."""
+        return set(self._subscriptions)
+
+    def wake_rebalance(self) -> None:
+        """See `GroupMember`."""
+        self._sharing.wake()
+
+    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """See `GroupMember`."""
+        await self._queues.reset(offsets)
+
+    def consume_offsets(self, topic: str) -> dict[MessageQueue, int]:
+        """See `GroupMember`."""
+        return {q: pq.tracker.committable for q, pq in self._queues.table.items() if q.topic == topic}
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """See `GroupMember`."""
+        counters = ConsumeStatus(consume_failed_msgs=self._consuming.failed)
+        return ConsumerRunningInfo(
+            properties={
+                "PROP_CLIENT_VERSION": "V5_3_3",
+                "PROP_CONSUMEORDERLY": "false",
+                "PROP_CONSUMER_START_TIMESTAMP": str(self._made_ms),
+                "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+                "PROP_NAMESERVER_ADDR": "".join(f"{address};" for address in self._instance.name_servers),
+                "PROP_THREADPOOL_CORE_SIZE": str(self._concurrency),
+                "consumeMessageBatchMaxSize": str(self._consuming.batch_size),
+                "consumerGroup": self._group,
+                "messageModel": self._model.value,
+            },
+            subscription_set=self.consumer_data().subscription_data_set,
+            mq_table={queue: pq.info() for queue, pq in sorted(self._queues.table.items())},
+            status_table=dict.fromkeys(sorted(self._subscriptions), counters),
+        )
+
+    async def consume_directly(self, message: MessageExt) -> DirectConsumption:
+        """See `GroupMember`."""
+        message.topic = original_topic(message.topic, message.properties, self._group)
+        began = self._instance.clock.monotonic()
+        answer = DirectConsumption()
+        try:
+            if await self._consuming.call(message.topic, [message]) is ConsumeResult.RECONSUME_LATER:
+                answer.consume_result = "CR_LATER"
+        except Exception as error:  # noqa: BLE001 - what the handler raises is the answer
+            answer.consume_result = "CR_THROW_EXCEPTION"
+            answer.remark = f"{type(error).__name__}: {error}"
+        answer.spent_time_mills = int((self._instance.clock.monotonic() - began) * 1000)
+        return answer
+
+
+def _check_range(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise ConfigError(f"{name} is {value}; it has to be {low} to {high}")

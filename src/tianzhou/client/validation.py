@@ -1,0 +1,208 @@
+"""What is refused before anything is sent (client.md §6.1). Pure; each text names limit, value and fix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tianzhou.errors import ClientError
+from tianzhou.model import Message, names
+
+MAX_TOPIC_LENGTH = 127
+MAX_GROUP_LENGTH = 255
+MAX_MESSAGE_SIZE = 4 * 1024 * 1024
+MAX_PROPERTIES_BYTES = 32_767
+
+DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
+DEFAULT_CONSUMER_GROUP = "DEFAULT_CONSUMER"
+
+NOT_SENDABLE = frozenset(
+    {
+        names.SCHEDULE_TOPIC,
+        names.HALF_TOPIC,
+        names.OP_HALF_TOPIC,
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+SYSTEM_TOPICS = NOT_SENDABLE | {names.AUTO_CREATE_TOPIC, "BenchmarkTest", names.TRACE_TOPIC, "CHECKPOINT_TOPIC"}
+
+# A user property may carry what a client sets on purpose for a feature; these are the reserved names RocketMQ's
+# own client lets through (client.md §2.3).
+_SETTABLE = frozenset(
+    {
+        "INNER_NUM",
+        "INNER_BASE",
+        "CHECK_IMMUNITY_TIME_IN_SECONDS",
+        "TRANSACTION_CHECK_TIMES",
+        "__transactionId__",
+        "__SHARDINGKEY",
+        "TRACE_CONTEXT",
+        "REDIRECT",
+        "PROPERTY_FORWARD_QUEUE_ID",
+        "INNER_MULTI_DISPATCH",
+        "TIMER_DELAY_SEC",
+        "TIMER_DELAY_MS",
+        "TIMER_DELIVER_MS",
+        "CORRELATION_ID",
+        "REPLY_TO_CLIENT",
+        "TTL",
+        "BUYER_ID",
+        "INSTANCE_ID",
+        "TRAN_MSG",
+        "PGROUP",
+    }
+)
+_REFUSED = names.RESERVED - _SETTABLE
+
+
+def check_topic(topic: str) -> None:
+    """Check a topic's name.
+
+    Raises:
+        ClientError: it is blank, too long, or has characters RocketMQ does not take.
+    """
+    _check_name("topic", topic, MAX_TOPIC_LENGTH)
+
+
+def check_new_topic(topic: str) -> None:
+    """Check the name of a topic that is to be created: no system topic besides.
+
+    Raises:
+        ClientError: the name cannot be used.
+    """
+    check_topic(topic)
+    if topic in SYSTEM_TOPICS or topic.startswith("rmq_sys_"):
+        raise ClientError(f"topic {topic} belongs to the system; choose another name")
+
+
+def check_group(group: str, *, default: str) -> None:
+    """Check a group's name.
+
+    Args:
+        group: the name.
+        default: the name RocketMQ keeps for those who give none; it is refused.
+
+    Raises:
+        ClientError: the name cannot be used.
+    """
+    _check_name("group", group, MAX_GROUP_LENGTH)
+    if group == default:
+        raise ClientError(f"group {group} is a placeholder that all unnamed clients share; choose your own name")
+
+
+def _check_name(noun: str, name: str, limit: int) -> None:
+    if not name or not name.strip():
+        raise ClientError(f"the {noun} is blank; give it a name")
+    if len(name) > limit:
+        raise ClientError(f"{noun} {name[:40]!r}… has {len(name)} characters, the limit is {limit}; shorten it")
+    if names.NAME_PATTERN.fullmatch(name) is None:
+        raise ClientError(f"{noun} {name!r} may only hold letters, digits and the characters % | _ -")
+
+
+def check_sendable(topic: str) -> None:
+    """Check that clients may send to a topic.
+
+    Raises:
+        ClientError: the name is bad or the topic belongs to the broker.
+    """
+    check_topic(topic)
+    if topic in NOT_SENDABLE:
+        raise ClientError(f"topic {topic} is written by the broker alone; send to another topic")
+
+
+def check_body(body: object, limit: int) -> None:
+    """Check a message's body.
+
+    Raises:
+        ClientError: it is no bytes, empty, or longer than `limit`.
+    """
+    if not isinstance(body, (bytes, bytearray, memoryview)):
+        raise ClientError(f"a message body is bytes, got {type(body).__name__}; encode it first, as in text.encode()")
+    if not len(body):
+        raise ClientError("the message body is empty; a message needs at least one byte")
+    if len(body) > limit:
+        raise ClientError(
+            f"the message body has {len(body)} bytes, the limit is {limit} (max_message_size; brokers have their "
+            "own maxMessageSize); make it smaller or raise both"
+        )
+
+
+def check_properties(properties: Iterable[tuple[str, str]]) -> None:
+    """Check user properties.
+
+    Raises:
+        ClientError: a name is reserved, a name or value is blank, no text, or holds a separator.
+    """
+    for name, value in properties:
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise ClientError(f"property {name!r}={value!r}: names and values are str; convert them first")
+        if not name.strip() or not value.strip():
+            raise ClientError(f"property {name!r}={value!r} has a blank name or value, which RocketMQ drops")
+        if name in _REFUSED:
+            raise ClientError(f"property {name} belongs to the system; use the Message field for it or another name")
+        check_separators("property name", name, "\x01\x02")
+        check_separators(f"property {name}", value)
+
+
+def check_separators(noun: str, text: str, separators: str = "\x02") -> None:
+    """Check that a text holds no character that separates properties on the wire (wire.md §4.3).
+
+    A value may hold U+0001, which ends a name; nothing may hold U+0002, which ends a pair.
+
+    Raises:
+        ClientError: it does.
+    """
+    for separator in separators:
+        if separator in text:
+            raise ClientError(f"{noun} {text!r} holds U+{ord(separator):04X}, which separates properties on the wire")
+
+
+def check_message(message: Message, max_message_size: int) -> None:
+    """Check a message that is to be sent.
+
+    Raises:
+        ClientError: anything about it would be refused; the text says what and how to mend it.
+    """
+    check_sendable(message.topic)
+    check_body(message.body, max_message_size)
+    check_attributes(message)
+
+
+def check_attributes(message: Message) -> None:
+    """Check everything but topic and body of a message.
+
+    Raises:
+        ClientError: a property, tag or key cannot be sent.
+    """
+    if message.properties:
+        check_properties(message.properties.items())
+    if message.tags:
+        check_separators("tag", message.tags)
+        if "||" in message.tags:
+            raise ClientError(f"tag {message.tags!r} holds '||', which joins tags in subscriptions; a message has one")
+    if message.keys:
+        check_separators("keys", message.key_text())
+    if message.sharding_key:
+        check_separators("sharding_key", message.sharding_key)
+
+
+def check_batch(messages: list[Message], max_message_size: int) -> None:
+    """Check messages that are to be sent as one batch (client.md §6.3).
+
+    Raises:
+        ClientError: they cannot travel together.
+    """
+    if not messages:
+        raise ClientError("the batch is empty; give it at least one message")
+    first = messages[0]
+    if first.topic.startswith(names.RETRY_PREFIX):
+        raise ClientError(f"messages to retry topic {first.topic} cannot be sent as a batch; send them one by one")
+    for message in messages:
+        check_message(message, max_message_size)
+        if message.topic != first.topic:
+            raise ClientError(f"a batch has one topic, this one has {first.topic} and {message.topic}; split it")
+        if message.wait_store_ok != first.wait_store_ok:
+            raise ClientError("all messages of a batch have the same wait_store_ok; split it")
+        if message.delay_level > 0 or any(name.startswith("TIMER_") for name in message.properties):
+            raise ClientError("delayed messages cannot be sent in a batch; send them one by one")
