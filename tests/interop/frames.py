@@ -16,7 +16,6 @@ from typing import Any
 
 SEND_MESSAGE = 10
 UPDATE_AND_CREATE_TOPIC = 17
-GET_CONSUMER_LIST_BY_GROUP = 38
 GET_ROUTE = 105
 SUCCESS = 0
 _BARE_KEY = re.compile(rb"([{,]\s*)(\d+)\s*:")
@@ -92,12 +91,6 @@ def create_topic(namesrv: str, broker: str, topic: str, queues: int) -> None:
         return call(broker, UPDATE_AND_CREATE_TOPIC, fields).code == SUCCESS and broker in masters(namesrv, topic)
 
     wait_until(created, 30, f"topic {topic} was not created on {broker}")
-
-
-def members(broker: str, group: str) -> list[str]:
-    """Return the client ids of a consumer group's members."""
-    reply = call(broker, GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
-    return list(reply.json()["consumerIdList"]) if reply.code == SUCCESS and reply.body else []
 
 
 def send(broker: str, topic: str, queue_id: int, body: bytes, properties: dict[str, str]) -> int:
