@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 import zlib
 from mmap import mmap
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,80 +38,83 @@ _HEADS: Final = {
 _I16: Final = struct.Struct(">h")
 
 
+class Storable(Protocol):
+    """What `put_record` reads of a message to be stored."""
+
+    queue_id: int
+    body: bytes
+    properties: bytes
+    flag: int
+    born_timestamp: int
+    born_host: bytes
+    born_port: int
+    reconsume_times: int
+    prepared_transaction_offset: int
+
+
 def put_record(
     target: mmap,
     position: int,
     size: int,
+    physical_offset: int,
     magic: int,
     topic_field: bytes,
-    queue_id: int,
-    body: bytes | memoryview,
-    properties: bytes,
-    flag: int,
-    sys_flag: int,
     queue_offset: int,
-    physical_offset: int,
-    born_timestamp: int,
-    born_host: bytes,
-    born_port: int,
+    sys_flag: int,
     store_timestamp: int,
     store_host_field: bytes,
-    reconsume_times: int,
-    prepared_transaction_offset: int,
+    record: Storable,
 ) -> None:
     """Write one record at `position` of a mapped segment.
 
     Args:
         target: the segment.
-        position: where the record begins.
+        position: where the record begins in it.
         size: of the whole record.
+        physical_offset: field 7 of store.md §3.2.
         magic: signed magic number of the record version.
         topic_field: length (1 or 2 bytes by version) and topic.
-        queue_id: field 4 of store.md §3.2, and so the others.
-        body: as stored.
-        properties: the property string.
-        flag: field 5.
-        sys_flag: field 8, with the address bits already set to fit the hosts.
         queue_offset: field 6.
-        physical_offset: field 7.
-        born_timestamp: field 9.
-        born_host: 4 or 16 bytes.
-        born_port: its port.
+        sys_flag: field 8, with the address bits set to fit the hosts.
         store_timestamp: field 11.
         store_host_field: address and port of field 12, 8 or 20 bytes.
-        reconsume_times: field 13.
-        prepared_transaction_offset: field 14.
+        record: all other fields.
     """
+    body = record.body
+    properties = record.properties
+    born_host = record.born_host
     body_length = len(body)
-    crc = _crc32(body) & 0x7FFFFFFF
+    properties_length = len(properties)
     if len(born_host) == 4 and len(store_host_field) == 8:
-        shape = (body_length, len(topic_field), len(properties))
+        shape = (body_length, len(topic_field), properties_length)
         layout = _SHAPES.get(shape)
         if layout is None and len(_SHAPES) < _MAX_SHAPES and body_length <= _MAX_SHAPED_BODY:
-            layout = _SHAPES[shape] = struct.Struct(f">iiiiiqqiq4siq8siqi{body_length}s{shape[1]}sh{shape[2]}s")
-        if layout is not None and type(body) is bytes:
+            layout = _SHAPES[shape] = struct.Struct(
+                f">iiiiiqqiq4siq8siqi{body_length}s{shape[1]}sh{properties_length}s"
+            )
+        if layout is not None:
             layout.pack_into(
                 target,
                 position,
                 size,
                 magic,
-                crc,
-                queue_id,
-                flag,
+                _crc32(body) & 0x7FFFFFFF,
+                record.queue_id,
+                record.flag,
                 queue_offset,
                 physical_offset,
                 sys_flag,
-                born_timestamp,
+                record.born_timestamp,
                 born_host,
-                born_port,
+                record.born_port,
                 store_timestamp,
                 store_host_field,
-                reconsume_times,
-                prepared_transaction_offset,
+                record.reconsume_times,
+                record.prepared_transaction_offset,
                 body_length,
                 body,
                 topic_field,
-                len(properties),
+                properties_length,
                 properties,
             )
             return
@@ -123,22 +126,22 @@ def put_record(
         position,
         size,
         magic,
-        crc,
-        queue_id,
-        flag,
+        _crc32(body) & 0x7FFFFFFF,
+        record.queue_id,
+        record.flag,
         queue_offset,
         physical_offset,
         sys_flag,
-        born_timestamp,
+        record.born_timestamp,
         born_host,
-        born_port,
+        record.born_port,
         store_timestamp,
         store_host_field,
-        reconsume_times,
-        prepared_transaction_offset,
+        record.reconsume_times,
+        record.prepared_transaction_offset,
         body_length,
     )
     start = position + head.size
     end = start + body_length
-    target[start:end] = body  # type: ignore[assignment]
-    target[end : position + size] = b"".join((topic_field, _I16.pack(len(properties)), properties))
+    target[start:end] = body
+    target[end : position + size] = b"".join((topic_field, _I16.pack(properties_length), properties))

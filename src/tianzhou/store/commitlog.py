@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from mmap import mmap
 from typing import Final
 
 from tianzhou._hot.records import put_record
@@ -23,6 +24,7 @@ CRC_RESERVE: Final = 20
 OVERHEAD: Final = 91
 BORN_V6: Final = 0x10
 STORE_V6: Final = 0x20
+_ADDRESS_BITS: Final = BORN_V6 | STORE_V6
 
 _BLANK: Final = struct.Struct(">ii")
 _CRC_NAME: Final = b"__CRC32#\x01"
@@ -40,11 +42,13 @@ class CommitLog:
     """
 
     __slots__ = (
-        "_append_crc",
         "_limit",
         "_map",
+        "_overhead",
         "_reserved",
         "_segment",
+        "_sys_bits",
+        "appends_crc",
         "base",
         "files",
         "next_segment",
@@ -56,11 +60,14 @@ class CommitLog:
         self.files = SegmentQueue(settings.commit_log_directories, settings.mapped_file_size_commit_log)
         self.store_host_field = store_host + store_port.to_bytes(4, "big")
         self.next_segment: Segment | None = None
-        self._append_crc = settings.enabled_append_prop_crc
+        self.appends_crc = settings.enabled_append_prop_crc
+        self._sys_bits = STORE_V6 if len(store_host) == 16 else 0
+        self._overhead = OVERHEAD - 1 + (12 if len(store_host) == 16 else 0)
         self._segment: Segment | None = None
-        self._map = None
+        self._map: mmap | None = None
         self.base = 0
         self.position = 0
+        # Up to where the segment's pages are known to be writable, and where the last record has to end.
         self._reserved = 0
         self._limit = 0
 
@@ -121,14 +128,14 @@ class CommitLog:
         step = _RESERVE_STEP if self._reserved >= _RESERVE_STEP or self.base else _SMALL_STEP
         upto = min(segment.size, (end + step - 1) // step * step)
         segment.reserve(self._reserved, upto)
-        self._reserved = upto
+        self._reserved = min(upto, self._limit)
 
     def _roll(self) -> None:
         segment = self._segment
         if segment is not None:
             room = segment.size - self.position
             if room >= BLANK_LENGTH:
-                self._reserve(self.position + BLANK_LENGTH)
+                segment.reserve(self.position, self.position + BLANK_LENGTH)
                 _BLANK.pack_into(segment.map, self.position, room, BLANK_MAGIC)
             start = segment.end
         else:
@@ -140,86 +147,58 @@ class CommitLog:
             following = self.files.create(start)
         self._enter(following, 0)
 
-    def batch_size(self, record: NewRecord, topic_field: bytes, members: list[tuple[int, bytes, bytes]]) -> int:
-        """Bytes that the members of a batch take in the log.
+    def size_of(self, record: NewRecord, topic_field: bytes) -> int:
+        """Bytes that a record takes in the log; its properties are as stored.
 
         Args:
-            record: what they have in common.
+            record: the record.
             topic_field: length and topic as stored.
-            members: flag, body and properties of each.
         """
-        fixed = OVERHEAD - 1 + len(topic_field)
-        fixed += (12 if len(record.born_host) == 16 else 0) + (12 if len(self.store_host_field) == 20 else 0)
-        total = 0
-        for _, body, properties in members:
-            total += fixed + len(body) + len(reserve_crc(properties) if self._append_crc else properties)
-        return total
+        size = self._overhead + len(topic_field) + len(record.body) + len(record.properties)
+        return size if len(record.born_host) == 4 else size + 12
 
-    def append(
-        self,
-        record: NewRecord,
-        magic: int,
-        topic_field: bytes,
-        queue_offset: int,
-        store_timestamp: int,
-        body: bytes | memoryview,
-        properties: bytes,
-        flag: int,
-    ) -> int:
-        """Write one record and tell its size; it begins at `end` minus that.
+    def append(self, record: NewRecord, magic: int, topic_field: bytes, queue_offset: int, store_timestamp: int) -> int:
+        """Write one record and tell its size; it ends at `end`.
 
         Args:
-            record: what batch members have in common.
+            record: what to write; its properties have room for the CRC when records carry one.
             magic: by record version.
             topic_field: length and topic as stored.
             queue_offset: number in its queue.
             store_timestamp: ms.
-            body: of this record.
-            properties: of this record.
-            flag: of this record.
 
         Raises:
             OSError: as `room_for`.
+            StoreError: as `room_for`.
         """
-        if self._append_crc:
-            properties = reserve_crc(properties)
-        born_host = record.born_host
-        size = OVERHEAD - 1 + len(topic_field) + len(body) + len(properties)
-        sys_flag = record.sys_flag & ~(BORN_V6 | STORE_V6)
-        if len(born_host) == 16:
+        size = self._overhead + len(topic_field) + len(record.body) + len(record.properties)
+        # Clients set the address bits as they like; what counts is how long the addresses are.
+        sys_flag = record.sys_flag & ~_ADDRESS_BITS | self._sys_bits
+        if len(record.born_host) != 4:
             size += 12
             sys_flag |= BORN_V6
-        if len(self.store_host_field) == 20:
-            size += 12
-            sys_flag |= STORE_V6
         position = self.position
-        if position + size > self._reserved or position + size > self._limit:
+        if position + size > self._reserved:
             position = self.room_for(size)
+        memory = self._map
+        assert memory is not None
         put_record(
-            self._map,
+            memory,
             position,
             size,
+            self.base + position,
             magic,
             topic_field,
-            record.queue_id,
-            body,
-            properties,
-            flag,
-            sys_flag,
             queue_offset,
-            self.base + position,
-            record.born_timestamp,
-            born_host,
-            record.born_port,
+            sys_flag,
             store_timestamp,
             self.store_host_field,
-            record.reconsume_times,
-            record.prepared_transaction_offset,
+            record,
         )
-        self.position = position + size
-        if self._append_crc:
-            self._map[position + size - CRC_RESERVE : position + size] = crc_property(
-                self._segment.view[position : position + size - CRC_RESERVE]
+        self.position = position = position + size
+        if self.appends_crc:
+            memory[position - CRC_RESERVE : position] = crc_property(
+                memoryview(memory)[position - size : position - CRC_RESERVE]
             )
         return size
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from mmap import mmap
 from pathlib import Path
 from typing import Final
 
@@ -83,7 +84,7 @@ class ConsumeQueue:
             self.magic = MAGIC_V1
             self.topic_field = (len(encoded) & 0xFF).to_bytes(1, "big") + encoded
         self._segment: Segment | None = None
-        self._map = None
+        self._map: mmap | None = None
         # Byte position in the current segment, and up to where its pages are known to be writable.
         self._position = 0
         self._reserved = 0
@@ -100,7 +101,9 @@ class ConsumeQueue:
         elif physical_offset < self.max_physical:
             return False
         position = self._position
-        UNIT.pack_into(self._map, position, physical_offset, size, tags_code)
+        memory = self._map
+        assert memory is not None
+        UNIT.pack_into(memory, position, physical_offset, size, tags_code)
         self._position = position + UNIT_SIZE
         self.max_offset = queue_offset + 1
         self.max_physical = physical_offset + size
@@ -155,6 +158,7 @@ class ConsumeQueue:
         return self._segment.start
 
     def _put_blank(self) -> None:
+        assert self._map is not None
         UNIT.pack_into(self._map, self._position, 0, BLANK_SIZE, 0)
         self._position += UNIT_SIZE
         self.max_offset += 1

@@ -15,7 +15,7 @@ from typing import Final
 
 from tianzhou.store.consumequeue import ConsumeQueue
 from tianzhou.store.index import Index
-from tianzhou.store.logscan import PREPARED, ROLLBACK, TRANSACTION_BITS
+from tianzhou.store.logscan import PREPARED, ROLLBACK
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ BACKLOG_LIMIT: Final = 65_536
 _RETRY_SECONDS: Final = 1.0
 
 Pending = tuple[ConsumeQueue, int, int, int, int, int, int, str, str]
-"""Queue, queue offset, physical offset, size, tags code, store timestamp, sys flag, unique key, keys."""
+"""Queue, queue offset, physical offset, size, tags code, store timestamp, transaction bits, unique key, keys."""
 
 
 class Dispatcher:
@@ -106,10 +106,9 @@ class Dispatcher:
         try:
             while pending:
                 item = pending[0]
-                queue, queue_offset, physical, size, tags, stored, sys_flag, uniq_key, keys = item
+                queue, queue_offset, physical, size, tags, stored, kind, uniq_key, keys = item
                 if limit is not None and physical + size > limit:
                     break
-                kind = sys_flag & TRANSACTION_BITS
                 if kind != PREPARED and kind != ROLLBACK:
                     queue.put(queue_offset, physical, size, tags)
                     if not queue.dirty:

@@ -47,7 +47,7 @@ class StoreFolder:
             root = self.root.resolve()
             if root in _held:
                 raise StoreLocked(
-                    f"store {self.root} is open in this process already; give the second broker its own storePathRootDir"
+                    f"store {self.root} is open in this process already; give each broker its own storePathRootDir"
                 )
             fd = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:

@@ -54,6 +54,12 @@ class IndexFile:
     )
 
     def __init__(self, segment: Segment, slots: int, capacity: int) -> None:
+        self.begin_timestamp: int
+        self.end_timestamp: int
+        self.begin_offset: int
+        self.end_offset: int
+        self.slot_count: int
+        self.count: int
         self._segment = segment
         self._map = segment.map
         self.slots = slots
@@ -162,7 +168,7 @@ class IndexFile:
             if difference < 0:
                 return
             when = self.begin_timestamp + difference * 1000
-            if entry_hash == key_hash and begin <= when <= end:
+            if entry_hash == key_hash and begin <= when <= end and offset not in found:
                 found.append(offset)
             if previous <= 0 or previous > self.count or previous == number or when < begin:
                 return
@@ -190,7 +196,7 @@ class Index:
         settings: sizes.
     """
 
-    __slots__ = ("_directory", "_full", "_newest", "_settings", "files")
+    __slots__ = ("_cut_at", "_directory", "_full", "_newest", "_settings", "files")
 
     def __init__(self, settings: StoreSettings) -> None:
         self._settings = settings
@@ -198,6 +204,8 @@ class Index:
         self.files: list[IndexFile] = []
         self._newest: IndexFile | None = None
         self._full: list[IndexFile] = []
+        # The record whose entries may be split between a file that is here and one that was deleted.
+        self._cut_at = -1
 
     def load(self, *, drop_after: int | None) -> list[str]:
         """Open the files; names that are no numbers are left alone (store.md §8.5).
@@ -236,6 +244,8 @@ class Index:
                 continue
             self.files.append(file)
         self._newest = self.files[-1] if self.files else None
+        if notes and self._newest is not None:
+            self._cut_at = self._newest.end_offset
         return notes
 
     @property
@@ -262,7 +272,10 @@ class Index:
                 return
             newest = self._begin()
         if physical_offset <= newest.end_offset and newest.end_timestamp:
-            return  # seen before: recovery goes over records again
+            # Recovery goes over records again.
+            if physical_offset != self._cut_at:
+                return
+            self._cut_at = -1
         if uniq_key:
             newest.put(index_hash(topic, uniq_key), physical_offset, store_timestamp)
         if keys:

@@ -77,6 +77,9 @@ class StoreOpener:
         queues: filled with the queues found.
         index: the index, empty; None when there is none.
         checkpoint: filled with what is on disk.
+
+    Attributes:
+        foreign_topics: topics of queue type BatchCQ; left as they are.
     """
 
     def __init__(
@@ -95,6 +98,9 @@ class StoreOpener:
         self._delays = parse_delay_levels(settings.message_delay_level)
         self._accepted_gaps: set[ConsumeQueue] = set()
         self.report = OpeningReport()
+        # Topics whose queues are of the other type (store.md §6): their records must not get units of this one.
+        others = settings.root / "batchconsumequeue"
+        self.foreign_topics = frozenset(d.name for d in others.iterdir()) if others.is_dir() else frozenset[str]()
 
     def open(self, *, clean: bool) -> OpeningReport:
         """Load and recover.
@@ -155,8 +161,8 @@ class StoreOpener:
         verdict = judge_sizes([(start, length) for start, _, length in found], size)
         if verdict.written_with is not None:
             raise StoreUnreadable(
-                f"{found[0][1].parent}: the commit log was written with mappedFileSizeCommitLog={verdict.written_with}, "
-                f"configured is {size}; set mappedFileSizeCommitLog={verdict.written_with}"
+                f"{found[0][1].parent}: written with mappedFileSizeCommitLog={verdict.written_with}, configured is "
+                f"{size}; set mappedFileSizeCommitLog={verdict.written_with}"
             )
         for number in verdict.damaged:
             _, path, length = found[number]
@@ -314,7 +320,7 @@ class StoreOpener:
 
     def _dispatch(self, entry: LogEntry, begin: int) -> int | None:
         kind = entry.sys_flag & TRANSACTION_BITS
-        if kind not in {PREPARED, ROLLBACK}:
+        if kind not in {PREPARED, ROLLBACK} and entry.topic not in self.foreign_topics:
             queue = self.queue(entry.topic, entry.queue_id)
             if entry.queue_offset > queue.max_offset and queue not in self._accepted_gaps:
                 # Units before this one are missing. If the log before `begin` has their records, go back to them.

@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final, Self
 
+from msgspec import structs
+
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import StoreError
+from tianzhou.model import names
 from tianzhou.store.checkpoint import Checkpoint
-from tianzhou.store.commitlog import CRC_RESERVE, OVERHEAD, CommitLog
+from tianzhou.store.commitlog import CommitLog, reserve_crc
 from tianzhou.store.consumequeue import ConsumeQueue
 from tianzhou.store.dispatch import BACKLOG_LIMIT, SLICE_RECORDS, Dispatcher
 from tianzhou.store.flush import LogFlusher
@@ -79,7 +82,8 @@ class MessageStore:
         self._limits = ReadLimits(settings)
         self._delays = parse_delay_levels(settings.message_delay_level)
         self._max_body = settings.max_message_size
-        self._max_properties = MAX_PROPERTIES - (CRC_RESERVE if settings.enabled_append_prop_crc else 0)
+        self._appends_crc = settings.enabled_append_prop_crc
+        self._foreign_topics: frozenset[str] = frozenset()
         self._sync = settings.sync_flush
         self._tasks: list[asyncio.Task[None]] = []
         self._refusal: tuple[PutStatus, str] | None = (
@@ -103,6 +107,7 @@ class MessageStore:
         try:
             opener = StoreOpener(self.settings, self._log, self._queues, self._index, self._checkpoint)
             self.report = opener.open(clean=folder.stopped_cleanly)
+            self._foreign_topics = opener.foreign_topics
             folder.mark_running()
         except BaseException:
             self._release()
@@ -193,22 +198,23 @@ class MessageStore:
         try:
             queue = self._queues[record.topic][record.queue_id]
         except KeyError:
-            new = self._new_queue(record.topic, record.queue_id)
+            new = self._new_queue(record)
             if isinstance(new, PutResult):
                 return new
             queue = new
-        body, properties, sys_flag = record.body, record.properties, record.sys_flag
-        if len(body) > self._max_body or len(properties) > self._max_properties or sys_flag & INNER_BATCH:
-            return self._refuse(record, body, properties)
-        log = self._log
+        if record.sys_flag & INNER_BATCH or len(record.body) > self._max_body:
+            return self._refuse(record)
+        if self._appends_crc:
+            record = structs.replace(record, properties=reserve_crc(record.properties))
+        if len(record.properties) > MAX_PROPERTIES:
+            return self._refuse(record)
         stored = self._now()
-        kind = sys_flag & TRANSACTION_BITS
+        kind = record.sys_flag & TRANSACTION_BITS
         counted = kind != PREPARED and kind != ROLLBACK
         queue_offset = queue.next_offset if counted else 0
+        log = self._log
         try:
-            size = log.append(
-                record, queue.magic, queue.topic_field, queue_offset, stored, body, properties, record.flag
-            )
+            size = log.append(record, queue.magic, queue.topic_field, queue_offset, stored)
         except (OSError, StoreError) as error:
             return self._append_failed(error)
         end = log.base + log.position
@@ -216,11 +222,11 @@ class MessageStore:
             queue.next_offset = queue_offset + 1
         tags = record.tags_code
         if queue.delayed:
-            due = deliver_time(properties, stored, self._delays)
+            due = deliver_time(record.properties, stored, self._delays)
             tags = tags if due is None else due
         dispatcher = self._dispatcher
         dispatcher.pending.append(
-            (queue, queue_offset, end - size, size, tags, stored, sys_flag, record.uniq_key, record.keys)
+            (queue, queue_offset, end - size, size, tags, stored, kind, record.uniq_key, record.keys)
         )
         self._flusher.last_timestamp = stored
         if self._sync:
@@ -250,72 +256,52 @@ class MessageStore:
                 if properties and not properties.endswith(b"\x02"):
                     properties += b"\x02"
                 properties += shared
-            if len(body) > self._max_body or len(properties) > self._max_properties:
-                return self._refuse(record, body, properties)
-            members.append((flag, body, properties))
-            total += len(body)
+            if self._appends_crc:
+                properties = reserve_crc(properties)
+            member = structs.replace(record, body=bytes(body), properties=properties, flag=flag)
+            if len(member.body) > self._max_body or len(properties) > MAX_PROPERTIES:
+                return self._refuse(member)
+            members.append(member)
+            total += len(member.body)
         if not members:
-            return PutResult(
-                PutStatus.MESSAGE_ILLEGAL,
-                remark=f"batch for topic {record.topic}: it has no message; send at least one",
-            )
+            return _illegal(record, "a batch without messages; send at least one")
         if total > self._max_body:
-            return PutResult(
-                PutStatus.MESSAGE_ILLEGAL,
-                remark=f"batch for topic {record.topic}: its bodies are {total} bytes together, maxMessageSize is "
-                f"{self._max_body}; send smaller batches",
+            text = (
+                f"the bodies of the batch are {total} bytes, maxMessageSize is {self._max_body}; send smaller batches"
             )
+            return _illegal(record, text)
         if record.sys_flag & (TRANSACTION_BITS | INNER_BATCH):
-            return PutResult(
-                PutStatus.MESSAGE_ILLEGAL,
-                remark=f"batch for topic {record.topic}: sysFlag {record.sys_flag:#x} says transaction or inner batch; "
-                "send such messages one by one",
-            )
+            text = f"sysFlag {record.sys_flag:#x} of a batch says transaction or inner batch; send messages one by one"
+            return _illegal(record, text)
         try:
             queue = self._queues[record.topic][record.queue_id]
         except KeyError:
-            new = self._new_queue(record.topic, record.queue_id)
+            new = self._new_queue(record)
             if isinstance(new, PutResult):
                 return new
             queue = new
-        return self._put_members(record, queue, members)
+        return self._put_members(queue, members)
 
-    def _put_members(
-        self, record: NewRecord, queue: ConsumeQueue, members: list[tuple[int, bytes, bytes]]
-    ) -> PutResult:
+    def _put_members(self, queue: ConsumeQueue, members: list[NewRecord]) -> PutResult:
         log = self._log
         stored = self._now()
-        fixed = OVERHEAD + 24 + CRC_RESERVE + 1 + len(queue.topic_field)
-        room = sum(fixed + len(body) + len(properties) for _, body, properties in members)
         try:
-            log.room_for(log.batch_size(record, queue.topic_field, members))
+            log.room_for(sum(log.size_of(member, queue.topic_field) for member in members))
         except (OSError, StoreError) as error:
-            if isinstance(error, StoreError):
-                return PutResult(
-                    PutStatus.MESSAGE_ILLEGAL,
-                    remark=f"batch of about {room} bytes for topic {record.topic}: {error}",
-                )
             return self._append_failed(error)
         first = queue.next_offset
         places = []
-        for flag, body, properties in members:
-            size = log.append(record, queue.magic, queue.topic_field, queue.next_offset, stored, body, properties, flag)
+        for member in members:
+            offset = queue.next_offset
+            properties = member.properties
+            size = log.append(member, queue.magic, queue.topic_field, offset, stored)
             place = log.end - size
             places.append(place)
-            self._dispatcher.pending.append(
-                (
-                    queue,
-                    queue.next_offset,
-                    place,
-                    size,
-                    tags_code(get_property(properties, "TAGS")),
-                    stored,
-                    record.sys_flag,
-                    get_property(properties, "UNIQ_KEY") or "",
-                    get_property(properties, "KEYS") or "",
-                )
-            )
-            queue.next_offset += 1
+            tags = tags_code(get_property(properties, names.TAGS))
+            uniq_key = get_property(properties, names.UNIQ_KEY) or ""
+            keys = get_property(properties, names.KEYS) or ""
+            self._dispatcher.pending.append((queue, offset, place, size, tags, stored, 0, uniq_key, keys))
+            queue.next_offset = offset + 1
         self._flusher.last_timestamp = stored
         if self._sync:
             self._flusher.request()
@@ -346,20 +332,21 @@ class MessageStore:
             return PutStatus.FLUSH_DISK_TIMEOUT
         return _OK
 
-    def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue | PutResult:
+    def _new_queue(self, record: NewRecord) -> ConsumeQueue | PutResult:
+        topic, queue_id = record.topic, record.queue_id
         length = len(topic.encode())
-        limit = 255 if topic.startswith("%RETRY%") else 127
+        limit = 255 if topic.startswith(names.RETRY_PREFIX) else 127
         if not topic or length > limit:
-            return PutResult(
-                PutStatus.MESSAGE_ILLEGAL,
-                remark=f"topic {topic!r} is {length} bytes long, allowed are 1 to {limit}; use a shorter name",
-            )
+            return _illegal(record, f"the topic is {length} bytes long, allowed are 1 to {limit}; use a shorter name")
         if "/" in topic or "\0" in topic or topic in {".", ".."} or queue_id < 0:
-            return PutResult(
-                PutStatus.MESSAGE_ILLEGAL,
-                remark=f"topic {topic!r}, queue {queue_id}: no folder can have that name; topic names consist of "
-                "letters, digits, %, |, - and _, queue ids begin at 0",
+            text = (
+                f"queue {queue_id}: no folder can have such a name; topics consist of letters, digits, %, |, - and _, "
+                "queue ids begin at 0"
             )
+            return _illegal(record, text)
+        if topic in self._foreign_topics:
+            text = "its queue type is BatchCQ, which is not served yet; use a topic of type SimpleCQ"
+            return _illegal(record, text)
         return self._queue(topic, queue_id)
 
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
@@ -369,21 +356,18 @@ class MessageStore:
             queue = of_topic[queue_id] = make_queue(self.settings, topic, queue_id)
         return queue
 
-    def _refuse(self, record: NewRecord, body: bytes, properties: bytes) -> PutResult:
-        if len(body) > self._max_body:
-            text = f"the body is {len(body)} bytes, maxMessageSize is {self._max_body}; send less or raise the limit"
-        elif len(properties) > self._max_properties:
-            return PutResult(
-                PutStatus.PROPERTIES_SIZE_EXCEEDED,
-                remark=f"message for topic {record.topic}: the properties are {len(properties)} bytes, the limit is "
-                f"{self._max_properties}; move data into the body",
-            )
-        else:
+    def _refuse(self, record: NewRecord) -> PutResult:
+        if len(record.body) > self._max_body:
+            text = f"the body is {len(record.body)} bytes, maxMessageSize is {self._max_body}; send less or raise it"
+            return _illegal(record, text)
+        if len(record.properties) > MAX_PROPERTIES:
             text = (
-                f"sysFlag {record.sys_flag:#x} says inner batch (0x80), the topic's queue type is not BatchCQ; "
-                "send an ordinary batch"
+                f"the properties are {len(record.properties)} bytes, the limit is {MAX_PROPERTIES}; "
+                "move data into the body"
             )
-        return PutResult(PutStatus.MESSAGE_ILLEGAL, remark=f"message for topic {record.topic}: {text}")
+            return _illegal(record, text, PutStatus.PROPERTIES_SIZE_EXCEEDED)
+        text = f"sysFlag {record.sys_flag:#x} says inner batch (0x80), the topic's queue type is not BatchCQ"
+        return _illegal(record, text + "; send an ordinary batch")
 
     def _append_failed(self, error: OSError | StoreError) -> PutResult:
         if isinstance(error, StoreError):
@@ -570,23 +554,27 @@ class MessageStore:
             self._dispatcher.kick()
 
     def _flush_failed(self, error: OSError) -> None:
-        self._refusal = (
-            PutStatus.SERVICE_NOT_AVAILABLE,
+        text = (
             f"the disk of {self.settings.root} refused the commit log ({error}); the store only reads: "
-            "repair the disk, then restart the broker",
+            "repair the disk, then restart the broker"
         )
-        logger.critical("%s", self._refusal[1])
+        self._refusal = (PutStatus.SERVICE_NOT_AVAILABLE, text)
+        logger.critical("%s", text)
 
     def _dispatch_failed(self, error: OSError) -> None:
         if self._refusal is None:
-            self._refusal = (
-                PutStatus.SERVICE_NOT_AVAILABLE,
-                f"queues or index in {self.settings.root} cannot be written ({error}); free space, it is tried again "
-                "every second",
+            text = (
+                f"queues or index in {self.settings.root} cannot be written ({error}); free space, "
+                "it is tried again every second"
             )
-            logger.error("%s", self._refusal[1])
+            self._refusal = (PutStatus.SERVICE_NOT_AVAILABLE, text)
+            logger.error("%s", text)
 
     def _dispatch_recovered(self) -> None:
         if not self._flusher.failed and self._opened:
             self._refusal = None
             logger.warning("%s: queues and index can be written again", self.settings.root)
+
+
+def _illegal(record: NewRecord, text: str, status: PutStatus = PutStatus.MESSAGE_ILLEGAL) -> PutResult:
+    return PutResult(status, remark=f"message for topic {record.topic!r} refused: {text}")
