@@ -161,7 +161,7 @@ def _flag(text: str) -> bool:
 
 
 def _addresses(text: str) -> str:
-    for part in text.split(";"):
+    for part in text.replace(",", ";").split(";"):
         host, colon, port = part.strip().rpartition(":")
         if not (_HOST.fullmatch(host) and colon and port.isdecimal() and 0 < int(port) < 65536):
             raise ValueError(text)
@@ -183,7 +183,7 @@ def _tags(text: str) -> str:
     return text
 
 
-_NAMESRV: Final = "name servers as host:port, several joined by ;"
+_NAMESRV: Final = "name servers as host:port, several joined by ; or ,"
 _TOPIC_RULE: Final = f"letters, digits and % | _ -, at most {LONGEST_TOPIC} characters"
 _OFFSETS: Final = 'JSON like {"topic": {"broker": {"0": 42, "1": -2}}} with -1 for latest and -2 for earliest'
 _MILLIS: Final = "milliseconds since the epoch"

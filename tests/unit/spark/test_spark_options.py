@@ -49,7 +49,7 @@ def test_what_spark_adds_itself_is_no_mistake():
     [
         (BATCH, "namesrvAddr", "localhost", "expected name servers as host:port"),
         (BATCH, "namesrvAddr", "localhost:0", "expected name servers as host:port"),
-        (BATCH, "namesrvAddr", "a:1,b:2", "expected name servers as host:port"),
+        (BATCH, "namesrvAddr", "a:1 b:2", "expected name servers as host:port"),
         (BATCH, "namesrvAddr", "", "option namesrvAddr is missing; expected name servers"),
         (BATCH, "subscribe", " ", "option subscribe is missing; expected topics"),
         (BATCH, "subscribe", "a,,b", "expected topics joined by commas"),

@@ -1,0 +1,150 @@
+"""The connection of a process to its brokers, kept from batch to batch.
+
+Spark keeps its Python workers, so a module-global connection survives across tasks and micro-batches. Each
+process has one event loop that runs on the caller's thread while it waits for answers, and stands still while
+rows are made: no second thread competes with the decoder, and nothing is in flight when the loop stands still.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from tianzhou.client.producer import Producer
+from tianzhou.client.pull_consumer import PullConsumer
+from tianzhou.model import MessageQueue
+from tianzhou.remoting.loop import loop_factory
+from tianzhou.spark.offsets import Bounds, Positions
+from tianzhou.spark.options import ReadOptions, WriteOptions
+from tianzhou.spark.reading import Ask, Pulled
+
+T = TypeVar("T")
+
+
+class Process:
+    """This process's event loop, and the clients that live on it.
+
+    Workers are forked, so what a parent had is not taken over: `here` makes a new one for each process.
+    """
+
+    _current: Process | None = None
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._loop = loop_factory()()
+        self._clients: dict[tuple[str, ...], Any] = {}
+
+    @classmethod
+    def here(cls) -> Process:
+        """The one of this process."""
+        if cls._current is None or cls._current._pid != os.getpid():
+            cls._current = Process()
+        return cls._current
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for a coroutine, and let timers and connections have their turn meanwhile."""
+        return self._loop.run_until_complete(work)
+
+    def client(self, key: tuple[str, ...], make: Callable[[], Awaitable[T]]) -> T:
+        """The client of that key, made when there is none."""
+        found: T | None = self._clients.get(key)
+        if found is None:
+            found = self.run(_made(make))
+            self._clients[key] = found
+        return found
+
+    def close(self) -> None:
+        """Close every client; the next use makes new ones."""
+        clients, self._clients = list(self._clients.values()), {}
+        for client in clients:
+            self.run(client.stop())
+
+
+async def _made(make: Callable[[], Awaitable[T]]) -> T:
+    return await make()
+
+
+class BrokerReader:
+    """`QueueReader` over a pull consumer."""
+
+    def __init__(self, process: Process, consumer: PullConsumer) -> None:
+        self._process = process
+        self._consumer = consumer
+
+    def queues(self, topics: Sequence[str]) -> list[MessageQueue]:
+        """See `QueueReader`."""
+        found = self._process.run(_gathered(self._consumer.queues(topic) for topic in topics))
+        return sorted(queue for queues in found for queue in queues)
+
+    def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Bounds]:
+        """See `QueueReader`."""
+        asked = list(queues)
+        minima = (self._consumer.min_offset(queue) for queue in asked)
+        maxima = (self._consumer.max_offset(queue) for queue in asked)
+        found = self._process.run(_gathered([*minima, *maxima]))
+        return {
+            # An empty queue that never had a message begins where it ends.
+            queue: Bounds(max(0, min(first, following)), following)
+            for queue, first, following in zip(asked, found[: len(asked)], found[len(asked) :], strict=True)
+        }
+
+    def offsets_by_time(self, queues: Iterable[MessageQueue], timestamp_ms: int) -> Positions:
+        """See `QueueReader`."""
+        asked = list(queues)
+        found = self._process.run(_gathered(self._consumer.offset_by_time(queue, timestamp_ms) for queue in asked))
+        return dict(zip(asked, found, strict=True))
+
+    def pull(self, queue: MessageQueue, asks: Sequence[Ask], tags: str) -> list[Pulled]:
+        """See `QueueReader`."""
+        pulls = (self._consumer.pull_raw(queue, ask.offset, ask.most, tags=tags) for ask in asks)
+        return [Pulled(*raw[:5]) for raw in self._process.run(_gathered(pulls))]
+
+    def publish(self, positions: Mapping[MessageQueue, int]) -> None:
+        """See `QueueReader`."""
+        self._process.run(self._consumer.commit_offsets(positions))
+
+    def wait(self, milliseconds: int) -> None:
+        """See `QueueReader`."""
+        self._process.run(asyncio.sleep(milliseconds / 1000))
+
+    def monotonic(self) -> float:
+        """See `QueueReader`."""
+        return time.monotonic()
+
+
+async def _gathered(work: Iterable[Awaitable[T]]) -> list[T]:
+    """All results; on the first error the others are waited for as well, so that nothing stays in flight."""
+    results = await asyncio.gather(*work, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results  # type: ignore[return-value]
+
+
+def connect(options: ReadOptions) -> BrokerReader:
+    """This process's reader for the brokers and group of the options."""
+    process = Process.here()
+
+    async def make() -> PullConsumer:
+        consumer = PullConsumer(options.consumer_group, options.namesrv_addr, auto_commit=False)
+        await consumer.start()
+        return consumer
+
+    key = ("read", options.namesrv_addr, options.consumer_group)
+    return BrokerReader(process, process.client(key, make))
+
+
+def producer(options: WriteOptions) -> tuple[Process, Producer]:
+    """This process's producer for the brokers and group of the options, and the loop it lives on."""
+    process = Process.here()
+
+    async def make() -> Producer:
+        made = Producer(options.producer_group, options.namesrv_addr, send_msg_timeout_ms=options.send_timeout_ms)
+        await made.start()
+        return made
+
+    key = ("write", options.namesrv_addr, options.producer_group, str(options.send_timeout_ms))
+    return process, process.client(key, make)

@@ -1,0 +1,271 @@
+"""Rows to messages: the sink of `format("tianzhou")`, at least once.
+
+A task sends its rows as they come and is done when all are acknowledged. A task that is run again sends its
+rows again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from tianzhou.client.producer import Producer
+from tianzhou.errors import ClientError, ConfigError, TianzhouError
+from tianzhou.model import Message, MessageQueue
+from tianzhou.spark import connections
+from tianzhou.spark.options import WriteOptions, parse_write
+
+_TEXT: Final = ("string",)
+_INTEGER: Final = ("tinyint", "smallint", "int", "bigint")
+COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "topic": _TEXT,
+    "body": ("binary", "string"),
+    "value": ("binary", "string"),
+    "keys": ("string", "array<string>"),
+    "tags": _TEXT,
+    "properties": ("map<string,string>",),
+    "delayLevel": _INTEGER,
+    "queueId": _INTEGER,
+    "shardingKey": _TEXT,
+}
+"""Columns the sink understands, and their types; `value` is another name for `body`."""
+
+SENDS_IN_FLIGHT: Final = 512
+"""Sends made in one turn of the loop share a write; more at once only cost memory."""
+
+
+@dataclass
+class Sent(WriterCommitMessage):
+    """What a task reports: how many rows it has sent."""
+
+    rows: int
+
+
+def check_columns(schema: StructType) -> dict[str, str]:
+    """The sink's column behind each column of the rows.
+
+    Raises:
+        ConfigError: a column is unknown or has a wrong type, or there is not exactly one of `body` and `value`.
+    """
+    by_lower = {name.lower(): name for name in COLUMNS}
+    result = {}
+    for field in schema.fields:
+        name = by_lower.get(field.name.lower())
+        if name is None:
+            near = difflib.get_close_matches(field.name, COLUMNS, n=1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            raise ConfigError(
+                f"the sink has no column {field.name}{hint}; select some of {', '.join(COLUMNS)}, "
+                "and put anything else into body or properties"
+            )
+        kind = field.dataType.simpleString()
+        if kind not in COLUMNS[name] and kind != "void":
+            expected = " or ".join(COLUMNS[name]).upper()
+            raise ConfigError(f"the sink's column {field.name} is {kind.upper()}; expected {expected}")
+        result[field.name] = name
+    bodies = [given for given, name in result.items() if name in ("body", "value")]
+    if len(bodies) != 1:
+        raise ConfigError(
+            f"the rows have {' and '.join(bodies) if bodies else 'neither body nor value'}; "
+            "the sink needs exactly one of them"
+        )
+    return result
+
+
+class RowNotSent(TianzhouError):
+    """A row could not be made a message, or its message was not acknowledged; what went before it was sent."""
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """A message, and the queue a row wants it in."""
+
+    message: Message
+    queue_id: int | None
+
+
+def to_messages(batch: pa.RecordBatch, columns: Mapping[str, str], topic: str | None) -> Iterator[Outgoing]:
+    """The messages of a batch, in row order.
+
+    Args:
+        batch: the rows.
+        columns: see `check_columns`.
+        topic: where rows without a topic go.
+
+    Raises:
+        ClientError: a row cannot be a message.
+    """
+    values: dict[str, Sequence[Any]] = {name: [None] * batch.num_rows for name in COLUMNS if name != "value"}
+    for index, name in enumerate(columns.values()):
+        values["body" if name == "value" else name] = batch.column(index).to_pylist()
+    for row in zip(*values.values(), strict=True):
+        yield _to_message(topic, **dict(zip(values, row, strict=True)))
+
+
+def _to_message(
+    default_topic: str | None,
+    *,
+    topic: str | None,
+    body: bytes | str | None,
+    keys: str | list[str | None] | None,
+    tags: str | None,
+    properties: list[tuple[str, str | None]] | None,
+    delayLevel: int | None,  # noqa: N803 - the column's name
+    queueId: int | None,  # noqa: N803
+    shardingKey: str | None,  # noqa: N803
+) -> Outgoing:
+    target = topic or default_topic
+    if target is None:
+        raise ClientError("topic is null, and there is no option topic to fall back to")
+    if not body:
+        raise ClientError(f"body is {'null' if body is None else 'empty'}; a message needs at least one byte")
+    message = Message(
+        target,
+        body.encode() if isinstance(body, str) else body,
+        tags=tags or None,
+        keys=[key for key in keys if key] if isinstance(keys, list) else keys or "",
+        properties={name: value for name, value in properties or () if value is not None},
+        delay_level=delayLevel or 0,
+        sharding_key=shardingKey or None,
+    )
+    return Outgoing(message, queueId)
+
+
+async def _send(producer: Producer, outgoing: Outgoing) -> None:
+    queue = None
+    if outgoing.queue_id is not None:
+        queue = _queue(await producer.queues(outgoing.message.topic), outgoing)
+    await producer.send(outgoing.message, queue)
+
+
+def _queue(queues: Sequence[MessageQueue], outgoing: Outgoing) -> MessageQueue:
+    """The queue a row asks for by its id.
+
+    Raises:
+        ClientError: there is none with that id, or several brokers have one.
+    """
+    found = [queue for queue in queues if queue.queue_id == outgoing.queue_id]
+    if len(found) != 1:
+        raise ClientError(
+            f"queueId {outgoing.queue_id} of topic {outgoing.message.topic} names "
+            f"{' and '.join(map(str, found)) or 'no queue'}; there are {', '.join(map(str, queues))}"
+        )
+    return found[0]
+
+
+async def _send_all(producer: Producer, rows: Sequence[Outgoing]) -> list[BaseException | None]:
+    return await asyncio.gather(*(_send(producer, row) for row in rows), return_exceptions=True)
+
+
+Connect = Callable[[WriteOptions], tuple[connections.Process, Producer]]
+
+
+class Sender:
+    """Sends the rows of a task; pickled into it, so it holds no connection.
+
+    Args:
+        options: the sink's options as given.
+        schema: the rows' schema.
+        overwrite: whether the mode is to replace what is there, which a topic cannot do.
+        connect: gives the process's producer.
+
+    Raises:
+        ConfigError: options, columns or mode are wrong.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        schema: StructType,
+        overwrite: bool,
+        connect: Connect = connections.producer,
+    ) -> None:
+        if overwrite:
+            raise ConfigError("a topic only grows: mode overwrite and output mode complete cannot be; use mode append")
+        self._columns = check_columns(schema)
+        self._options = parse_write(options, has_topic_column="topic" in self._columns.values())
+        self._connect = connect
+
+    def send(self, batches: Iterable[pa.RecordBatch], partition: int) -> Sent:
+        """Send all rows and wait until they are acknowledged.
+
+        Args:
+            batches: the rows.
+            partition: number of the task's partition, for messages.
+
+        Raises:
+            RowNotSent: a row cannot be sent; names it.
+        """
+        process, producer = self._connect(self._options)
+        rows = self._outgoing(batches, partition)
+        sent = 0
+        while some := list(itertools.islice(rows, SENDS_IN_FLIGHT)):
+            for index, error in enumerate(process.run(_send_all(producer, some)), sent):
+                if error is not None:
+                    raise _not_sent(index, partition, error)
+            sent += len(some)
+        return Sent(sent)
+
+    def _outgoing(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[Outgoing]:
+        index = 0
+        for batch in batches:
+            try:
+                for row in to_messages(batch, self._columns, self._options.topic):
+                    yield row
+                    index += 1
+            except ClientError as error:
+                raise _not_sent(index, partition, error) from error
+
+
+def _not_sent(index: int, partition: int, error: BaseException) -> RowNotSent:
+    result = RowNotSent(f"row {index} of partition {partition}: {error}")
+    result.__cause__ = error
+    return result
+
+
+def _partition() -> int:
+    context = TaskContext.get()
+    return context.partitionId() if context is not None else 0
+
+
+class Writer(DataSourceArrowWriter):
+    """`df.write.format("tianzhou")`.
+
+    Args:
+        options: the sink's options as given.
+        schema: the rows' schema.
+        overwrite: whether the mode is overwrite, which is refused.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        self._sender = Sender(options, schema, overwrite)
+
+    def write(self, iterator: Iterator[Any]) -> Sent:
+        """Send a task's rows, which come as Arrow batches."""
+        return self._sender.send(iterator, _partition())
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """`df.writeStream.format("tianzhou")`.
+
+    Args:
+        options: the sink's options as given.
+        schema: the rows' schema.
+        overwrite: whether the output mode is complete, which is refused.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        self._sender = Sender(options, schema, overwrite)
+
+    def write(self, iterator: Iterator[Any]) -> Sent:
+        """Send a task's rows of one micro-batch, which come as Arrow batches."""
+        return self._sender.send(iterator, _partition())
