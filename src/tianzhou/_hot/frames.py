@@ -179,8 +179,10 @@ def _bad_length(view: memoryview, position: int, max_frame: int) -> str:
 
 _TAIL = f'"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
 _frame_head = struct.Struct(">II").pack
+# Pieces that repeat from reply to reply. Bounded, because a remark may be any text.
 _regions: dict[tuple[str, bool], str] = {}
-_MAX_REGIONS = 64
+_remarks: dict[str | None, str] = {None: ""}
+_MAX_PIECES = 64
 
 
 def send_reply(
@@ -205,7 +207,7 @@ def send_reply(
         region: the broker's region.
         trace_on: whether the broker wants traces.
     """
-    middle = _regions.get((region, trace_on)) or _region(region, trace_on)
+    middle = _regions.get((region, trace_on)) or _traced(region, trace_on)
     if transaction_id is None:
         transaction = ""
     elif transaction_id.isalnum() and transaction_id.isascii():
@@ -220,11 +222,18 @@ def send_reply(
     return _frame_head(4 + size, size) + header
 
 
-def _region(region: str, trace_on: bool) -> str:
+def _traced(region: str, trace_on: bool) -> str:
     trace = "true" if trace_on else "false"
     text = f'"TRACE_ON":"{trace}","MSG_REGION":{java_json(region).decode()},'
-    if len(_regions) < _MAX_REGIONS:
+    if len(_regions) < _MAX_PIECES:
         _regions[region, trace_on] = text
+    return text
+
+
+def _noted(remark: str) -> str:
+    text = f'"remark":{java_json(remark).decode()},'
+    if len(_remarks) < _MAX_PIECES:
+        _remarks[remark] = text
     return text
 
 
@@ -254,7 +263,10 @@ def pull_reply(
         topic_sys_flag: the topic's flags.
         parts: the records; they are copied into the frame.
     """
-    noted = "" if remark is None else f'"remark":{java_json(remark).decode()},'
+    noted = _remarks.get(remark)
+    if noted is None:
+        assert remark is not None  # None is in the table
+        noted = _noted(remark)
     header = (
         f'{{"code":{code},"extFields":{{"suggestWhichBrokerId":"{suggest_which_broker_id}",'
         f'"groupSysFlag":"{group_sys_flag}","nextBeginOffset":"{next_begin_offset}",'

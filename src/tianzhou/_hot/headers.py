@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 FLAG_RESPONSE = 1
 """Bit of `flag`: the frame is a response (wire.md §1.5)."""
@@ -91,12 +92,15 @@ class Command(msgspec.Struct, gc=False):
 
 
 class _Common(msgspec.Struct, kw_only=True):
-    """Fields any hot request may carry (wire.md §1.14); attribute `x_text` is the boolean `x` as sent."""
+    """Fields any hot request may carry (wire.md §1.14); attribute `x_text` is the boolean `x` as sent.
+
+    UNSET stands for absent here, because the decoder would take the text "null" for None.
+    """
 
     ns: str | None = None
-    nsd_text: Switch | None = msgspec.field(default=None, name="nsd")
-    oway_text: Switch | None = msgspec.field(default=None, name="oway")
-    lo_text: Switch | None = msgspec.field(default=None, name="lo")
+    nsd_text: Switch | UnsetType = msgspec.field(default=UNSET, name="nsd")
+    oway_text: Switch | UnsetType = msgspec.field(default=UNSET, name="oway")
+    lo_text: Switch | UnsetType = msgspec.field(default=UNSET, name="lo")
     req_t: Int32 | None = msgspec.field(default=None, name="ReqT")
 
     @property
@@ -115,8 +119,8 @@ class _Common(msgspec.Struct, kw_only=True):
         return _optional(self.lo_text)
 
 
-def _optional(text: str | None) -> bool | None:
-    return None if text is None else text == "true"
+def _optional(text: str | UnsetType) -> bool | None:
+    return None if text is UNSET else text == "true"
 
 
 class SendHeader(_Common, kw_only=True, rename="camel", forbid_unknown_fields=True, gc=False):

@@ -148,7 +148,21 @@ class _JsonHeader(msgspec.Struct, rename={"fields": "extFields"}, gc=False):
     fields: dict[str, str] | None = None
 
 
+class _OddHeader(msgspec.Struct, rename={"fields": "extFields"}):
+    """The same with room for what only a tolerant reader takes."""
+
+    code: Any = None
+    language: Any = "JAVA"
+    version: Any = None
+    opaque: Any = None
+    flag: Any = None
+    remark: msgspec.Raw = msgspec.Raw(b"null")
+    fields: dict[str, msgspec.Raw] | None = None
+
+
 _decode_usual = msgspec.json.Decoder(_JsonHeader).decode
+_decode_odd = msgspec.json.Decoder(_OddHeader).decode
+_decode_text = msgspec.json.Decoder(str).decode
 
 
 def _decode_json(header: bytes | bytearray | memoryview) -> Command:
@@ -157,36 +171,28 @@ def _decode_json(header: bytes | bytearray | memoryview) -> Command:
             found = _decode_usual(header)
         except (msgspec.ValidationError, UnicodeDecodeError):
             # Like Java, read text that is no UTF-8 with replacement characters.
-            found = _lenient(msgspec.json.decode(bytes(header).decode("utf-8", "replace")))
+            found = _lenient(_decode_odd(bytes(header).decode("utf-8", "replace")))
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"JSON header of {len(header)} bytes cannot be read: {error}") from None
     language = LANGUAGE_CODES.get(found.language, OTHER)
     return Command(found.code, found.opaque, found.flag, language, found.version, found.remark, found.fields or {})
 
 
-def _lenient(found: Any) -> _JsonHeader:
-    """A header as only a tolerant reader takes it: numbers as text, bare values in extFields (wire.md §1.2)."""
-    if not isinstance(found, dict):
-        raise ProtocolError(f"JSON header is {_shown(found)}; expected an object")
-    fields = found.get("extFields")
-    if fields is None:
-        fields = {}
-    elif not isinstance(fields, dict):
-        raise ProtocolError(f"extFields of the JSON header is {_shown(fields)}; expected an object")
-    remark = found.get("remark")
+def _lenient(found: _OddHeader) -> _JsonHeader:
+    """Numbers as text, bare values in extFields, a language by number (wire.md §1.2)."""
+    fields = {name: _text(raw) for name, raw in (found.fields or {}).items()}
     return _JsonHeader(
-        code=_int32(found, "code"),
-        language=_language(found.get("language", "JAVA")),
-        version=_int32(found, "version"),
-        opaque=_int32(found, "opaque"),
-        flag=_int32(found, "flag"),
-        remark=None if remark is None else _text(remark),
-        fields={key: _text(value) for key, value in fields.items() if value is not None},
+        code=_int32("code", found.code),
+        language=_language(found.language),
+        version=_int32("version", found.version),
+        opaque=_int32("opaque", found.opaque),
+        flag=_int32("flag", found.flag),
+        remark=_text(found.remark),
+        fields={name: text for name, text in fields.items() if text is not None},
     )
 
 
-def _int32(found: dict[str, Any], key: str) -> int:
-    value = found.get(key)
+def _int32(key: str, value: Any) -> int:
     if value is None:
         return 0
     try:
@@ -204,8 +210,12 @@ def _language(value: Any) -> str:
     return value if isinstance(value, str) else "OTHER"
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+def _text(raw: msgspec.Raw) -> str | None:
+    """A JSON value as text: a string's content, anything else as it is spelled, None for null."""
+    value = bytes(raw)
+    if value[:1] == b'"':
+        return _decode_text(value)
+    return None if value == b"null" else value.decode()
 
 
 def _shown(value: Any) -> str:

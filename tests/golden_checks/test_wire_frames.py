@@ -1,0 +1,174 @@
+"""Every recorded frame: it decodes, its header parses, both decoders agree, and we write it back as it was."""
+
+import json
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tianzhou._hot.headers import SendReplyHeader
+from tianzhou.wire.codes import FLAG_RESPONSE, RequestCode
+from tianzhou.wire.command import Command, decode, encode, split
+from tianzhou.wire.fields import read_header, read_reply, text_fields
+
+FOLDER = Path(__file__).parents[1] / "golden/wire"
+MAX_FRAME = 16_777_216
+
+
+class Recorded(NamedTuple):
+    file: str
+    note: dict[str, Any]
+    frame: bytes
+
+    @property
+    def header(self) -> bytes:
+        (word,) = struct.unpack_from(">I", self.frame, 4)
+        return self.frame[8 : 8 + (word & 0xFFFFFF)]
+
+
+@cache
+def recorded() -> list[Recorded]:
+    return list(_read())
+
+
+def _read() -> Iterator[Recorded]:
+    for path in sorted(FOLDER.glob("*.jsonl")):
+        for line in path.read_text().splitlines():
+            note = json.loads(line)
+            if "hex" in note:
+                yield Recorded(path.stem, note, bytes.fromhex(note["hex"]))
+
+
+def test_every_frame_decodes_to_what_was_noted() -> None:
+    assert len(recorded()) == 2983
+    for _, note, frame in recorded():
+        command = decode(frame[4:])
+        assert (command.code, command.opaque) == (note["code"], note["opaque"])
+        assert command.is_response == (note["dir"] == "resp")
+        assert command.serialize_type == (note["serialize"] != "JSON")
+
+
+def writer(header: bytes) -> str:
+    """Who wrote a JSON header, as far as it shows in the bytes."""
+    if header.endswith(b"\n"):
+        return "C++"  # a newline behind it, a remark without text, no serialize type, numbers bare
+    keys = list(json.loads(header))
+    if keys != sorted(keys):
+        return "Go"  # keys in an order of its own, the fields in random order
+    if b'"extFields":{}' in header:
+        return "Java, header class without fields"  # we leave out what is empty
+    return "Java"
+
+
+def test_what_java_wrote_we_write_with_the_same_bytes() -> None:
+    left_out: Counter[str] = Counter()
+    for file, _, frame in recorded():
+        one = Recorded(file, {}, frame)
+        again = encode(decode(frame[4:]))
+        kind = "binary" if frame[4] else writer(one.header)
+        if kind in ("Java", "binary"):
+            assert again == frame, (file, one.header)
+        else:
+            # Other writers order and space their JSON differently; the content has to be the same.
+            assert again != frame
+            assert decode(again[4:]) == decode(frame[4:])
+            left_out[kind] += 1
+    assert left_out == {"C++": 143, "Go": 124, "Java, header class without fields": 303}
+
+
+def answers_with_fields(code: int) -> bool:
+    """Whether a reply with this code carries the response header (wire.md §6.2 for 19 to 21)."""
+    return code in (0, 19, 20, 21)
+
+
+def test_every_request_header_parses() -> None:
+    known = {int(code) for code in RequestCode}
+    codes = Counter[int]()
+    for file, note, frame in recorded():
+        command = decode(frame[4:])
+        if not command.is_response:
+            assert command.code in known, (file, command.code)
+            assert read_header(command) is not None
+            codes[command.code] += 1
+        elif answers_with_fields(command.code) and "reqCode" in note:
+            assert read_reply(note["reqCode"], command) is not None
+    assert len(codes) > 70
+    assert codes.total() == 1635
+
+
+def outline(command: Command) -> tuple[object, ...]:
+    return (
+        command.code,
+        command.opaque,
+        command.flag,
+        command.language,
+        command.version,
+        command.remark,
+        command.body,
+        command.serialize_type,
+    )
+
+
+def test_hot_and_general_decoders_agree() -> None:
+    hot_kinds: Counter[str] = Counter()
+    for file, _, frame in recorded():
+        commands, position = split(frame, 0, len(frame), MAX_FRAME)
+        assert position == len(frame)
+        (hot,) = commands
+        general = decode(frame[4:])
+        assert outline(hot) == outline(general)
+        if hot.header is None:
+            assert hot == general
+            continue
+        hot_kinds[type(hot.header).__name__] += 1
+        if general.flag & FLAG_RESPONSE:
+            sent = isinstance(hot.header, SendReplyHeader)
+            answered = RequestCode.SEND_MESSAGE_V2 if sent else RequestCode.PULL_MESSAGE
+            assert hot.header == read_reply(answered, general), file
+        else:
+            assert hot.header == read_header(general), file
+        # Nothing the peer sent is lost: what is left over are defaults it did not send.
+        text = text_fields(hot)
+        defaults = {name: value for name, value in text.items() if name not in general.fields}
+        assert {**general.fields, **defaults} == text
+        assert all(value in ("0", "false", "true") for value in defaults.values())
+    # Not among them: signed requests (AccessKey, Signature, OnsChannel) and binary headers.
+    assert hot_kinds == {
+        "SendHeaderV2": 157,
+        "SendHeader": 32,
+        "PullHeader": 188,
+        "SendReplyHeader": 254,
+        "PullReplyHeader": 158,
+    }
+
+
+def test_many_frames_in_one_read() -> None:
+    by_file: dict[str, list[bytes]] = {}
+    for one in recorded():
+        by_file.setdefault(one.file, []).append(one.frame)
+    for frames in by_file.values():
+        joined = bytearray(b"".join(frames))
+        commands, position = split(joined, 0, len(joined), MAX_FRAME)
+        assert position == len(joined)
+        assert [command.opaque for command in commands] == [decode(frame[4:]).opaque for frame in frames]
+
+
+def test_recorded_bodies_are_untouched() -> None:
+    for one in recorded():
+        body = one.frame[8 + len(one.header) :]
+        assert split(one.frame, 0, len(one.frame), MAX_FRAME)[0][0].body == body
+
+
+def test_unusual_requests_still_reach_typed_headers() -> None:
+    signed = 0
+    for one in recorded():
+        (command,), _ = split(one.frame, 0, len(one.frame), MAX_FRAME)
+        if command.fields.get("Signature") and command.code == RequestCode.SEND_MESSAGE_V2:
+            signed += 1
+            assert isinstance(read_header(command), msgspec.Struct)
+            assert command.fields["AccessKey"]
+    assert signed == 28
