@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from collections.abc import Callable
 from mmap import mmap
 from typing import Final
 
@@ -28,8 +29,11 @@ _ADDRESS_BITS: Final = BORN_V6 | STORE_V6
 
 _BLANK: Final = struct.Struct(">ii")
 _CRC_NAME: Final = b"__CRC32#\x01"
-_RESERVE_STEP: Final = 1 << 20
+STEP: Final = 1 << 20
 _SMALL_STEP: Final = 64 << 10
+AHEAD: Final = 16 << 20
+"""Bytes that are prepared before the end of a busy log."""
+_BUSY: Final = 4 << 20
 
 
 class CommitLog:
@@ -39,11 +43,23 @@ class CommitLog:
         settings: sizes and directories.
         store_host: address of the broker, 4 or 16 bytes, stored in every record.
         store_port: its port.
+
+    Attributes:
+        files: the segments.
+        base: start of the segment that is written to.
+        position: where in it the next record goes.
+        next_segment: made ahead, not yet begun.
+        on_pressure: called when a busy log should have more prepared by way of `next_reservation`.
+        appends_crc: records carry a CRC property.
+        store_host_field: address and port as stored.
     """
 
     __slots__ = (
+        "_busy_from",
+        "_check",
         "_limit",
         "_map",
+        "_next_reserved",
         "_overhead",
         "_reserved",
         "_segment",
@@ -52,6 +68,7 @@ class CommitLog:
         "base",
         "files",
         "next_segment",
+        "on_pressure",
         "position",
         "store_host_field",
     )
@@ -60,6 +77,7 @@ class CommitLog:
         self.files = SegmentQueue(settings.commit_log_directories, settings.mapped_file_size_commit_log)
         self.store_host_field = store_host + store_port.to_bytes(4, "big")
         self.next_segment: Segment | None = None
+        self.on_pressure: Callable[[], None] | None = None
         self.appends_crc = settings.enabled_append_prop_crc
         self._sys_bits = STORE_V6 if len(store_host) == 16 else 0
         self._overhead = OVERHEAD - 1 + (12 if len(store_host) == 16 else 0)
@@ -67,9 +85,12 @@ class CommitLog:
         self._map: mmap | None = None
         self.base = 0
         self.position = 0
-        # Up to where the segment's pages are known to be writable, and where the last record has to end.
+        # Up to where the segment's pages are known to be writable, where to look again, where records have to end.
         self._reserved = 0
+        self._check = 0
         self._limit = 0
+        self._next_reserved = 0
+        self._busy_from = _BUSY
 
     @property
     def end(self) -> int:
@@ -87,15 +108,18 @@ class CommitLog:
         segment = self.files.find(end) or (self.files.segments[-1] if self.files.segments else None)
         if segment is None:
             self._segment = None
-            self.base, self.position, self._reserved, self._limit = end, 0, 0, 0
+            self.base, self.position, self._reserved, self._check, self._limit = end, 0, 0, 0, 0
         else:
             self._enter(segment, end - segment.start)
+        self._busy_from = end + _BUSY
 
-    def _enter(self, segment: Segment, position: int) -> None:
+    def _enter(self, segment: Segment, position: int, reserved: int = 0) -> None:
         self._segment = segment
         self._map = segment.map
         self.base = segment.start
-        self.position = self._reserved = position
+        self.position = position
+        self._reserved = max(position, reserved)
+        self._check = position
         self._limit = segment.size - BLANK_LENGTH
 
     def room_for(self, size: int) -> int:
@@ -107,45 +131,80 @@ class CommitLog:
             OSError: no segment can be made, or the disk is full.
             StoreError: it would not even fit an empty segment.
         """
-        position = self.position
-        if position + size > self._limit:
+        if self.position + size > self._limit:
             if size + BLANK_LENGTH > self.files.size:
                 raise StoreError(
                     f"{size} bytes do not fit a commit-log segment of mappedFileSizeCommitLog={self.files.size}; "
                     "send less or configure larger segments"
                 )
             self._roll()
-            position = self.position
-        end = position + size
-        if end > self._reserved:
-            self._reserve(end)
-        return position
-
-    def _reserve(self, end: int) -> None:
         segment = self._segment
         assert segment is not None
-        # Idle brokers and small logs take little; a busy one asks for a step at a time.
-        step = _RESERVE_STEP if self._reserved >= _RESERVE_STEP or self.base else _SMALL_STEP
-        upto = min(segment.size, (end + step - 1) // step * step)
-        segment.reserve(self._reserved, upto)
-        self._reserved = min(upto, self._limit)
+        end = self.position + size
+        if end > self._reserved:
+            # Idle brokers and small logs take little disk; a busy one asks for a step at a time.
+            step = STEP if self.base or self._reserved >= STEP else _SMALL_STEP
+            upto = min(segment.size, (end + step - 1) // step * step)
+            segment.reserve_range(self._reserved, upto)
+            self._reserved = upto
+        self._check = self._reserved
+        if self.on_pressure is not None and self.base + end >= self._busy_from:
+            # Come back well before the reserve is used up, but not at every record.
+            self._check = max(self._reserved - AHEAD // 2, end + STEP // 4)
+            self.on_pressure()
+        self._check = min(self._check, self._reserved, self._limit)
+        return self.position
+
+    def next_reservation(self) -> tuple[Segment | None, int, int] | None:
+        """What to prepare next so that puts find memory and disk space: segment (None: make one), from, to.
+
+        None when everything up to `AHEAD` bytes before the end of the log is prepared.
+        """
+        segment = self._segment
+        if segment is None:
+            return None
+        wanted = self.position + AHEAD
+        if self._reserved < min(wanted, segment.size):
+            return segment, self._reserved, min(self._reserved + 4 * STEP, segment.size)
+        if wanted <= segment.size:
+            return None
+        following = self.next_segment
+        if following is None:
+            return None, segment.end, segment.end
+        if self._next_reserved < min(wanted - segment.size, following.size):
+            return following, self._next_reserved, min(self._next_reserved + 4 * STEP, following.size)
+        return None
+
+    def prepared(self, segment: Segment, reserved: int) -> None:
+        """Take note that a segment's pages are there up to a position."""
+        if segment is self._segment:
+            self._reserved = max(self._reserved, reserved)
+            self._check = min(max(self._check, self._reserved - AHEAD // 2), self._limit)
+        elif segment.start == self.base + self.files.size:
+            if self.next_segment is None:
+                self.next_segment, self._next_reserved = segment, 0
+            self._next_reserved = max(self._next_reserved, reserved)
+        else:
+            # Puts were faster and made the segment themselves.
+            segment.close()
 
     def _roll(self) -> None:
         segment = self._segment
         if segment is not None:
             room = segment.size - self.position
             if room >= BLANK_LENGTH:
-                segment.reserve(self.position, self.position + BLANK_LENGTH)
+                segment.reserve_range(self.position, self.position + BLANK_LENGTH)
                 _BLANK.pack_into(segment.map, self.position, room, BLANK_MAGIC)
             start = segment.end
         else:
             start = self.base - self.base % self.files.size
         following, self.next_segment = self.next_segment, None
+        reserved, self._next_reserved = self._next_reserved, 0
         if following is not None and following.start == start:
             self.files.adopt(following)
         else:
-            following = self.files.create(start)
-        self._enter(following, 0)
+            following, reserved = self.files.create(start), 0
+        self._enter(following, 0, reserved)
 
     def size_of(self, record: NewRecord, topic_field: bytes) -> int:
         """Bytes that a record takes in the log; its properties are as stored.
@@ -178,7 +237,7 @@ class CommitLog:
             size += 12
             sys_flag |= BORN_V6
         position = self.position
-        if position + size > self._reserved:
+        if position + size > self._check:
             position = self.room_for(size)
         memory = self._map
         assert memory is not None

@@ -173,7 +173,7 @@ class ConsumeQueue:
         end = self._position + UNIT_SIZE
         if end > self._reserved:
             upto = min(segment.size, -(-end // _PAGE) * _PAGE)
-            segment.reserve(self._reserved, upto)
+            segment.reserve_range(self._reserved, upto)
             self._reserved = upto
 
     def _enter(self, segment: Segment, position: int) -> None:

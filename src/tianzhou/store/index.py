@@ -129,8 +129,7 @@ class IndexFile:
         self.end_timestamp = store_timestamp
 
     def _touch(self, slot_at: int) -> None:
-        self._segment.reserve_page(slot_at)
-        self._segment.reserve_page(slot_at + 3)
+        self._segment.reserve_range(slot_at, slot_at + 4)
         self._touched[slot_at >> _PAGE_BITS] = 1
 
     def _reserve(self, entry_at: int) -> None:

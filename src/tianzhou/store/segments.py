@@ -26,7 +26,7 @@ class Segment:
         size: its length in bytes.
     """
 
-    __slots__ = ("_address", "_map", "_populated", "_view", "flushed", "path", "size", "start")
+    __slots__ = ("_address", "_map", "_view", "flushed", "path", "size", "start")
 
     def __init__(self, path: Path, start: int, size: int) -> None:
         self.path = path
@@ -36,7 +36,6 @@ class Segment:
         self._map: mmap.mmap | None = None
         self._view: memoryview | None = None
         self._address = 0
-        self._populated = 0
 
     @classmethod
     def create(cls, path: Path, start: int, size: int) -> Segment:
@@ -87,33 +86,17 @@ class Segment:
         self._view = memoryview(self._map).toreadonly()
         self._address = pages.address_of(self._map)
 
-    def reserve(self, start: int, end: int) -> None:
+    def reserve_range(self, start: int, end: int) -> None:
         """Make sure that writing to [start, end) of the file cannot fail for want of disk space.
 
-        Raises:
-            OSError: there is no space.
-        """
-        if end > self._populated:
-            memory = self.map
-            pages.populate(self._address, max(start, self._populated), min(end, len(memory)))
-            self._populated = end
-
-    def reserve_range(self, start: int, end: int) -> None:
-        """As `reserve`, for a range apart from what was reserved before.
+        May run on another thread.
 
         Raises:
             OSError: there is no space.
         """
         memory = self.map
-        pages.populate(self._address, start, min(end, len(memory)))
-
-    def reserve_page(self, position: int) -> None:
-        """As `reserve`, for the one page that holds `position`.
-
-        Raises:
-            OSError: there is no space.
-        """
-        self.reserve_range(position, position + 1)
+        with memoryview(memory):  # keeps the map from being closed meanwhile
+            pages.populate(self._address, start, min(end, self.size))
 
     def sync(self, start: int, end: int) -> None:
         """Bring [start, end) of the file to the disk; may run on another thread.
@@ -154,7 +137,6 @@ class Segment:
             # The map stays valid: the same pages read as zeros once the length is restored.
             file.truncate(position)
             file.truncate(self.size)
-        self._populated = min(self._populated, position)
 
     def _only_zeros(self, fd: int, position: int) -> bool:
         while position < self.size:
@@ -172,7 +154,6 @@ class Segment:
         """Let go of the map; it disappears with the last view of it."""
         view, memory = self._view, self._map
         self._view = self._map = None
-        self._populated = 0
         if view is not None and memory is not None:
             try:
                 view.release()
@@ -224,11 +205,19 @@ class SegmentQueue:
         Raises:
             OSError: it cannot be made.
         """
-        path = self.path_of(start)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        segment = Segment.create(path, start, self.size)
+        segment = self.make(start)
         self.adopt(segment)
         return segment
+
+    def make(self, start: int) -> Segment:
+        """Make a segment without taking it in; may run on another thread.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        path = self.path_of(start)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return Segment.create(path, start, self.size)
 
     def adopt(self, segment: Segment) -> None:
         """Take in a segment that lies behind the present ones."""

@@ -132,6 +132,7 @@ class MessageStore:
         self._tasks = [
             loop.create_task(self._flusher.run(), name="store-flush"),
             loop.create_task(self._upkeep.run(), name="store-upkeep"),
+            loop.create_task(self._upkeep.run_ahead(), name="store-ahead"),
         ]
         if self._sync:
             self._flusher.request()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
 
 from tianzhou.clock import Clock
 from tianzhou.store.checkpoint import Checkpoint
@@ -17,8 +16,6 @@ from tianzhou.store.index import Index
 from tianzhou.store.settings import StoreSettings
 
 logger = logging.getLogger(__name__)
-
-_TICK_SECONDS: Final = 0.02
 
 
 class Upkeep:
@@ -49,9 +46,40 @@ class Upkeep:
         self._settings = settings
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, "tianzhou-upkeep")
+        self._ahead_thread = ThreadPoolExecutor(1, "tianzhou-ahead")
+        self._pressure = asyncio.Event()
+
+    async def run_ahead(self) -> None:
+        """Prepare pages and segments before a busy log needs them, until cancelled (store.md §11.4)."""
+        log = self._log
+        log.on_pressure = self._pressure.set
+        try:
+            while True:
+                await self._pressure.wait()
+                self._pressure.clear()
+                try:
+                    await self._prepare()
+                except OSError as error:
+                    # Puts find out for themselves, and say so to those who can do something about it.
+                    logger.warning("nothing can be prepared for the commit log: %s", error)
+                    await asyncio.sleep(1)
+        finally:
+            log.on_pressure = None
+
+    async def _prepare(self) -> None:
+        loop = asyncio.get_running_loop()
+        log = self._log
+        while (job := log.next_reservation()) is not None:
+            segment, start, end = job
+            if segment is None:
+                made = await loop.run_in_executor(self._ahead_thread, log.files.make, start)
+                log.prepared(made, 0)
+            else:
+                await loop.run_in_executor(self._ahead_thread, segment.reserve_range, start, end)
+                log.prepared(segment, end)
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Flush queues and checkpoint until cancelled."""
         settings = self._settings
         interval = settings.flush_interval_consume_queue / 1000
         thorough_at = self._clock.monotonic() + settings.flush_consume_queue_thorough_interval / 1000
@@ -122,3 +150,4 @@ class Upkeep:
     def close(self) -> None:
         """End the thread."""
         self._thread.shutdown()
+        self._ahead_thread.shutdown()
