@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tianzhou.broker.delay import version_json, version_of
 from tianzhou.model import DataVersion
+from tianzhou.wire.bodies import DATA_VERSION
 
 SEPARATOR = "@"
 
@@ -124,16 +124,20 @@ class ConsumerOffsets:
                 self.dirty = True
 
     def to_json(self) -> dict[str, Any]:
-        """As in consumerOffset.json (store.md §15.5), without its derived member."""
+        """As in consumerOffset.json (store.md §15.5), without its derived member; the table is clean after it."""
         self.dirty = False
+        return self.snapshot()
+
+    def snapshot(self) -> dict[str, Any]:
+        """The table as JSON values."""
         return {
-            "dataVersion": version_json(self.version),
+            "dataVersion": DATA_VERSION.encode(self.version),
             "offsetTable": {key: dict(sorted(queues.items())) for key, queues in self._committed.items()},
         }
 
     def load(self, value: dict[str, Any]) -> None:
         """Take over what consumerOffset.json holds."""
-        self.version = version_of(value.get("dataVersion"))
+        self.version = DATA_VERSION.decode(value.get("dataVersion") or {})
         self._committed = {
             key: {int(queue): int(offset) for queue, offset in (queues or {}).items()}
             for key, queues in (value.get("offsetTable") or {}).items()

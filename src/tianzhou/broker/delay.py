@@ -5,9 +5,11 @@ Nothing here waits; `tianzhou.broker.delay_scheduler` does what this ledger says
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from tianzhou.model import DataVersion
+from tianzhou.model import DataVersion, names
+from tianzhou.wire.bodies import DATA_VERSION
 
 
 class DelayLedger:
@@ -64,27 +66,25 @@ class DelayLedger:
 
     def to_json(self) -> dict[str, Any]:
         """As in delayOffset.json (store.md §15.6)."""
-        return {"dataVersion": version_json(self.version), "offsetTable": dict(sorted(self._offsets.items()))}
+        return {"dataVersion": DATA_VERSION.encode(self.version), "offsetTable": dict(sorted(self._offsets.items()))}
 
     def load(self, value: dict[str, Any]) -> None:
         """Take over what delayOffset.json holds."""
-        self.version = version_of(value.get("dataVersion"))
+        self.version = DATA_VERSION.decode(value.get("dataVersion") or {})
         table = value.get("offsetTable") or {}
         self._offsets = {int(level): int(offset) for level, offset in table.items()}
 
 
-def version_json(version: DataVersion) -> dict[str, int]:
-    """A version as the JSON files have it."""
-    return {
-        "counter": version.counter,
-        "stateVersion": version.state_version,
-        "timestamp": version.timestamp,
-    }
+def wanted_level(properties: Mapping[str, str]) -> int:
+    """The delay level a message asks for, 0 for none.
+
+    Raises:
+        ValueError: `DELAY` is no whole number.
+    """
+    text = properties.get(names.DELAY)
+    return int(text) if text else 0
 
 
-def version_of(value: dict[str, Any] | None) -> DataVersion:
-    """Read a version; a table without one starts at zero."""
-    value = value or {}
-    return DataVersion(
-        int(value.get("counter") or 0), int(value.get("timestamp") or 0), int(value.get("stateVersion") or 0)
-    )
+def waiting_room(level: int) -> tuple[str, int]:
+    """Topic and queue in which messages of a level wait (store.md §18)."""
+    return names.SCHEDULE_TOPIC, level - 1

@@ -1,0 +1,154 @@
+"""Delivers delayed messages when the ledger says they are due (broker.md §12).
+
+One task per level, for within a level messages become due in the order they are stored. A task sleeps until its
+first message is due, or until one arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from tianzhou.broker.delay import DelayLedger, waiting_room
+from tianzhou.clock import Clock
+from tianzhou.errors import CorruptRecord
+from tianzhou.model import names
+from tianzhou.store.results import GetStatus, NewRecord, PutStatus
+from tianzhou.store.store import MessageStore
+from tianzhou.wire.hashing import tags_code
+from tianzhou.wire.properties import decode_properties
+from tianzhou.wire.record import Record, decode_record
+
+RETRY_S = 0.1
+LONGEST_SLEEP_S = 1.0
+"""The wall clock may be set while a task sleeps, so it looks again this often."""
+BATCH = 32
+
+_NOT_YET = (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
+_log = logging.getLogger(__name__)
+
+
+class DelayScheduler:
+    """Moves what is due from the waiting queues to where it was sent.
+
+    Args:
+        ledger: what is due, and how far each level has come.
+        store: where messages wait and go.
+        clock: wall-clock time.
+        sleep: waits for seconds; tests own it.
+    """
+
+    def __init__(
+        self,
+        ledger: DelayLedger,
+        store: MessageStore,
+        clock: Clock,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._ledger = ledger
+        self._store = store
+        self._clock = clock
+        self._sleep = sleep
+
+    async def run(self) -> None:
+        """Deliver until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for level in self._ledger.levels:
+                tasks.create_task(self._serve(level), name=f"delay level {level}")
+
+    async def _serve(self, level: int) -> None:
+        while True:
+            try:
+                pause = await self._step(level)
+            except Exception:  # noqa: BLE001 - see below
+                # One record nobody foresaw must not stop a level for good; it is tried again.
+                _log.exception("delay level %d: delivering failed at offset %d", level, self._ledger.offset(level))
+                pause = 10.0
+            if pause:
+                await self._sleep(pause)
+
+    async def _step(self, level: int) -> float:
+        """Deliver some of what is due; returns how long to wait before the next step."""
+        topic, queue_id = waiting_room(level)
+        ledger, store = self._ledger, self._store
+        offset = ledger.offset(level)
+        found = store.get(topic, queue_id, offset, BATCH, None)
+        if found.status is not GetStatus.FOUND:
+            if found.status in _NOT_YET and found.max_offset <= offset:
+                await store.arrived(topic, queue_id).reach(offset + 1)
+                return 0
+            fitting = ledger.fit(level, found.min_offset, found.max_offset)
+            if fitting == offset and found.next_offset > offset:
+                ledger.advance(level, found.next_offset, self._clock.now_ms())
+            return 0 if ledger.offset(level) != offset else RETRY_S
+        for view in found.parts:
+            try:
+                record = decode_record(view)
+            except CorruptRecord as error:
+                _log.error("delay level %d: skipping what is at offset %d: %s", level, offset, error)
+                return self._skip(level, offset + 1)
+            now = self._clock.now_ms()
+            wait_ms = ledger.due_ms(level, record.store_timestamp, now) - now
+            if wait_ms > 0:
+                return min(wait_ms / 1000, LONGEST_SLEEP_S)
+            if not self._deliver(level, record):
+                return RETRY_S
+            offset = record.queue_offset + 1
+            ledger.advance(level, offset, now)
+        # Whoever else runs on the loop gets a turn between two batches.
+        await asyncio.sleep(0)
+        return 0
+
+    def _skip(self, level: int, offset: int) -> float:
+        self._ledger.advance(level, offset, self._clock.now_ms())
+        return 0
+
+    def _deliver(self, level: int, record: Record) -> bool:
+        message = delivered(record)
+        if message is None:
+            _log.error(
+                "delay level %d: the message at offset %d names no place to deliver it to; skipped",
+                level,
+                record.queue_offset,
+            )
+            return True
+        result = self._store.append(message)
+        if result.status is not PutStatus.PUT_OK:
+            _log.warning(
+                "delay level %d: the message at offset %d could not be delivered (%s %s); trying again",
+                level,
+                record.queue_offset,
+                result.status.name,
+                result.remark,
+            )
+            return False
+        return True
+
+
+def delivered(record: Record) -> NewRecord | None:
+    """The message a waiting record becomes, None when it does not say where it belongs.
+
+    The property text stays as it is: consumers see DELAY, REAL_TOPIC and REAL_QID, as with Apache.
+    """
+    properties = decode_properties(record.properties)
+    topic, queue = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
+    if not topic or topic == names.HALF_TOPIC or not queue.isdigit():
+        return None
+    return NewRecord(
+        topic,
+        int(queue),
+        record.body,
+        record.properties,
+        record.flag,
+        record.sys_flag,
+        record.born_timestamp,
+        record.born_host,
+        record.born_port,
+        record.reconsume_times,
+        record.prepared_transaction_offset,
+        tags_code(properties.get(names.TAGS)),
+        properties.get(names.KEYS, ""),
+        properties.get(names.UNIQ_KEY, ""),
+    )

@@ -1,0 +1,266 @@
+"""Clients coming and going (34, 35, 46), who is there (38, 203, 204, 307, 328), who may consume in order (41, 42)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+
+from tianzhou.broker.admission import topic_sys_flag
+from tianzhou.broker.clients import Client, Departure
+from tianzhou.broker.tables import Tables
+from tianzhou.clock import Clock
+from tianzhou.errors import BrokerError, ConnectionLost, FilterSyntaxError, RequestTimeout
+from tianzhou.filter import parse_tags
+from tianzhou.model import ConsumerData, ConsumeType, MessageModel, SubscriptionGroupConfig, names
+from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.wire.bodies import Connection as ConnectionBody
+from tianzhou.wire.bodies import (
+    ConsumerConnection,
+    ProducerInfo,
+    decode_client_config_check,
+    decode_heartbeat,
+    decode_lock_request,
+    encode_consumer_connection,
+    encode_consumer_ids,
+    encode_locked_queues,
+    encode_producer_connection,
+    encode_producer_table,
+)
+from tianzhou.wire.codes import RUNNING_INFO_SINCE, LanguageCode, RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import read_header, write_header, write_reply
+
+_log = logging.getLogger(__name__)
+_ATTRIBUTE = "broker.clients"
+RUNNING_INFO_TIMEOUT_MS = 10_000
+
+
+class ClientHandler:
+    """Keeps the client table and tells consumers when their group changes.
+
+    Args:
+        tables: the broker's state.
+        clock: wall-clock and monotonic time.
+    """
+
+    def __init__(self, tables: Tables, clock: Clock) -> None:
+        self._tables = tables
+        self._clock = clock
+
+    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
+        """Request codes and who serves them."""
+        return {
+            RequestCode.HEART_BEAT: self.heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self.unregister,
+            RequestCode.CHECK_CLIENT_CONFIG: self.check_config,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_ids,
+            RequestCode.LOCK_BATCH_MQ: self.lock,
+            RequestCode.UNLOCK_BATCH_MQ: self.unlock,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
+            RequestCode.GET_ALL_PRODUCER_INFO: self.all_producers,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
+        }
+
+    def heartbeat(self, connection: Connection, command: Command) -> Reply:
+        """Note a client and its groups; new members make the group rebalance at once."""
+        said = decode_heartbeat(command.body)
+        now = self._clock.now_ms()
+        client = Client(connection, said.client_id, command.language, command.version, now)
+        if _ATTRIBUTE not in connection.attributes:
+            connection.attributes[_ATTRIBUTE] = said.client_id
+            connection.on_close(self._closed)
+        for consumer in said.consumers:
+            self._consumer(consumer, client, said.without_sub, now)
+        if self._tables.settings.enable_register_producer:
+            for group in said.producer_groups:
+                self._tables.clients.add_producer(group, client)
+        # Every heartbeat is treated as a full one's turn: the client then always sends its subscriptions.
+        fields = write_reply(command.code, is_support_heart_beat_v2=True, is_sub_change=True)
+        return command.reply(ResponseCode.SUCCESS, None, fields)
+
+    def _consumer(self, said: ConsumerData, client: Client, without_sub: bool, now_ms: int) -> None:
+        tables = self._tables
+        group = tables.groups.find(said.group_name, now_ms)
+        if group is None:
+            return
+        if tables.settings.reject_pull_consumer_enable and said.consume_type is ConsumeType.CONSUME_ACTIVELY:
+            return
+        topics = (tables.topics.get(one.topic) for one in said.subscription_data_set)
+        tables.topics.ensure(
+            names.retry_topic(said.group_name),
+            group.retry_queue_nums,
+            now_ms,
+            order=any(config is not None and config.order for config in topics),
+            sys_flag=topic_sys_flag(said.unit_mode, is_retry=True),
+        )
+        if tables.clients.add_consumer(said, client, keep_subscriptions=without_sub):
+            self._notify(group)
+
+    def _notify(self, group: SubscriptionGroupConfig) -> None:
+        online = self._tables.clients.consumers.get(group.group_name)
+        wanted = group.notify_consumer_ids_changed_enable and self._tables.settings.notify_consumer_ids_changed_enable
+        if online is None or not wanted or online.message_model is MessageModel.BROADCASTING:
+            return
+        code = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+        fields = write_header(code, consumer_group=group.group_name)
+        for connection in list(online.clients):
+            assert isinstance(connection, Connection)
+            try:
+                connection.invoke_oneway(Command(code, fields=fields))
+            except ConnectionLost:
+                continue
+
+    def _left(self, departures: Iterable[Departure]) -> None:
+        """Free the locks of who left, and tell who stays."""
+        for departure in departures:
+            if not self._tables.clients.is_member(departure.group, departure.client_id):
+                self._tables.locks.release(departure.group, departure.client_id)
+            group = self._tables.groups.get(departure.group)
+            if group is not None:
+                self._notify(group)
+
+    def _closed(self, connection: Connection) -> None:
+        self._left(self._tables.clients.remove_connection(connection))
+
+    def sweep(self) -> None:
+        """Close connections whose clients have been silent too long; closing does the rest."""
+        limit = self._tables.settings.channel_expired_timeout
+        for connection in self._tables.clients.silent(self._clock.now_ms(), limit):
+            assert isinstance(connection, Connection)
+            _log.warning("closing %s: no heartbeat for %d ms (channelExpiredTimeout)", connection, limit)
+            connection.close()
+
+    def unregister(self, connection: Connection, command: Command) -> Reply:
+        """A client leaves a group; its locks are free and the others rebalance at once."""
+        header = read_header(command)
+        clients = self._tables.clients
+        if header.producer_group:
+            clients.remove_producer(header.producer_group, connection)
+        if header.consumer_group:
+            departure = clients.remove_consumer(header.consumer_group, connection)
+            self._left([] if departure is None else [departure])
+        return command.reply(ResponseCode.SUCCESS)
+
+    def check_config(self, connection: Connection, command: Command) -> Reply:
+        """Whether this broker can evaluate a subscription."""
+        if command.body:
+            data = decode_client_config_check(command.body).subscription_data
+            if data.expression_type not in (None, "", "TAG"):
+                raise BrokerError(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"The broker does not support consumer to filter message by {data.expression_type}",
+                )
+            try:
+                parse_tags(data.sub_string)
+            except FilterSyntaxError as error:
+                raise BrokerError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+        return command.reply(ResponseCode.SUCCESS)
+
+    def consumer_ids(self, connection: Connection, command: Command) -> Reply:
+        """Ids of a group's members, from which each computes its share of the queues."""
+        name = read_header(command).consumer_group
+        group = self._tables.clients.consumers.get(name)
+        if group is None:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
+        return command.reply(ResponseCode.SUCCESS, body=encode_consumer_ids(group.client_ids()))
+
+    def lock(self, connection: Connection, command: Command) -> Reply:
+        """Lock queues for ordered consumption."""
+        asked = decode_lock_request(command.body)
+        now = int(self._clock.monotonic() * 1000)
+        granted = self._tables.locks.lock(asked.consumer_group, asked.client_id, asked.queues, now)
+        return command.reply(ResponseCode.SUCCESS, body=encode_locked_queues(granted))
+
+    def unlock(self, connection: Connection, command: Command) -> Reply:
+        """Free a client's own locks."""
+        asked = decode_lock_request(command.body)
+        self._tables.locks.unlock(asked.consumer_group, asked.client_id, asked.queues)
+        return command.reply(ResponseCode.SUCCESS)
+
+    def consumer_connections(self, connection: Connection, command: Command) -> Reply:
+        """A group's members and what it subscribes."""
+        name = read_header(command).consumer_group
+        group = self._tables.clients.consumers.get(name)
+        if group is None:
+            raise BrokerError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
+        body = encode_consumer_connection(
+            ConsumerConnection(
+                [_shown(client) for client in group.clients.values()],
+                {topic: subscription.data for topic, subscription in group.subscriptions.items()},
+                group.consume_type,
+                group.message_model,
+                group.consume_from_where,
+            )
+        )
+        return command.reply(ResponseCode.SUCCESS, body=body)
+
+    def producer_connections(self, connection: Connection, command: Command) -> Reply:
+        """A producer group's members."""
+        name = read_header(command).producer_group
+        clients = self._tables.clients.producers.get(name)
+        if clients is None:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
+        body = encode_producer_connection([_shown(client) for client in clients.values()])
+        return command.reply(ResponseCode.SUCCESS, body=body)
+
+    def all_producers(self, connection: Connection, command: Command) -> Reply:
+        """All producer groups and their members."""
+        table = {
+            group: [_producer(client) for client in clients.values()]
+            for group, clients in self._tables.clients.producers.items()
+        }
+        return command.reply(ResponseCode.SUCCESS, body=encode_producer_table(table))
+
+    async def running_info(self, connection: Connection, command: Command) -> Reply:
+        """What a consumer says of itself: asked on its own connection, its answer handed on unchanged."""
+        header = read_header(command)
+        client = self._tables.clients.find_consumer(header.consumer_group, header.client_id)
+        if client is None:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR, f"The Consumer <{header.consumer_group}> <{header.client_id}> not online"
+            )
+        if client.version < RUNNING_INFO_SINCE:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer <{header.client_id}> Version <{client.version}> too low to finish, please upgrade it",
+            )
+        assert isinstance(client.connection, Connection)
+        question = Command(command.code, fields=command.fields, body=command.body)
+        try:
+            answer = await client.connection.invoke(question, RUNNING_INFO_TIMEOUT_MS)
+        except RequestTimeout:
+            raise BrokerError(
+                ResponseCode.CONSUME_MSG_TIMEOUT,
+                f"consumer <{header.consumer_group}> <{header.client_id}> did not answer"
+                f" within {RUNNING_INFO_TIMEOUT_MS} ms",
+            ) from None
+        return command.reply(answer.code, answer.remark, answer.fields, answer.body)
+
+
+def _language(code: int) -> str:
+    try:
+        return LanguageCode(code).name
+    except ValueError:
+        return LanguageCode.OTHER.name
+
+
+def _shown(client: Client) -> ConnectionBody:
+    return ConnectionBody(
+        client.client_id, _connection(client).remote_address, _language(client.language), client.version
+    )
+
+
+def _producer(client: Client) -> ProducerInfo:
+    return ProducerInfo(
+        client.client_id,
+        f"/{_connection(client).remote_address}",
+        _language(client.language),
+        client.version,
+        client.seen_ms,
+    )
+
+
+def _connection(client: Client) -> Connection:
+    assert isinstance(client.connection, Connection)
+    return client.connection

@@ -1,0 +1,157 @@
+"""Offsets: committed ones (14, 15), a queue's bounds and times (29 to 32), the tables (43, 45) (broker.md §14)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from tianzhou.broker.tables import Tables
+from tianzhou.clock import Clock
+from tianzhou.errors import BrokerError, HeaderFieldError
+from tianzhou.model import MessageQueue
+from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.store.results import GetStatus
+from tianzhou.store.store import MessageStore
+from tianzhou.wire.bodies import encode_offset_table
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import read_header, write_reply
+from tianzhou.wire.json_dialect import dumps
+
+
+class OffsetHandler:
+    """Answers about offsets and takes commits.
+
+    Args:
+        tables: the broker's state.
+        store: where the queues are.
+        clock: wall-clock time.
+    """
+
+    def __init__(self, tables: Tables, store: MessageStore, clock: Clock) -> None:
+        self._tables = tables
+        self._store = store
+        self._clock = clock
+
+    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
+        """Request codes and who serves them."""
+        return {
+            RequestCode.QUERY_CONSUMER_OFFSET: self.query,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self.update,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.by_time,
+            RequestCode.GET_MAX_OFFSET: self.maximum,
+            RequestCode.GET_MIN_OFFSET: self.minimum,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_time,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self.all_committed,
+            RequestCode.GET_ALL_DELAY_OFFSET: self.all_delays,
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
+            RequestCode.CLONE_GROUP_OFFSET: self.clone,
+        }
+
+    def query(self, connection: Connection, command: Command) -> Reply:
+        """A group's committed offset; 0 for a new group on a queue that still starts at 0."""
+        header = read_header(command)
+        offset = self._tables.offsets.committed(header.consumer_group, header.topic, header.queue_id)
+        if offset is None or offset < 0:
+            if header.set_zero_if_not_found is False or not self._starts_at_zero(header.topic, header.queue_id):
+                raise BrokerError(
+                    ResponseCode.QUERY_NOT_FOUND,
+                    "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+                )
+            offset = 0
+        return command.reply(ResponseCode.SUCCESS, None, write_reply(command.code, offset=offset))
+
+    def _starts_at_zero(self, topic: str, queue_id: int) -> bool:
+        # An empty queue counts: clients that send right after they started a consumer rely on it. Offset 0 gone
+        # cold does not: a new group would read the whole log from the disk.
+        if self._store.min_offset(topic, queue_id) > 0:
+            return False
+        first = self._store.get(topic, queue_id, 0, 1, None)
+        return first.status is not GetStatus.FOUND or not first.suggest_slave
+
+    def update(self, connection: Connection, command: Command) -> Reply:
+        """Commit an offset, unless a reset waits to be told to the group."""
+        try:
+            header = read_header(command)
+        except HeaderFieldError as error:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        self._check_names(group, topic)
+        if self._tables.offsets.reset_waits(group, topic, queue_id):
+            return command.reply(ResponseCode.SUCCESS, "Offset has been previously reset")
+        self._tables.offsets.commit(group, topic, queue_id, header.commit_offset, self._clock.now_ms())
+        return command.reply(ResponseCode.SUCCESS)
+
+    def _check_names(self, group: str, topic: str) -> None:
+        if group not in self._tables.groups:
+            raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+        if topic not in self._tables.topics:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+
+    def by_time(self, connection: Connection, command: Command) -> Reply:
+        """The offset of a store time."""
+        header = read_header(command)
+        upper = header.boundary_type.upper() == "UPPER"
+        offset = self._store.offset_by_time(header.topic, header.queue_id, header.timestamp, upper=upper)
+        return command.reply(ResponseCode.SUCCESS, None, write_reply(command.code, offset=offset))
+
+    def maximum(self, connection: Connection, command: Command) -> Reply:
+        """The offset the queue's next message will get."""
+        header = read_header(command)
+        offset = max(self._store.max_offset(header.topic, header.queue_id), 0)
+        return command.reply(ResponseCode.SUCCESS, None, write_reply(command.code, offset=offset))
+
+    def minimum(self, connection: Connection, command: Command) -> Reply:
+        """The queue's first offset."""
+        header = read_header(command)
+        offset = max(self._store.min_offset(header.topic, header.queue_id), 0)
+        return command.reply(ResponseCode.SUCCESS, None, write_reply(command.code, offset=offset))
+
+    def earliest_time(self, connection: Connection, command: Command) -> Reply:
+        """Store time of the queue's first message."""
+        header = read_header(command)
+        timestamp = self._store.earliest_store_time(header.topic, header.queue_id)
+        return command.reply(ResponseCode.SUCCESS, None, write_reply(command.code, timestamp=timestamp))
+
+    def all_committed(self, connection: Connection, command: Command) -> Reply:
+        """The whole table of committed offsets."""
+        return command.reply(ResponseCode.SUCCESS, body=dumps(self._tables.offsets.snapshot()))
+
+    def all_delays(self, connection: Connection, command: Command) -> Reply:
+        """How far each delay level has been delivered."""
+        return command.reply(ResponseCode.SUCCESS, body=dumps(self._tables.delays.to_json()))
+
+    def reset(self, connection: Connection, command: Command) -> Reply:
+        """Set a group's offsets from this side; its next pulls are told (wire.md §7.10)."""
+        header = read_header(command)
+        group, topic = header.group, header.topic
+        self._check_names(group, topic)
+        config = self._tables.topics.get(topic)
+        assert config is not None
+        queues = range(config.read_queue_nums) if header.queue_id < 0 else (header.queue_id,)
+        now = self._clock.now_ms()
+        table = {}
+        for queue_id in queues:
+            if header.queue_id >= 0 and header.offset >= 0:
+                offset = self._explicit(topic, queue_id, header.offset)
+            elif header.timestamp < 0:
+                offset = max(self._store.max_offset(topic, queue_id), 0)
+            else:
+                offset = self._store.offset_by_time(topic, queue_id, header.timestamp)
+            self._tables.offsets.reset(group, topic, queue_id, offset, now)
+            table[MessageQueue(topic, self._tables.settings.broker_name, queue_id)] = offset
+        return command.reply(ResponseCode.SUCCESS, body=encode_offset_table(table))
+
+    def _explicit(self, topic: str, queue_id: int, offset: int) -> int:
+        low, high = max(self._store.min_offset(topic, queue_id), 0), max(self._store.max_offset(topic, queue_id), 0)
+        if not low <= offset <= high + 1:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"Target offset {offset} not in consume queue range [{low}-{high}] of {topic} queue {queue_id}",
+            )
+        return offset
+
+    def clone(self, connection: Connection, command: Command) -> Reply:
+        """Give a group another group's offsets."""
+        header = read_header(command)
+        self._tables.offsets.clone(header.src_group, header.dest_group, header.topic, self._clock.now_ms())
+        return command.reply(ResponseCode.SUCCESS)

@@ -1,0 +1,56 @@
+"""Finding single messages: by offset id (33) and by key (12) (wire.md §7.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from tianzhou.errors import BrokerError
+from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.store.store import MessageStore
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import read_header, write_reply
+
+
+class QueryHandler:
+    """Looks messages up.
+
+    Args:
+        store: where they are.
+    """
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
+        """Request codes and who serves them."""
+        return {RequestCode.VIEW_MESSAGE_BY_ID: self.view, RequestCode.QUERY_MESSAGE: self.query}
+
+    def view(self, connection: Connection, command: Command) -> Reply:
+        """The record at a commit-log offset."""
+        header = read_header(command)
+        record = self._store.record_at(header.offset)
+        if record is None:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
+        return command.reply(ResponseCode.SUCCESS, body=bytes(record))
+
+    def query(self, connection: Connection, command: Command) -> Reply:
+        """Records by key; only hashes are compared, the client looks again."""
+        header = read_header(command)
+        settings = self._store.settings
+        wanted = settings.default_query_max_num if header.unique_key_query else header.max_num
+        found = self._store.query(
+            header.topic,
+            header.key,
+            min(wanted, settings.max_msgs_num_batch),
+            header.begin_timestamp,
+            header.end_timestamp,
+        )
+        if not found.parts:
+            raise BrokerError(ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct")
+        fields = write_reply(
+            command.code,
+            index_last_update_timestamp=found.index_last_update_timestamp,
+            index_last_update_phyoffset=found.index_last_update_phyoffset,
+        )
+        return command.reply(ResponseCode.SUCCESS, None, fields, b"".join(found.parts))

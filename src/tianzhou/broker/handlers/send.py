@@ -1,0 +1,367 @@
+"""Sends: codes 10, 310 and 320 (broker.md §7, wire.md §4).
+
+`SendHandler.send` is the hot path: an ordinary message to a known topic goes from header to log in one function,
+without a full parse of its properties. Whatever is not ordinary (a new topic, a retry topic, a delay, a
+transaction) takes `_unusual`, which does the same at leisure.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tianzhou._hot import send_reply
+from tianzhou.broker.admission import Admission
+from tianzhou.broker.delay import waiting_room, wanted_level
+from tianzhou.broker.put_answers import code_of, is_stored, remark_of
+from tianzhou.broker.retry import group_of_retry_topic, is_dead_on_arrival, limit_of
+from tianzhou.broker.stats import BrokerStats, Traffic
+from tianzhou.broker.tables import Tables
+from tianzhou.clock import Clock
+from tianzhou.errors import BrokerError, ProtocolError
+from tianzhou.model import TopicConfig, names
+from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.store.results import NewRecord, PutResult, PutStatus
+from tianzhou.store.store import MessageStore
+from tianzhou.wire.batch import decode_batch
+from tianzhou.wire.codes import FLAG_ONEWAY, RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import read_header, write_reply
+from tianzhou.wire.hashing import tags_code
+from tianzhou.wire.ids import UniqueIdGenerator, offset_msg_id
+from tianzhou.wire.properties import decode_properties, encode_properties
+
+MULTI_TAGS = 0x2
+INNER_BATCH_FLAGS = 0x40 | 0x80
+
+_TIMERS = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+_SPECIAL = frozenset({names.DELAY, names.TRAN_MSG, names.POP_CK, names.INNER_NUM, *_TIMERS})
+_PAIR_END = 2
+
+
+class Target:
+    """What the hot path has to know about a topic that was found fit to be sent to."""
+
+    __slots__ = ("flags", "limit", "queues", "traffic")
+
+    def __init__(self, config: TopicConfig, traffic: Traffic) -> None:
+        self.queues = config.write_queue_nums
+        self.limit = max(config.write_queue_nums, config.read_queue_nums)
+        self.flags = MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0
+        self.traffic = traffic
+
+
+class SendHandler:
+    """Stores what producers send.
+
+    Args:
+        tables: the broker's state.
+        store: where messages go.
+        stats: counters.
+        clock: wall-clock time.
+        unique_ids: makes keys for messages that bring none.
+        host: this broker's address as it appears in message ids, and its port.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        store: MessageStore,
+        stats: BrokerStats,
+        clock: Clock,
+        unique_ids: UniqueIdGenerator,
+        host: tuple[bytes, int],
+    ) -> None:
+        self._tables = tables
+        self._store = store
+        self._stats = stats
+        self._clock = clock
+        self._unique_ids = unique_ids
+        self._host = host
+        self._admission = Admission(tables, ".".join(map(str, host[0])))
+        self._id_head = offset_msg_id(*host, 0)[:-16]
+        self._random = random.Random()
+        self._targets: dict[str, Target] = {}
+        tables.topics.listeners.append(self._forget)
+        self.settings_changed()
+
+    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
+        """Request codes and who serves them."""
+        return {
+            RequestCode.SEND_MESSAGE: self.send,
+            RequestCode.SEND_MESSAGE_V2: self.send,
+            RequestCode.SEND_BATCH_MESSAGE: self.send,
+        }
+
+    def settings_changed(self) -> None:
+        """Take over settings that were changed while running."""
+        settings = self._tables.settings
+        self._region = settings.region_id
+        self._trace_on = settings.trace_on
+        self._added = {
+            names.CLUSTER: settings.broker_cluster_name,
+            names.MSG_REGION: settings.region_id,
+            names.TRACE_ON: "true" if settings.trace_on else "false",
+        }
+        self._tail = encode_properties(self._added)
+        self._marks = {names.MSG_REGION: self._region, names.TRACE_ON: self._added[names.TRACE_ON]}
+        self._sync_flush = self._store.settings.sync_flush
+        self._targets.clear()
+
+    def send(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
+        """Store a message, or a batch, and say where it is."""
+        try:
+            header = command.header
+            if header is None:
+                header = read_header(command)
+            if header.batch:
+                return self._batch(connection, command, header)
+            target = self._targets.get(header.topic)
+            if target is None:
+                return self._unusual(connection, command, header)
+            queue_id = header.queue_id
+            if queue_id < 0 or queue_id >= target.limit:
+                return self._unusual(connection, command, header)
+            text = header.properties
+            try:
+                pairs = dict([pair.split("\x01", 1) for pair in text.split("\x02") if pair])
+            except (ValueError, AttributeError):
+                return self._unusual(connection, command, header)
+            unique = pairs.get("UNIQ_KEY")
+            body: bytes = command.body  # type: ignore[assignment]
+            if not unique or not body or not _SPECIAL.isdisjoint(pairs) or header.sys_flag & INNER_BATCH_FLAGS:
+                return self._unusual(connection, command, header)
+            properties = text.encode()
+            properties += self._tail if properties[-1] == _PAIR_END else b"\x02" + self._tail
+            tag = pairs.get("TAGS")
+            result = self._store.append(
+                NewRecord(
+                    header.topic,
+                    queue_id,
+                    body,
+                    properties,
+                    header.flag,
+                    header.sys_flag | target.flags,
+                    header.born_timestamp,
+                    connection.remote_host_bytes,
+                    connection.remote_port,
+                    header.reconsume_times,
+                    0,
+                    tags_code(tag) if tag else 0,
+                    pairs.get("KEYS", ""),
+                    unique,
+                )
+            )
+            if result.status is not PutStatus.PUT_OK:
+                return self._refused(command, result)
+            traffic = target.traffic
+            traffic.count += 1
+            traffic.bytes += len(body)
+            if self._sync_flush and pairs.get("WAIT") != "false":
+                return self._settled(command, result, queue_id, unique)
+            if command.flag & FLAG_ONEWAY:
+                return None
+            return send_reply(
+                command.opaque,
+                f"{self._id_head}{result.physical_offset:016X}",
+                queue_id,
+                result.queue_offset,
+                unique,
+                self._region,
+                self._trace_on,
+            )
+        except BrokerError as error:
+            return command.reply(error.code, error.remark, self._marks)
+
+    def _unusual(self, connection: Connection, command: Command, header: Any) -> Reply | Awaitable[Reply]:
+        now = self._clock.now_ms()
+        config = self._admission.topic_for(header, now)
+        self._admission.check_queue(config, header.queue_id, connection.remote_address)
+        if not command.body:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "the message has no body; send at least one byte")
+        topic, queue_id = header.topic, self._queue(config, header.queue_id)
+        answered_queue = queue_id
+        properties = decode_properties((header.properties or "").encode("utf-8", "surrogatepass"))
+        properties.pop(names.POP_CK, None)
+        properties.update(self._added)
+        if topic.startswith(names.RETRY_PREFIX):
+            topic, queue_id = self._retried(header, command.version, topic, queue_id, properties, now)
+        elif topic not in self._targets:
+            self._targets[topic] = Target(config, self._stats.put(topic))
+        unique = properties.get(names.UNIQ_KEY)
+        if unique is None:
+            unique = properties[names.UNIQ_KEY] = self._unique_ids.next(now)
+        topic, queue_id = self._delayed(header, topic, queue_id, properties)
+        sys_flag = header.sys_flag
+        if sys_flag & INNER_BATCH_FLAGS or names.INNER_NUM in properties:
+            raise BrokerError(
+                ResponseCode.MESSAGE_ILLEGAL, "inner batches (INNER_NUM, sysFlag 0xC0) are the broker's own form"
+            )
+        if config.topic_filter_type == "MULTI_TAG":
+            sys_flag |= MULTI_TAGS
+        result = self._store.append(
+            NewRecord(
+                topic,
+                queue_id,
+                bytes(command.body),
+                encode_properties(properties),
+                header.flag,
+                sys_flag,
+                header.born_timestamp,
+                connection.remote_host_bytes,
+                connection.remote_port,
+                header.reconsume_times,
+                0,
+                tags_code(properties.get(names.TAGS)),
+                properties.get(names.KEYS, ""),
+                unique,
+            )
+        )
+        if result.status is not PutStatus.PUT_OK:
+            return self._refused(command, result)
+        traffic = self._stats.put(topic)
+        traffic.count += 1
+        traffic.bytes += len(command.body)
+        if self._sync_flush and properties.get(names.WAIT) != "false":
+            return self._settled(command, result, answered_queue, unique)
+        return self._stored(command, result, answered_queue, unique)
+
+    def _retried(
+        self, header: Any, version: int, topic: str, queue_id: int, properties: dict[str, str], now_ms: int
+    ) -> tuple[str, int]:
+        group = group_of_retry_topic(topic)
+        config = self._tables.groups.find(group, now_ms)
+        if config is None:
+            raise BrokerError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {group} (autoCreateSubscriptionGroup is off)",
+            )
+        limit = limit_of(config.retry_max_times, header.max_reconsume_times, version)
+        locked = self._tables.locks.held(group, int(self._clock.monotonic() * 1000))
+        if not is_dead_on_arrival(header.reconsume_times, limit, locked):
+            return topic, queue_id
+        properties[names.DELAY] = "-1"
+        dead = names.dead_letter_topic(group)
+        self._tables.topics.ensure(dead, 1, now_ms)
+        return dead, 0
+
+    def _delayed(self, header: Any, topic: str, queue_id: int, properties: dict[str, str]) -> tuple[str, int]:
+        try:
+            level = wanted_level(properties)
+        except ValueError:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR, f"property DELAY={properties[names.DELAY]!r}: expected a delay level"
+            ) from None
+        retried_later = header.reconsume_times > 0 and level > 0
+        if properties.get(names.TRAN_MSG, "").lower() == "true" and not retried_later:
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._tables.settings.broker_name}] sending transaction message is forbidden",
+            )
+        if level <= 0:
+            timer = next((name for name in _TIMERS if name in properties), None)
+            if timer is not None:
+                raise BrokerError(
+                    ResponseCode.SYSTEM_ERROR, f"{timer}: the timer wheel is not enabled; use DELAY levels"
+                )
+            return topic, queue_id
+        for name in _TIMERS:
+            properties.pop(name, None)
+        level = self._tables.delays.capped(level)
+        properties[names.DELAY] = str(level)
+        properties[names.REAL_TOPIC] = topic
+        properties[names.REAL_QID] = str(queue_id)
+        return waiting_room(level)
+
+    def _batch(self, connection: Connection, command: Command, header: Any) -> Reply | Awaitable[Reply]:
+        topic = header.topic
+        if len(topic) > 127:
+            raise BrokerError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"message topic length {len(topic)} is over 127, the most a batch may have",
+            )
+        if topic.startswith(names.RETRY_PREFIX):
+            raise BrokerError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"batch request does not support retry group {group_of_retry_topic(topic)}",
+            )
+        config = self._admission.topic_for(header, self._clock.now_ms())
+        self._admission.check_queue(config, header.queue_id, connection.remote_address)
+        shared = decode_properties((header.properties or "").encode("utf-8", "surrogatepass"))
+        shared.pop(names.POP_CK, None)
+        if shared.get(names.TRAN_MSG, "").lower() == "true" or shared.get(names.DELAY, "0") not in ("0", "-1"):
+            raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "a batch can be neither transactional nor delayed")
+        try:
+            entries = decode_batch(command.body)
+        except ProtocolError as error:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        if not entries:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "the batch holds no message")
+        queue_id = self._queue(config, header.queue_id)
+        record = NewRecord(
+            topic,
+            queue_id,
+            b"",
+            encode_properties(shared) + self._tail,
+            0,
+            header.sys_flag,
+            header.born_timestamp,
+            connection.remote_host_bytes,
+            connection.remote_port,
+            header.reconsume_times,
+        )
+        members = [(flag, bytes(body), bytes(properties)) for flag, body, properties in entries]
+        result = self._store.append_batch(record, members)
+        if result.status is not PutStatus.PUT_OK:
+            return self._refused(command, result)
+        traffic = self._stats.put(topic)
+        traffic.count += len(members)
+        traffic.bytes += len(command.body)
+        unique = shared.get(names.UNIQ_KEY)
+        if self._sync_flush and shared.get(names.WAIT) != "false":
+            return self._settled(command, result, queue_id, unique)
+        return self._stored(command, result, queue_id, unique)
+
+    def _queue(self, config: TopicConfig, queue_id: int) -> int:
+        if queue_id >= 0:
+            return queue_id
+        if config.write_queue_nums <= 0:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"topic[{config.topic_name}] has no queue to write to")
+        return self._random.randrange(config.write_queue_nums)
+
+    async def _settled(self, command: Command, result: PutResult, queue_id: int, unique: str | None) -> Reply:
+        settled = await self._store.settle(result)
+        return self._stored(command, result, queue_id, unique, code_of(settled))
+
+    def _stored(
+        self,
+        command: Command,
+        result: PutResult,
+        queue_id: int,
+        unique: str | None,
+        code: int = ResponseCode.SUCCESS,
+    ) -> Reply:
+        if command.flag & FLAG_ONEWAY:
+            return None
+        places = result.physical_offsets or (result.physical_offset,)
+        fields = write_reply(
+            RequestCode.SEND_MESSAGE_V2,
+            queue_id=queue_id,
+            transaction_id=unique,
+            msg_id=",".join([f"{self._id_head}{place:016X}" for place in places]),
+            trace_on=self._trace_on,
+            msg_region=self._region,
+            queue_offset=result.queue_offset,
+        )
+        return command.reply(code, None, fields)
+
+    def _refused(self, command: Command, result: PutResult) -> Reply:
+        self._stats.failed += 1
+        if is_stored(result.status):
+            raise AssertionError(f"a put answered {result.status.name} before it was settled")
+        return command.reply(code_of(result.status), remark_of(result), self._marks)
+
+    def _forget(self, topics: list[str]) -> None:
+        for topic in topics:
+            self._targets.pop(topic, None)

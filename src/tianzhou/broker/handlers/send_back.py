@@ -1,0 +1,127 @@
+"""Messages consumers send back (36): to the retry topic after a delay, or to the dead letters (broker.md §8)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tianzhou.broker.admission import UNIT_SUBSCRIPTION
+from tianzhou.broker.delay import waiting_room
+from tianzhou.broker.put_answers import remark_of
+from tianzhou.broker.retry import DeadLetter, after_send_back, limit_of
+from tianzhou.broker.tables import Tables
+from tianzhou.clock import Clock
+from tianzhou.errors import BrokerError, CorruptRecord
+from tianzhou.model import SubscriptionGroupConfig, names
+from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.store.results import NewRecord, PutStatus
+from tianzhou.store.store import MessageStore
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import read_header
+from tianzhou.wire.hashing import tags_code
+from tianzhou.wire.ids import offset_msg_id
+from tianzhou.wire.properties import decode_properties, encode_properties
+from tianzhou.wire.record import Record, decode_record
+
+
+class SendBackHandler:
+    """Decides what becomes of a message that could not be consumed.
+
+    Args:
+        tables: the broker's state.
+        store: where the message is, and where its copy goes.
+        clock: wall-clock time.
+    """
+
+    def __init__(self, tables: Tables, store: MessageStore, clock: Clock) -> None:
+        self._tables = tables
+        self._store = store
+        self._clock = clock
+        self._random = random.Random()
+
+    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
+        """Request codes and who serves them."""
+        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
+
+    def send_back(self, connection: Connection, command: Command) -> Reply:
+        """Store a copy for the next try, or for the dead letters."""
+        header = read_header(command)
+        now = self._clock.now_ms()
+        group = self._group(header.group, now)
+        if not self._tables.settings.writable:
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._tables.settings.broker_ip1}] sending message is forbidden (brokerPermission)",
+            )
+        if group.retry_queue_nums <= 0:
+            return command.reply(ResponseCode.SUCCESS)
+        topic = self._tables.topics.ensure(
+            names.retry_topic(header.group),
+            group.retry_queue_nums,
+            now,
+            sys_flag=UNIT_SUBSCRIPTION if header.unit_mode else 0,
+        )
+        if not topic.writable:
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"the topic[{topic.topic_name}] sending message is forbidden")
+        record = self._load(header.offset)
+        limit = limit_of(group.retry_max_times, header.max_reconsume_times, command.version)
+        decision = after_send_back(record.reconsume_times, header.delay_level, limit)
+        if isinstance(decision, DeadLetter):
+            target, queue_id, level = names.dead_letter_topic(header.group), 0, 0
+            self._tables.topics.ensure(target, 1, now)
+        else:
+            target, queue_id = topic.topic_name, self._random.randrange(group.retry_queue_nums)
+            level = self._tables.delays.capped(decision.level)
+        result = self._store.append(self._copy(record, header, target, queue_id, level))
+        if result.status is not PutStatus.PUT_OK:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, remark_of(result))
+        return command.reply(ResponseCode.SUCCESS)
+
+    def _group(self, name: str, now_ms: int) -> SubscriptionGroupConfig:
+        group = self._tables.groups.find(name, now_ms)
+        if group is None:
+            raise BrokerError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {name} (autoCreateSubscriptionGroup is off)",
+            )
+        return group
+
+    def _load(self, offset: int) -> Record:
+        view = self._store.record_at(offset)
+        try:
+            if view is not None:
+                return decode_record(view)
+        except CorruptRecord:
+            pass
+        raise BrokerError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
+
+    def _copy(self, record: Record, header: Any, topic: str, queue_id: int, level: int) -> NewRecord:
+        properties = decode_properties(record.properties)
+        properties.setdefault(names.RETRY_TOPIC, record.topic)
+        properties.setdefault(
+            names.ORIGIN_MESSAGE_ID, offset_msg_id(record.store_host, record.store_port, record.physical_offset)
+        )
+        properties[names.WAIT] = "false"
+        properties[names.DELAY] = str(level)
+        if level > 0:
+            properties[names.REAL_TOPIC] = topic
+            properties[names.REAL_QID] = str(queue_id)
+            topic, queue_id = waiting_room(level)
+        return NewRecord(
+            topic,
+            queue_id,
+            record.body,
+            encode_properties(properties),
+            record.flag,
+            record.sys_flag,
+            record.born_timestamp,
+            record.born_host,
+            record.born_port,
+            record.reconsume_times + 1,
+            0,
+            tags_code(properties.get(names.TAGS)),
+            properties.get(names.KEYS, ""),
+            properties.get(names.UNIQ_KEY, ""),
+        )

@@ -1,0 +1,190 @@
+"""Topics for tools and consoles: create and delete (17, 18, 215), show (21, 351, 305), figures (202, 300)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+
+from tianzhou.broker.registrar import Registrar
+from tianzhou.broker.stats import BrokerStats
+from tianzhou.broker.tables import Tables
+from tianzhou.broker.topic_attributes import MESSAGE_TYPE, apply_changes, parse_changes
+from tianzhou.broker.topics import topic_name_problem
+from tianzhou.clock import Clock
+from tianzhou.errors import BrokerError
+from tianzhou.model import MessageQueue, TopicConfig, names
+from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.store.store import MessageStore
+from tianzhou.wire.bodies import (
+    TopicOffset,
+    TopicStats,
+    TopicTable,
+    decode_topic_config_list,
+    encode_group_list,
+    encode_topic_config,
+    encode_topic_list,
+    encode_topic_stats,
+    encode_topic_table,
+)
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import read_header
+
+FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+
+
+class TopicHandler:
+    """Changes and shows the topic table.
+
+    Args:
+        tables: the broker's state.
+        store: where the queues are.
+        stats: counters.
+        registrar: tells name servers about changes; a change is answered when they know.
+        clock: wall-clock time.
+    """
+
+    def __init__(
+        self, tables: Tables, store: MessageStore, stats: BrokerStats, registrar: Registrar, clock: Clock
+    ) -> None:
+        self._tables = tables
+        self._store = store
+        self._stats = stats
+        self._registrar = registrar
+        self._clock = clock
+
+    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
+        """Request codes and who serves them."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self.create,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.create_all,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self.all,
+            RequestCode.GET_TOPIC_CONFIG: self.one,
+            RequestCode.GET_TOPIC_STATS_INFO: self.figures,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.consumers,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system,
+        }
+
+    async def create(self, connection: Connection, command: Command) -> Reply:
+        """Create or replace a topic; answered when the name servers know it."""
+        header = read_header(command)
+        self._check_name(header.topic)
+        if header.topic_filter_type not in FILTER_TYPES:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"topicFilterType={header.topic_filter_type}: expected {' or '.join(FILTER_TYPES)}",
+            )
+        before = self._tables.topics.get(header.topic)
+        config = TopicConfig(
+            header.topic,
+            header.read_queue_nums,
+            header.write_queue_nums,
+            header.perm,
+            header.topic_filter_type,
+            header.topic_sys_flag,
+            header.order,
+            apply_changes(None if before is None else before.attributes, parse_changes(header.attributes)),
+        )
+        self._check_type(config)
+        if self._tables.topics.put(config, self._clock.now_ms()):
+            await self._registrar.settled()
+        return command.reply(ResponseCode.SUCCESS)
+
+    async def create_all(self, connection: Connection, command: Command) -> Reply:
+        """Create or replace several topics as one change."""
+        configs = decode_topic_config_list(command.body)
+        for config in configs:
+            self._check_name(config.topic_name)
+            self._check_type(config)
+            before = self._tables.topics.get(config.topic_name)
+            # In a list the attributes come as a change list too: `+message.type` as key.
+            changes = {
+                key[1:] if key[:1] in "+-" else key: None if key[:1] == "-" else value
+                for key, value in config.attributes.items()
+            }
+            config.attributes = apply_changes(None if before is None else before.attributes, changes)
+        if self._tables.topics.put_all(configs, self._clock.now_ms()):
+            await self._registrar.settled()
+        return command.reply(ResponseCode.SUCCESS)
+
+    def _check_name(self, topic: str) -> None:
+        problem = topic_name_problem(topic)
+        if problem is not None:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
+        protected = self._tables.settings.validate_system_topic_when_update_topic
+        if protected and self._tables.topics.is_system(topic):
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic.")
+
+    def _check_type(self, config: TopicConfig) -> None:
+        mixed = config.attributes.get(MESSAGE_TYPE) == "MIXED"
+        if mixed and not self._tables.settings.enable_mixed_message_type:
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported. (enableMixedMessageType is off)"
+            )
+
+    async def delete(self, connection: Connection, command: Command) -> Reply:
+        """Delete a topic with its queues and the offsets in it."""
+        topic = read_header(command).topic
+        if not topic or topic.isspace():
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
+        if self._tables.topics.is_system(topic):
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic.")
+        doomed = [topic]
+        if self._tables.settings.clear_retry_topic_when_delete_topic:
+            doomed += self._pop_retry_topics(topic)
+        gone = self._tables.topics.delete(doomed, self._clock.now_ms())
+        for name in doomed:
+            self._tables.offsets.forget_topic(name)
+            self._stats.forget_topic(name)
+            self._store.delete_topic(name)
+        if gone:
+            await self._registrar.settled()
+        return command.reply(ResponseCode.SUCCESS)
+
+    def _pop_retry_topics(self, topic: str) -> Iterable[str]:
+        for group in self._tables.offsets.groups_of(topic):
+            for joint in "_+":
+                name = f"{names.retry_topic(group)}{joint}{topic}"
+                if name in self._tables.topics:
+                    yield name
+
+    def all(self, connection: Connection, command: Command) -> Reply:
+        """The whole table."""
+        topics = self._tables.topics
+        return command.reply(
+            ResponseCode.SUCCESS, body=encode_topic_table(TopicTable(dict(topics.all()), topics.version))
+        )
+
+    def one(self, connection: Connection, command: Command) -> Reply:
+        """One topic's configuration."""
+        return command.reply(ResponseCode.SUCCESS, body=encode_topic_config(self._existing(read_header(command).topic)))
+
+    def _existing(self, topic: str) -> TopicConfig:
+        config = self._tables.topics.get(topic)
+        if config is None:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
+        return config
+
+    def figures(self, connection: Connection, command: Command) -> Reply:
+        """Bounds of every queue, also of the empty ones."""
+        config = self._existing(read_header(command).topic)
+        topic, store = config.topic_name, self._store
+        stats = TopicStats(topic_put_tps=self._stats.put_rate(topic, self._clock.now_ms()))
+        for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
+            low = max(store.min_offset(topic, queue_id), 0)
+            high = max(store.max_offset(topic, queue_id), 0)
+            last = store.store_time_of(topic, queue_id, high - 1) if high > low else 0
+            queue = MessageQueue(topic, self._tables.settings.broker_name, queue_id)
+            stats.offset_table[queue] = TopicOffset(low, high, max(last, 0))
+        return command.reply(ResponseCode.SUCCESS, body=encode_topic_stats(stats))
+
+    def consumers(self, connection: Connection, command: Command) -> Reply:
+        """Groups that read the topic, online or known by their offsets."""
+        topic = read_header(command).topic
+        groups = dict.fromkeys(self._tables.clients.subscribers(topic))
+        groups |= dict.fromkeys(self._tables.offsets.groups_of(topic))
+        return command.reply(ResponseCode.SUCCESS, body=encode_group_list(groups))
+
+    def system(self, connection: Connection, command: Command) -> Reply:
+        """Names of the system topics."""
+        return command.reply(ResponseCode.SUCCESS, body=encode_topic_list(self._tables.topics.system_names()))

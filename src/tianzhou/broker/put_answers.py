@@ -1,0 +1,46 @@
+"""What the outcome of a put means to the one who sent the message (broker.md §7.3)."""
+
+from __future__ import annotations
+
+from tianzhou.store.results import PutResult, PutStatus
+from tianzhou.wire.codes import ResponseCode
+
+_CODES = {
+    PutStatus.PUT_OK: ResponseCode.SUCCESS,
+    PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    PutStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    PutStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
+    PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+    PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.WHEEL_TIMER_MSG_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.OS_PAGE_CACHE_BUSY: ResponseCode.SYSTEM_BUSY,
+}
+_REMARKS = {
+    PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH: "in-sync replicas not enough",
+    PutStatus.CREATE_MAPPED_FILE_FAILED: "create mapped file failed, server is busy or broken.",
+    PutStatus.OS_PAGE_CACHE_BUSY: "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
+}
+_STORED = frozenset(
+    {
+        PutStatus.PUT_OK,
+        PutStatus.FLUSH_DISK_TIMEOUT,
+        PutStatus.FLUSH_SLAVE_TIMEOUT,
+        PutStatus.SLAVE_NOT_AVAILABLE,
+    }
+)
+
+
+def is_stored(status: PutStatus) -> bool:
+    """Whether the message is in the store, confirmed in every way or not."""
+    return status in _STORED
+
+
+def code_of(status: PutStatus) -> ResponseCode:
+    """The response code for an outcome."""
+    return _CODES.get(status, ResponseCode.SYSTEM_ERROR)
+
+
+def remark_of(result: PutResult) -> str:
+    """The text for an outcome that is none of the stored ones."""
+    return " ".join(part for part in (_REMARKS.get(result.status), result.remark) if part) or result.status.name

@@ -1,0 +1,323 @@
+"""The broker as a whole: the only file that knows all its parts (broker.md §3).
+
+Start: lock and recover the store, load the tables, listen, register. Stop: unregister, stop listening and end
+what waits, write the tables, close the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tianzhou.broker.clients import ClientTable
+from tianzhou.broker.consumer_offsets import ConsumerOffsets
+from tianzhou.broker.delay import DelayLedger
+from tianzhou.broker.delay_scheduler import DelayScheduler
+from tianzhou.broker.groups import GroupTable
+from tianzhou.broker.handlers.clients import ClientHandler
+from tianzhou.broker.handlers.groups import GroupHandler
+from tianzhou.broker.handlers.info import InfoHandler
+from tianzhou.broker.handlers.offsets import OffsetHandler
+from tianzhou.broker.handlers.pull import PullHandler
+from tianzhou.broker.handlers.queries import QueryHandler
+from tianzhou.broker.handlers.send import SendHandler
+from tianzhou.broker.handlers.send_back import SendBackHandler
+from tianzhou.broker.handlers.topics import TopicHandler
+from tianzhou.broker.locks import QueueLocks
+from tianzhou.broker.registrar import Registrar
+from tianzhou.broker.router import NOT_ON_FAST_PORT, Router
+from tianzhou.broker.settings import BrokerSettings
+from tianzhou.broker.state_files import StateFiles
+from tianzhou.broker.stats import BrokerStats
+from tianzhou.broker.tables import Tables
+from tianzhou.broker.topics import TopicTable, system_topics
+from tianzhou.clock import Clock, SystemClock
+from tianzhou.errors import ConfigError
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.server import RemotingServer
+from tianzhou.store.settings import StoreSettings, parse_delay_levels
+from tianzhou.store.store import MessageStore
+from tianzhou.wire.ids import UniqueIdGenerator
+
+FAST_PORT_BELOW = 2
+HOUSEKEEPING_MS = 10_000
+
+_log = logging.getLogger(__name__)
+
+
+class Broker:
+    """A master broker; `async with Broker(settings, store_settings) as broker`.
+
+    Inside the block it serves. `await broker.ready()` returns once every name server that can be reached knows it.
+
+    Args:
+        settings: see `BrokerSettings`.
+        store_settings: see `StoreSettings`.
+        clock: where time comes from.
+
+    Raises:
+        ConfigError: on entry, when an address cannot be used.
+        StoreError: on entry, when the store is in use or cannot be opened.
+    """
+
+    def __init__(self, settings: BrokerSettings, store_settings: StoreSettings, *, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self.store_settings = store_settings
+        self._clock = clock or SystemClock()
+        self._stack = AsyncExitStack()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Registration ends before it is taken back, or it might be the last to speak.
+        await self._end_tasks()
+        await self._parts.registrar.unregister()
+        await self._stack.aclose()
+        _log.info("broker %s stopped", self.settings.broker_name)
+
+    @property
+    def port(self) -> int:
+        """The main port."""
+        return self._port
+
+    @property
+    def address(self) -> str:
+        """What clients are told to connect to: `host:port`."""
+        return f"{self.settings.broker_ip1}:{self._port}"
+
+    @property
+    def tables(self) -> Tables:
+        """The broker's state, for those who look at it in the same process."""
+        return self._tables
+
+    @property
+    def store(self) -> MessageStore:
+        """The message store."""
+        return self._store
+
+    async def ready(self) -> None:
+        """Return once every name server that can be reached knows this broker."""
+        await self._parts.registrar.ready()
+
+    # start, in the order of broker.md §3.2; the exit stack undoes it in reverse
+
+    async def _start(self) -> None:
+        settings, clock = self.settings, self._clock
+        settings.broker_ip1 = settings.broker_ip1 or first_address()
+        settings.broker_ip2 = settings.broker_ip2 or settings.broker_ip1
+        self._port = settings.listen_port or free_port(settings.bind_address)
+        host = host_bytes(settings.broker_ip1)
+        now = clock.now_ms()
+        self._tables = make_tables(settings, self.store_settings, now)
+        self._stats = BrokerStats(now)
+        self._store = MessageStore(self.store_settings, clock, store_host=host, store_port=self._port)
+        # The lock of the store folder comes first: nobody else's tables may be read, let alone written.
+        self._store.open()
+        self._stack.push_async_callback(self._store.close)
+        self._files = StateFiles(self._tables, self.store_settings.root / "config")
+        self._files.load()
+        self._files.watch()
+        self._stack.callback(self._files.write_all)
+        await self._store.start()
+        client = await self._stack.enter_async_context(
+            RemotingClient(connect_timeout_ms=settings.connect_timeout_millis, clock=clock)
+        )
+        self._parts = make_parts(
+            self._tables,
+            self._store,
+            self._stats,
+            clock,
+            client=client,
+            address=(settings.broker_ip1, host, self._port),
+            settings_changed=self._settings_changed,
+        )
+        await self._listen(self._parts.router)
+        self._stack.push_async_callback(self._end_tasks)
+        self._spawn(self._parts.registrar.run(), "registration")
+        self._spawn(DelayScheduler(self._tables.delays, self._store, clock).run(), "delays")
+        self._repeat(lambda: settings.flush_consumer_offset_interval, self._files.write_offsets)
+        self._repeat(lambda: self.store_settings.flush_delay_offset_interval, self._files.write_delays)
+        self._repeat(lambda: HOUSEKEEPING_MS, self._housekeep)
+        _log.info("broker %s listens on port %d, clients are told %s", settings.broker_name, self._port, self.address)
+
+    async def _listen(self, router: Router) -> None:
+        settings = self.settings
+        idle = settings.server_channel_max_idle_time_seconds
+        await self._stack.enter_async_context(
+            RemotingServer(settings.bind_address, self._port, router.serve, idle_timeout_s=idle, clock=self._clock)
+        )
+        if settings.listen_port > FAST_PORT_BELOW:
+            await self._stack.enter_async_context(
+                RemotingServer(
+                    settings.bind_address,
+                    self._port - FAST_PORT_BELOW,
+                    router.without(NOT_ON_FAST_PORT).serve,
+                    idle_timeout_s=idle,
+                    clock=self._clock,
+                )
+            )
+
+    def _settings_changed(self, keys: set[str]) -> None:
+        self._tables.groups.auto_create = self.settings.auto_create_subscription_group
+        self._tables.groups.create_system = self.settings.enable_create_sys_group
+        self._parts.send.settings_changed()
+        if "brokerPermission" in keys:
+            self._tables.topics.touch(self._clock.now_ms())
+        if "namesrvAddr" in keys:
+            self._parts.registrar.request()
+
+    def _housekeep(self) -> None:
+        self._parts.clients.sweep()
+        self._stats.sample(self._clock.now_ms())
+
+    def _repeat(self, period_ms: Callable[[], int], work: Callable[[], None]) -> None:
+        self._spawn(self._every(period_ms, work), work.__name__)
+
+    async def _every(self, period_ms: Callable[[], int], work: Callable[[], None]) -> None:
+        while True:
+            await asyncio.sleep(max(period_ms(), 1) / 1000)
+            try:
+                work()
+            except Exception:  # noqa: BLE001 - work that failed once must not end for good
+                _log.exception("periodic work failed; it is tried again")
+
+    def _spawn(self, work: Awaitable[None], name: str) -> None:
+        self._tasks.append(asyncio.ensure_future(work))
+        self._tasks[-1].set_name(f"broker {name}")
+
+    async def _end_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What serves requests, and those of its parts that are needed otherwise too."""
+
+    router: Router
+    send: SendHandler
+    clients: ClientHandler
+    registrar: Registrar
+
+
+def make_parts(
+    tables: Tables,
+    store: MessageStore,
+    stats: BrokerStats,
+    clock: Clock,
+    *,
+    client: RemotingClient,
+    address: tuple[str, bytes, int],
+    settings_changed: Callable[[set[str]], None],
+) -> Parts:
+    """Make the request handlers.
+
+    Args:
+        tables: the broker's state.
+        store: the message store.
+        stats: counters.
+        clock: where time comes from.
+        client: reaches name servers.
+        address: what clients are told: the text, its bytes, and the port.
+        settings_changed: called with the keys after settings were changed by request.
+    """
+    name, host, port = address
+    settings, root = tables.settings, store.settings.root
+    where = f"{name}:{port}"
+    registrar = Registrar(tables, client, where, f"{settings.broker_ip2}:{store.settings.ha_listen_port}", clock)
+    tables.topics.listeners.append(lambda _: registrar.request())
+    unique_ids = UniqueIdGenerator(host, os.getpid(), id(tables) & 0xFFFFFFFF)
+    send = SendHandler(tables, store, stats, clock, unique_ids, (host, port))
+    clients = ClientHandler(tables, clock)
+    config_file = Path(settings.broker_config_path or root / "config" / "broker.properties")
+    router = Router(
+        send,
+        PullHandler(tables, store, stats, clock),
+        SendBackHandler(tables, store, clock),
+        OffsetHandler(tables, store, clock),
+        QueryHandler(store),
+        clients,
+        TopicHandler(tables, store, stats, registrar, clock),
+        GroupHandler(tables, store, stats, clock, where),
+        InfoHandler(tables, store, stats, clock, config_file, settings_changed),
+    )
+    return Parts(router, send, clients, registrar)
+
+
+def make_tables(settings: BrokerSettings, store_settings: StoreSettings, now_ms: int) -> Tables:
+    """The tables of a broker that has nothing yet."""
+    topics = system_topics(
+        cluster=settings.broker_cluster_name,
+        broker=settings.broker_name,
+        auto_create=settings.auto_create_topic_enable,
+        default_queues=settings.default_topic_queue_nums,
+        cluster_topic=settings.cluster_topic_enable,
+        broker_topic=settings.broker_topic_enable,
+        trace_topic=settings.msg_trace_topic_name if settings.trace_topic_enable else None,
+        revive_queues=settings.revive_queue_num,
+        timer=store_settings.timer_wheel_enable,
+    )
+    return Tables(
+        settings,
+        TopicTable(topics, now_ms),
+        GroupTable(
+            auto_create=settings.auto_create_subscription_group,
+            create_system=settings.enable_create_sys_group,
+            now_ms=now_ms,
+        ),
+        ConsumerOffsets(settings.consumer_offset_update_version_step),
+        ClientTable(),
+        QueueLocks(),
+        DelayLedger(parse_delay_levels(store_settings.message_delay_level), settings.delay_offset_update_version_step),
+    )
+
+
+def first_address() -> str:
+    """This machine's first address that is not loopback, or 127.0.0.1 when it has no other."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # Connecting a datagram socket sends nothing; it only asks the kernel for the route's source address.
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+def host_bytes(address: str) -> bytes:
+    """The 4 or 16 bytes of the address clients are told; a name is resolved.
+
+    Raises:
+        ConfigError: it does not resolve.
+    """
+    try:
+        family, _, _, _, found = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise ConfigError(
+            f"brokerIP1={address}: does not resolve ({error}); give an address of this machine"
+        ) from error
+    return socket.inet_pton(family, str(found[0]).partition("%")[0])
+
+
+def free_port(host: str) -> int:
+    """A port nobody listens on now, for `listenPort=0`."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,26 @@
+"""The broker's state, as one value for those who need several tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tianzhou.broker.clients import ClientTable
+from tianzhou.broker.consumer_offsets import ConsumerOffsets
+from tianzhou.broker.delay import DelayLedger
+from tianzhou.broker.groups import GroupTable
+from tianzhou.broker.locks import QueueLocks
+from tianzhou.broker.settings import BrokerSettings
+from tianzhou.broker.topics import TopicTable
+
+
+@dataclass(slots=True, frozen=True)
+class Tables:
+    """Settings and tables; each is changed in place by its owner, and none of them touches the world."""
+
+    settings: BrokerSettings
+    topics: TopicTable
+    groups: GroupTable
+    offsets: ConsumerOffsets
+    clients: ClientTable
+    locks: QueueLocks
+    delays: DelayLedger

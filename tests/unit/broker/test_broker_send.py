@@ -1,0 +1,275 @@
+"""Sends: 10, 310, 320."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tianzhou.model import TopicConfig
+from tianzhou.wire.batch import encode_batch
+from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.fields import read_reply
+from tianzhou.wire.properties import decode_properties, encode_properties
+
+Run = Callable[..., None]
+BROKER_PROPERTIES = {"CLUSTER": "DefaultCluster", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+
+
+def test_a_message_is_stored_and_its_place_told(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        sent = {"TAGS": "TagA", "KEYS": "k1 k2", "UNIQ_KEY": "U1", "WAIT": "true", "colour": "red"}
+        for code, place in ((310, 0), (310, 1), (10, 2)):
+            reply = await peer.send("T", b"hello", code=code, queue_id=1, properties=sent, flag=7, born_timestamp=99)
+            assert reply.code == 0
+            header = read_reply(code, reply)
+            assert (header.queue_id, header.queue_offset, header.transaction_id) == (1, place, "U1")
+            assert (header.msg_region, header.trace_on) == ("DefaultRegion", True)
+            stored = bench.records("T", 1)[place]
+            assert header.msg_id == f"7F00000100002A9F{stored.physical_offset:016X}"
+            assert (stored.body, stored.flag, stored.born_timestamp) == (b"hello", 7, 99)
+            assert (stored.born_host, stored.born_port) == (b"\x7f\0\0\1", peer.connection.remote_port)
+            assert decode_properties(stored.properties) == sent | BROKER_PROPERTIES
+        assert bench.store.query("T", "k2", 32).physical_offsets
+        assert bench.store.query("T", "U1", 32).physical_offsets
+        assert bench.store.get("T", 1, 0, 32, frozenset({2598919})).count == 3
+        assert bench.stats.put_count == 3
+
+    broker(body)
+
+
+def test_the_first_send_creates_the_topic(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        await bench.peer().send("fresh", default_topic_queue_nums=3)
+        assert bench.tables.topics.get("fresh") == TopicConfig("fresh", 3, 3, 6)
+
+    broker(body)
+
+
+def test_no_auto_creation_no_topic(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        reply = await bench.peer().send("fresh")
+        assert reply.code == 17
+        assert "topic[fresh] not exist" in (reply.remark or "")
+        assert reply.fields["MSG_REGION"] == "DefaultRegion"
+
+    broker(body, auto_create_topic_enable=False)
+
+
+def test_oneway_is_stored_and_not_answered(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        await peer.send("T")
+        opaques = [peer.post_send("T", oneway=True) for _ in range(3)]
+        await peer.send("T")
+        assert all(peer.peek(opaque) is None for opaque in opaques)
+        assert len(bench.records("T")) == 5
+
+    broker(body)
+
+
+def test_what_a_client_says_of_hosts_is_not_believed(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        await bench.peer().send("T", sys_flag=0x31)
+        await bench.peer().send("T", sys_flag=0x31)
+        assert [record.sys_flag for record in bench.records("T")] == [1, 1]
+
+    broker(body)
+
+
+def test_queues(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        bench.tables.topics.put(TopicConfig("T", 2, 2), 1)
+        bench.tables.topics.put(TopicConfig("wide", 5, 2), 1)
+        beyond = await peer.send("T", queue_id=2)
+        assert beyond.code == 29
+        assert "queueId[2]" in (beyond.remark or "")
+        assert (await peer.send("wide", queue_id=4)).code == 0
+        chosen = {read_reply(310, await peer.send("T", queue_id=-1)).queue_id for _ in range(40)}
+        assert chosen == {0, 1}
+        assert (await peer.send("T", queue_id=2)).code == 29, "also once the topic is known to be fit"
+
+    broker(body)
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        ("SCHEDULE_TOPIC_XXXX", 16), ("RMQ_SYS_TRANS_HALF_TOPIC", 16), ("OFFSET_MOVED_EVENT", 16),
+        ("bad name", 29), ("x" * 128, 29), ("BenchmarkTest", 0), ("TBW102", 0),
+    ],
+)  # fmt: skip
+def test_topics_that_may_not_be_sent_to(broker: Run, topic: str, code: int) -> None:
+    async def body(bench: Any) -> None:
+        for _ in range(2):
+            assert (await bench.peer().send(topic)).code == code
+
+    broker(body)
+
+
+def test_a_broker_without_write_permission_refuses_only_ordered_topics(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        bench.tables.topics.put(TopicConfig("ordered", order=True), 1)
+        bench.tables.topics.put(TopicConfig("plain", perm=4), 1)
+        assert (await bench.peer().send("ordered")).code == 16
+        assert (await bench.peer().send("plain")).code == 0
+
+    broker(body, broker_permission=4)
+
+
+def test_too_early(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        assert (await bench.peer().send("T")).code == 1
+
+    broker(body, start_accept_send_request_time_stamp=1 << 60)
+
+
+def test_illegal_messages(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        await peer.send("T")
+        too_long = await peer.send("T", properties={"UNIQ_KEY": "U", "x": "v" * 32_768})
+        assert too_long.code == 13
+        assert "32767" in (too_long.remark or "")
+        assert (await peer.send("T", properties={"UNIQ_KEY": "U", "x": "v" * 30_000})).code == 0
+        assert (await peer.send("T", b"x" * 1_000)).code == 0
+        assert (await peer.send("T", b"x" * 1_001)).code == 13
+        assert (await peer.send("T", b"")).code == 1
+        assert (await peer.send("T", sys_flag=0x80)).code == 13
+        assert (await peer.send("T", sys_flag=0x40)).code == 13
+        assert len(bench.records("T")) == 3
+
+    broker(body, store={"max_message_size": 1_000})
+
+
+def test_a_message_without_unique_key_gets_one(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        await peer.send("T")
+        for properties in ({}, {"TAGS": "TagA"}):
+            reply = read_reply(310, await peer.send("T", properties=properties))
+            stored = decode_properties(bench.records("T")[reply.queue_offset].properties)
+            assert stored["UNIQ_KEY"] == reply.transaction_id
+            assert len(reply.transaction_id) == 32
+
+    broker(body)
+
+
+def test_properties_survive_as_they_are(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        await peer.send("T")
+        await peer.reply(peer.post(
+            310, b"x", producer_group="P", topic="T", default_topic="TBW102", default_topic_queue_nums=4, queue_id=0,
+            sys_flag=0, born_timestamp=1, flag=0, properties="a\x01b\x01c\x02junk\x02属性\x01值\x02UNIQ_KEY\x01U",
+        ))  # fmt: skip
+        stored = decode_properties(bench.records("T")[1].properties)
+        assert stored == {"a": "b\x01c", "属性": "值", "UNIQ_KEY": "U"} | BROKER_PROPERTIES
+
+    broker(body)
+
+
+def test_pop_handles_are_taken_off(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        await bench.peer().send("T", properties={"UNIQ_KEY": "U", "POP_CK": "1 2 3"})
+        assert "POP_CK" not in decode_properties(bench.records("T")[0].properties)
+
+    broker(body)
+
+
+def test_transactions_and_timers_are_refused_not_taken_for_ordinary(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        await peer.send("T")
+        assert (await peer.send("T", properties={"UNIQ_KEY": "U", "TRAN_MSG": "true"})).code == 16
+        assert (await peer.send("T", properties={"UNIQ_KEY": "U", "TIMER_DELAY_SEC": "5"})).code == 1
+        assert len(bench.records("T")) == 1
+
+    broker(body)
+
+
+def batch(*entries: dict[str, str]) -> bytes:
+    return encode_batch([(n, f"body {n}".encode(), encode_properties(entry)) for n, entry in enumerate(entries)])
+
+
+def test_a_batch_becomes_messages_with_consecutive_offsets(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        members = batch(
+            {"UNIQ_KEY": "A", "TAGS": "TagA", "KEYS": "k"}, {"UNIQ_KEY": "B"}, {"UNIQ_KEY": "C", "WAIT": "false"}
+        )
+        reply = await peer.send("T", members, code=320, batch=True, properties={"WAIT": "true"})
+        header = read_reply(320, reply)
+        stored = bench.records("T")
+        assert (reply.code, header.queue_offset, header.transaction_id) == (0, 0, None)
+        assert header.msg_id == ",".join(f"7F00000100002A9F{one.physical_offset:016X}" for one in stored)
+        assert [(one.queue_offset, one.flag, one.body) for one in stored] == [
+            (0, 0, b"body 0"), (1, 1, b"body 1"), (2, 2, b"body 2"),
+        ]  # fmt: skip
+        assert decode_properties(stored[0].properties) == (
+            {"UNIQ_KEY": "A", "TAGS": "TagA", "KEYS": "k", "WAIT": "true"} | BROKER_PROPERTIES
+        )
+        assert bench.store.get("T", 0, 0, 32, frozenset({2598919})).count == 1
+        again = await peer.send("T", members, code=10, batch=True, properties={"UNIQ_KEY": "SHARED"})
+        assert read_reply(10, again).transaction_id == "SHARED"
+        assert decode_properties(bench.records("T")[3].properties)["UNIQ_KEY"] == "SHARED"
+
+    broker(body)
+
+
+def test_batches_that_are_refused(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        good = batch({"UNIQ_KEY": "A"})
+        for topic, data, properties, code in (
+            ("%RETRY%G", good, {}, 13),
+            ("x" * 128, good, {}, 13),
+            ("T", good, {"DELAY": "3"}, 13),
+            ("T", good, {"TRAN_MSG": "true"}, 13),
+            ("T", good + b"\0\0", {}, 1),
+            ("T", b"\0\0\0\x05" + good[4:], {}, 1),
+            ("T", good[:-1], {}, 1),
+            ("T", b"", {}, 1),
+        ):
+            reply = await peer.send(topic, data, code=320, batch=True, properties=properties)
+            assert reply.code == code, (topic, data, properties, reply.remark)
+        assert bench.records("T") == []
+
+    broker(body)
+
+
+def test_sync_flush_answers_when_the_disk_has_it(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        for properties in ({"UNIQ_KEY": "U"}, {"UNIQ_KEY": "U"}, {"UNIQ_KEY": "U", "WAIT": "false"}):
+            reply = read_reply(310, await peer.send("T", properties=properties))
+            if "WAIT" not in properties:
+                assert bench.store.flushed.value > int(reply.msg_id[16:], 16)
+        waiting = [peer.post_send("T") for _ in range(5)]
+        assert [(await peer.reply(one)).code for one in waiting] == [0] * 5
+
+    broker(body, store={"flush_disk_type": "SYNC_FLUSH"})
+
+
+def test_a_store_that_cannot_take_it_says_so(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        await peer.send("T")
+        bench.store.close_now()
+        refused = await peer.send("T")
+        assert refused.code == 14
+        assert refused.remark
+        assert (await peer.send("T", batch({"a": "b"}), batch=True)).code == 14
+
+    broker(body)
+
+
+def test_a_missing_field_is_named(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        reply = await peer.ask(RequestCode.SEND_MESSAGE, b"x", topic="T", queue_id=0)
+        assert reply.code == 1
+        assert "producerGroup" in (reply.remark or "")
+
+    broker(body)
