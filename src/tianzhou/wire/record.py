@@ -6,11 +6,12 @@ segment.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from functools import lru_cache
 from struct import Struct
 from struct import error as struct_error
-from typing import Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -35,6 +36,7 @@ OVERHEAD: Final = 91
 """Bytes of a version 1 record with IPv4 hosts besides body, topic and properties (store.md §3.2)."""
 
 _V6_BITS: Final = BORN_HOST_V6 | STORE_HOST_V6
+_UNUSUAL: Final = COMPRESSED | INNER_BATCH | _V6_BITS
 # totalSize magic bodyCRC queueId flag queueOffset physicalOffset sysFlag bornTimestamp bornHost bornPort
 # storeTimestamp storeHost storePort reconsumeTimes preparedTransactionOffset bodyLength; hosts by sysFlag.
 _FIXED: Final = {
@@ -278,6 +280,41 @@ def decode_records(buffer: Octets) -> Iterator[Record]:
         at += record.size
 
 
+# The attribute of the base class, which the property below hides.
+_properties_slot: Final[Any] = MessageExt.__dict__["properties"]
+
+
+class DeliveredMessage(MessageExt):
+    """A message whose properties are parsed when they are first looked at.
+
+    Most of what decoding a message costs is its properties, and many consumers read only the body. It is made
+    like a `MessageExt`, with the property string in place of the dict.
+    """
+
+    __slots__ = ()
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """What the record carries, system properties included."""
+        found: Any = _properties_slot.__get__(self)
+        if type(found) is not bytes:
+            return cast("dict[str, str]", found)
+        parsed = decode_properties(found)
+        _properties_slot.__set__(self, parsed)
+        return parsed
+
+    @properties.setter
+    def properties(self, value: dict[str, str] | bytes) -> None:
+        _properties_slot.__set__(self, value)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, MessageExt):
+            return NotImplemented
+        return all(getattr(self, f.name) == getattr(other, f.name) for f in fields(MessageExt))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 def to_message(record: Record, broker_name: str, limit_bytes: int = MAX_UNPACKED) -> list[MessageExt]:
     """The messages a record delivers: one, or those of an inner batch (wire.md §5).
 
@@ -300,11 +337,11 @@ def to_message(record: Record, broker_name: str, limit_bytes: int = MAX_UNPACKED
             where = f"{record.topic}@{broker_name}:{record.queue_id} offset {record.queue_offset}"
             raise ProtocolError(f"message at {where}: {error}") from error
         sys_flag &= ~COMPRESSED
-    message = MessageExt(
+    message = DeliveredMessage(
         record.topic,
         body,
         record.flag,
-        decode_properties(record.properties),
+        record.properties,  # type: ignore[arg-type]
         broker_name,
         record.queue_id,
         record.queue_offset,
@@ -332,6 +369,97 @@ def to_message(record: Record, broker_name: str, limit_bytes: int = MAX_UNPACKED
         )
         for n, (flag, inner, properties) in enumerate(decode_batch(body))
     ]
+
+
+def decode_messages(
+    buffer: Octets,
+    broker_name: str,
+    limit_bytes: int = MAX_UNPACKED,
+    on_error: Callable[[ProtocolError], None] | None = None,
+) -> list[MessageExt]:
+    """All messages of a reply body: `decode_records` and `to_message` in one, at half their cost.
+
+    Args:
+        buffer: the body of a pull reply; reading stops at the first bad record.
+        broker_name: the broker that sent it.
+        limit_bytes: largest unpacked body that is accepted.
+        on_error: gets the error of each message that cannot be unpacked, which is then left out; without it the
+            error is raised.
+
+    Raises:
+        ProtocolError: a body cannot be unpacked and there is no `on_error`.
+    """
+    data = buffer if type(buffer) is bytes else bytes(buffer)
+    messages: list[MessageExt] = []
+    unpack = _FIXED_V4.unpack_from
+    at, end = 0, len(data)
+    while end - at >= OVERHEAD:
+        (
+            size,
+            magic,
+            body_crc,
+            queue_id,
+            flag,
+            queue_offset,
+            physical_offset,
+            sys_flag,
+            born_timestamp,
+            born_host,
+            born_port,
+            store_timestamp,
+            store_host,
+            store_port,
+            reconsume_times,
+            prepared_transaction_offset,
+            body_size,
+        ) = unpack(data, at)
+        following = at + size
+        body_end = at + 88 + body_size
+        if magic == MAGIC_V1 and not sys_flag & _UNUSUAL and body_size >= 0 and body_end < following <= end:
+            topic_end = body_end + 1 + data[body_end]
+            properties_at = topic_end + 2
+            if properties_at <= following and _SHORT.unpack_from(data, topic_end)[0] == following - properties_at:
+                messages.append(
+                    DeliveredMessage(
+                        _topic_text(data[body_end + 1 : topic_end]),
+                        data[at + 88 : body_end],
+                        flag,
+                        data[properties_at:following],  # type: ignore[arg-type]
+                        broker_name,
+                        queue_id,
+                        queue_offset,
+                        physical_offset,
+                        sys_flag,
+                        born_timestamp,
+                        host_text(born_host, born_port),
+                        store_timestamp,
+                        host_text(store_host, store_port),
+                        reconsume_times,
+                        prepared_transaction_offset,
+                        body_crc,
+                        size,
+                        offset_msg_id(store_host, store_port, physical_offset),
+                    )
+                )
+                at = following
+                continue
+        try:
+            record = decode_record(data, at)
+        except CorruptRecord:
+            break
+        try:
+            messages += to_message(record, broker_name, limit_bytes)
+        except ProtocolError as error:
+            if on_error is None:
+                raise
+            on_error(error)
+        at += record.size
+    return messages
+
+
+@lru_cache(maxsize=256)
+def _topic_text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
 
 
 def reserve_property_crc(properties: bytes) -> bytes:
