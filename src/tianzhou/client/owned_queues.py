@@ -227,13 +227,13 @@ class OwnedQueues:
 
     async def _correct(self, pq: ProcessQueue, raw: pulling.RawPull) -> None:
         _log.warning(
-            "offset %d of %s is outside %d..%d; group %s continues at %d",
-            pq.next_offset,
+            "group %s continues %s at offset %d instead of %d: the broker says so, the queue holds %d to %d",
+            self._group,
             pq.queue,
+            raw.next_offset,
+            pq.next_offset,
             raw.min_offset,
             raw.max_offset,
-            self._group,
-            raw.next_offset,
         )
         pq.dropped = True  # what is still in hand must not store an offset over this one
         await self._offsets.persist({pq.queue: raw.next_offset}, confirm=True)

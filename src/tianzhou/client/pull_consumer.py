@@ -447,12 +447,13 @@ class PullConsumer:
                 continue
             if result.status is PullStatus.OFFSET_ILLEGAL:
                 _log.warning(
-                    "offset %d of %s is outside %d..%d; continuing at %d",
-                    offset,
+                    "group %s continues %s at offset %d instead of %d: the broker says so, the queue holds %d to %d",
+                    self._group,
                     queue,
+                    result.next_offset,
+                    offset,
                     result.min_offset,
                     result.max_offset,
-                    result.next_offset,
                 )
             if result.messages:
                 break

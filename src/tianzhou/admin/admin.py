@@ -1,0 +1,70 @@
+"""The way into all admin operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from tianzhou.admin.cluster import Cluster
+from tianzhou.admin.groups import Groups
+from tianzhou.admin.messages import Messages
+from tianzhou.admin.reach import Reach
+from tianzhou.admin.topics import Topics
+from tianzhou.client.instance import ClientInstance
+
+
+class Admin:
+    """Admin operations, sorted by noun; an async context manager.
+
+    Args:
+        namesrv_addr: name servers, see `ClientInstance`.
+        instance: an instance to share; by default it owns one.
+        timeout_ms: limit of each request.
+        client_options: further arguments of `ClientInstance`, when it owns one.
+
+    Attributes:
+        topics: create, change, delete, list, describe topics.
+        groups: consumer groups: list, create, delete, lag, reset.
+        cluster: brokers and name servers: status, configuration, write permission, KV entries.
+        messages: find messages.
+    """
+
+    def __init__(
+        self,
+        namesrv_addr: str | Sequence[str] | None = None,
+        *,
+        instance: ClientInstance | None = None,
+        timeout_ms: int = 5_000,
+        **client_options: Any,
+    ) -> None:
+        self._owns_instance = instance is None
+        self._instance = instance or ClientInstance(namesrv_addr, **client_options)
+        reach = Reach(self._instance, timeout_ms)
+        self.cluster = Cluster(reach)
+        self.topics = Topics(reach)
+        self.groups = Groups(reach)
+        self.messages = Messages(reach)
+
+    @property
+    def instance(self) -> ClientInstance:
+        """The client instance it works with."""
+        return self._instance
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Get ready; nothing is sent yet."""
+        await self._instance.start()
+
+    async def stop(self) -> None:
+        """Close what it owns."""
+        if self._owns_instance:
+            await self._instance.close()

@@ -1,0 +1,206 @@
+"""Brokers and name servers: what runs where, configuration, write permission, KV entries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tianzhou.admin.reach import Reach, is_absent
+from tianzhou.errors import TianzhouError
+from tianzhou.model import ClusterInfo
+from tianzhou.settings import format_properties, parse_properties
+from tianzhou.wire import bodies
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.fields import read_reply
+
+
+@dataclass(slots=True, frozen=True)
+class BrokerStatus:
+    """One broker process, as `clusterList` shows it.
+
+    Attributes:
+        cluster: its cluster.
+        broker_name: its name.
+        broker_id: 0 for a master.
+        address: where it listens.
+        runtime: what it says about itself (wire.md §9.11), empty when it did not answer.
+        error: why it did not answer, None when it did.
+    """
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    runtime: dict[str, str] = field(default_factory=dict)
+    error: str | None = None
+
+    @property
+    def version(self) -> str:
+        """Its version, as `V5_3_3`; empty when unknown."""
+        return self.runtime.get("brokerVersionDesc", "")
+
+    @property
+    def put_tps(self) -> float:
+        """Messages in per second, over the last ten seconds."""
+        return _first_number(self.runtime.get("putTps"))
+
+    @property
+    def get_tps(self) -> float:
+        """Messages out per second, over the last ten seconds."""
+        return _first_number(self.runtime.get("getTransferredTps"))
+
+    @property
+    def disk_ratio(self) -> float:
+        """How full the disk of its log is, 0 to 1; negative when unknown."""
+        try:
+            return float(self.runtime.get("commitLogDiskRatio", ""))
+        except ValueError:
+            return -1.0
+
+
+def _first_number(text: str | None) -> float:
+    try:
+        return float((text or "").split()[0])
+    except (IndexError, ValueError):
+        return 0.0
+
+
+class Cluster:
+    """Operations on servers.
+
+    Args:
+        reach: finds and asks them.
+    """
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+
+    @property
+    def name_servers(self) -> list[str]:
+        """Addresses of the name servers in use."""
+        return list(self._reach.instance.name_servers)
+
+    async def info(self) -> ClusterInfo:
+        """All brokers and clusters the name server knows."""
+        return await self._reach.cluster_info()
+
+    async def names(self) -> list[str]:
+        """The names of all clusters."""
+        return sorted((await self.info()).cluster_addr_table)
+
+    async def masters(self, cluster: str | None = None) -> dict[str, str]:
+        """Broker names and their masters' addresses, of a cluster or of all.
+
+        Raises:
+            ClientError: there is no such cluster, or no broker has a master.
+        """
+        return await self._reach.masters(cluster)
+
+    async def status(self, cluster: str | None = None) -> list[BrokerStatus]:
+        """Every broker process, with what it says about itself; those that do not answer are listed too.
+
+        Raises:
+            ClientError: there is no such cluster, or no broker.
+        """
+        processes = [
+            (broker.cluster, broker.broker_name, broker_id, address)
+            for broker in await self._reach.brokers(cluster)
+            for broker_id, address in sorted(broker.broker_addrs.items())
+        ]
+
+        async def ask(address: str) -> dict[str, str] | str:
+            try:
+                return await self.runtime(address)
+            except TianzhouError as error:
+                return str(error)
+
+        answers = await self._reach.each([process[3] for process in processes], ask)
+        result = []
+        for process in processes:
+            answer = answers[process[3]]
+            if isinstance(answer, str):
+                result.append(BrokerStatus(*process, error=answer))
+            else:
+                result.append(BrokerStatus(*process, runtime=answer))
+        return result
+
+    async def runtime(self, address: str) -> dict[str, str]:
+        """What a broker says about itself (wire.md §9.11)."""
+        reply = await self._reach.call(address, RequestCode.GET_BROKER_RUNTIME_INFO)
+        return bodies.decode_kv_table(reply.body)
+
+    # --- configuration ---------------------------------------------------------------------------------------
+
+    async def broker_config(self, address: str) -> dict[str, str]:
+        """A broker's configuration, RocketMQ's keys to values."""
+        reply = await self._reach.call(address, RequestCode.GET_BROKER_CONFIG)
+        return parse_properties(bytes(reply.body).decode(), source=address)
+
+    async def update_broker_config(self, address: str, values: Mapping[str, str]) -> None:
+        """Change a running broker's configuration.
+
+        Args:
+            address: the broker.
+            values: RocketMQ's keys to their new values.
+
+        Raises:
+            BrokerError: a key may not be changed while the broker runs.
+        """
+        body = format_properties(dict(values)).encode()
+        await self._reach.call(address, RequestCode.UPDATE_BROKER_CONFIG, body=body)
+
+    async def namesrv_config(self) -> dict[str, dict[str, str]]:
+        """Every name server's configuration, by address."""
+        replies = await self._reach.each_name_server(RequestCode.GET_NAMESRV_CONFIG)
+        return {
+            address: parse_properties(bytes(reply.body).decode(), source=address) for address, reply in replies.items()
+        }
+
+    async def update_namesrv_config(self, values: Mapping[str, str]) -> None:
+        """Change the configuration of every name server."""
+        body = format_properties(dict(values)).encode()
+        await self._reach.each_name_server(RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
+
+    # --- write permission ------------------------------------------------------------------------------------
+
+    async def wipe_write_perm(self, broker_name: str) -> dict[str, int]:
+        """Have producers leave a broker alone, before it is stopped.
+
+        Returns:
+            How many topics that touches, by name server.
+        """
+        code = RequestCode.WIPE_WRITE_PERM_OF_BROKER
+        replies = await self._reach.each_name_server(code, broker_name=broker_name)
+        return {address: read_reply(code, reply).wipe_topic_count for address, reply in replies.items()}
+
+    async def add_write_perm(self, broker_name: str) -> dict[str, int]:
+        """Undo `wipe_write_perm`.
+
+        Returns:
+            How many topics that touches, by name server.
+        """
+        code = RequestCode.ADD_WRITE_PERM_OF_BROKER
+        replies = await self._reach.each_name_server(code, broker_name=broker_name)
+        return {address: read_reply(code, reply).add_topic_count for address, reply in replies.items()}
+
+    # --- KV entries ------------------------------------------------------------------------------------------
+
+    async def put_kv(self, namespace: str, key: str, value: str) -> None:
+        """Store a KV entry at every name server."""
+        await self._reach.each_name_server(RequestCode.PUT_KV_CONFIG, namespace=namespace, key=key, value=value)
+
+    async def get_kv(self, namespace: str, key: str) -> str | None:
+        """A KV entry, None when there is none."""
+        code = RequestCode.GET_KV_CONFIG
+        try:
+            reply = await self._reach.ask_name_server(code, namespace=namespace, key=key)
+        except TianzhouError as error:
+            if is_absent(error, ResponseCode.QUERY_NOT_FOUND):
+                return None
+            raise
+        value: str | None = read_reply(code, reply).value
+        return value
+
+    async def delete_kv(self, namespace: str, key: str) -> None:
+        """Remove a KV entry from every name server."""
+        await self._reach.each_name_server(RequestCode.DELETE_KV_CONFIG, namespace=namespace, key=key)

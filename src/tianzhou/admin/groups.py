@@ -1,0 +1,476 @@
+"""Consumer groups: list, create, delete, lag, reset (wire.md §7.10, §9.3, §9.6)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tianzhou.admin.reach import Reach, is_absent
+from tianzhou.client import calls
+from tianzhou.client.routes import subscribe_queues
+from tianzhou.client.validation import DEFAULT_CONSUMER_GROUP, check_group
+from tianzhou.errors import BrokerError, ClientError, ConfigError, TianzhouError
+from tianzhou.model import MessageQueue, SubscriptionGroupConfig, names
+from tianzhou.wire import bodies
+from tianzhou.wire.bodies import ConsumerConnection, ConsumerRunningInfo, ConsumeStats, DirectConsumption
+from tianzhou.wire.codes import V5_0_0, RequestCode, ResponseCode
+from tianzhou.wire.ids import parse_offset_msg_id
+
+SYSTEM_GROUPS = frozenset(
+    {
+        "TOOLS_CONSUMER",
+        "SCHEDULE_CONSUMER",
+        "FILTERSRV_CONSUMER",
+        "__MONITOR_CONSUMER",
+        "SELF_TEST_C_GROUP",
+        "CID_ONS-HTTP-PROXY",
+        "CID_ONSAPI_PERMISSION",
+        "CID_ONSAPI_OWNER",
+        "CID_ONSAPI_PULL",
+        "CID_RMQ_SYS_TRANS",
+        "CID_DefaultHeartBeatSyncerTopic",
+    }
+)
+"""Groups every broker has (wire.md §9.3)."""
+LATEST_TIMESTAMP = -1
+
+
+@dataclass(slots=True, frozen=True)
+class QueueLag:
+    """How far a group is behind on one queue.
+
+    Attributes:
+        queue: the queue.
+        broker_offset: the offset its next message will get.
+        consumer_offset: the next offset the group will consume.
+        last_timestamp: store time of the last message consumed, milliseconds since the epoch; 0 for none.
+        client_id: the member that reads it, None when nobody does or it is not known.
+    """
+
+    queue: MessageQueue
+    broker_offset: int
+    consumer_offset: int
+    last_timestamp: int = 0
+    client_id: str | None = None
+
+    @property
+    def lag(self) -> int:
+        """Messages stored and not yet consumed."""
+        return max(0, self.broker_offset - self.consumer_offset)
+
+
+@dataclass(slots=True)
+class GroupLag:
+    """How far a group is behind.
+
+    Attributes:
+        group: its name.
+        queues: one entry per queue, sorted.
+        consume_tps: messages consumed per second.
+    """
+
+    group: str
+    queues: list[QueueLag] = field(default_factory=list)
+    consume_tps: float = 0.0
+
+    @property
+    def total(self) -> int:
+        """Messages of all queues, stored and not yet consumed."""
+        return sum(entry.lag for entry in self.queues)
+
+
+@dataclass(slots=True, frozen=True)
+class OffsetChange:
+    """What a reset does, or would do, to one queue.
+
+    Attributes:
+        queue: the queue.
+        before: the group's offset before, None when it had none.
+        after: the group's offset afterwards.
+    """
+
+    queue: MessageQueue
+    before: int | None
+    after: int
+
+
+class Groups:
+    """Operations on consumer groups.
+
+    Args:
+        reach: finds and asks the servers.
+    """
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+
+    # --- the groups themselves -------------------------------------------------------------------------------
+
+    async def names(self, *, cluster: str | None = None, system: bool = False) -> list[str]:
+        """The names of all groups, sorted.
+
+        Args:
+            cluster: only those of a cluster's brokers.
+            system: also those every broker has.
+        """
+        found: set[str] = set()
+        for table in (await self._tables(cluster)).values():
+            found.update(table)
+        return sorted(found if system else found - SYSTEM_GROUPS)
+
+    async def _tables(self, cluster: str | None) -> dict[str, dict[str, SubscriptionGroupConfig]]:
+        masters = await self._reach.masters(cluster)
+
+        async def one(address: str) -> dict[str, SubscriptionGroupConfig]:
+            reply = await self._reach.call(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+            return bodies.decode_subscription_group_table(reply.body).subscription_group_table
+
+        found = await self._reach.each(masters.values(), one)
+        return {name: found[address] for name, address in sorted(masters.items())}
+
+    async def config(self, group: str) -> dict[str, SubscriptionGroupConfig]:
+        """A group's configuration by broker name; empty when no broker has it."""
+        tables = await self._tables(None)
+        return {name: table[group] for name, table in tables.items() if group in table}
+
+    async def create(self, group: str, *, cluster: str | None = None, **settings: Any) -> SubscriptionGroupConfig:
+        """Create a group, or set its configuration anew, on every broker.
+
+        Args:
+            group: its name.
+            cluster: the cluster whose masters get it; None takes all clusters.
+            settings: fields of `SubscriptionGroupConfig`, as `retry_max_times=3`.
+
+        Raises:
+            ClientError: the name cannot be used.
+            ConfigError: there is no such setting.
+        """
+        check_group(group, default=DEFAULT_CONSUMER_GROUP)
+        try:
+            config = SubscriptionGroupConfig(group, **settings)
+        except TypeError as error:
+            known = ", ".join(f for f in SubscriptionGroupConfig.__dataclass_fields__ if f != "group_name")
+            raise ConfigError(f"group {group}: {error}; settings are {known}") from None
+        await self._put(config, (await self._reach.masters(cluster)).values())
+        return config
+
+    async def update(self, group: str, **settings: Any) -> dict[str, SubscriptionGroupConfig]:
+        """Change parts of a group's configuration on every broker that has it; what is not given stays.
+
+        Returns:
+            The new configuration by broker name.
+
+        Raises:
+            ClientError: no broker has the group.
+            ConfigError: there is no such setting.
+        """
+        configs = await self.config(group)
+        if not configs:
+            raise ClientError(f"no broker has group {group}; create it first")
+        masters = await self._reach.masters()
+        for name, config in configs.items():
+            for setting, value in settings.items():
+                if setting not in SubscriptionGroupConfig.__dataclass_fields__ or setting == "group_name":
+                    raise ConfigError(f"group {group}: there is no setting {setting}")
+                setattr(config, setting, value)
+            await self._put(config, [masters[name]])
+        return configs
+
+    async def _put(self, config: SubscriptionGroupConfig, addresses: Iterable[str]) -> None:
+        body = bodies.encode_subscription_group(config)
+        await self._reach.each(
+            addresses,
+            lambda address: self._reach.call(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body),
+        )
+
+    async def delete(
+        self, group: str, *, remove_offsets: bool = True, remove_topics: bool = True, cluster: str | None = None
+    ) -> None:
+        """Delete a group from every broker of a cluster, or of all.
+
+        Args:
+            group: its name.
+            remove_offsets: also how far it has consumed.
+            remove_topics: also its retry and dead letter topics, with the messages in them.
+            cluster: the cluster to delete it from.
+        """
+        masters = await self._reach.masters(cluster)
+
+        async def one(address: str) -> None:
+            try:
+                await self._reach.call(
+                    address,
+                    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+                    group_name=group,
+                    clean_offset=remove_offsets,
+                    remove_offset=remove_offsets,
+                )
+            except TianzhouError as error:
+                if not is_absent(error):
+                    raise
+
+        await self._reach.each(masters.values(), one)
+        if remove_topics:
+            for topic in (names.retry_topic(group), names.dead_letter_topic(group)):
+                await self._delete_topic(topic, masters.values())
+
+    async def _delete_topic(self, topic: str, addresses: Iterable[str]) -> None:
+        if await self._reach.route(topic) is None:
+            return
+
+        async def one(address: str) -> None:
+            try:
+                await self._reach.call(address, RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic)
+            except TianzhouError as error:
+                if not is_absent(error):
+                    raise
+
+        await self._reach.each(addresses, one)
+        await self._reach.each_name_server(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic=topic)
+        self._reach.instance.routes.forget(topic)
+
+    # --- members ---------------------------------------------------------------------------------------------
+
+    async def connections(self, group: str) -> ConsumerConnection | None:
+        """The group's connected members and what they subscribe to; None when nobody is connected."""
+        masters = await self._masters_of_group(group)
+        merged: ConsumerConnection | None = None
+        for address in masters.values():
+            try:
+                reply = await self._reach.call(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, consumer_group=group)
+            except TianzhouError as error:
+                if is_absent(error, ResponseCode.CONSUMER_NOT_ONLINE):
+                    continue
+                raise
+            found = bodies.decode_consumer_connection(reply.body)
+            if merged is None:
+                merged = found
+            else:
+                known = {connection.client_id for connection in merged.connection_set}
+                merged.connection_set += [c for c in found.connection_set if c.client_id not in known]
+        return merged
+
+    async def running_info(self, group: str, client_id: str, *, stack: bool = False) -> ConsumerRunningInfo:
+        """What a connected member says about itself (wire.md §7.11).
+
+        Args:
+            group: the group.
+            client_id: the member.
+            stack: whether it adds a dump of its threads.
+        """
+        failure: TianzhouError | None = None
+        for address in (await self._masters_of_group(group)).values():
+            try:
+                reply = await self._reach.call(
+                    address,
+                    RequestCode.GET_CONSUMER_RUNNING_INFO,
+                    consumer_group=group,
+                    client_id=client_id,
+                    jstack_enable=stack,
+                )
+            except TianzhouError as error:
+                failure = error
+            else:
+                return bodies.decode_running_info(reply.body)
+        raise failure or ClientError(f"no broker knows member {client_id} of group {group}")
+
+    async def consume_directly(self, group: str, client_id: str, offset_msg_id: str, topic: str) -> DirectConsumption:
+        """Have a connected member consume one message at once, outside its queues (wire.md §7.12).
+
+        Args:
+            group: the group.
+            client_id: the member.
+            offset_msg_id: the message's offset id.
+            topic: the message's topic.
+        """
+        host, port, _ = parse_offset_msg_id(offset_msg_id)
+        reply = await self._reach.call(
+            f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+            RequestCode.CONSUME_MESSAGE_DIRECTLY,
+            consumer_group=group,
+            client_id=client_id,
+            msg_id=offset_msg_id,
+            topic=topic,
+        )
+        return bodies.decode_direct_consumption(reply.body)
+
+    async def _masters_of_group(self, group: str) -> dict[str, str]:
+        """The brokers with the group's retry topic; all of them when it has none."""
+        route = await self._reach.route(names.retry_topic(group))
+        if route is not None:
+            masters = {b.broker_name: b.master for b in route.broker_datas if b.master is not None}
+            if masters:
+                return masters
+        return await self._reach.masters()
+
+    # --- lag -------------------------------------------------------------------------------------------------
+
+    async def lag(self, group: str, topic: str | None = None, *, clients: bool = False) -> GroupLag:
+        """How far a group is behind, queue by queue; for offline groups as well.
+
+        Args:
+            group: the group.
+            topic: one topic; None takes all the group has consumed.
+            clients: also find out which member reads which queue, which asks every member.
+
+        Raises:
+            ClientError: the topic does not exist.
+        """
+        masters = await (self._masters_of_group(group) if topic is None else self._reach.masters_of(topic))
+
+        async def one(address: str) -> ConsumeStats:
+            try:
+                reply = await self._reach.call(
+                    address, RequestCode.GET_CONSUME_STATS, consumer_group=group, topic=topic
+                )
+            except TianzhouError as error:
+                if is_absent(error):
+                    return ConsumeStats()
+                raise
+            return bodies.decode_consume_stats(reply.body)
+
+        owners = await self._owners(group) if clients else {}
+        result = GroupLag(group)
+        for stats in (await self._reach.each(masters.values(), one)).values():
+            result.consume_tps += stats.consume_tps
+            result.queues += [
+                QueueLag(queue, p.broker_offset, p.consumer_offset, p.last_timestamp, owners.get(queue))
+                for queue, p in stats.offset_table.items()
+                if topic is None or queue.topic == topic
+            ]
+        result.queues.sort(key=lambda entry: entry.queue)
+        return result
+
+    async def _owners(self, group: str) -> dict[MessageQueue, str]:
+        connection = await self.connections(group)
+        members = [c.client_id for c in connection.connection_set] if connection is not None else []
+        infos = await asyncio.gather(*(self.running_info(group, member) for member in members), return_exceptions=True)
+        return {
+            queue: member
+            for member, info in zip(members, infos, strict=True)
+            if isinstance(info, ConsumerRunningInfo)
+            for queue in info.mq_table
+        }
+
+    # --- reset -----------------------------------------------------------------------------------------------
+
+    async def reset(
+        self,
+        group: str,
+        topic: str,
+        *,
+        to_time_ms: int | None = None,
+        to_offset: int | None = None,
+        to_earliest: bool = False,
+        to_latest: bool = False,
+        queues: Collection[MessageQueue] | None = None,
+        dry_run: bool = False,
+    ) -> list[OffsetChange]:
+        """Have a group continue elsewhere in a topic, whether its members are connected or not.
+
+        Exactly one of the four destinations is given. Connected members of a RocketMQ 5 broker or of Tianzhou move
+        at their next pull; those of a 4.x broker after about ten seconds.
+
+        Args:
+            group: the group.
+            topic: the topic.
+            to_time_ms: to the first message stored at or after this time, milliseconds since the epoch.
+            to_offset: to this offset, or to a queue's nearest when it does not reach that far.
+            to_earliest: to the first message there is.
+            to_latest: behind the last message there is.
+            queues: only these queues; None takes all.
+            dry_run: only tell what would happen.
+
+        Returns:
+            The queues with the group's offset before and afterwards.
+
+        Raises:
+            ClientError: none or several destinations are given, or the topic or a queue does not exist.
+            BrokerError: a broker refuses.
+        """
+        given = [to_time_ms is not None, to_offset is not None, to_earliest, to_latest]
+        if sum(given) != 1:
+            raise ClientError("a reset goes to one place: give one of to_time_ms, to_offset, to_earliest, to_latest")
+        masters = await self._reach.masters_of(topic)
+        route = await self._reach.route(topic)
+        every = subscribe_queues(topic, route) if route is not None else []
+        chosen = every if queues is None else sorted(queues)
+        if unknown := [str(queue) for queue in chosen if queue not in every or queue.broker_name not in masters]:
+            raise ClientError(f"{', '.join(unknown)}: no such queue, or its broker has no master now")
+
+        async def plan(queue: MessageQueue) -> OffsetChange:
+            address, remoting = masters[queue.broker_name], self._reach.remoting
+            before = await calls.query_offset(remoting, address, group, queue)
+            low, high = await asyncio.gather(
+                calls.min_offset(remoting, address, queue), calls.max_offset(remoting, address, queue)
+            )
+            if to_time_ms is not None:
+                after = await calls.search_offset(remoting, address, queue, to_time_ms)
+            elif to_offset is not None:
+                after = to_offset
+            else:
+                after = low if to_earliest else high
+            return OffsetChange(queue, before, min(max(after, low), high))
+
+        changes = list(await asyncio.gather(*map(plan, chosen)))
+        if dry_run:
+            return changes
+        timestamp = LATEST_TIMESTAMP if to_latest else 0 if to_earliest else to_time_ms
+        for name, address in masters.items():
+            ours = [change for change in changes if change.queue.broker_name == name]
+            if ours:
+                # Only a reset of all queues can be said in the one way that old brokers understand.
+                await self._apply(address, group, topic, ours, timestamp if queues is None else None)
+        return changes
+
+    async def _apply(
+        self, address: str, group: str, topic: str, changes: list[OffsetChange], timestamp: int | None
+    ) -> None:
+        online = True
+        if await self._reach.version(address) >= V5_0_0:
+            for change in changes:
+                if online:
+                    online = await self._order_reset(
+                        address, group, topic, 0, queue_id=change.queue.queue_id, offset=change.after
+                    )
+                if not online:
+                    await calls.update_offset(self._reach.remoting, address, group, change.queue, change.after)
+            return
+        if timestamp is not None and await self._order_reset(address, group, topic, timestamp):
+            return
+        for change in changes:
+            await calls.update_offset(self._reach.remoting, address, group, change.queue, change.after)
+
+    async def _order_reset(
+        self,
+        address: str,
+        group: str,
+        topic: str,
+        timestamp: int,
+        queue_id: int | None = None,
+        offset: int | None = None,
+    ) -> bool:
+        """Have the broker reset; False when that needs connected members and there are none."""
+        try:
+            await self._reach.call(
+                address,
+                RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+                group=group,
+                topic=topic,
+                timestamp=timestamp,
+                is_force=True,
+                queue_id=queue_id,
+                offset=offset,
+            )
+        except BrokerError as error:
+            # 206: nobody is connected. 26 and 1: the group has never consumed here; its offset can be set all the same.
+            if error.code in {
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                ResponseCode.SYSTEM_ERROR,
+            }:
+                return False
+            raise
+        return True

@@ -1,0 +1,155 @@
+"""Messages: find them by id, key or position (wire.md §7.5, traps.md 12 and 13)."""
+
+from __future__ import annotations
+
+from tianzhou.admin.reach import Reach
+from tianzhou.client import calls, pulling
+from tianzhou.client.subscription import build_subscription
+from tianzhou.errors import ClientError, ProtocolError, TianzhouError
+from tianzhou.model import MessageExt, MessageQueue, PullStatus
+from tianzhou.wire.ids import parse_offset_msg_id
+
+TOOLS_GROUP = "TOOLS_CONSUMER"
+MAX_MESSAGES = 64
+"""Brokers return at most so many per query (traps.md 12)."""
+FOREVER_MS = 2**63 - 1
+
+
+class Messages:
+    """Queries for messages.
+
+    Args:
+        reach: finds and asks the servers.
+    """
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+
+    async def view(self, topic: str, msg_id: str) -> MessageExt:
+        """A message by either of its ids.
+
+        Args:
+            topic: its topic.
+            msg_id: the unique key its producer gave it, or its offset id.
+
+        Raises:
+            ClientError: there is none.
+        """
+        found = await self.by_unique_key(topic, msg_id)
+        if found is not None:
+            return found
+        try:
+            return await self.by_offset_id(msg_id, topic=topic)
+        except TianzhouError as error:
+            raise ClientError(
+                f"topic {topic} has no message with id {msg_id}: no unique key of that name, and as an offset id it "
+                f"leads nowhere ({error})"
+            ) from error
+
+    async def by_offset_id(self, offset_msg_id: str, *, topic: str | None = None) -> MessageExt:
+        """The message at an offset id, from the broker the id names.
+
+        Args:
+            offset_msg_id: the id.
+            topic: its topic, which some brokers check permissions by.
+
+        Raises:
+            ClientError: the id names no broker the name server knows.
+            BrokerError: the broker holds no message there.
+            ProtocolError: it is no offset id.
+        """
+        host, port, offset = parse_offset_msg_id(offset_msg_id)
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        broker_name = ""
+        for broker in await self._reach.brokers():
+            if address in broker.broker_addrs.values():
+                broker_name = broker.broker_name
+        if not broker_name:
+            raise ClientError(f"id {offset_msg_id} names broker {address}, which the name server does not know")
+        message = await calls.view_message(
+            self._reach.remoting,
+            address,
+            offset,
+            topic=topic,
+            broker_name=broker_name,
+            timeout_ms=self._reach.timeout_ms,
+        )
+        if message.offset_msg_id.upper() != offset_msg_id.upper():
+            raise ProtocolError(f"{address} answered with message {message.offset_msg_id} for id {offset_msg_id}")
+        return message
+
+    async def by_unique_key(self, topic: str, unique_key: str) -> MessageExt | None:
+        """The first message with a unique key, None when there is none.
+
+        Raises:
+            ClientError: the topic does not exist.
+        """
+        found = await self._query(topic, unique_key, MAX_MESSAGES, 0, FOREVER_MS, unique_key=True)
+        matching = [message for message in found if message.msg_id == unique_key]
+        return min(matching, key=lambda message: message.store_timestamp) if matching else None
+
+    async def by_key(
+        self, topic: str, key: str, *, max_num: int = MAX_MESSAGES, begin_ms: int = 0, end_ms: int = FOREVER_MS
+    ) -> list[MessageExt]:
+        """The messages with a business key, oldest first.
+
+        Args:
+            topic: the topic.
+            key: one key, as in `Message.keys`.
+            max_num: at most so many from each broker; brokers give at most 64.
+            begin_ms: stored at or after this time, milliseconds since the epoch.
+            end_ms: stored at or before this time.
+
+        Raises:
+            ClientError: the topic does not exist.
+        """
+        found = await self._query(topic, key, max_num, begin_ms, end_ms)
+        matching = [m for m in found if m.topic == topic and key in m.keys.split(" ")]
+        return sorted(matching, key=lambda m: (m.store_timestamp, m.broker_name, m.commitlog_offset))
+
+    async def _query(
+        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, *, unique_key: bool = False
+    ) -> list[MessageExt]:
+        route = await self._reach.route(topic)
+        if route is None:
+            raise ClientError(f"topic {topic} does not exist; create it or check its name")
+        names = {
+            broker.master or broker.broker_addrs[min(broker.broker_addrs)]: broker.broker_name
+            for broker in route.broker_datas
+            if broker.broker_addrs
+        }
+        found = await self._reach.each(
+            names,
+            lambda address: calls.query_messages(
+                self._reach.remoting,
+                address,
+                topic,
+                key,
+                max_num=max_num,
+                begin_ms=begin_ms,
+                end_ms=end_ms,
+                unique_key=unique_key,
+                broker_name=names[address],
+            ),
+        )
+        return [message for messages in found.values() for message in messages]
+
+    async def by_offset(self, queue: MessageQueue, offset: int) -> MessageExt | None:
+        """The message at an offset of a queue, None when the queue holds none there."""
+        address = await self._reach.instance.master(queue.broker_name, queue.topic)
+        raw = await pulling.pull(
+            self._reach.remoting,
+            address,
+            TOOLS_GROUP,
+            queue,
+            offset,
+            max_messages=1,
+            subscription=build_subscription(queue.topic),
+            timeout_ms=self._reach.timeout_ms,
+        )
+        if raw.status is not PullStatus.FOUND:
+            return None
+        for message in pulling.messages_of(raw.body, queue.broker_name):
+            if message.queue_offset == offset:
+                return message
+        return None

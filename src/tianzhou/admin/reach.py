@@ -1,0 +1,150 @@
+"""Whom to ask: the brokers of a cluster or of a topic, and all name servers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar
+
+from tianzhou.client import calls
+from tianzhou.client.hints import check
+from tianzhou.client.instance import ClientInstance
+from tianzhou.errors import BrokerError, ClientError, TianzhouError
+from tianzhou.model import BrokerData, ClusterInfo, TopicRoute
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.wire import bodies
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+
+T = TypeVar("T")
+
+
+class Reach:
+    """Requests to the right servers.
+
+    Args:
+        instance: connections and routes.
+        timeout_ms: limit of each request.
+    """
+
+    def __init__(self, instance: ClientInstance, timeout_ms: int) -> None:
+        self.instance = instance
+        self.timeout_ms = timeout_ms
+        self._versions: dict[str, int] = {}
+
+    @property
+    def remoting(self) -> RemotingClient:
+        """Carries the requests."""
+        return self.instance.remoting
+
+    def now_ms(self) -> int:
+        """The present, milliseconds since the epoch."""
+        return self.instance.clock.now_ms()
+
+    async def call(self, address: str, code: int, *, body: bytes = b"", **header: Any) -> Command:
+        """A successful reply of one server.
+
+        Raises:
+            BrokerError: the answer's code is not 0.
+            RemotingError: there was no answer.
+        """
+        return await calls.call(self.remoting, address, code, body=body, timeout_ms=self.timeout_ms, **header)
+
+    async def ask_name_server(self, code: int, **header: Any) -> Command:
+        """A successful reply of a name server."""
+        return check(await self.instance.ask_name_server(code, timeout_ms=self.timeout_ms, **header))
+
+    async def each_name_server(self, code: int, *, body: bytes = b"", **header: Any) -> dict[str, Command]:
+        """A successful reply of every name server, by address.
+
+        Raises:
+            TianzhouError: one of them refuses or does not answer.
+        """
+        return await self.each(
+            self.instance.name_servers, lambda address: self.call(address, code, body=body, **header)
+        )
+
+    async def each(self, addresses: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> dict[str, T]:
+        """Ask several servers at the same time; the first failure is raised when all have been asked."""
+        keys = list(dict.fromkeys(addresses))
+        results = await asyncio.gather(*(ask(address) for address in keys), return_exceptions=True)
+        found: dict[str, T] = {}
+        for key, result in zip(keys, results, strict=True):
+            if isinstance(result, BaseException):
+                raise result
+            found[key] = result
+        return found
+
+    async def cluster_info(self) -> ClusterInfo:
+        """All brokers the name server knows."""
+        reply = await self.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
+        return bodies.decode_cluster_info(reply.body)
+
+    async def brokers(self, cluster: str | None = None) -> list[BrokerData]:
+        """The brokers of a cluster, or of all.
+
+        Raises:
+            ClientError: there is no such cluster, or no broker.
+        """
+        info = await self.cluster_info()
+        if cluster is None:
+            names = sorted(info.broker_addr_table)
+        elif cluster in info.cluster_addr_table:
+            names = sorted(info.cluster_addr_table[cluster])
+        else:
+            known = ", ".join(sorted(info.cluster_addr_table)) or "none"
+            raise ClientError(f"the name server knows no cluster {cluster}; it knows {known}")
+        found = [info.broker_addr_table[name] for name in names if name in info.broker_addr_table]
+        if not found:
+            raise ClientError("no broker is registered at the name server; start one, or check its namesrvAddr")
+        return found
+
+    async def masters(self, cluster: str | None = None) -> dict[str, str]:
+        """Broker names and their masters' addresses, of a cluster or of all.
+
+        Raises:
+            ClientError: there is no such cluster, or no broker has a master.
+        """
+        found = {broker.broker_name: broker.master for broker in await self.brokers(cluster)}
+        masters = {name: address for name, address in found.items() if address is not None}
+        if not masters:
+            raise ClientError(f"none of the brokers {', '.join(found)} has a master now; is it running?")
+        return masters
+
+    async def route(self, topic: str) -> TopicRoute | None:
+        """A topic's route as the name server has it now, None when it does not exist."""
+        return await self.instance.refresh_route(topic)
+
+    async def masters_of(self, topic: str) -> dict[str, str]:
+        """Broker names and masters' addresses of a topic.
+
+        Raises:
+            ClientError: the topic does not exist, or none of its brokers has a master.
+        """
+        route = await self.route(topic)
+        if route is None:
+            raise ClientError(f"topic {topic} does not exist; create it or check its name")
+        masters = {b.broker_name: b.master for b in route.broker_datas if b.master is not None}
+        if not masters:
+            raise ClientError(f"none of the brokers of topic {topic} has a master now; is it running?")
+        return masters
+
+    async def version(self, address: str) -> int:
+        """A server's version ordinal, as its replies carry it (wire.md §1.6)."""
+        if address not in self._versions:
+            reply = await self.remoting.invoke(
+                address, calls.request(RequestCode.GET_BROKER_RUNTIME_INFO), self.timeout_ms
+            )
+            self._versions[address] = reply.version
+        return self._versions[address]
+
+
+def is_absent(error: TianzhouError, *codes: int) -> bool:
+    """Whether an error says that the thing asked for does not exist.
+
+    Args:
+        error: the error.
+        codes: the response codes that mean it; by default those for topics and groups.
+    """
+    absent = codes or (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
+    return isinstance(error, BrokerError) and error.code in absent
