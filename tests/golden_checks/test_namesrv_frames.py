@@ -1,0 +1,210 @@
+"""Apache's recorded name-server conversations, held with our name server.
+
+Every recorded request is fed to a connection of ours as the bytes it was; our reply has to say what Apache's said.
+What a reply depends on (which broker had registered what) is put into the tables first, from the reply itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tianzhou.model import BrokerData, DataVersion, QueueData, TopicConfig
+from tianzhou.namesrv.handlers import Handlers
+from tianzhou.namesrv.kv import KvConfig
+from tianzhou.namesrv.routes import Registration, RouteTable
+from tianzhou.namesrv.settings import NamesrvSettings
+from tianzhou.remoting.connection import Connection
+from tianzhou.remoting.group import ConnectionGroup
+from tianzhou.remoting.session import Session
+from tianzhou.settings import dump, parse_properties
+from tianzhou.testing.clock import VirtualClock
+from tianzhou.testing.memory import MemoryTransport
+from tianzhou.wire import bodies
+from tianzhou.wire.codes import V5_0_0
+from tianzhou.wire.command import Command, decode
+
+WIRE = Path(__file__).parent.parent / "golden" / "wire"
+MACHINE_KEYS = {"configStorePath", "kvConfigPath", "listenPort", "rocketmqHome"}
+
+
+@dataclass
+class Exchange:
+    """A recorded request and its reply, None for a one-way request."""
+
+    file: str
+    link: str
+    connection: int
+    request: bytes
+    reply: Command | None
+
+    def __str__(self) -> str:
+        return f"{self.file} connection {self.connection}: {decode(self.request[4:])}"
+
+
+def exchanges(file: Path) -> Iterator[Exchange]:
+    lines = [json.loads(line) for line in file.read_text().splitlines()][1:]
+    frames = [line for line in lines if line["link"] != "client-broker"]
+    replies = {(line["conn"], line["opaque"]): bytes.fromhex(line["hex"]) for line in frames if line["dir"] == "resp"}
+    for line in frames:
+        if line["dir"] == "req":
+            reply = replies.get((line["conn"], line["opaque"]))
+            yield Exchange(
+                file.name,
+                line["link"],
+                line["conn"],
+                bytes.fromhex(line["hex"]),
+                None if reply is None else decode(reply[4:]),
+            )
+
+
+FILES = sorted(WIRE.glob("*.jsonl"))
+CLIENT_FILES = [file for file in FILES if any(e.link == "client-namesrv" for e in exchanges(file))]
+
+
+class Desk:
+    """Our name server without a socket."""
+
+    def __init__(self, home: Path) -> None:
+        self.clock = VirtualClock()
+        self.routes = RouteTable()
+        self.kv = KvConfig(home / "kvConfig.json")
+        settings = NamesrvSettings(
+            kv_config_path=str(home / "kvConfig.json"), config_store_path=str(home / "namesrv.properties")
+        )
+        self.handlers = Handlers(settings, self.routes, self.kv, self.clock, lambda _change: None)
+        self.group = ConnectionGroup(self.handlers.serve, clock=self.clock, idle_timeout_s=0)
+        self.group.start()
+        self.transports: dict[int, MemoryTransport] = {}
+
+    def ask(self, exchange: Exchange) -> Command | None:
+        transport = self.transports.get(exchange.connection)
+        if transport is None:
+            transport = self.transports[exchange.connection] = MemoryTransport(Connection(self.group))
+        transport.written.clear()
+        transport.feed(exchange.request)
+        replies = Session().receive(bytes(transport.written)) if transport.written else []
+        assert len(replies) <= 1
+        return replies[0] if replies else None
+
+    def register(self, broker: BrokerData, queues: dict[str, QueueData]) -> None:
+        topics = {
+            topic: TopicConfig(topic, q.read_queue_nums, q.write_queue_nums, q.perm, topic_sys_flag=q.topic_sys_flag)
+            for topic, q in queues.items()
+        }
+        if len(topics) == 1:
+            topics["another"] = TopicConfig("another")
+        for broker_id, address in broker.broker_addrs.items():
+            self.routes.register(
+                Registration(
+                    broker.cluster, broker.broker_name, address, broker_id, "", topics, DataVersion(),
+                    enable_acting_master=broker.enable_acting_master, zone_name=broker.zone_name,
+                ),
+                self.clock.now_ms(),
+            )  # fmt: skip
+
+
+def prime(desk: Desk, request: Command, reply: Command) -> None:
+    """Put into the tables what the recorded server must have known."""
+    if request.code == 105 and reply.code == 0:
+        route = bodies.decode_route(reply.body)
+        for broker in route.broker_datas:
+            (queues,) = (q for q in route.queue_datas if q.broker_name == broker.broker_name)
+            desk.register(broker, {request.fields["topic"]: queues})
+    elif request.code == 106:
+        for broker in bodies.decode_cluster_info(reply.body).broker_addr_table.values():
+            desk.register(broker, {})
+    elif request.code in (206, 205, 327):
+        count = int(reply.fields.get("wipeTopicCount") or reply.fields.get("addTopicCount") or 0)
+        names = bodies.decode_topic_list(reply.body).topic_list if reply.body else [f"t{i}" for i in range(count)]
+        desk.register(
+            BrokerData("broker-a", "DefaultCluster", {0: "127.0.0.1:1"}),
+            {name: QueueData("broker-a", 4, 4, 6) for name in names},
+        )
+
+
+def same(code: int, ours: Command, theirs: Command) -> None:
+    """Our reply says what Apache's says."""
+    assert (ours.code, ours.opaque, ours.flag) == (theirs.code, theirs.opaque, theirs.flag)
+    if theirs.version < V5_0_0 and theirs.remark is not None:
+        assert str(ours.remark).splitlines()[0] == theirs.remark.splitlines()[0]  # the pages linked to have moved
+    else:
+        assert ours.remark == theirs.remark
+    assert ours.fields == theirs.fields
+    if code == 206:
+        lists = [bodies.decode_topic_list(reply.body) for reply in (ours, theirs)]
+        assert sorted(lists[0].topic_list) == sorted(lists[1].topic_list)
+        assert lists[0].broker_addr == lists[1].broker_addr
+    elif code == 319:
+        shown, wanted = (parse_properties(bytes(reply.body).decode()) for reply in (ours, theirs))
+        assert shown.keys() == wanted.keys()
+        assert list(shown) == list(wanted)
+        assert {k: v for k, v in shown.items() if k not in MACHINE_KEYS} == {
+            k: v for k, v in wanted.items() if k not in MACHINE_KEYS
+        }
+    else:
+        body = bytes(ours.body)
+        if theirs.version < V5_0_0:
+            body = body.replace(b',"enableActingMaster":false', b"")  # wire.md §17: new in 5.x
+        assert body == bytes(theirs.body)
+
+
+@pytest.mark.parametrize("file", CLIENT_FILES, ids=lambda file: file.stem)
+def test_clients_and_tools_get_the_replies_of_apache(file: Path, tmp_path: Path) -> None:
+    async def main() -> int:
+        count = 0
+        kv = Desk(tmp_path)  # what is put into the KV configuration has to be there later
+        for exchange in exchanges(file):
+            request = decode(exchange.request[4:])
+            if exchange.reply is None:
+                continue
+            desk = kv if request.code in (100, 101, 102) else Desk(tmp_path)
+            prime(desk, request, exchange.reply)
+            ours = desk.ask(exchange)
+            assert ours is not None, str(exchange)
+            same(request.code, ours, exchange.reply)
+            count += 1
+        return count
+
+    assert asyncio.run(main()) > 0
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])
+def test_a_broker_registers_and_leaves_as_at_apache(version: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        desk = Desk(tmp_path)
+        registered = 0
+        for exchange in exchanges(WIRE / f"broker-{version}-register.jsonl"):
+            request = decode(exchange.request[4:])
+            ours = desk.ask(exchange)
+            if exchange.reply is None:
+                assert ours is None, str(exchange)
+            else:
+                assert ours is not None, str(exchange)
+                same(request.code, ours, exchange.reply)
+            if request.code == 103:
+                registered += 1
+                sent = bodies.decode_register_body(request.body, False, request.version).table
+                assert set(sent.topic_config_table) <= set(desk.routes.topics())
+                assert desk.routes.members("broker-a") == {0: request.fields["brokerAddr"]}
+                assert desk.routes.data_version("DefaultCluster", request.fields["brokerAddr"]) == sent.data_version
+            elif request.code == 104:
+                assert desk.routes.topics() == []
+        assert registered >= 2
+
+    asyncio.run(main())
+
+
+def test_every_setting_apache_shows_is_one_of_ours() -> None:
+    shown: dict[str, Any] = {}
+    for exchange in exchanges(WIRE / "mqadmin-5.3.3.jsonl"):
+        if decode(exchange.request[4:]).code == 319 and exchange.reply is not None:
+            shown = parse_properties(bytes(exchange.reply.body).decode())
+    assert shown
+    assert shown.keys() == dump(NamesrvSettings()).keys()

@@ -1,0 +1,428 @@
+"""A real name server over loopback, asked as brokers, clients and tools ask."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from tianzhou.errors import ConfigError
+from tianzhou.model import DataVersion, TopicConfig
+from tianzhou.namesrv.server import NameServer
+from tianzhou.namesrv.settings import NamesrvSettings
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.remoting.server import RemotingServer
+from tianzhou.settings import parse_properties
+from tianzhou.testing.clock import VirtualClock
+from tianzhou.wire import bodies
+from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import read_header, read_reply, write_header
+from tianzhou.wire.hashing import crc32
+
+BROKER = "10.0.0.1:10911"
+Ask = Callable[..., Awaitable[Command]]
+
+
+class Desk:
+    """A name server, a client of it, and its clock."""
+
+    def __init__(self, home: Path, **settings: Any) -> None:
+        self.clock = VirtualClock()
+        usual = NamesrvSettings(
+            bind_address="127.0.0.1",
+            listen_port=0,
+            kv_config_path=str(home / "kvConfig.json"),
+            config_store_path=str(home / "namesrv.properties"),
+        )
+        self.server = NameServer(replace(usual, **settings), clock=self.clock)
+        self.client = RemotingClient()
+
+    async def __aenter__(self) -> Self:
+        await self.server.start()
+        self.address = f"127.0.0.1:{self.server.port}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.client.close()
+        await self.server.close()
+
+    async def ask(self, code: int, body: bytes = b"", version: int = 479, **fields: str) -> Command:
+        return await self.client.invoke(self.address, Command(code, fields=fields, body=body, version=version))
+
+    async def register(
+        self,
+        *topics: str,
+        address: str = BROKER,
+        client: RemotingClient | None = None,
+        compressed: bool = False,
+        version: int = 479,
+        counter: int = 1,
+        crc: int | None = None,
+        **changes: Any,
+    ) -> Command:
+        table = bodies.TopicTable(
+            {name: TopicConfig(name, 4, 4) for name in topics}, DataVersion(counter, 1_700_000_000_000)
+        )
+        body = bodies.encode_register_body(bodies.RegisterBody(table), compressed, version)
+        header: dict[str, Any] = {
+            "broker_name": "broker-a",
+            "broker_addr": address,
+            "cluster_name": "DefaultCluster",
+            "ha_server_addr": "10.0.0.1:10912",
+            "broker_id": 0,
+            "compressed": compressed,
+            "body_crc32": crc32(body) if crc is None else crc,
+        }
+        if version >= 413:
+            header["enable_acting_master"] = False
+        fields = write_header(RequestCode.REGISTER_BROKER, **(header | changes))
+        command = Command(RequestCode.REGISTER_BROKER, fields=fields, body=body, version=version)
+        return await (client or self.client).invoke(self.address, command)
+
+    async def route(self, topic: str, version: int = 479, **fields: str) -> Any:
+        reply = await self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic, version=version, **fields)
+        return bodies.decode_route(reply.body) if reply.code == 0 else reply.code
+
+
+def test_the_three_forms_of_a_registration(tmp_path: Path) -> None:
+    async def main() -> None:
+        for form in ({"version": 479}, {"version": 407}, {"compressed": True}, {"compressed": True, "version": 407}):
+            async with Desk(tmp_path) as desk:
+                reply = await desk.register("T", "U", **form)  # type: ignore[arg-type]
+                assert (reply.code, bytes(reply.body)) == (0, b"")
+                route = await desk.route("T")
+                assert [queue.read_queue_nums for queue in route.queue_datas] == [4]
+
+    asyncio.run(main())
+
+
+def test_a_body_with_another_checksum_is_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Desk(tmp_path) as desk:
+            reply = await desk.register("T", "U", crc=12345)
+            assert (reply.code, reply.remark) == (1, "crc32 not match")
+            assert (await desk.register("T", "U", crc=0)).code == 0  # zero: not checked
+
+    asyncio.run(main())
+
+
+def test_a_single_topic_of_a_new_broker_is_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Desk(tmp_path) as desk:
+            reply = await desk.register("T")
+            assert (reply.code, reply.remark) == (1, "register broker failed")
+
+    asyncio.run(main())
+
+
+def test_a_missing_field_is_named_and_the_connection_stays(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Desk(tmp_path) as desk:
+            reply = await desk.ask(RequestCode.REGISTER_BROKER, brokerName="b", clusterName="c", haServerAddr="h")
+            assert reply.code == 1
+            assert "brokerAddr" in str(reply.remark)
+            reply = await desk.ask(
+                RequestCode.QUERY_DATA_VERSION, brokerName="b", clusterName="c", brokerAddr="a", brokerId="master"
+            )
+            assert reply.code == 1
+            assert "brokerId" in str(reply.remark)
+            assert "master" in str(reply.remark)
+            assert (await desk.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).code == 0
+
+    asyncio.run(main())
+
+
+def test_route_dialects_by_version_and_by_wish(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Desk(tmp_path) as desk:
+            await desk.register("T", "U")
+            for version, fields, quoted in (
+                (401, {}, True),
+                (399, {}, False),
+                (317, {"acceptStandardJsonOnly": "true"}, True),
+                (317, {"acceptStandardJsonOnly": "false"}, False),
+            ):
+                reply = await desk.ask(105, topic="T", version=version, **fields)  # type: ignore[arg-type]
+                assert (b'"brokerAddrs":{"0":"10.0.0.1:10911"}' in reply.body) is quoted
+                assert (b'"brokerAddrs":{0:"10.0.0.1:10911"}' in reply.body) is not quoted
+
+    asyncio.run(main())
+
+
+def test_an_unknown_topic_is_told_as_apache_does(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Desk(tmp_path) as desk:
+            reply = await desk.ask(105, topic="nothing")
+            assert reply.code == 17
+            assert reply.remark == (
+                "No topic route info in name server for the topic: nothing\n"
+                "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+            )
+
+    asyncio.run(main())
+
+
+def test_requests_without_fields_answer_as_apache_5_3_3(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Desk(tmp_path) as desk:
+            assert (await desk.ask(105)).code == 17
+            for code in (104, 205, 216, 217, 224, 327, 102):
+                assert (await desk.ask(code)).code == 0, code
+            group = await desk.ask(901)
+            assert (group.code, group.remark) == (0, "not set any response code")
+            assert (await desk.ask(100)).remark == "namespace or key is null"
+            assert [(await desk.ask(code)).code for code in (101, 219)] == [22, 22]
+            unknown = await desk.ask(34)
+            assert (unknown.code, unknown.remark) == (3, " request type 34 not supported")
+
+    asyncio.run(main())
+
+
+def test_a_closed_connection_unregisters_its_broker_at_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Desk(tmp_path) as desk:
+            broker = RemotingClient()
+            await desk.register("T", "U", client=broker)
+            assert (await desk.route("T")) != 17
+            await broker.close()
+            for _ in range(500):
+                if await desk.route("T") == 17:
+                    break
+                await asyncio.sleep(0.01)
+            assert await desk.route("T") == 17
+
+    asyncio.run(main())
+
+
+def test_a_silent_broker_is_gone_after_two_minutes_and_its_connection_closed(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Desk(tmp_path) as desk, RemotingClient() as broker:
+            await desk.register("T", "U", client=broker)
+            desk.clock.advance(110)
+            await desk.register("X", "Y", address="10.0.0.2:10911", broker_name="broker-b")
+            desk.clock.advance(11)
+            desk.server.scan()
+            assert await desk.route("T") == 17
+            assert await desk.route("X") != 17
+            for _ in range(500):
+                if broker.connected(desk.address) is None:
+                    break
+                await asyncio.sleep(0.01)
+            assert broker.connected(desk.address) is None
+
+    asyncio.run(main())
+
+
+def test_heartbeats_and_version_queries_keep_a_broker(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Desk(tmp_path) as desk:
+            await desk.register("T", "U")
+            who = {"clusterName": "DefaultCluster", "brokerAddr": BROKER, "brokerName": "broker-a"}
+            desk.clock.advance(100)
+            assert (await desk.ask(904, **who)).code == 0
+            desk.clock.advance(100)
+            desk.server.scan()
+            assert await desk.route("T") != 17
+            same = bodies.encode_data_version(DataVersion(1, 1_700_000_000_000))
+            for body, changed in ((same, False), (bodies.encode_data_version(DataVersion(2, 5)), True)):
+                reply = await desk.ask(322, body, brokerId="0", **who)
+                assert read_reply(322, reply).changed is changed
+                assert bodies.decode_data_version(reply.body) == DataVersion(1, 1_700_000_000_000)
+            reply = await desk.ask(322, same, brokerId="0", **(who | {"brokerAddr": "other:1"}))
+            assert read_reply(322, reply).changed is True
+            assert reply.body == b""
+            desk.clock.advance(100)
+            desk.server.scan()
+            assert await desk.route("T") != 17
+
+    asyncio.run(main())
+
+
+def test_permissions_topics_and_lists(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Desk(tmp_path) as desk:
+            await desk.register("T", "U", "V")
+            assert read_reply(205, await desk.ask(205, brokerName="broker-a")).wipe_topic_count == 3
+            assert (await desk.route("T")).queue_datas[0].perm == 4
+            assert read_reply(327, await desk.ask(327, brokerName="broker-a")).add_topic_count == 3
+            assert (await desk.route("T")).queue_datas[0].perm == 6
+            await desk.ask(216, topic="V", clusterName="DefaultCluster")
+            listed = bodies.decode_topic_list((await desk.ask(206)).body)
+            assert sorted(listed.topic_list) == ["T", "U"]
+            assert sorted(
+                bodies.decode_topic_list((await desk.ask(224, cluster="DefaultCluster")).body).topic_list
+            ) == [
+                "T",
+                "U",
+            ]
+            system = bodies.decode_topic_list((await desk.ask(304)).body)
+            assert (system.topic_list, system.broker_addr) == (["DefaultCluster", "broker-a"], BROKER)
+            assert [bytes((await desk.ask(code)).body) for code in (311, 312, 313)] == [b'{"topicList":[]}'] * 3
+            route = bodies.encode_route((await desk.route("T")), standard=False)
+            assert (await desk.ask(217, route, topic="New")).code == 0
+            assert (await desk.route("New")).queue_datas[0].broker_name == "broker-a"
+            members = bodies.decode_member_group(
+                (await desk.ask(901, clusterName="DefaultCluster", brokerName="broker-a")).body
+            )
+            assert members is not None
+            assert members.broker_addrs == {0: BROKER}
+            await desk.ask(104, clusterName="DefaultCluster", brokerName="broker-a", brokerAddr=BROKER, brokerId="0")
+            assert bytes((await desk.ask(106)).body) == b'{"brokerAddrTable":{},"clusterAddrTable":{}}'
+
+    asyncio.run(main())
+
+
+def test_topic_lists_can_be_switched_off(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Desk(tmp_path, enable_topic_list=False, enable_all_topic_list=False) as desk:
+            for code in (206, 311, 312, 313):
+                reply = await desk.ask(code)
+                assert (reply.code, reply.remark) == (1, "disable")
+
+    asyncio.run(main())
+
+
+def test_the_kv_configuration_survives_a_restart(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Desk(tmp_path) as desk:
+            for key in ("colour", "shape"):
+                await desk.ask(100, namespace="golden", key=key, value="red=1;日本")
+            await desk.ask(102, namespace="golden", key="shape")
+        async with Desk(tmp_path) as desk:
+            assert read_reply(101, await desk.ask(101, namespace="golden", key="colour")).value == "red=1;日本"
+            missing = await desk.ask(101, namespace="golden", key="shape")
+            assert (missing.code, missing.remark) == (22, "No config item, Namespace: golden Key: shape")
+            assert bodies.decode_kv_table((await desk.ask(219, namespace="golden")).body) == {"colour": "red=1;日本"}
+            assert (await desk.ask(219, namespace="none")).remark == "No config item, Namespace: none"
+        assert json.loads((tmp_path / "kvConfig.json").read_text()) == {
+            "configTable": {"golden": {"colour": "red=1;日本"}}
+        }
+
+    asyncio.run(main())
+
+
+def test_a_damaged_kv_file_falls_back_to_its_backup_and_else_refuses_with_the_reason(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Desk(tmp_path) as desk:
+            await desk.ask(100, namespace="n", key="k", value="1")
+            await desk.ask(100, namespace="n", key="k", value="2")
+        (tmp_path / "kvConfig.json").write_text('{"configTable":{"n"')
+        async with Desk(tmp_path) as desk:
+            assert read_reply(101, await desk.ask(101, namespace="n", key="k")).value == "1"
+        (tmp_path / "kvConfig.json.bak").write_text("[]")
+        with pytest.raises(ConfigError, match=r"kvConfig\.json.*move it away"):
+            async with Desk(tmp_path):
+                pass
+
+    asyncio.run(main())
+
+
+def test_order_configuration_goes_to_brokers_and_when_switched_on_into_routes(tmp_path: Path) -> None:
+    async def main() -> None:
+        for enabled in (False, True):
+            async with Desk(tmp_path, order_message_enable=enabled) as desk:
+                await desk.ask(100, namespace="ORDER_TOPIC_CONFIG", key="T", value="broker-a:4")
+                reply = await desk.register("T", "U")
+                assert bodies.decode_kv_table(reply.body) == {"T": "broker-a:4"}
+                assert (await desk.route("T")).order_topic_conf == ("broker-a:4" if enabled else None)
+                assert (await desk.route("U")).order_topic_conf is None
+        async with Desk(tmp_path, return_order_topic_config_to_broker=False) as desk:
+            assert (await desk.register("T", "U")).body == b""
+
+    asyncio.run(main())
+
+
+def test_the_configuration_is_shown_changed_and_rewritten_whole(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Desk(tmp_path) as desk:
+            shown = parse_properties(bytes((await desk.ask(319)).body).decode())
+            assert shown["scanNotActiveBrokerInterval"] == "5000"
+            assert shown["unRegisterBrokerQueueCapacity"] == "3000"
+            reply = await desk.ask(318, b"enableAllTopicList=false\nnoSuchKey=1\n")
+            assert reply.code == 0
+            assert (await desk.ask(206)).code == 1
+            written = parse_properties((tmp_path / "namesrv.properties").read_text())
+            assert written == shown | {"enableAllTopicList": "false"}
+            for key in ("kvConfigPath", "configStorePath", "configBlackList", "rocketmqHome"):
+                reply = await desk.ask(318, f"orderMessageEnable=true\n{key}=/tmp/x\n".encode())
+                assert (reply.code, reply.remark) == (16, "Can not update config in black list.")
+            assert not desk.server.settings.order_message_enable
+            reply = await desk.ask(318, b"waitSecondsForService=soon\n")
+            assert reply.code == 1
+            assert "waitSecondsForService" in str(reply.remark)
+            assert (await desk.ask(318, b"\xff\xfe=1")).code == 1
+            assert (await desk.ask(318)).code == 0
+
+    asyncio.run(main())
+
+
+def test_routes_can_be_held_back_after_the_start(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Desk(tmp_path, need_wait_for_service=True) as desk:
+            await desk.register("T", "U")
+            reply = await desk.ask(105, topic="T")
+            assert (reply.code, reply.remark) == (1, "name server not ready")
+            desk.clock.advance(45)
+            assert await desk.route("T") != 17
+
+    asyncio.run(main())
+
+
+def test_zones_filter_routes_and_answer_in_the_old_dialect(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Desk(tmp_path) as desk:
+            await desk.register("T", "U", zone_name="east")
+            await desk.register("T", "U", broker_name="broker-b", address="10.0.0.9:10911", zone_name="west")
+            assert len((await desk.route("T")).broker_datas) == 2
+            zoned = {"__ZONE_MODE": "true", "__ZONE_NAME": "WEST"}
+            route = await desk.route("T", **zoned)
+            assert [queue.broker_name for queue in route.queue_datas] == ["broker-b"]
+            assert b'{0:"10.0.0.9:10911"}' in (await desk.ask(105, topic="T", **zoned)).body
+            assert len((await desk.route("T", __ZONE_NAME="west")).broker_datas) == 2
+
+    asyncio.run(main())
+
+
+def test_the_group_is_told_when_its_smallest_id_changes(tmp_path: Path) -> None:
+    async def main() -> None:
+        told: asyncio.Queue[Command] = asyncio.Queue()
+
+        def note(_connection: Connection, command: Command) -> Reply:
+            told.put_nowait(command)
+            return None
+
+        async with (
+            RemotingServer("127.0.0.1", 0, note) as slave,
+            Desk(tmp_path, notify_min_broker_id_changed=True) as desk,
+        ):
+            address = f"127.0.0.1:{slave.port}"
+            await desk.register("T", "U", address=address, broker_id=1)
+            await desk.register("T", "U")
+            command = await asyncio.wait_for(told.get(), 5)
+            assert command.is_oneway
+            assert command.code == 905
+            header = read_header(command)
+            assert (header.min_broker_id, header.min_broker_addr) == (0, BROKER)
+            await desk.ask(104, clusterName="DefaultCluster", brokerName="broker-a", brokerAddr=BROKER, brokerId="0")
+            header = read_header(await asyncio.wait_for(told.get(), 5))
+            assert (header.min_broker_id, header.offline_broker_addr) == (1, BROKER)
+
+    asyncio.run(main())
+
+
+def test_binary_headers_are_understood(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Desk(tmp_path) as desk:
+            await desk.register("T", "U")
+            reply = await desk.client.invoke(desk.address, Command(105, fields={"topic": "T"}, serialize_type=1))
+            assert bodies.decode_route(reply.body).broker_datas[0].broker_addrs == {0: BROKER}
+            assert reply.serialize_type == 0
+
+    asyncio.run(main())
