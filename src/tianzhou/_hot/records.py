@@ -8,10 +8,10 @@ from __future__ import annotations
 import struct
 import zlib
 from mmap import mmap
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from typing_extensions import Buffer
 
@@ -25,6 +25,11 @@ except ImportError:  # pragma: no cover - the extra `fast` is optional
 
 OVERHEAD: Final = 91
 """Bytes of a version 1 record with IPv4 hosts beside body, topic and properties."""
+
+UNIT: Final = struct.Struct(">qiq")
+"""A unit of a consume queue: commit-log offset, record size, tags code (store.md §5.1)."""
+EXTENSION_ADDRESS: Final = -(1 << 31) - 1
+"""Tags codes up to here are addresses in extension files, by which nobody can filter here (store.md §5.5)."""
 
 # A layout compiled for the lengths of body, topic and properties writes a whole record in one call. Producers
 # send few shapes; beyond the limit the pieces are written one by one.
@@ -145,3 +150,89 @@ def put_record(
     end = start + body_length
     target[start:end] = body
     target[end : position + size] = b"".join((topic_field, _I16.pack(properties_length), properties))
+
+
+class Mapped(Protocol):
+    """A commit-log segment as `gather` reads it."""
+
+    @property
+    def start(self) -> int:
+        """Offset of its first byte."""
+        ...
+
+    @property
+    def view(self) -> memoryview:
+        """All its bytes."""
+        ...
+
+
+class GatherLimits(NamedTuple):
+    """When a read is full (store.md §14.1): how many messages and bytes, near the log's end and farther back.
+
+    Attributes:
+        memory_bound: bytes before the log's end that count as held in memory.
+        count_in_memory: most messages while their records are.
+        bytes_in_memory: most bytes.
+        count_on_disk: most messages once they are not.
+        bytes_on_disk: most bytes.
+    """
+
+    memory_bound: int
+    count_in_memory: int
+    bytes_in_memory: int
+    count_on_disk: int
+    bytes_on_disk: int
+
+
+def gather(
+    units: memoryview,
+    segments: Sequence[Mapped],
+    segment_size: int,
+    log_end: int,
+    tag_codes: frozenset[int] | None,
+    accept: Callable[[memoryview], bool] | None,
+    limits: GatherLimits,
+) -> tuple[list[memoryview], int, int, int, bool]:
+    """The records that queue units point to, until a limit is reached; the first one is never too much.
+
+    Args:
+        units: 20-byte units.
+        segments: the commit log's, without gaps between them.
+        segment_size: bytes of each.
+        log_end: end of the log.
+        tag_codes: only units with one of these codes; None for all.
+        accept: only records for which it holds; None for all.
+        limits: when to stop.
+
+    Returns:
+        Views of the records, the sum of their lengths, the number of units passed, the offset of the last record,
+        and whether a unit pointed to a record that is gone before any was found.
+    """
+    parts: list[memoryview] = []
+    total = scanned = last = 0
+    gone = False
+    memory_bound, count_in_memory, bytes_in_memory, count_on_disk, bytes_on_disk = limits
+    log_begin = segments[0].start if segments else log_end
+    for physical, size, tags in UNIT.iter_unpack(units):
+        if parts:
+            if log_end - physical <= memory_bound:
+                if len(parts) >= count_in_memory or total + size > bytes_in_memory:
+                    break
+            elif len(parts) >= count_on_disk or total + size > bytes_on_disk:
+                break
+        scanned += 1
+        if tag_codes is not None and tags not in tag_codes and tags > EXTENSION_ADDRESS:
+            continue
+        at = physical - log_begin
+        if at < 0 or physical + size > log_end or size > segment_size:
+            gone = gone or not parts
+            continue
+        segment = segments[at // segment_size]
+        at = physical - segment.start
+        record = segment.view[at : at + size]
+        if accept is not None and not accept(record):
+            continue
+        parts.append(record)
+        total += size
+        last = physical
+    return parts, total, scanned, last, gone

@@ -28,6 +28,7 @@ STORE_V6: Final = 0x20
 _ADDRESS_BITS: Final = BORN_V6 | STORE_V6
 
 _BLANK: Final = struct.Struct(">ii")
+_POSITION: Final = struct.Struct(">ii20xq")
 _CRC_NAME: Final = b"__CRC32#\x01"
 STEP: Final = 1 << 20
 _SMALL_STEP: Final = 64 << 10
@@ -48,6 +49,7 @@ class CommitLog:
         files: the segments.
         base: start of the segment that is written to.
         position: where in it the next record goes.
+        damaged: start and end of stretches without intact records; what points into them is passed over.
         next_segment: made ahead, not yet begun.
         on_pressure: called when a busy log should have more prepared by way of `next_reservation`.
         appends_crc: records carry a CRC property.
@@ -66,6 +68,7 @@ class CommitLog:
         "_sys_bits",
         "appends_crc",
         "base",
+        "damaged",
         "files",
         "next_segment",
         "on_pressure",
@@ -76,6 +79,7 @@ class CommitLog:
     def __init__(self, settings: StoreSettings, store_host: bytes, store_port: int) -> None:
         self.files = SegmentQueue(settings.commit_log_directories, settings.mapped_file_size_commit_log)
         self.store_host_field = store_host + store_port.to_bytes(4, "big")
+        self.damaged: list[tuple[int, int]] = []
         self.next_segment: Segment | None = None
         self.on_pressure: Callable[[], None] | None = None
         self.appends_crc = settings.enabled_append_prop_crc
@@ -275,13 +279,22 @@ class CommitLog:
 
     def record_at(self, offset: int) -> memoryview | None:
         """The record that begins at `offset`, by the size it states; None when no record begins there."""
-        head = self.read(offset, 8)
+        head = self.read(offset, _POSITION.size)
         if head is None:
             return None
-        size, magic = _BLANK.unpack(head)
+        size, magic = _BLANK.unpack_from(head)
+        if self.damaged and not self.intact(head):
+            return None
         if magic not in {MAGIC_V1, MAGIC_V2} or size < OVERHEAD:
             return None
         return self.read(offset, size)
+
+    def intact(self, record: memoryview) -> bool:
+        """Whether a record, given from its first byte on, lies outside the damaged stretches."""
+        if len(record) < _POSITION.size:
+            return False
+        _, magic, offset = _POSITION.unpack_from(record)
+        return magic in {MAGIC_V1, MAGIC_V2} and not any(start <= offset < end for start, end in self.damaged)
 
     def close(self) -> None:
         """Let go of all maps, and delete the segment that was prepared but not begun."""

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-import struct
 from mmap import mmap
 from pathlib import Path
 from typing import Final
 
+from tianzhou._hot.records import UNIT
 from tianzhou.store.commitlog import MAGIC_V1, MAGIC_V2
 from tianzhou.store.segments import Segment, SegmentQueue
 from tianzhou.watermark import Watermark
 
 logger = logging.getLogger(__name__)
 
-UNIT: Final = struct.Struct(">qiq")
 UNIT_SIZE: Final = 20
 BLANK_SIZE: Final = 0x7FFFFFFF
 _PAGE: Final = 4096

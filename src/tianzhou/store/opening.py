@@ -241,40 +241,18 @@ class StoreOpener:
                 queue.reset()
             self._log.resume(0)
             return
-        first = segments[0].start
-        starts = [segment.start for segment in segments]
-        position = 0
-        trusted_end = None
         if clean:
-            index = start_after_stop(starts, dispatched_end)
-            trusted_end = max(dispatched_end, first)
-            marker = self._read_marker()
-            if marker is not None and marker.get("logEnd", -1) >= dispatched_end:
-                found = {(q.topic, q.queue_id): (q.max_offset, q.max_physical) for q in self._all_queues()}
-                behind = rebuild_start(_marked_queues(marker), found)
-                begin = min([int(marker["logEnd"]), *behind.values()])
-                if self._index is not None and self._index.end_offset < int(marker.get("indexEnd", -1)):
-                    begin = min(begin, self._index.end_offset)
-                for topic, queue_id in behind:
-                    report.notes.append(f"queue {topic}/{queue_id} lacks units; made anew from the log")
-                begin = max(begin, first)
-                index = max(self._log.files.index_of(begin), 0)
-                position = begin - segments[index].start
-                trusted_end = int(marker["logEnd"])
+            begin, trusted_end = self._begin_after_stop(dispatched_end)
         else:
             index = start_after_crash([_head_of(s) for s in segments], self._checkpoint.min_timestamp)
+            begin, trusted_end = segments[index].start, None
         if from_start:
-            index = position = 0
+            begin = segments[0].start
         if index_lost and self._index is not None:
-            at = max(self._log.files.index_of(self._index.end_offset), 0)
-            if at <= index:
-                index, position = at, 0
-        begin = segments[index].start + position
-        while True:
-            again = self._replay(begin, trusted_end)
-            if again is None:
-                break
-            begin = again
+            begin = min(begin, max(self._index.end_offset, segments[0].start))
+        again: int | None = begin
+        while again is not None:
+            again = self._replay(begin := again, trusted_end)
         end = report.end
         if dispatched_end > end:
             report.notes.append(f"queues point behind the log's end {end}; those units are dropped")
@@ -282,6 +260,26 @@ class StoreOpener:
                 if queue.max_physical > end:
                     queue.recover(end)
         self._log.resume(end)
+        self._log.damaged = list(report.damaged)
+
+    def _begin_after_stop(self, dispatched_end: int) -> tuple[int, int]:
+        """Where to read from after a clean stop, and what the log reaches to at least."""
+        segments = self._log.files.segments
+        first = segments[0].start
+        marker = self._read_marker()
+        if marker is None or marker["logEnd"] < dispatched_end:
+            # Left by RocketMQ, or used by it since.
+            index = start_after_stop([segment.start for segment in segments], dispatched_end)
+            return segments[index].start, max(dispatched_end, first)
+        found = {(q.topic, q.queue_id): (q.max_offset, q.max_physical) for q in self._all_queues()}
+        behind = rebuild_start(_marked_queues(marker), found)
+        for topic, queue_id in behind:
+            self.report.notes.append(f"queue {topic}/{queue_id} has lost units; they are made anew from the log")
+        begin = min([int(marker["logEnd"]), *behind.values()])
+        if self._index is not None and self._index.end_offset < int(marker.get("indexEnd", -1)):
+            self.report.notes.append("the index has lost entries; they are made anew from the log")
+            begin = min(begin, self._index.end_offset)
+        return max(begin, first), int(marker["logEnd"])
 
     def _replay(self, begin: int, trusted_end: int | None) -> int | None:
         """Dispatch records from `begin` on; an earlier offset when it turns out that one has to begin there."""

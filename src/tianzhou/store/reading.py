@@ -6,14 +6,13 @@ import os
 from collections.abc import Callable
 from typing import Final
 
+from tianzhou._hot.records import GatherLimits, gather
 from tianzhou.store.commitlog import CommitLog
-from tianzhou.store.consumequeue import BLANK_SIZE, UNIT, UNIT_SIZE, ConsumeQueue
+from tianzhou.store.consumequeue import UNIT_SIZE, ConsumeQueue
 from tianzhou.store.logscan import store_time
 from tianzhou.store.results import GetResult, GetStatus
 from tianzhou.store.settings import StoreSettings
 
-EXTENSION_ADDRESS: Final = -(1 << 31) - 1
-"""Tags codes up to here are addresses in extension files, which filtering by tag cannot judge (store.md §5.5)."""
 MAX_BYTES: Final = 128 << 20
 
 
@@ -25,26 +24,26 @@ class ReadLimits:
         memory: bytes of main memory; None for this machine's.
     """
 
-    __slots__ = (
-        "bytes_in_memory",
-        "bytes_on_disk",
-        "count_in_memory",
-        "count_on_disk",
-        "memory_bound",
-        "segments",
-        "units",
-    )
+    __slots__ = ("_settings", "memory_bound", "segments", "units")
 
     def __init__(self, settings: StoreSettings, memory: int | None = None) -> None:
         if memory is None:
             memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self._settings = settings
         self.memory_bound = memory * settings.access_message_in_memory_max_ratio // 100
-        self.bytes_in_memory = settings.max_transfer_bytes_on_message_in_memory
-        self.count_in_memory = settings.max_transfer_count_on_message_in_memory
-        self.bytes_on_disk = settings.max_transfer_bytes_on_message_in_disk
-        self.count_on_disk = settings.max_transfer_count_on_message_in_disk
         self.units = -(-settings.max_filter_message_size // UNIT_SIZE)
-        self.segments = settings.travel_cq_file_num_when_get_message
+        self.segments = max(1, settings.travel_cq_file_num_when_get_message)
+
+    def of(self, max_messages: int, max_bytes: int) -> GatherLimits:
+        """The limits of a read that itself wants at most so much."""
+        settings = self._settings
+        return GatherLimits(
+            self.memory_bound,
+            min(max_messages, settings.max_transfer_count_on_message_in_memory),
+            min(max_bytes, settings.max_transfer_bytes_on_message_in_memory),
+            min(max_messages, settings.max_transfer_count_on_message_in_disk),
+            min(max_bytes, settings.max_transfer_bytes_on_message_in_disk),
+        )
 
 
 def read_queue(
@@ -78,52 +77,37 @@ def read_queue(
         return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
     if offset > high:
         return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
-    parts: list[memoryview] = []
-    total = 0
-    status = GetStatus.NO_MATCHED_MESSAGE
-    log_end = log.end
+    if log.damaged:
+        accept = log.intact if accept is None else _both(log.intact, accept)
     stop_at = min(high, offset + max(limits.units, max_messages))
+    batch_limits = limits.of(max_messages, max_bytes)
     position = offset
-    skip_below = -1
-    last_physical = 0
-    full = False
-    segments_left = limits.segments
-    while not parts and not full and position < stop_at and segments_left > 0:
-        segments_left -= 1
+    gone = False
+    for _ in range(limits.segments):
         segment = queue.files.find(position * UNIT_SIZE)
         if segment is None:
             per_segment = queue.files.size // UNIT_SIZE
-            return GetResult(GetStatus.OFFSET_FOUND_NULL, position + per_segment - position % per_segment, low, high)
+            following = position + per_segment - position % per_segment
+            return GetResult(GetStatus.OFFSET_FOUND_NULL, following, low, high)
         at = position * UNIT_SIZE - segment.start
         upto = min(segment.size, stop_at * UNIT_SIZE - segment.start)
-        for physical, size, tags in UNIT.iter_unpack(segment.view[at:upto]):
-            if parts:
-                if total + size > max_bytes or len(parts) >= max_messages:
-                    full = True
-                elif log_end - physical <= limits.memory_bound:
-                    full = total + size > limits.bytes_in_memory or len(parts) >= limits.count_in_memory
-                else:
-                    full = total + size > limits.bytes_on_disk or len(parts) >= limits.count_on_disk
-                if full:
-                    break
-            position += 1
-            if physical < skip_below or (tag_codes is not None and tags not in tag_codes and tags > EXTENSION_ADDRESS):
-                continue
-            record = log.read(physical, size)
-            if record is None:
-                if not parts:
-                    status = GetStatus.MESSAGE_WAS_REMOVING
-                if size != BLANK_SIZE and physical < log.min_offset:
-                    skip_below = log.min_offset
-                continue
-            if accept is not None and not accept(record):
-                continue
-            parts.append(record)
-            total += size
-            last_physical = physical
-            status = GetStatus.FOUND
-    behind = bool(parts) and log_end - last_physical > limits.memory_bound
-    return GetResult(status, position, low, high, parts, len(parts), total, behind)
+        units = segment.view[at:upto]
+        parts, total, scanned, last, missing = gather(
+            units, log.files.segments, log.files.size, log.end, tag_codes, accept, batch_limits
+        )
+        position += scanned
+        if parts:
+            behind = log.end - last > limits.memory_bound
+            return GetResult(GetStatus.FOUND, position, low, high, parts, len(parts), total, behind)
+        gone = gone or missing
+        if position >= stop_at:
+            break
+    status = GetStatus.MESSAGE_WAS_REMOVING if gone else GetStatus.NO_MATCHED_MESSAGE
+    return GetResult(status, position, low, high)
+
+
+def _both(first: Callable[[memoryview], bool], second: Callable[[memoryview], bool]) -> Callable[[memoryview], bool]:
+    return lambda record: first(record) and second(record)
 
 
 def offset_at_time(log: CommitLog, queue: ConsumeQueue, timestamp: int, *, upper: bool) -> int:
