@@ -308,6 +308,24 @@ def split(ranges: Iterable[Span], at_least: int = 0, at_most_each: int = 0) -> l
     return result
 
 
+def pack(pieces: Iterable[Span], enough: int) -> list[list[Span]]:
+    """Put small neighbours together: a task costs as much as reading some thousand messages.
+
+    Args:
+        pieces: ranges, in queue order.
+        enough: a group takes no further range once it has so many messages.
+    """
+    groups: list[list[Span]] = []
+    size = enough
+    for piece in pieces:
+        if size >= enough or size + piece.count > 2 * enough:
+            groups.append([])
+            size = 0
+        groups[-1].append(piece)
+        size += piece.count
+    return groups
+
+
 def clip(span: Span, bounds: Bounds) -> tuple[Span, list[Loss]]:
     """What of a range can still be read, and what cannot."""
     losses = []

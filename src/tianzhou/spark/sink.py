@@ -61,7 +61,7 @@ def check_columns(schema: StructType) -> dict[str, str]:
     for field in schema.fields:
         name = by_lower.get(field.name.lower())
         if name is None:
-            near = difflib.get_close_matches(field.name, COLUMNS, n=1)
+            near = difflib.get_close_matches(field.name, COLUMNS, n=1, cutoff=0.7)
             hint = f" (did you mean {near[0]}?)" if near else ""
             raise ConfigError(
                 f"the sink has no column {field.name}{hint}; select some of {', '.join(COLUMNS)}, "
@@ -69,7 +69,7 @@ def check_columns(schema: StructType) -> dict[str, str]:
             )
         kind = field.dataType.simpleString()
         if kind not in COLUMNS[name] and kind != "void":
-            expected = " or ".join(COLUMNS[name]).upper()
+            expected = " or ".join(allowed.upper() for allowed in COLUMNS[name])
             raise ConfigError(f"the sink's column {field.name} is {kind.upper()}; expected {expected}")
         result[field.name] = name
     bodies = [given for given, name in result.items() if name in ("body", "value")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, MutableMapping
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -35,12 +35,16 @@ logger = logging.getLogger(__name__)
 Connect = Callable[[ReadOptions], QueueReader]
 
 
-class SpanPartition(InputPartition):
-    """A range of a queue: what one task reads."""
+TASK_MESSAGES: Final = 2000
+"""Ranges of fewer messages share a task, unless `minPartitions` asks for more tasks."""
 
-    def __init__(self, span: Span) -> None:
-        super().__init__(str(span.queue))
-        self.span = span
+
+class SpanPartition(InputPartition):
+    """Ranges of queues: what one task reads."""
+
+    def __init__(self, spans: list[Span]) -> None:
+        super().__init__(", ".join(str(span.queue) for span in spans))
+        self.spans = spans
 
 
 class _Rows:
@@ -54,19 +58,15 @@ class _Rows:
 
     def partitions_of(self, spans: list[Span]) -> list[InputPartition]:
         pieces = offsets.split(spans, self._options.min_partitions, self._options.max_records_per_partition)
-        return [SpanPartition(piece) for piece in pieces]
+        enough = 0 if self._options.min_partitions else TASK_MESSAGES
+        return [SpanPartition(group) for group in offsets.pack(pieces, enough)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, SpanPartition):  # Spark's stand-in for "no partitions"
-            return iter(())
-        return read_span(
-            self._connect(self._options),
-            partition.span,
-            self._options,
-            self._schema,
-            self._columns,
-            columns.to_batch,
-        )
+            return
+        reader = self._connect(self._options)
+        for span in partition.spans:
+            yield from read_span(reader, span, self._options, self._schema, self._columns, columns.to_batch)
 
     def bounds(self) -> dict[MessageQueue, Bounds]:
         reader = self._connect(self._options)

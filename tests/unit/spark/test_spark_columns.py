@@ -4,20 +4,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
-from pyspark.sql.types import IntegerType, LongType, StringType, StructType  # noqa: E402
+from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
-from tianzhou.errors import ConfigError, CorruptRecord  # noqa: E402
-from tianzhou.model import MessageQueue  # noqa: E402
-from tianzhou.spark.columns import to_batch  # noqa: E402
-from tianzhou.spark.schema import COLUMNS, arrow_schema, columns_of, row_schema  # noqa: E402
-from tianzhou.wire.batch import encode_batch  # noqa: E402
-from tianzhou.wire.compression import COMPRESSED, LZ4, ZLIB, ZSTD, compress  # noqa: E402
-from tianzhou.wire.ids import host_text, offset_msg_id  # noqa: E402
-from tianzhou.wire.properties import decode_properties, encode_properties  # noqa: E402
-from tianzhou.wire.record import Record, decode_record, encode_record  # noqa: E402
+from tianzhou.errors import ConfigError, CorruptRecord
+from tianzhou.model import MessageQueue
+from tianzhou.spark.columns import to_batch
+from tianzhou.spark.schema import COLUMNS, arrow_schema, columns_of, row_schema
+from tianzhou.wire.batch import encode_batch
+from tianzhou.wire.compression import COMPRESSED, LZ4, ZLIB, ZSTD, compress
+from tianzhou.wire.ids import host_text, offset_msg_id
+from tianzhou.wire.properties import decode_properties, encode_properties
+from tianzhou.wire.record import Record, decode_record, encode_record
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 SCHEMA = row_schema()

@@ -221,3 +221,16 @@ def test_a_range_is_clipped_to_what_is_there(start, end, bounds, left, lost):
     span, losses = offsets.clip(Span(A, start, end), bounds)
     assert (span.start, span.end) == left
     assert [(loss.start, loss.end) for loss in losses] == lost
+
+
+@given(st.lists(st.integers(1, 5000), max_size=20), st.integers(0, 3000))
+def test_packing_keeps_every_range_in_order_and_groups_only_small_ones(sizes, enough):
+    pieces = [Span(MessageQueue("t", "b", number), 0, size) for number, size in enumerate(sizes)]
+    groups = offsets.pack(pieces, enough)
+    assert [piece for group in groups for piece in group] == pieces
+    assert all(group for group in groups)
+    for group in groups:
+        if len(group) > 1:
+            assert sum(piece.count for piece in group) <= 2 * enough
+    if not enough:
+        assert len(groups) == len(pieces)

@@ -101,10 +101,17 @@ def test_lost_messages_of_a_batch(spark):
 
 
 def test_partitions_follow_the_wishes(spark):
-    assert len(spark.source().reader(row_schema()).partitions()) == 2
     assert len(spark.source(minPartitions="6").reader(row_schema()).partitions()) >= 6
-    assert len(spark.source(maxRecordsPerPartition="4").reader(row_schema()).partitions()) == 5
     assert len(spark.batch(minPartitions="6")) == 15
+    spark.queues.add(A, 20_000)
+    spark.queues.add(B, 20_000)
+    assert len(spark.source().reader(row_schema()).partitions()) == 2
+    assert len(spark.source(maxRecordsPerPartition="5003").reader(row_schema()).partitions()) == 8
+
+
+def test_small_ranges_share_a_task(spark):
+    partitions = spark.source().reader(row_schema()).partitions()
+    assert [[span.queue for span in partition.spans] for partition in partitions] == [[A, B]]
 
 
 def test_sparks_stand_in_for_no_partitions_has_no_rows(spark):

@@ -1,0 +1,159 @@
+import asyncio
+import pickle
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DoubleType,
+    IntegerType,
+    MapType,
+    NullType,
+    StringType,
+    StructType,
+)
+
+from tianzhou.errors import BrokerError, ConfigError
+from tianzhou.model import MessageQueue
+from tianzhou.spark.schema import arrow_schema
+from tianzhou.spark.sink import RowNotSent, Sender, StreamWriter, Writer, check_columns
+
+OPTIONS = {"namesrvAddr": "a:1", "topic": "orders"}
+QUEUES = [MessageQueue("orders", "broker-a", number) for number in range(4)]
+
+
+class FakeProcess:
+    def run(self, work):
+        return asyncio.run(work)
+
+
+class FakeProducer:
+    def __init__(self, refuse=None):
+        self.sent = []
+        self.refuse = refuse or (lambda message: False)
+
+    async def queues(self, topic):
+        return QUEUES
+
+    async def send(self, message, queue=None):
+        if self.refuse(message):
+            raise BrokerError(13, "the message is illegal")
+        self.sent.append((message, queue))
+
+
+def schema_of(**columns):
+    schema = StructType()
+    for name, kind in columns.items():
+        schema.add(name, kind)
+    return schema
+
+
+def send(schema, rows, options=OPTIONS, producer=None):
+    producer = producer or FakeProducer()
+    sender = Sender(options, schema, overwrite=False, connect=lambda _: (FakeProcess(), producer))
+    batches = [pa.RecordBatch.from_pylist(part, schema=arrow_schema(schema)) for part in rows]
+    report = sender.send(iter(batches), partition=3)
+    return report, producer.sent
+
+
+def test_every_column_reaches_the_message():
+    schema = schema_of(
+        topic=StringType(),
+        body=BinaryType(),
+        keys=ArrayType(StringType()),
+        tags=StringType(),
+        properties=MapType(StringType(), StringType()),
+        delayLevel=IntegerType(),
+        queueId=IntegerType(),
+        shardingKey=StringType(),
+    )
+    row = {
+        "topic": "other",
+        "body": b"\x00x",
+        "keys": ["a", None, "b"],
+        "tags": "A",
+        "properties": [("p", "1"), ("none", None)],
+        "delayLevel": 3,
+        "queueId": 2,
+        "shardingKey": "s",
+    }
+    report, [(message, queue)] = send(schema, [[row]])
+    assert report.rows == 1
+    assert (message.topic, message.body, message.key_text(), message.tags) == ("other", b"\x00x", "a b", "A")
+    assert (message.properties, message.delay_level, message.sharding_key) == ({"p": "1"}, 3, "s")
+    assert queue == QUEUES[2]
+
+
+def test_nulls_mean_nothing_and_the_topic_falls_back_to_the_option():
+    schema = schema_of(topic=StringType(), VALUE=StringType(), keys=StringType(), tags=NullType())
+    _, [(message, queue)] = send(schema, [[{"topic": None, "VALUE": "ä", "keys": None, "tags": None}]])
+    assert (message.topic, message.body, message.key_text(), message.tags, queue) == (
+        "orders", "ä".encode(), "", None, None,
+    )  # fmt: skip
+
+
+def test_rows_are_sent_in_order_over_batches():
+    rows = [[{"body": str(n)} for n in range(start, start + 700)] for start in (0, 700, 1400)]
+    report, sent = send(schema_of(body=StringType()), rows)
+    assert report.rows == 2100
+    assert [int(message.body) for message, _ in sent] == list(range(2100))
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        (schema_of(body=StringType(), price=DoubleType()), "the sink has no column price; select some of topic"),
+        (schema_of(body=StringType(), tag=StringType()), r"no column tag \(did you mean tags\?\)"),
+        (schema_of(body=DoubleType()), "column body is DOUBLE; expected BINARY or STRING"),
+        (schema_of(body=StringType(), keys=IntegerType()), "column keys is INT; expected STRING or ARRAY<STRING>"),
+        (schema_of(keys=StringType()), "neither body nor value"),
+        (schema_of(body=StringType(), value=StringType()), "the rows have body and value"),
+    ],
+)
+def test_columns_that_do_not_fit_are_named(schema, text):
+    with pytest.raises(ConfigError, match=text):
+        check_columns(schema)
+
+
+@pytest.mark.parametrize("kind", [Writer, StreamWriter])
+def test_a_topic_cannot_be_overwritten(kind):
+    with pytest.raises(ConfigError, match="a topic only grows"):
+        kind(OPTIONS, schema_of(body=StringType()), True)
+
+
+def test_options_are_checked_when_the_query_is_planned():
+    with pytest.raises(ConfigError, match="the option topic is missing"):
+        Writer({"namesrvAddr": "a:1"}, schema_of(body=StringType()), False)
+    Writer({"namesrvAddr": "a:1"}, schema_of(body=StringType(), topic=StringType()), False)
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        ({"body": None}, "row 701 of partition 3: body is null"),
+        ({"body": ""}, "row 701 of partition 3: body is empty"),
+        ({"body": "refused"}, r"row 701 of partition 3: code 13.*the message is illegal"),
+        ({"body": "x", "queueId": 9}, r"row 701 of partition 3: queueId 9 of topic orders names no queue; there are"),
+    ],
+)
+def test_a_row_that_cannot_be_sent_is_named(row, text):
+    schema = schema_of(body=StringType(), queueId=IntegerType())
+    rows = [[{"body": "x", "queueId": None}] * 701 + [{"queueId": None, **row}]]
+    producer = FakeProducer(refuse=lambda message: message.body == b"refused")
+    with pytest.raises(RowNotSent, match=text):
+        send(schema, rows, producer=producer)
+
+
+def test_a_row_without_topic_is_named_when_there_is_no_option():
+    schema = schema_of(body=StringType(), topic=StringType())
+    with pytest.raises(RowNotSent, match="row 0 of partition 3: topic is null"):
+        send(schema, [[{"body": "x", "topic": None}]], options={"namesrvAddr": "a:1"})
+
+
+def test_writers_travel_to_tasks():
+    writer = pickle.loads(pickle.dumps(Writer(OPTIONS, schema_of(body=StringType()), False)))
+    assert writer._sender._options.topic == "orders"
