@@ -262,6 +262,19 @@ class Topics:
             reply = await self._reach.ask_name_server(RequestCode.GET_TOPICS_BY_CLUSTER, cluster=cluster)
         return sorted(bodies.decode_topic_list(reply.body).topic_list)
 
+    async def system_names(self) -> set[str]:
+        """Topics every broker has for its own use, and those named like clusters and brokers."""
+        info = await self._reach.cluster_info()
+        masters = await self._reach.masters()
+
+        async def one(address: str) -> list[str]:
+            reply = await self._reach.call(address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+            return bodies.decode_topic_list(reply.body).topic_list
+
+        found = await self._reach.each(masters.values(), one)
+        own = {topic for topics in found.values() for topic in topics}
+        return own | set(info.cluster_addr_table) | set(info.broker_addr_table)
+
     async def exists(self, topic: str) -> bool:
         """Whether the name server knows the topic."""
         return await self._reach.route(topic) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import enum
 import json
 import sys
@@ -97,3 +98,10 @@ def _cell(value: Any) -> str:
 
 def _is_number(text: str) -> bool:
     return text == "-" or text.replace(".", "", 1).lstrip("-").isdigit()
+
+
+def local_time(timestamp_ms: int) -> str | None:
+    """A time for people, in the machine's zone; None for 0 or less."""
+    if timestamp_ms <= 0:
+        return None
+    return dt.datetime.fromtimestamp(timestamp_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")

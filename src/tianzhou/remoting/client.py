@@ -62,6 +62,7 @@ class RemotingClient:
             max_frame=max_frame,
             idle_timeout_s=idle_timeout_s,
             max_in_flight=max_in_flight,
+            guarded=False,
             clock=clock,
         )
         self._connections: dict[str, Connection] = {}

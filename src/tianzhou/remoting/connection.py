@@ -254,7 +254,8 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """The peer reads too slowly: stop reading from it, so that what it asks for cannot pile up here."""
         self._write_paused = True
-        self._pause(_PAUSED_WRITING)
+        if self._group.guarded:
+            self._pause(_PAUSED_WRITING)
 
     def resume_writing(self) -> None:
         """The peer has caught up."""
@@ -345,7 +346,7 @@ class Connection(asyncio.BufferedProtocol):
                 replies = []
                 append = replies.append
                 size = 0
-                if self._write_paused:
+                if self._write_paused and self._group.guarded:
                     self._backlog = commands[done:]
                     return
         if replies and not self.closed:

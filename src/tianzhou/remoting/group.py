@@ -32,6 +32,8 @@ class ConnectionGroup:
         held_bytes: most bytes of requests per connection whose awaitables are unfinished; above it the peer
             is not read from.
         max_in_flight: most requests of our own that may await replies, over all connections.
+        guarded: do not read from a peer that does not read. Right for a server; two ends that both did it would
+            wait for each other for ever once both have much to send.
         clock: gives the monotonic time that deadlines and idleness are measured in.
     """
 
@@ -43,6 +45,7 @@ class ConnectionGroup:
         idle_timeout_s: float = 120.0,
         held_bytes: int = HELD_BYTES,
         max_in_flight: int = MAX_IN_FLIGHT,
+        guarded: bool = True,
         clock: Clock | None = None,
     ) -> None:
         self.processor: Processor = processor or (lambda _connection, command: unsupported(command))
@@ -50,6 +53,7 @@ class ConnectionGroup:
         self.idle_timeout_s = idle_timeout_s
         self.held_bytes = held_bytes
         self.max_in_flight = max_in_flight
+        self.guarded = guarded
         self.clock = clock or SystemClock()
         self.monotonic = self.clock.monotonic
         self.scratch = scratch_buffer()

@@ -68,6 +68,7 @@ class RemotingServer:
         self._adoptions: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
         self._refusing = False
+        self._admitted = 0
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -163,13 +164,14 @@ class RemotingServer:
             except OSError as error:
                 self._rest(error)
                 return
-            if len(self.group.connections) + len(self._adoptions) >= self.max_connections:
+            if self._admitted >= self.max_connections:
                 if not self._refusing:
                     _log.warning("port %d: refusing connections above %d", self.port, self.max_connections)
                     self._refusing = True
                 accepted.close()
                 continue
             self._refusing = False
+            self._admitted += 1
             task = self.group.loop.create_task(self._adopt(accepted))
             self._adoptions.add(task)
             task.add_done_callback(self._adoptions.discard)
@@ -192,10 +194,15 @@ class RemotingServer:
         try:
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await self.group.loop.connect_accepted_socket(lambda: Connection(self.group), accepted)
-        except OSError as error:
+            _, connection = await self.group.loop.connect_accepted_socket(lambda: Connection(self.group), accepted)
+        except BaseException as error:
             accepted.close()
+            self._admitted -= 1
+            if not isinstance(error, OSError):
+                raise
             _log.warning("port %d: an accepted connection could not be set up: %s", self.port, error)
-        except BaseException:
-            accepted.close()
-            raise
+        else:
+            connection.on_close(self._dismiss)
+
+    def _dismiss(self, _connection: Connection) -> None:
+        self._admitted -= 1

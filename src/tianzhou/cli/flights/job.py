@@ -28,6 +28,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from tianzhou.cli.flights.pipeline import FlightPipeline
 from tianzhou.cli.flights.report import Check, prove
 from tianzhou.cli.flights.rows import TOTAL_ROWS, SourceFigures, read_rows, to_message
+from tianzhou.cli.topics import with_admin
 from tianzhou.errors import ConfigError, TianzhouError
 
 TOPIC = "flights"
@@ -214,12 +215,12 @@ def run_job(out: Path, limit: int | None, server: ServerProcess, console: Consol
     Raises:
         TianzhouError: the producer or the server failed.
     """
-    from tianzhou import sync
     from tianzhou.spark import session
 
     began = time.monotonic()
-    with sync.Admin(server.namesrv) as admin:
-        admin.create_topic(TOPIC, queues=QUEUES)
+    with_admin(
+        server.namesrv, lambda admin: admin.topics.create(TOPIC, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
+    )
     total = min(limit or TOTAL_ROWS, TOTAL_ROWS)
     with _progress(console) as progress:
         sent, read = (
@@ -242,8 +243,7 @@ def run_job(out: Path, limit: int | None, server: ServerProcess, console: Consol
         finally:
             pipeline.stop()
             spark.stop()
-    with sync.Admin(server.namesrv) as admin:
-        stored = sum(status.max_offset - status.min_offset for status in admin.topic_stats(TOPIC).values())
+    stored = with_admin(server.namesrv, lambda admin: admin.topics.describe(TOPIC)).message_count
     checks = prove(producer.source, producer.acknowledged, stored, sink)
     return JobResult(checks, delays, producer.source.rows, producer.seconds, read_s, time.monotonic() - began)
 

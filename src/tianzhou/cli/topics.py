@@ -1,0 +1,187 @@
+"""`topic list|describe|create|delete`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from tianzhou.cli.output import (
+    DEFAULT_NAMESRV,
+    NamesrvOption,
+    Output,
+    OutputOption,
+    local_time,
+    print_fields,
+    print_json,
+    print_line,
+    print_note,
+    print_rows,
+)
+
+if TYPE_CHECKING:
+    from tianzhou.admin import Admin
+
+T = TypeVar("T")
+PERM_NAMES = {"r": 4, "w": 2, "rw": 6}
+
+app = typer.Typer(help="Topics: list, describe, create, delete.", no_args_is_help=True)
+TopicArgument = Annotated[str, typer.Argument(help="The topic.")]
+
+
+def with_admin(namesrv: str, work: Callable[[Admin], Awaitable[T]]) -> T:
+    """Run admin operations against a cluster; returns what they return."""
+
+    async def main() -> T:
+        from tianzhou.admin import Admin
+
+        async with Admin(namesrv) as admin:
+            return await work(admin)
+
+    return asyncio.run(main())
+
+
+@app.command("list")
+def list_topics(
+    system: Annotated[bool, typer.Option(help="Also retry, dead letter and system topics.")] = False,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    output: OutputOption = Output.text,
+) -> None:
+    """List topics.
+
+    Example: tianzhou topic list -n 127.0.0.1:9876
+    """
+
+    async def work(admin: Admin) -> list[str]:
+        found = await admin.topics.names()
+        if system:
+            return found
+        reserved = set(await admin.topics.system_names())
+        return [name for name in found if name not in reserved and not name.startswith("%")]
+
+    names = with_admin(namesrv, work)
+    if output is Output.json:
+        print_json(names)
+        return
+    for name in names:
+        print_line(name)
+    if not names:
+        print_note("no topics yet; make one with: tianzhou topic create NAME")
+
+
+@app.command()
+def describe(
+    topic: TopicArgument, namesrv: NamesrvOption = DEFAULT_NAMESRV, output: OutputOption = Output.text
+) -> None:
+    """Show a topic's configuration, queues, offsets and consumers.
+
+    Example: tianzhou topic describe orders
+    """
+    found = with_admin(namesrv, lambda admin: admin.topics.describe(topic))
+    if output is Output.json:
+        print_json(
+            {
+                "topic": topic,
+                "messages": found.message_count,
+                "groups": found.groups,
+                "brokers": {
+                    name: {
+                        "read_queue_nums": config.read_queue_nums,
+                        "write_queue_nums": config.write_queue_nums,
+                        "perm": config.perm,
+                        "order": config.order,
+                        "attributes": config.attributes,
+                    }
+                    for name, config in found.configs.items()
+                },
+                "queues": [
+                    {
+                        "broker": queue.broker_name,
+                        "queue_id": queue.queue_id,
+                        "min_offset": bounds.min_offset,
+                        "max_offset": bounds.max_offset,
+                        "last_update_timestamp": bounds.last_update_timestamp,
+                    }
+                    for queue, bounds in found.offsets.items()
+                ],
+            }
+        )
+        return
+    print_fields({"topic": topic, "messages": found.message_count, "groups": ", ".join(found.groups) or "none"}, output)
+    for name, config in found.configs.items():
+        perm = ("r" if config.readable else "") + ("w" if config.writable else "")
+        print_line(
+            f"on {name}: {config.read_queue_nums} read, {config.write_queue_nums} write queues, perm {perm or '-'}"
+        )
+    print_line("")
+    print_rows(
+        ("broker", "queue", "min offset", "max offset", "messages", "last stored"),
+        [
+            (
+                q.broker_name,
+                q.queue_id,
+                b.min_offset,
+                b.max_offset,
+                b.max_offset - b.min_offset,
+                local_time(b.last_update_timestamp),
+            )
+            for q, b in found.offsets.items()
+        ],
+        output,
+    )
+
+
+@app.command()
+def create(
+    topic: TopicArgument,
+    queues: Annotated[int, typer.Option("-q", "--queues", help="Queues per broker, read and write.", min=1)] = 8,
+    perm: Annotated[str, typer.Option(help="rw, r or w.")] = "rw",
+    order: Annotated[bool, typer.Option(help="Keep queue order while brokers come and go.")] = False,
+    cluster: Annotated[str | None, typer.Option("-c", "--cluster", help="Only on this cluster's brokers.")] = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    output: OutputOption = Output.text,
+) -> None:
+    """Create a topic on every broker, or set its configuration anew.
+
+    Example: tianzhou topic create orders --queues 4
+    """
+    if perm not in PERM_NAMES:
+        raise typer.BadParameter(f"{perm}: expected one of {', '.join(PERM_NAMES)}", param_hint="--perm")
+    brokers = with_admin(
+        namesrv,
+        lambda admin: admin.topics.create(
+            topic, read_queue_nums=queues, write_queue_nums=queues, perm=PERM_NAMES[perm], order=order, cluster=cluster
+        ),
+    )
+    if output is Output.json:
+        print_json({"topic": topic, "queues": queues, "brokers": brokers})
+    else:
+        print_line(f"topic {topic} with {queues} queues on {', '.join(brokers)}")
+
+
+@app.command()
+def delete(
+    topic: TopicArgument,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    output: OutputOption = Output.text,
+) -> None:
+    """Delete a topic with its messages from every broker and name server.
+
+    Example: tianzhou topic delete orders --yes
+    """
+    if not yes:
+        typer.confirm(f"delete topic {topic} and all its messages?", abort=True, err=True)
+
+    async def work(admin: Admin) -> bool:
+        existed = await admin.topics.exists(topic)
+        await admin.topics.delete(topic)
+        return existed
+
+    existed = with_admin(namesrv, work)
+    if output is Output.json:
+        print_json({"topic": topic, "deleted": existed})
+    else:
+        print_line(f"topic {topic} deleted" if existed else f"topic {topic} did not exist")
