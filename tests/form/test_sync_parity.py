@@ -1,0 +1,67 @@
+"""The blocking classes offer what the async ones offer, under the same names and with the same signatures."""
+
+import inspect
+
+import pytest
+
+from tianzhou import admin, client, sync
+from tianzhou.sync import admin as blocking_admin
+
+# What an instance or a broker calls on a consumer (tianzhou.client.member.GroupMember), and what consumers call on
+# their inner producer: no business of users.
+INTERNAL = {
+    "consume_directly",
+    "consume_offsets",
+    "consumer_data",
+    "resend_for_retry",
+    "reset_offsets",
+    "running_info",
+    "topics",
+    "wake_rebalance",
+}
+
+PAIRS = [
+    (client.Producer, sync.Producer, INTERNAL),
+    (client.PushConsumer, sync.PushConsumer, INTERNAL),
+    (client.PullConsumer, sync.PullConsumer, INTERNAL),
+    (admin.Admin, sync.Admin, set()),
+    (admin.Topics, blocking_admin.Topics, set()),
+    (admin.Groups, blocking_admin.Groups, set()),
+    (admin.Cluster, blocking_admin.Cluster, set()),
+    (admin.Messages, blocking_admin.Messages, set()),
+]
+SAME_MEANING = {
+    "__aenter__": "__enter__",
+    "__aexit__": "__exit__",
+    "__aiter__": "__iter__",
+    "__anext__": "__next__",
+}
+
+
+def public(cls):
+    names = {name for name in vars(cls) if not name.startswith("_")}
+    return names | {name for name in SAME_MEANING if name in vars(cls)}
+
+
+@pytest.mark.parametrize(
+    ("asynchronous", "blocking", "internal"), PAIRS, ids=lambda value: getattr(value, "__name__", "")
+)
+def test_same_methods_with_same_signatures(asynchronous, blocking, internal):
+    for name in sorted(public(asynchronous) - internal):
+        ours = SAME_MEANING.get(name, name)
+        assert hasattr(blocking, ours), f"sync.{blocking.__name__} has no {ours}"
+        original, twin = vars(asynchronous)[name], vars(blocking)[ours]
+        if isinstance(original, property):
+            assert isinstance(twin, property), f"{ours} is a property"
+            original, twin = original.fget, twin.fget
+        assert inspect.signature(twin) == inspect.signature(original), f"{blocking.__name__}.{ours}"
+        assert not inspect.iscoroutinefunction(twin), f"{blocking.__name__}.{ours} would have to be awaited"
+
+
+@pytest.mark.parametrize(
+    ("asynchronous", "blocking", "internal"), PAIRS, ids=lambda value: getattr(value, "__name__", "")
+)
+def test_nothing_that_the_async_class_lacks(asynchronous, blocking, internal):
+    known = {SAME_MEANING.get(name, name) for name in public(asynchronous)}
+    extra = {name for name in vars(blocking) if not name.startswith("_")} - known
+    assert not extra, f"only sync.{blocking.__name__} has {extra}"
