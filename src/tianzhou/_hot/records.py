@@ -23,9 +23,6 @@ try:
 except ImportError:  # pragma: no cover - the extra `fast` is optional
     _crc32 = zlib.crc32
 
-OVERHEAD: Final = 91
-"""Bytes of a version 1 record with IPv4 hosts beside body, topic and properties."""
-
 UNIT: Final = struct.Struct(">qiq")
 """A unit of a consume queue: commit-log offset, record size, tags code (store.md §5.1)."""
 EXTENSION_ADDRESS: Final = -(1 << 31) - 1

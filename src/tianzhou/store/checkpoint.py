@@ -21,30 +21,30 @@ class Checkpoint:
         path: the file; it is created by the first `write`.
 
     Attributes:
-        physic_timestamp: store time of the newest record known to be on disk, ms.
-        logics_timestamp: store time of the newest record whose queue unit is.
-        index_timestamp: store time of the newest record in a completed index file.
+        physic_msg_timestamp: store time of the newest record known to be on disk, ms.
+        logics_msg_timestamp: store time of the newest record whose queue unit is.
+        index_msg_timestamp: store time of the newest record in a completed index file.
         master_flushed_offset: kept as found (replication).
-        confirm_offset: kept as found (replication).
+        confirm_phy_offset: kept as found (replication).
     """
 
     __slots__ = (
         "_written",
-        "confirm_offset",
-        "index_timestamp",
-        "logics_timestamp",
+        "confirm_phy_offset",
+        "index_msg_timestamp",
+        "logics_msg_timestamp",
         "master_flushed_offset",
         "path",
-        "physic_timestamp",
+        "physic_msg_timestamp",
     )
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.physic_timestamp = 0
-        self.logics_timestamp = 0
-        self.index_timestamp = 0
+        self.physic_msg_timestamp = 0
+        self.logics_msg_timestamp = 0
+        self.index_msg_timestamp = 0
         self.master_flushed_offset = 0
-        self.confirm_offset = 0
+        self.confirm_phy_offset = 0
         self._written = b""
 
     def load(self) -> None:
@@ -66,27 +66,27 @@ class Checkpoint:
                 "and the next start reads the whole log"
             )
         (
-            self.physic_timestamp,
-            self.logics_timestamp,
-            self.index_timestamp,
+            self.physic_msg_timestamp,
+            self.logics_msg_timestamp,
+            self.index_msg_timestamp,
             self.master_flushed_offset,
-            self.confirm_offset,
+            self.confirm_phy_offset,
         ) = _FIELDS.unpack_from(data)
         self._written = data[: _FIELDS.size]
 
     @property
     def min_timestamp(self) -> int:
         """Records up to this store time need not be looked at again after a crash."""
-        return max(0, min(self.physic_timestamp, self.logics_timestamp) - _SAFETY_MS)
+        return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - _SAFETY_MS)
 
     def encode(self) -> bytes:
         """The five fields as stored."""
         return _FIELDS.pack(
-            self.physic_timestamp,
-            self.logics_timestamp,
-            self.index_timestamp,
+            self.physic_msg_timestamp,
+            self.logics_msg_timestamp,
+            self.index_msg_timestamp,
             self.master_flushed_offset,
-            self.confirm_offset,
+            self.confirm_phy_offset,
         )
 
     def write(self, fields: bytes | None = None) -> None:

@@ -13,23 +13,23 @@ from tianzhou.errors import StoreError
 from tianzhou.store.results import NewRecord
 from tianzhou.store.segments import Segment, SegmentQueue
 from tianzhou.store.settings import StoreSettings
-from tianzhou.wire.hashing import crc32
+from tianzhou.wire.record import (
+    BLANK_SIZE,
+    BORN_HOST_V6,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    OVERHEAD,
+    STORE_HOST_V6,
+    fill_property_crc,
+)
 
 logger = logging.getLogger(__name__)
 
-MAGIC_V1: Final = -626843481
-MAGIC_V2: Final = -626843477
-BLANK_MAGIC: Final = -875286124
-BLANK_LENGTH: Final = 8
-CRC_RESERVE: Final = 20
-OVERHEAD: Final = 91
-BORN_V6: Final = 0x10
-STORE_V6: Final = 0x20
-_ADDRESS_BITS: Final = BORN_V6 | STORE_V6
+_ADDRESS_BITS: Final = BORN_HOST_V6 | STORE_HOST_V6
 
 _BLANK: Final = struct.Struct(">ii")
 _POSITION: Final = struct.Struct(">ii20xq")
-_CRC_NAME: Final = b"__CRC32#\x01"
 STEP: Final = 1 << 20
 _SMALL_STEP: Final = 64 << 10
 AHEAD: Final = 16 << 20
@@ -83,7 +83,7 @@ class CommitLog:
         self.next_segment: Segment | None = None
         self.on_pressure: Callable[[], None] | None = None
         self.appends_crc = settings.enabled_append_prop_crc
-        self._sys_bits = STORE_V6 if len(store_host) == 16 else 0
+        self._sys_bits = STORE_HOST_V6 if len(store_host) == 16 else 0
         self._overhead = OVERHEAD - 1 + (12 if len(store_host) == 16 else 0)
         self._segment: Segment | None = None
         self._map: mmap | None = None
@@ -124,7 +124,7 @@ class CommitLog:
         self.position = position
         self._reserved = max(position, reserved)
         self._check = position
-        self._limit = segment.size - BLANK_LENGTH
+        self._limit = segment.size - BLANK_SIZE
 
     def room_for(self, size: int) -> int:
         """Make room for `size` contiguous bytes and tell the position in the current segment.
@@ -136,7 +136,7 @@ class CommitLog:
             StoreError: it would not even fit an empty segment.
         """
         if self.position + size > self._limit:
-            if size + BLANK_LENGTH > self.files.size:
+            if size + BLANK_SIZE > self.files.size:
                 raise StoreError(
                     f"{size} bytes do not fit a commit-log segment of mappedFileSizeCommitLog={self.files.size}; "
                     "send less or configure larger segments"
@@ -196,9 +196,9 @@ class CommitLog:
         segment = self._segment
         if segment is not None:
             room = segment.size - self.position
-            if room >= BLANK_LENGTH:
-                segment.reserve_range(self.position, self.position + BLANK_LENGTH)
-                _BLANK.pack_into(segment.map, self.position, room, BLANK_MAGIC)
+            if room >= BLANK_SIZE:
+                segment.reserve_range(self.position, self.position + BLANK_SIZE)
+                _BLANK.pack_into(segment.map, self.position, room, MAGIC_BLANK)
             start = segment.end
         else:
             start = self.base - self.base % self.files.size
@@ -239,7 +239,7 @@ class CommitLog:
         sys_flag = record.sys_flag & ~_ADDRESS_BITS | self._sys_bits
         if len(record.born_host) != 4:
             size += 12
-            sys_flag |= BORN_V6
+            sys_flag |= BORN_HOST_V6
         position = self.position
         if position + size > self._check:
             position = self.room_for(size)
@@ -260,9 +260,7 @@ class CommitLog:
         )
         self.position = position = position + size
         if self.appends_crc:
-            memory[position - CRC_RESERVE : position] = crc_property(
-                memoryview(memory)[position - size : position - CRC_RESERVE]
-            )
+            fill_property_crc(memoryview(memory)[position - size : position])
         return size
 
     def read(self, offset: int, size: int) -> memoryview | None:
@@ -303,20 +301,3 @@ class CommitLog:
         if self.next_segment is not None:
             self.next_segment.delete()
             self.next_segment = None
-
-
-def reserve_crc(properties: bytes) -> bytes:
-    """Properties with 20 bytes at the end for the record's CRC (store.md §3.6)."""
-    start = 0 if properties.startswith(_CRC_NAME) else properties.find(b"\x02" + _CRC_NAME) + 1
-    while properties.startswith(_CRC_NAME, start):
-        end = properties.find(b"\x02", start)
-        properties = properties[:start] + (properties[end + 1 :] if end >= 0 else b"")
-        start = 0 if properties.startswith(_CRC_NAME) else properties.find(b"\x02" + _CRC_NAME) + 1
-    if properties and not properties.endswith(b"\x02"):
-        properties += b"\x02"
-    return properties + bytes(CRC_RESERVE)
-
-
-def crc_property(record: memoryview) -> bytes:
-    """The CRC property of a record given without its last 20 bytes: ten digits, least significant first."""
-    return _CRC_NAME + str(crc32(record))[::-1].ljust(10, "0").encode() + b"\x02"

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from tianzhou._hot.records import UNIT
-from tianzhou.store.commitlog import MAGIC_V1, MAGIC_V2
 from tianzhou.store.segments import Segment, SegmentQueue
 from tianzhou.watermark import Watermark
+from tianzhou.wire.record import MAGIC_V1, MAGIC_V2
 
 logger = logging.getLogger(__name__)
 

@@ -8,20 +8,19 @@ from typing import Final
 
 import msgspec
 
-from tianzhou._hot.records import OVERHEAD
 from tianzhou.model import names
-from tianzhou.store.commitlog import (
-    BLANK_LENGTH,
-    BLANK_MAGIC,
-    BORN_V6,
-    CRC_RESERVE,
-    MAGIC_V1,
-    MAGIC_V2,
-    STORE_V6,
-    crc_property,
-)
 from tianzhou.wire.hashing import crc32, tags_code
 from tianzhou.wire.properties import get_property
+from tianzhou.wire.record import (
+    BLANK_SIZE,
+    BORN_HOST_V6,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    OVERHEAD,
+    STORE_HOST_V6,
+    verify_property_crc,
+)
 
 TRANSACTION_BITS: Final = 0xC
 PREPARED: Final = 0x4
@@ -101,20 +100,20 @@ def read_item(  # noqa: C901 - one field after the other, each with its own refu
     if room < 8:
         return LogItem(Finding.BLANK if room == 0 else Finding.NOTHING, offset, room)
     size, magic = _SIZE_MAGIC.unpack_from(view, position)
-    if magic == BLANK_MAGIC:
+    if magic == MAGIC_BLANK:
         return LogItem(Finding.BLANK, offset, room)
     if size == 0 and magic == 0:
         return LogItem(Finding.NOTHING, offset)
     if magic not in {MAGIC_V1, MAGIC_V2}:
         return LogItem(Finding.DAMAGED, offset, reason=f"magic number {magic & 0xFFFFFFFF:#010x} is none of a record")
-    if size < OVERHEAD or size > room - BLANK_LENGTH:
+    if size < OVERHEAD or size > room - BLANK_SIZE:
         return LogItem(Finding.DAMAGED, offset, reason=f"size {size} does not fit the {room} bytes left")
     _, _, crc, queue_id, _, queue_offset, physical, sys_flag, _ = _HEAD.unpack_from(view, position)
     if physical != offset:
         return LogItem(Finding.DAMAGED, offset, reason=f"the record says that it is at {physical}")
-    at = position + (68 if sys_flag & BORN_V6 else 56)
+    at = position + (68 if sys_flag & BORN_HOST_V6 else 56)
     (store_timestamp,) = _I64.unpack_from(view, at)
-    at += (28 if sys_flag & STORE_V6 else 16) + 12
+    at += (28 if sys_flag & STORE_HOST_V6 else 16) + 12
     end = position + size
     if at + 4 > end:
         return LogItem(Finding.DAMAGED, offset, reason="too short for its host addresses")
@@ -137,7 +136,7 @@ def read_item(  # noqa: C901 - one field after the other, each with its own refu
         reason = f"its fields add up to {properties_at + properties_length - position}, it says size {size}"
         return LogItem(Finding.DAMAGED, offset, size, reason=reason)
     if force_record_crc:
-        if bytes(view[end - CRC_RESERVE : end]) != crc_property(view[position : end - CRC_RESERVE]):
+        if not verify_property_crc(view[position:end]):
             return LogItem(Finding.DAMAGED, offset, size, reason="the CRC of the record is wrong or missing")
     elif check_crc and body_length and crc32(view[body_at : body_at + body_length]) != crc:
         return LogItem(Finding.DAMAGED, offset, size, reason="the CRC of the body is wrong")
@@ -161,7 +160,7 @@ def read_item(  # noqa: C901 - one field after the other, each with its own refu
 def store_time(view: memoryview) -> int:
     """The store timestamp of a record given as its bytes, ms."""
     (sys_flag,) = _I32.unpack_from(view, 36)
-    timestamp: int = _I64.unpack_from(view, 68 if sys_flag & BORN_V6 else 56)[0]
+    timestamp: int = _I64.unpack_from(view, 68 if sys_flag & BORN_HOST_V6 else 56)[0]
     return timestamp
 
 

@@ -33,7 +33,7 @@ from tianzhou.store.recovery import (
     start_after_stop,
     survey,
 )
-from tianzhou.store.segments import Segment
+from tianzhou.store.segments import Segment, segment_name
 from tianzhou.store.settings import StoreSettings, parse_delay_levels
 from tianzhou.wire.properties import get_property
 
@@ -97,6 +97,7 @@ class StoreOpener:
         self._checkpoint = checkpoint
         self._delays = parse_delay_levels(settings.message_delay_level)
         self._accepted_gaps: set[ConsumeQueue] = set()
+        self._read_at_least_from = 1 << 63
         self.report = OpeningReport()
         # Topics whose queues are of the other type (store.md §6): their records must not get units of this one.
         others = settings.root / "batchconsumequeue"
@@ -117,7 +118,7 @@ class StoreOpener:
         self._checkpoint.load()
         index_lost = False
         if self._index is not None:
-            notes = self._index.load(drop_after=None if clean else self._checkpoint.index_timestamp)
+            notes = self._index.load(drop_after=None if clean else self._checkpoint.index_msg_timestamp)
             index_lost = bool(notes)
             report.notes += notes
         damaged_queues = self._load_queues()
@@ -165,17 +166,24 @@ class StoreOpener:
                 f"{size}; set mappedFileSizeCommitLog={verdict.written_with}"
             )
         for number in verdict.damaged:
-            _, path, length = found[number]
+            start, path, length = found[number]
+            self._read_at_least_from = min(self._read_at_least_from, start)
             os.truncate(path, size)
             self.report.notes.append(f"{path} was cut short at {length} bytes; lengthened to {size} with zeros")
-        previous = None
+        expected = found[0][0] if found else 0
         for start, path, _ in found:
-            if previous is not None and start == previous:
+            if start < expected:
                 raise StoreUnreadable(
                     f"{path}: a segment of this offset is in another commit-log directory, too; remove one of them"
                 )
-            previous = start
+            if start > expected:
+                missing = path.with_name(segment_name(expected))
+                raise StoreUnreadable(
+                    f"{missing} is missing between its neighbours; put it back, or, to go on without its messages, "
+                    f"put zeros there: truncate -s {size} {missing}; touch {self._settings.root}/abort"
+                )
             self._log.files.adopt(Segment(path, start, size))
+            expected = start + size
 
     def _load_queues(self) -> bool:
         """Load the queues; tells whether some file had to be given up."""
@@ -248,6 +256,10 @@ class StoreOpener:
             begin, trusted_end = segments[index].start, None
         if from_start:
             begin = segments[0].start
+        begin = min(begin, self._read_at_least_from)
+        if begin > segments[-1].end:
+            report.notes.append(f"the commit log's segment at {segments[-1].end} has gone; its messages are lost")
+            begin = segments[-1].start
         if index_lost and self._index is not None:
             begin = min(begin, max(self._index.end_offset, segments[0].start))
         again: int | None = begin
@@ -330,6 +342,7 @@ class StoreOpener:
                 tags = queue_tags_code(entry.topic, entry.properties, entry.store_timestamp, self._delays)
                 if queue.put(entry.queue_offset, entry.offset, entry.size, tags):
                     self.report.dispatched += 1
+                    queue.dirty = True
         if self._index is not None and kind != ROLLBACK:
             self._index.put(
                 entry.topic,

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Protocol
 
-from tianzhou.store.commitlog import MAGIC_V1, MAGIC_V2
 from tianzhou.store.logscan import Finding, LogItem, read_item
+from tianzhou.wire.record import MAGIC_V1, MAGIC_V2
 
 _MAGIC_BYTES: Final = (
     MAGIC_V1.to_bytes(4, "big", signed=True)[:3]  # the versions differ in the last byte only

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tianzhou._hot.records import UNIT
 from tianzhou.errors import StoreUnreadable
 from tianzhou.store.checkpoint import Checkpoint
-from tianzhou.store.consumequeue import BLANK_SIZE, UNIT, UNIT_SIZE
+from tianzhou.store.consumequeue import BLANK_SIZE, UNIT_SIZE
 from tianzhou.store.index import ENTRY, ENTRY_SIZE, HEADER, HEADER_SIZE
 from tianzhou.store.logscan import (
     PREPARED,

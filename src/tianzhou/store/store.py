@@ -15,10 +15,10 @@ from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import StoreError
 from tianzhou.model import names
 from tianzhou.store.checkpoint import Checkpoint
-from tianzhou.store.commitlog import CommitLog, reserve_crc
+from tianzhou.store.commitlog import CommitLog
 from tianzhou.store.consumequeue import ConsumeQueue
 from tianzhou.store.dispatch import BACKLOG_LIMIT, SLICE_RECORDS, Dispatcher
-from tianzhou.store.flush import LogFlusher
+from tianzhou.store.flush import LogFlusher, log_ranges, sync_ranges
 from tianzhou.store.folder import StoreFolder
 from tianzhou.store.index import Index
 from tianzhou.store.logscan import PREPARED, ROLLBACK, TRANSACTION_BITS, deliver_time, store_time
@@ -36,11 +36,12 @@ from tianzhou.store.settings import StoreSettings, parse_delay_levels
 from tianzhou.store.upkeep import Upkeep
 from tianzhou.watermark import Watermark
 from tianzhou.wire.hashing import tags_code
+from tianzhou.wire.properties import MAX_BYTES as MAX_PROPERTIES
 from tianzhou.wire.properties import get_property
+from tianzhou.wire.record import reserve_property_crc
 
 logger = logging.getLogger(__name__)
 
-MAX_PROPERTIES: Final = 32_767
 INNER_BATCH: Final = 0x80
 _OK: Final = PutStatus.PUT_OK
 
@@ -108,6 +109,9 @@ class MessageStore:
             opener = StoreOpener(self.settings, self._log, self._queues, self._index, self._checkpoint)
             self.report = opener.open(clean=folder.stopped_cleanly)
             self._foreign_topics = opener.foreign_topics
+            if not self.report.clean:
+                # What a crashed process left in the page cache has been read, but need not be on the disk yet.
+                sync_ranges(log_ranges(self._log, self.report.read_from, self._log.end))
             folder.mark_running()
         except BaseException:
             self._release()
@@ -116,9 +120,9 @@ class MessageStore:
         self.flushed.advance(end)
         self._dispatcher.position = end
         self._dispatcher.limit = end if self._sync else None
-        self._dispatcher.logics_timestamp = self._checkpoint.logics_timestamp
+        self._dispatcher.logics_timestamp = self._checkpoint.logics_msg_timestamp
         self._dispatcher.dirty = [q for of_topic in self._queues.values() for q in of_topic.values() if q.dirty]
-        self._flusher.last_timestamp = self._checkpoint.physic_timestamp
+        self._flusher.last_timestamp = self._checkpoint.physic_msg_timestamp
         self._opened = True
         self._refusal = None
         return self.report
@@ -206,7 +210,7 @@ class MessageStore:
         if record.sys_flag & INNER_BATCH or len(record.body) > self._max_body:
             return self._refuse(record)
         if self._appends_crc:
-            record = structs.replace(record, properties=reserve_crc(record.properties))
+            record = structs.replace(record, properties=reserve_property_crc(record.properties))
         if len(record.properties) > MAX_PROPERTIES:
             return self._refuse(record)
         stored = self._now()
@@ -258,7 +262,7 @@ class MessageStore:
                     properties += b"\x02"
                 properties += shared
             if self._appends_crc:
-                properties = reserve_crc(properties)
+                properties = reserve_property_crc(properties)
             member = structs.replace(record, body=bytes(body), properties=properties, flag=flag)
             if len(member.body) > self._max_body or len(properties) > MAX_PROPERTIES:
                 return self._refuse(member)
@@ -549,7 +553,7 @@ class MessageStore:
     # what the parts report
 
     def _log_flushed(self, end: int, timestamp: int) -> None:
-        self._checkpoint.physic_timestamp = max(self._checkpoint.physic_timestamp, timestamp)
+        self._checkpoint.physic_msg_timestamp = max(self._checkpoint.physic_msg_timestamp, timestamp)
         if self._sync:
             self._dispatcher.limit = end
             self._dispatcher.kick()

@@ -104,9 +104,9 @@ class Upkeep:
             queue.flushed = max(queue.flushed, mark)
         for file in full:
             await loop.run_in_executor(self._thread, file.sync)
-            self._checkpoint.index_timestamp = file.end_timestamp
+            self._checkpoint.index_msg_timestamp = file.end_timestamp
         if thorough:
-            self._checkpoint.logics_timestamp = max(self._checkpoint.logics_timestamp, timestamp)
+            self._checkpoint.logics_msg_timestamp = max(self._checkpoint.logics_msg_timestamp, timestamp)
         fields = self._checkpoint.encode()
         await loop.run_in_executor(self._thread, self._checkpoint.write, fields)
 
@@ -139,11 +139,11 @@ class Upkeep:
         if self._index is not None:
             for file in self._index.take_full():
                 file.sync()
-                self._checkpoint.index_timestamp = file.end_timestamp
+                self._checkpoint.index_msg_timestamp = file.end_timestamp
             self._index.sync()
         if write_checkpoint:
-            self._checkpoint.logics_timestamp = max(
-                self._checkpoint.logics_timestamp, self._dispatcher.logics_timestamp
+            self._checkpoint.logics_msg_timestamp = max(
+                self._checkpoint.logics_msg_timestamp, self._dispatcher.logics_timestamp
             )
             self._checkpoint.write()
 
