@@ -133,8 +133,7 @@ class Broker:
         self._stack.push_async_callback(self._store.close)
         self._files = StateFiles(self._tables, self.store_settings.root / "config")
         self._files.load()
-        self._files.watch()
-        self._stack.callback(self._files.write_all)
+        self._stack.callback(self._files.close)
         await self._store.start()
         client = await self._stack.enter_async_context(
             RemotingClient(connect_timeout_ms=settings.connect_timeout_millis, clock=clock)
@@ -146,10 +145,12 @@ class Broker:
             clock,
             client=client,
             address=(settings.broker_ip1, host, self._port),
+            written=self._files.settled,
             settings_changed=self._settings_changed,
         )
         await self._listen(self._parts.router)
         self._stack.push_async_callback(self._end_tasks)
+        self._spawn(self._files.run(), "tables")
         self._spawn(self._parts.registrar.run(), "registration")
         self._spawn(DelayScheduler(self._tables.delays, self._store, clock).run(), "delays")
         self._repeat(lambda: settings.flush_consumer_offset_interval, self._files.write_offsets)
@@ -226,6 +227,7 @@ def make_parts(
     *,
     client: RemotingClient,
     address: tuple[str, bytes, int],
+    written: Callable[[], Awaitable[None]],
     settings_changed: Callable[[set[str]], None],
 ) -> Parts:
     """Make the request handlers.
@@ -237,6 +239,7 @@ def make_parts(
         clock: where time comes from.
         client: reaches name servers.
         address: what clients are told: the text, its bytes, and the port.
+        written: waits until changed tables are on the disk.
         settings_changed: called with the keys after settings were changed by request.
     """
     name, host, port = address
@@ -244,6 +247,11 @@ def make_parts(
     where = f"{name}:{port}"
     registrar = Registrar(tables, client, where, f"{settings.broker_ip2}:{store.settings.ha_listen_port}", clock)
     tables.topics.listeners.append(lambda _: registrar.request())
+
+    async def settled() -> None:
+        await written()
+        await registrar.settled()
+
     unique_ids = UniqueIdGenerator(host, os.getpid(), id(tables) & 0xFFFFFFFF)
     send = SendHandler(tables, store, stats, clock, unique_ids, (host, port))
     clients = ClientHandler(tables, clock)
@@ -255,8 +263,8 @@ def make_parts(
         OffsetHandler(tables, store, clock),
         QueryHandler(store),
         clients,
-        TopicHandler(tables, store, stats, registrar, clock),
-        GroupHandler(tables, store, stats, clock, where),
+        TopicHandler(tables, store, stats, clock, settled),
+        GroupHandler(tables, store, stats, clock, where, written),
         InfoHandler(tables, store, stats, clock, config_file, settings_changed),
     )
     return Parts(router, send, clients, registrar)

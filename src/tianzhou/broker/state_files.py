@@ -1,20 +1,25 @@
-"""The tables on disk: RocketMQ's JSON files below `config` (store.md §15)."""
+"""The tables on disk: RocketMQ's JSON files below `config` (store.md §15).
+
+Texts are made on the loop, where the tables are, and written by a thread of their own: each write waits for the
+disk, and the loop must not.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from tianzhou.broker.tables import Tables
 from tianzhou.store.config_file import JsonFile
-from tianzhou.wire.bodies import (
-    SUBSCRIPTION_GROUP_TABLE,
-    TOPIC_TABLE,
-    SubscriptionGroupTable,
-    TopicTable,
-)
+from tianzhou.watermark import Watermark
+from tianzhou.wire.bodies import SUBSCRIPTION_GROUP_TABLE, TOPIC_TABLE, SubscriptionGroupTable, TopicTable
+from tianzhou.wire.json_dialect import dumps_pretty
+
+RETRY_S = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -33,67 +38,98 @@ class StateFiles:
         self._groups = JsonFile(folder / "subscriptionGroup.json")
         self._offsets = JsonFile(folder / "consumerOffset.json")
         self._delays = JsonFile(folder / "delayOffset.json")
-        self._delays_written: dict[str, Any] | None = None
+        self._snapshots: dict[JsonFile, Callable[[], Any]] = {
+            self._topics: self._topics_json,
+            self._groups: self._groups_json,
+            self._offsets: tables.offsets.to_json,
+            self._delays: tables.delays.to_json,
+        }
+        self._due: set[JsonFile] = set()
+        self._asked = Watermark()
+        self._written = Watermark()
+        self._thread = ThreadPoolExecutor(1, "tianzhou-tables")
 
     def load(self) -> None:
-        """Fill the tables from the files.
+        """Fill the tables from the files, and from now on write topics and groups whenever they change.
 
         Raises:
             StoreUnreadable: a file and the copy of its version before can both not be read.
+            ProtocolError: a file is JSON but not what it should hold.
         """
-        tables = self._tables
-        self._take(self._topics, self._load_topics)
-        self._take(self._groups, self._load_groups)
-        self._take(self._offsets, tables.offsets.load)
-        self._take(self._delays, tables.delays.load)
-        self._delays_written = tables.delays.to_json()
+        for file, take in (
+            (self._topics, self._take_topics),
+            (self._groups, self._take_groups),
+            (self._offsets, self._tables.offsets.load),
+            (self._delays, self._tables.delays.load),
+        ):
+            value = file.load()
+            if value is not None:
+                take(value)
+        self._tables.topics.listeners.append(lambda _: self._ask(self._topics))
+        self._tables.groups.listeners.append(lambda: self._ask(self._groups))
 
-    def watch(self) -> None:
-        """From now on, write topics and groups whenever they change."""
-        self._tables.topics.listeners.append(lambda _: self.write_topics())
-        self._tables.groups.listeners.append(self.write_groups)
+    def write_offsets(self) -> None:
+        """Have consumerOffset.json written, if anything in it changed."""
+        if self._tables.offsets.dirty:
+            self._ask(self._offsets)
 
-    def _take(self, file: JsonFile, load: Callable[[Any], None]) -> None:
-        value = file.load()
-        if value is not None:
-            load(value)
+    def write_delays(self) -> None:
+        """Have delayOffset.json written; an unchanged text is not written again."""
+        self._ask(self._delays)
 
-    def _load_topics(self, value: Any) -> None:
+    async def settled(self) -> None:
+        """Return once everything that changed so far is on the disk."""
+        await self._written.reach(self._asked.value)
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._asked.reach(self._written.value + 1)
+            asked, due = self._asked.value, list(self._due)
+            self._due.clear()
+            texts = [(file, dumps_pretty(self._snapshots[file]())) for file in due]
+            try:
+                await loop.run_in_executor(self._thread, _write, texts)
+            except OSError as error:
+                _log.error("the broker's tables cannot be written: %s; trying again", error)
+                self._due.update(due)
+                await asyncio.sleep(RETRY_S)
+            else:
+                self._written.advance(asked)
+
+    def close(self) -> None:
+        """Write everything, at the stop."""
+        self._thread.shutdown()
+        try:
+            _write([(file, dumps_pretty(snapshot())) for file, snapshot in self._snapshots.items()])
+        except OSError as error:
+            _log.error("the broker's tables could not be written at the stop: %s", error)
+
+    def _ask(self, file: JsonFile) -> None:
+        self._due.add(file)
+        self._asked.advance(self._asked.value + 1)
+
+    def _take_topics(self, value: Any) -> None:
         found = TOPIC_TABLE.decode(value, "topics.json")
         self._tables.topics.load(found.topic_config_table, found.data_version)
 
-    def _load_groups(self, value: Any) -> None:
+    def _take_groups(self, value: Any) -> None:
         found = SUBSCRIPTION_GROUP_TABLE.decode(value, "subscriptionGroup.json")
         self._tables.groups.load(found.subscription_group_table, found.forbidden_table, found.data_version)
 
-    def write_topics(self) -> None:
-        """Write topics.json."""
+    def _topics_json(self) -> Any:
         topics = self._tables.topics
         members = TOPIC_TABLE.encode(TopicTable(dict(topics.all()), topics.version))
-        kept = ("dataVersion", "topicConfigTable")
-        self._topics.persist({member: members[member] for member in kept})
+        return {member: members[member] for member in ("dataVersion", "topicConfigTable")}
 
-    def write_groups(self) -> None:
-        """Write subscriptionGroup.json."""
+    def _groups_json(self) -> Any:
         groups = self._tables.groups
-        table = SubscriptionGroupTable(dict(groups.all()), groups.version, groups.forbidden)
-        self._groups.persist(SUBSCRIPTION_GROUP_TABLE.encode(table))
+        return SUBSCRIPTION_GROUP_TABLE.encode(
+            SubscriptionGroupTable(dict(groups.all()), groups.version, groups.forbidden)
+        )
 
-    def write_offsets(self) -> None:
-        """Write consumerOffset.json, if anything in it changed."""
-        if self._tables.offsets.dirty:
-            self._offsets.persist(self._tables.offsets.to_json())
 
-    def write_delays(self) -> None:
-        """Write delayOffset.json, if anything in it changed."""
-        value = self._tables.delays.to_json()
-        if value != self._delays_written:
-            self._delays.persist(value)
-            self._delays_written = value
-
-    def write_all(self) -> None:
-        """Write everything, at the stop."""
-        self.write_topics()
-        self.write_groups()
-        self.write_offsets()
-        self.write_delays()
+def _write(texts: list[tuple[JsonFile, bytes]]) -> None:
+    for file, text in texts:
+        file.write(text)

@@ -41,14 +41,24 @@ class GroupHandler:
         stats: counters.
         clock: wall-clock time.
         address: this broker's address.
+        written: waits until a change is on the disk.
     """
 
-    def __init__(self, tables: Tables, store: MessageStore, stats: BrokerStats, clock: Clock, address: str) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        store: MessageStore,
+        stats: BrokerStats,
+        clock: Clock,
+        address: str,
+        written: Callable[[], Awaitable[None]],
+    ) -> None:
         self._tables = tables
         self._store = store
         self._stats = stats
         self._clock = clock
         self._address = address
+        self._written = written
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
         """Request codes and who serves them."""
@@ -65,19 +75,21 @@ class GroupHandler:
             RequestCode.GET_BROKER_CONSUME_STATS: self.all_progress,
         }
 
-    def create(self, connection: Connection, command: Command) -> Reply:
+    async def create(self, connection: Connection, command: Command) -> Reply:
         """Create or replace a group."""
         config = decode_subscription_group(command.body)
         self._check_name(config.group_name)
         self._tables.groups.put(config, self._clock.now_ms())
+        await self._written()
         return command.reply(ResponseCode.SUCCESS)
 
-    def create_all(self, connection: Connection, command: Command) -> Reply:
+    async def create_all(self, connection: Connection, command: Command) -> Reply:
         """Create or replace several groups as one change."""
         configs = decode_subscription_group_list(command.body)
         for config in configs:
             self._check_name(config.group_name)
         self._tables.groups.put_all(configs, self._clock.now_ms())
+        await self._written()
         return command.reply(ResponseCode.SUCCESS)
 
     def _check_name(self, group: str) -> None:
@@ -85,7 +97,7 @@ class GroupHandler:
         if problem is not None:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
 
-    def delete(self, connection: Connection, command: Command) -> Reply:
+    async def delete(self, connection: Connection, command: Command) -> Reply:
         """Delete a group, and its offsets when that is asked for."""
         header = read_header(command)
         group = header.group_name
@@ -93,6 +105,7 @@ class GroupHandler:
         self._tables.locks.forget_group(group)
         if header.clean_offset or header.remove_offset:
             self._tables.offsets.forget_group(group)
+        await self._written()
         return command.reply(ResponseCode.SUCCESS)
 
     def all(self, connection: Connection, command: Command) -> Reply:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 
-from tianzhou.broker.registrar import Registrar
 from tianzhou.broker.stats import BrokerStats
 from tianzhou.broker.tables import Tables
 from tianzhou.broker.topic_attributes import MESSAGE_TYPE, apply_changes, parse_changes
@@ -39,17 +38,22 @@ class TopicHandler:
         tables: the broker's state.
         store: where the queues are.
         stats: counters.
-        registrar: tells name servers about changes; a change is answered when they know.
         clock: wall-clock time.
+        settled: waits until a change is on the disk and name servers know it, within reason.
     """
 
     def __init__(
-        self, tables: Tables, store: MessageStore, stats: BrokerStats, registrar: Registrar, clock: Clock
+        self,
+        tables: Tables,
+        store: MessageStore,
+        stats: BrokerStats,
+        clock: Clock,
+        settled: Callable[[], Awaitable[None]],
     ) -> None:
         self._tables = tables
         self._store = store
         self._stats = stats
-        self._registrar = registrar
+        self._settled = settled
         self._clock = clock
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
@@ -87,7 +91,7 @@ class TopicHandler:
         )
         self._check_type(config)
         if self._tables.topics.put(config, self._clock.now_ms()):
-            await self._registrar.settled()
+            await self._settled()
         return command.reply(ResponseCode.SUCCESS)
 
     async def create_all(self, connection: Connection, command: Command) -> Reply:
@@ -104,7 +108,7 @@ class TopicHandler:
             }
             config.attributes = apply_changes(None if before is None else before.attributes, changes)
         if self._tables.topics.put_all(configs, self._clock.now_ms()):
-            await self._registrar.settled()
+            await self._settled()
         return command.reply(ResponseCode.SUCCESS)
 
     def _check_name(self, topic: str) -> None:
@@ -138,7 +142,7 @@ class TopicHandler:
             self._stats.forget_topic(name)
             self._store.delete_topic(name)
         if gone:
-            await self._registrar.settled()
+            await self._settled()
         return command.reply(ResponseCode.SUCCESS)
 
     def _pop_retry_topics(self, topic: str) -> Iterable[str]:
