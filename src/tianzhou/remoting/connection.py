@@ -36,6 +36,7 @@ DEAD_PEER_S = 3.0
 _PAUSED_WRITING = 1
 _PAUSED_HELD = 2
 _PAUSED_TURN = 4
+_PAUSED_BUDGET = 8
 
 _log = logging.getLogger(__name__)
 
@@ -47,9 +48,9 @@ class Connection(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        "_attributes", "_backlog", "_callbacks", "_flush_scheduled", "_group", "_held", "_lost", "_out",
+        "_attributes", "_backlog", "_callbacks", "_flush_scheduled", "_gathering", "_group", "_held", "_lost", "_out",
         "_out_size", "_paused", "_session", "_tasks", "_transport", "_writable", "_write_paused", "closed",
-        "last_read", "last_write", "remote_address", "remote_host_bytes", "remote_ip", "remote_port",
+        "gathering_since", "last_read", "last_write", "remote_address", "remote_host_bytes", "remote_ip", "remote_port",
     )  # fmt: skip
 
     def __init__(self, group: ConnectionGroup) -> None:
@@ -58,7 +59,7 @@ class Connection(asyncio.BufferedProtocol):
         self.remote_host_bytes = b"\0\0\0\0"
         self.remote_address = ""
         self.closed = False
-        self.last_read = self.last_write = 0.0
+        self.last_read = self.last_write = self.gathering_since = 0.0
         self._group = group
         self._session = Session(max_frame=group.max_frame, scratch=group.scratch)
         self._transport: asyncio.Transport = None  # type: ignore[assignment]
@@ -72,11 +73,17 @@ class Connection(asyncio.BufferedProtocol):
         self._writable: asyncio.Future[None] | None = None
         self._paused = 0
         self._held = 0
+        self._gathering = 0
         self._backlog: list[Command] = []
         self._lost = False
 
     def __str__(self) -> str:
         return self.remote_address or "connection without a peer"
+
+    @property
+    def gathering(self) -> bool:
+        """Whether a frame that takes memory of its own is half received, since `gathering_since`."""
+        return self._gathering > 0
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -242,6 +249,11 @@ class Connection(asyncio.BufferedProtocol):
                 self._backlog += commands
             else:
                 self._serve(commands)
+        if session.gathering != self._gathering:
+            if not self._gathering:
+                self.gathering_since = self.last_read
+            self._gathering = session.gathering
+            group.budget.resized(self, self._gathering)
         if session.error is not None:
             self._reject(session.error)
         elif nbytes >= READ_SIZE and group.eager_reads and not self._paused & _PAUSED_TURN:
@@ -285,6 +297,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._writable is not None:
             self._writable.set_result(None)
             self._writable = None
+        if self._gathering:
+            self._gathering = 0
+            self._group.budget.resized(self, 0)
         self._group.left(self)
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
@@ -292,6 +307,14 @@ class Connection(asyncio.BufferedProtocol):
                 callback(self)
             except Exception:  # noqa: BLE001 - one bad callback must not keep the others from running
                 _log.exception("a close callback of %s failed", self)
+
+    def hold(self) -> None:
+        """Stop reading: half-received frames take too much memory (`FrameBudget`)."""
+        self._pause(_PAUSED_BUDGET)
+
+    def release(self) -> None:
+        """Read on."""
+        self._resume(_PAUSED_BUDGET)
 
     def _reject(self, error: ProtocolError) -> None:
         if not self.closed:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.remoting.answers import unsupported
+from tianzhou.remoting.budget import FrameBudget
 from tianzhou.remoting.session import MAX_FRAME, OpaqueCounter, scratch_buffer
 
 if TYPE_CHECKING:
     from tianzhou.remoting.connection import Connection, Processor
 
 HELD_BYTES = 33_554_432
+GATHER_BYTES = 67_108_864
 MAX_IN_FLIGHT = 65_535
 DEADLINE_STEP_S = 0.05
 IDLE_STEP_S = 5.0
@@ -31,6 +33,7 @@ class ConnectionGroup:
         idle_timeout_s: a connection with no traffic for so long is closed; 0 never closes.
         held_bytes: most bytes of requests per connection whose awaitables are unfinished; above it the peer
             is not read from.
+        gather_bytes: memory for half-received frames over all connections, see `FrameBudget`.
         max_in_flight: most requests of our own that may await replies, over all connections.
         guarded: do not read from a peer that does not read. Right for a server; two ends that both did it would
             wait for each other for ever once both have much to send.
@@ -44,6 +47,7 @@ class ConnectionGroup:
         max_frame: int = MAX_FRAME,
         idle_timeout_s: float = 120.0,
         held_bytes: int = HELD_BYTES,
+        gather_bytes: int = GATHER_BYTES,
         max_in_flight: int = MAX_IN_FLIGHT,
         guarded: bool = True,
         clock: Clock | None = None,
@@ -52,6 +56,7 @@ class ConnectionGroup:
         self.max_frame = max_frame
         self.idle_timeout_s = idle_timeout_s
         self.held_bytes = held_bytes
+        self.budget = FrameBudget(gather_bytes)
         self.max_in_flight = max_in_flight
         self.guarded = guarded
         self.clock = clock or SystemClock()
@@ -135,6 +140,11 @@ class ConnectionGroup:
         for connection in [c for c in self.connections if c.last_read <= oldest and c.last_write <= oldest]:
             _log.info("closing %s: no traffic for %.0f s", connection, self.idle_timeout_s)
             connection.close()
+        if self.budget.waiting:
+            # Others wait for memory: who sends a frame slower than that must not keep it.
+            for connection in [c for c in self.connections if c.gathering and c.gathering_since <= oldest]:
+                _log.warning("closing %s: its frame was not complete after %.0f s", connection, self.idle_timeout_s)
+                connection.abort()
 
     def arm_deadlines(self) -> None:
         """Have awaited replies looked over from now on; one timer serves them all."""

@@ -13,7 +13,7 @@ from typing import Self
 from tianzhou.clock import Clock
 from tianzhou.errors import ConfigError
 from tianzhou.remoting.connection import Connection, Processor
-from tianzhou.remoting.group import HELD_BYTES, ConnectionGroup
+from tianzhou.remoting.group import GATHER_BYTES, HELD_BYTES, ConnectionGroup
 from tianzhou.remoting.session import MAX_FRAME
 
 BACKLOG = 1024
@@ -37,6 +37,7 @@ class RemotingServer:
         idle_timeout_s: connections without traffic for so long are closed.
         max_connections: further connections are closed at once.
         held_bytes: see `ConnectionGroup`.
+        gather_bytes: see `ConnectionGroup`.
         on_connect: called with every new connection.
         clock: source of monotonic time.
         port_setting: the setting that chooses the port, named in the error when it is taken.
@@ -52,6 +53,7 @@ class RemotingServer:
         idle_timeout_s: float = 120.0,
         max_connections: int = 65_536,
         held_bytes: int = HELD_BYTES,
+        gather_bytes: int = GATHER_BYTES,
         on_connect: Callable[[Connection], None] | None = None,
         clock: Clock | None = None,
         port_setting: str = "listenPort",
@@ -61,7 +63,12 @@ class RemotingServer:
         self.max_connections = max_connections
         self.port_setting = port_setting
         self.group = ConnectionGroup(
-            processor, max_frame=max_frame, idle_timeout_s=idle_timeout_s, held_bytes=held_bytes, clock=clock
+            processor,
+            max_frame=max_frame,
+            idle_timeout_s=idle_timeout_s,
+            held_bytes=held_bytes,
+            gather_bytes=gather_bytes,
+            clock=clock,
         )
         self.group.on_connect = on_connect
         self._socket: socket.socket | None = None

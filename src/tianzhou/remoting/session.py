@@ -91,6 +91,11 @@ class Session:
         """Bytes of a half frame kept between reads."""
         return self._filled if self._large is not None else len(self._tail)
 
+    @property
+    def gathering(self) -> int:
+        """Bytes set aside for a half-received frame that has a buffer of its own; 0 when there is none."""
+        return 0 if self._large is None else len(self._large)
+
     def writable(self) -> memoryview:
         """Where the next bytes from the peer are to be written; never empty."""
         large = self._large

@@ -129,6 +129,7 @@ def test_answers_late_wrong_and_from_the_client_itself(run: Runner) -> None:
 def test_a_timeout_is_kept_and_the_connection_stays(run: Runner) -> None:
     async def main() -> None:
         async with server() as one, RemotingClient() as client:
+            await client.connect(address_of(one))
             start = time.monotonic()
             with pytest.raises(RequestTimeout, match="200 ms"):
                 await client.invoke(address_of(one), Command(SILENT), 200)
