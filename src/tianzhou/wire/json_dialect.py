@@ -321,6 +321,7 @@ class _Writer:
         self.escaped = _ESCAPED_ASCII if standard else _ESCAPED
         self.parts: list[str] = []
         self.indent = ""
+        self.depth = 0
 
     def bytes(self, value: Any) -> bytes:
         self.value(value)
@@ -340,12 +341,17 @@ class _Writer:
             self.parts.append(str(int(value)))
         elif isinstance(value, float):
             self.parts.append(_double(value))
-        elif isinstance(value, MessageQueue):
-            self.members(queue_members(value))
-        elif isinstance(value, Mapping):
-            self.members(value)
-        elif isinstance(value, Iterable):
-            self.items(value)
+        elif isinstance(value, (Mapping, Iterable)):
+            self.depth += 1
+            if self.depth > MAX_DEPTH:
+                raise ProtocolError(f"JSON: more than {MAX_DEPTH} levels of nesting")
+            if isinstance(value, MessageQueue):
+                self.members(queue_members(value))
+            elif isinstance(value, Mapping):
+                self.members(value)
+            else:
+                self.items(value)
+            self.depth -= 1
         else:
             raise TypeError(f"{type(value).__name__} {value!r} has no JSON form")
 

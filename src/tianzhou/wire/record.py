@@ -334,8 +334,7 @@ def to_message(record: Record, broker_name: str, limit_bytes: int = MAX_UNPACKED
         try:
             body = decompress(body, sys_flag, limit_bytes)
         except ProtocolError as error:
-            where = f"{record.topic}@{broker_name}:{record.queue_id} offset {record.queue_offset}"
-            raise ProtocolError(f"message at {where}: {error}") from error
+            raise _located(error, record, broker_name) from error
         sys_flag &= ~COMPRESSED
     message = DeliveredMessage(
         record.topic,
@@ -359,6 +358,10 @@ def to_message(record: Record, broker_name: str, limit_bytes: int = MAX_UNPACKED
     )
     if sys_flag & INNER_BATCH != INNER_BATCH:
         return [message]
+    try:
+        entries = decode_batch(body)
+    except ProtocolError as error:
+        raise _located(error, record, broker_name) from error
     return [
         replace(
             message,
@@ -367,8 +370,13 @@ def to_message(record: Record, broker_name: str, limit_bytes: int = MAX_UNPACKED
             properties=decode_properties(properties),
             queue_offset=record.queue_offset + n,
         )
-        for n, (flag, inner, properties) in enumerate(decode_batch(body))
+        for n, (flag, inner, properties) in enumerate(entries)
     ]
+
+
+def _located(error: ProtocolError, record: Record, broker_name: str) -> ProtocolError:
+    where = f"{record.topic}@{broker_name}:{record.queue_id} offset {record.queue_offset}"
+    return ProtocolError(f"message at {where}: {error}")
 
 
 def decode_messages(
