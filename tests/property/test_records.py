@@ -22,14 +22,14 @@ I16 = st.integers(-(2**15), 2**15 - 1)
 I32 = st.integers(-(2**31), 2**31 - 1)
 I64 = st.integers(-(2**63), 2**63 - 1)
 HOSTS = st.binary(min_size=4, max_size=4) | st.binary(min_size=16, max_size=16)
-TEXT = st.text(st.characters(exclude_categories=("Cs",)))
-NAMES = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\x01\x02"), max_size=20)
-VALUES = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\x02"), max_size=30)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"), max_size=20)
+VALUES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x02"), max_size=30)
 PROPERTIES = st.dictionaries(NAMES, VALUES, max_size=8)
 
 RECORDS = st.builds(
     record.Record,
-    topic=st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=140),
+    topic=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=140),
     queue_id=I32,
     queue_offset=I64,
     physical_offset=I64,
