@@ -1,0 +1,273 @@
+"""A broker as a whole, over loopback: start, registration, restart, stop."""
+
+import asyncio
+import json
+from collections.abc import Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tianzhou.broker.server import Broker
+from tianzhou.broker.settings import BrokerSettings
+from tianzhou.errors import ConfigError, StoreLocked
+from tianzhou.model import HeartbeatData
+from tianzhou.model.subscription import ConsumerData, SubscriptionData
+from tianzhou.namesrv.server import NameServer
+from tianzhou.namesrv.settings import NamesrvSettings
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.store.settings import StoreSettings
+from tianzhou.wire.bodies import decode_route, encode_heartbeat
+from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import read_reply, write_header
+from tianzhou.wire.record import decode_records
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(20):
+            await main
+
+    asyncio.run(limited())
+
+
+def name_server(folder: Path) -> NameServer:
+    settings = replace(
+        NamesrvSettings(), bind_address="127.0.0.1", listen_port=0, kv_config_path=str(folder / "kv.json"),
+        config_store_path=str(folder / "namesrv.properties"),
+    )  # fmt: skip
+    return NameServer(settings)
+
+
+def make_broker(folder: Path, namesrv: str = "", name: str = "broker-a", **settings: Any) -> Broker:
+    small = {
+        "mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 20_000, "max_hash_slot_num": 100,
+        "max_index_num": 400, "store_path_root_dir": str(folder / name),
+    }  # fmt: skip
+    values = {
+        "broker_name": name, "broker_ip1": "127.0.0.1", "bind_address": "127.0.0.1", "listen_port": 0,
+        "namesrv_addr": namesrv,
+    }  # fmt: skip
+    return Broker(replace(BrokerSettings(), **values | settings), replace(StoreSettings(), **small))
+
+
+async def ask(client: RemotingClient, address: str, code: int, body: bytes = b"", **header: Any) -> Command:
+    return await client.invoke(address, Command(code, fields=write_header(code, **header), body=body))
+
+
+async def send(client: RemotingClient, address: str, topic: str, body: bytes = b"x", **properties: str) -> Command:
+    pairs = {"UNIQ_KEY": "U"} | properties
+    return await ask(
+        client, address, 310, body, producer_group="P", topic=topic, default_topic="TBW102",
+        default_topic_queue_nums=4, queue_id=0, sys_flag=0, born_timestamp=1, flag=0,
+        properties="".join(f"{key}\x01{value}\x02" for key, value in pairs.items()),
+    )  # fmt: skip
+
+
+async def pull(client: RemotingClient, address: str, topic: str, offset: int = 0, sys_flag: int = 4) -> Command:
+    return await ask(
+        client, address, 11, consumer_group="G", topic=topic, queue_id=0, queue_offset=offset, max_msg_nums=32,
+        sys_flag=sys_flag, commit_offset=0, suspend_timeout_millis=10_000, subscription="*", sub_version=0,
+    )  # fmt: skip
+
+
+async def brokers_of(client: RemotingClient, namesrv: str, topic: str) -> list[str]:
+    reply = await ask(client, namesrv, 105, topic=topic)
+    return [] if reply.code else [data.master or "" for data in decode_route(reply.body).broker_datas]
+
+
+async def until(condition: Any, seconds: float = 5.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not await condition():
+            await asyncio.sleep(0.01)
+
+
+def test_ready_means_that_topics_can_be_made_at_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with name_server(tmp_path) as names, RemotingClient() as client:
+            where = f"127.0.0.1:{names.port}"
+            async with make_broker(tmp_path, where) as broker:
+                await broker.ready()
+                assert await brokers_of(client, where, "DefaultCluster") == [broker.address]
+                reply = await ask(
+                    client, broker.address, 17, topic="made", default_topic="DefaultCluster", read_queue_nums=2,
+                    write_queue_nums=2, perm=6, topic_filter_type="SINGLE_TAG", topic_sys_flag=0, order=False,
+                )  # fmt: skip
+                assert reply.code == 0
+                assert await brokers_of(client, where, "made") == [broker.address], "answered means known"
+                await send(client, broker.address, "sent")
+                await until(lambda: brokers_of(client, where, "sent"), 1)
+            assert await brokers_of(client, where, "made") == []
+
+    run(main())
+
+
+def test_messages_topics_offsets_and_groups_survive_a_restart(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with RemotingClient() as client:
+            async with make_broker(tmp_path) as broker:
+                await send(client, broker.address, "T", b"kept")
+                await send(client, broker.address, "T", b"later", DELAY="1")
+                await pull(client, broker.address, "T")
+                await ask(client, broker.address, 15, consumer_group="G", topic="T", queue_id=0, commit_offset=1)
+            config = tmp_path / "broker-a" / "config"
+            topics = json.loads((config / "topics.json").read_text())
+            assert topics["topicConfigTable"]["T"]["writeQueueNums"] == 4
+            async with make_broker(tmp_path) as broker:
+                assert "T" in broker.tables.topics
+                assert "G" in broker.tables.groups
+                found = await ask(client, broker.address, 14, consumer_group="G", topic="T", queue_id=0)
+                assert read_reply(14, found).offset == 1
+                reply = await pull(client, broker.address, "T", 1, sys_flag=6)
+                assert [record.body for record in decode_records(reply.body)] == [b"later"]
+            async with make_broker(tmp_path) as broker:
+                assert broker.tables.delays.offset(1) == 1
+                assert (await pull(client, broker.address, "T", 2)).code == 19
+
+    run(main())
+
+
+def test_offsets_are_written_while_running(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with (
+            RemotingClient() as client,
+            make_broker(tmp_path, flush_consumer_offset_interval=20) as broker,
+        ):
+            await send(client, broker.address, "T")
+            await pull(client, broker.address, "T")
+            await ask(client, broker.address, 15, consumer_group="G", topic="T", queue_id=0, commit_offset=1)
+            file = tmp_path / "broker-a" / "config" / "consumerOffset.json"
+
+            async def written() -> bool:
+                return file.exists() and '"T@G":{0:1' in file.read_text()
+
+            await until(written)
+
+    run(main())
+
+
+def test_a_broker_is_not_ready_before_a_name_server_knows_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with name_server(tmp_path) as probe:
+            port = probe.port
+        async with make_broker(tmp_path, f"127.0.0.1:{port}") as broker:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.3):
+                    await broker.ready()
+
+    run(main())
+
+
+def test_one_name_server_that_is_away_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with name_server(tmp_path) as names, name_server(tmp_path) as away, RemotingClient() as client:
+            here, gone = f"127.0.0.1:{names.port}", f"127.0.0.1:{away.port}"
+            await away.close()
+            async with make_broker(tmp_path, f"{gone};{here}") as broker:
+                await broker.ready()
+                assert await brokers_of(client, here, "TBW102") == [broker.address]
+
+    run(main())
+
+
+def test_a_name_server_that_comes_back_is_told_at_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with RemotingClient() as client:
+            names = name_server(tmp_path)
+            await names.start()
+            where = f"127.0.0.1:{names.port}"
+            async with make_broker(tmp_path, where) as broker:
+                await broker.ready()
+                again = NameServer(replace(names.settings, listen_port=names.port))
+                await names.close()
+                await again.start()
+                await until(lambda: brokers_of(client, where, "TBW102"), 5)
+                await again.close()
+
+    run(main())
+
+
+def test_two_brokers_share_a_topic(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with name_server(tmp_path) as names, RemotingClient() as client:
+            where = f"127.0.0.1:{names.port}"
+            async with make_broker(tmp_path, where) as one, make_broker(tmp_path, where, "broker-b") as two:
+                for broker in (one, two):
+                    await broker.ready()
+                    await send(client, broker.address, "T")
+
+                async def both() -> bool:
+                    return set(await brokers_of(client, where, "T")) == {one.address, two.address}
+
+                await until(both)
+
+    run(main())
+
+
+def test_the_fast_port_serves_all_but_pulls(tmp_path: Path) -> None:
+    from tianzhou.embedded import free_port_pair
+
+    async def main() -> None:
+        port = free_port_pair("127.0.0.1")
+        async with RemotingClient() as client, make_broker(tmp_path, listen_port=port) as broker:
+            fast = f"127.0.0.1:{port - 2}"
+            assert broker.port == port
+            assert (await send(client, fast, "T")).code == 0
+            assert (await pull(client, fast, "T")).code == 3
+            assert (await pull(client, broker.address, "T")).code == 0
+
+    run(main())
+
+
+def test_members_hear_of_each_other(tmp_path: Path) -> None:
+    async def main() -> None:
+        heard: list[int] = []
+        async with (
+            RemotingClient(lambda _, command: heard.append(command.code)) as first,
+            RemotingClient() as second,
+            make_broker(tmp_path) as broker,
+        ):
+            for client, name in ((first, "c1"), (second, "c2")):
+                consumer = ConsumerData("G", subscription_data_set=[SubscriptionData("T")])
+                body = encode_heartbeat(HeartbeatData(name, consumers=[consumer]))
+                assert (await ask(client, broker.address, RequestCode.HEART_BEAT, body)).code == 0
+            await second.close()
+
+            async def told() -> bool:
+                return heard == [40, 40, 40]
+
+            await until(told)
+
+    run(main())
+
+
+def test_a_pull_that_waits_does_not_hold_up_the_stop(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with RemotingClient() as client:
+            async with make_broker(tmp_path) as broker:
+                await send(client, broker.address, "T")
+                waiting = asyncio.ensure_future(pull(client, broker.address, "T", 1, sys_flag=6))
+                await asyncio.sleep(0.05)
+            with pytest.raises(Exception, match=r"lost"):
+                await waiting
+
+    run(main())
+
+
+def test_a_store_in_use_is_refused_and_left_alone(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with make_broker(tmp_path):
+            with pytest.raises(StoreLocked):
+                await make_broker(tmp_path).__aenter__()
+
+    run(main())
+
+
+def test_an_address_that_does_not_resolve_is_named(tmp_path: Path) -> None:
+    async def main() -> None:
+        with pytest.raises(ConfigError, match="brokerIP1=no.such.host.invalid"):
+            await make_broker(tmp_path, broker_ip1="no.such.host.invalid").__aenter__()
+
+    run(main())
