@@ -131,7 +131,7 @@ class QueryResult(msgspec.Struct):
     Attributes:
         parts: whole records in log order. Only hashes were compared: other keys may be among them.
         physical_offsets: where they are.
-        index_last_update_timestamp: store time of the newest indexed record, ms.
+        index_last_update_timestamp: store time of the newest indexed record, ms; 0 when no entry was found.
         index_last_update_phyoffset: its position in the commit log.
     """
 

@@ -475,6 +475,8 @@ class MessageStore:
         if index is None:
             return QueryResult([], [])
         offsets = sorted(index.query(topic, key, max_num, begin, end))
+        if not offsets:
+            return QueryResult([], [])
         parts, found = [], []
         for offset in offsets:
             record = self._log.record_at(offset)
