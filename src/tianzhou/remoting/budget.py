@@ -27,7 +27,8 @@ class FrameBudget:
 
     Args:
         limit: bytes above which connections wait. Each is held after the growth that crossed the limit, and
-            buffers grow by doubling, so twice the limit, one frame and the first kilobytes of every frame are the most really used.
+            buffers grow by doubling, so the most really used is twice the limit, one frame and the first
+            kilobytes of every frame.
     """
 
     def __init__(self, limit: int) -> None:

@@ -322,14 +322,14 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
 
     def _pause(self, reason: int) -> None:
-        if not self._paused and not self.closed:
+        if not self._paused and not self._transport.is_closing():
             self._transport.pause_reading()
         self._paused |= reason
 
     def _resume(self, reason: int) -> None:
         if self._paused & reason:
             self._paused &= ~reason
-            if not self._paused and not self.closed:
+            if not self._paused and not self._transport.is_closing():
                 self._transport.resume_reading()
 
     # serving

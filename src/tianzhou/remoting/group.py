@@ -138,8 +138,11 @@ class ConnectionGroup:
         """Close the connections that have been without traffic for the idle timeout (wire.md §1.8)."""
         oldest = self.monotonic() - self.idle_timeout_s
         for connection in [c for c in self.connections if c.last_read <= oldest and c.last_write <= oldest]:
-            _log.info("closing %s: no traffic for %.0f s", connection, self.idle_timeout_s)
-            connection.close()
+            if connection.closed:
+                connection.abort()  # it was to close once its peer had read the rest, which it does not
+            else:
+                _log.info("closing %s: no traffic for %.0f s", connection, self.idle_timeout_s)
+                connection.close()
         if self.budget.waiting:
             # Others wait for memory: who sends a frame slower than that must not keep it.
             for connection in [c for c in self.connections if c.gathering and c.gathering_since <= oldest]:

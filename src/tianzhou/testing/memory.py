@@ -19,7 +19,7 @@ class MemoryTransport(asyncio.Transport):
         self.written = bytearray()
         self.writes = 0
         self.reading = True
-        self.closed = False
+        self.closed = self._ended = False
         self.stalled = False
         self.unsent = 0
         self._high, self._low = 65_536, 16_384
@@ -47,14 +47,16 @@ class MemoryTransport(asyncio.Transport):
     def catch_up(self) -> None:
         """Read everything, once."""
         self.unsent = 0
-        if self._paused:
+        if self.closed:
+            self.abort()
+        elif self._paused:
             self._paused = False
             self._protocol.resume_writing()
 
     def lose(self, error: Exception | None = None) -> None:
         """Break the connection."""
-        if not self.closed:
-            self.closed = True
+        if not self._ended:
+            self.closed = self._ended = True
             self._protocol.connection_lost(error)
 
     # What the protocol does
@@ -95,11 +97,15 @@ class MemoryTransport(asyncio.Transport):
         return self.closed
 
     def close(self) -> None:
-        """As asyncio's, but `connection_lost` comes in the next turn even when the peer does not read."""
-        if not self.closed:
-            self.closed = True
-            asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
+        """As asyncio's: the connection ends once the peer has read everything, never before."""
+        self.closed = True
+        if not self.unsent:
+            self.abort()
 
     def abort(self) -> None:
         """As asyncio's."""
-        self.close()
+        self.closed = True
+        self.unsent = 0
+        if not self._ended:
+            self._ended = True
+            asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)

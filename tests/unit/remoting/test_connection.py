@@ -460,6 +460,39 @@ def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
     run(main())
 
 
+def test_an_idle_peer_that_does_not_even_read_is_cut_off_by_the_next_sweep() -> None:
+    async def main() -> None:
+        bench = Bench(echo)
+        bench.transport.stall()
+        bench.connection.send(b"x" * 1000)
+        await turns(1)
+        for _ in range(2):
+            bench.clock.advance(130)
+            bench.group.sweep_idle()
+            await turns(2)
+        assert not bench.group.connections
+        await bench.group.close()
+
+    run(main())
+
+
+def test_closing_waits_for_writes_only_as_long_as_its_grace() -> None:
+    async def main(clock: VirtualClock) -> None:
+        group = ConnectionGroup(echo, clock=clock)
+        group.start()
+        connection = Connection(group)
+        transport = MemoryTransport(connection)
+        transport.stall()
+        connection.send(b"x" * 1000)
+        before = clock.monotonic()
+        await group.close(grace_s=2.0)
+        assert clock.monotonic() - before == pytest.approx(2.0)
+        assert not group.connections
+
+    clock = VirtualClock()
+    run(main(clock), clock)
+
+
 def test_the_idle_sweep_runs_by_itself() -> None:
     async def main(clock: VirtualClock) -> None:
         group = ConnectionGroup(echo, clock=clock)
