@@ -63,7 +63,7 @@ def properties_json(properties: Mapping[str, str]) -> str:
     """
     parts = [f"{json_text(name)}\\u0001{json_text(value)}\\u0002" for name, value in properties.items()]
     text = "".join(parts)
-    if len(text) * 3 > MAX_PROPERTIES_BYTES:
+    if len(text) * 4 > MAX_PROPERTIES_BYTES:
         check_properties_size(sum(len(n.encode()) + len(v.encode()) + 2 for n, v in properties.items()))
     return text
 
@@ -89,7 +89,7 @@ def plain_properties_json(unique_key: str, message: Message) -> str:
         text += f"TAGS\\u0001{json_text(tags)}\\u0002"
     if keys:
         text += f"KEYS\\u0001{json_text(keys if isinstance(keys, str) else message.key_text())}\\u0002"
-    if len(text) * 3 > MAX_PROPERTIES_BYTES:
+    if len(text) * 4 > MAX_PROPERTIES_BYTES:
         return properties_json(message_properties(message, unique_key))
     return text
 

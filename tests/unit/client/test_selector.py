@@ -1,0 +1,95 @@
+"""Choosing queues: taking turns, leaving failed brokers alone, keeping keys together."""
+
+import random
+
+import pytest
+
+from tianzhou.client.faults import LatencyFaults, pause_ms
+from tianzhou.client.selector import RoundRobin, select_at_random, select_by_hash
+from tianzhou.errors import ClientError
+from tianzhou.model import Message, MessageQueue
+
+QUEUES = [MessageQueue("T", broker, i) for broker in ("a", "b") for i in range(2)]
+
+
+def test_queues_take_turns():
+    turn = RoundRobin(6)
+    assert [turn.choose(QUEUES) for _ in range(5)] == [QUEUES[2], QUEUES[3], QUEUES[0], QUEUES[1], QUEUES[2]]
+
+
+def test_a_broker_that_has_just_failed_is_left_out():
+    turn = RoundRobin(0)
+    assert {turn.choose(QUEUES, "a").broker_name for _ in range(8)} == {"b"}
+
+
+def test_the_only_broker_is_tried_again():
+    assert RoundRobin(0).choose(QUEUES[:2], "a").broker_name == "a"
+
+
+def test_without_a_queue_nothing_can_be_sent():
+    with pytest.raises(ClientError, match="no writable queue"):
+        RoundRobin(0).choose([])
+
+
+@pytest.mark.parametrize(
+    ("latency_ms", "expected_ms"),
+    [(0, 0), (50, 0), (549, 0), (550, 2000), (1799, 2000), (1800, 5000), (3000, 6000), (5000, 10000), (15000, 30000)],
+)
+def test_the_slower_the_longer_it_is_avoided(latency_ms, expected_ms):
+    assert pause_ms(latency_ms) == expected_ms
+
+
+def test_a_slow_broker_is_avoided_until_its_pause_is_over():
+    faults = LatencyFaults()
+    faults.record("a", 600, now_ms=1000)
+    turn = RoundRobin(0)
+    assert {turn.choose(QUEUES, None, faults, 1500).broker_name for _ in range(8)} == {"b"}
+    assert {turn.choose(QUEUES, None, faults, 3000).broker_name for _ in range(8)} == {"a", "b"}
+
+
+def test_a_failed_broker_is_avoided_for_ten_seconds_even_after_a_quick_success():
+    faults = LatencyFaults()
+    faults.record("a", 1, now_ms=0, isolate=True, reachable=False)
+    assert not faults.is_available("a", 9_999)
+    assert not faults.is_reachable("a")
+    faults.record("a", 1, now_ms=100)
+    assert faults.is_reachable("a")
+    assert not faults.is_available("a", 9_999)
+    assert faults.is_available("a", 10_000)
+
+
+def test_when_all_are_slow_a_reachable_one_is_taken():
+    faults = LatencyFaults()
+    faults.record("a", 1, now_ms=0, isolate=True, reachable=False)
+    faults.record("b", 700, now_ms=0)
+    assert {RoundRobin(i).choose(QUEUES, None, faults, 1).broker_name for i in range(4)} == {"b"}
+
+
+def test_switched_off_nothing_is_remembered():
+    faults = LatencyFaults(enabled=False)
+    faults.record("a", 9_000, now_ms=0, isolate=True)
+    assert faults.is_available("a", 1)
+
+
+MESSAGE = Message("T", b"x")
+
+
+@pytest.mark.parametrize(
+    ("key", "index"),
+    # Java's hashCode of "order-1" is -1207111310, so the remainder is negative; of "0" it is 48; that of a long is
+    # its halves by exclusive or.
+    [("order-1", 2), ("0", 0), ("1", 1), (7, 3), (-7, 3), (2**32 + 5, 0)],
+)
+def test_keys_go_where_java_sends_them(key, index):
+    assert select_by_hash(QUEUES, MESSAGE, key) == QUEUES[index]
+
+
+def test_the_sharding_key_is_used_without_being_told():
+    assert select_by_hash(QUEUES, Message("T", b"x", sharding_key="1"), None) == QUEUES[1]
+    with pytest.raises(ClientError, match="needs a key"):
+        select_by_hash(QUEUES, MESSAGE, None)
+
+
+def test_at_random_every_queue_is_met():
+    select = select_at_random(random.Random(1))
+    assert {select(QUEUES, MESSAGE, None) for _ in range(100)} == set(QUEUES)
