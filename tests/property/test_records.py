@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -18,7 +19,12 @@ from tianzhou.wire.hashing import crc32, index_hash, java_hash
 from tianzhou.wire.ids import address_text, offset_msg_id, parse_offset_msg_id
 from tianzhou.wire.properties import decode_properties, encode_properties, get_property
 
-I16 = st.integers(-(2**15), 2**15 - 1)
+
+def always(*strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """`given` without a deadline, as the machine may be busy with other tests."""
+    return lambda test: settings(deadline=None)(given(*strategies)(test))
+
+
 I32 = st.integers(-(2**31), 2**31 - 1)
 I64 = st.integers(-(2**63), 2**63 - 1)
 HOSTS = st.binary(min_size=4, max_size=4) | st.binary(min_size=16, max_size=16)
@@ -56,7 +62,7 @@ def as_stored(original: record.Record, data: bytes) -> record.Record:
     return record.Record(**(fields | {"sys_flag": flags, "body_crc": crc32(original.body), "size": len(data)}))
 
 
-@given(RECORDS, st.binary(max_size=20), st.binary(max_size=20))
+@always(RECORDS, st.binary(max_size=20), st.binary(max_size=20))
 def test_records_come_back(original: record.Record, before: bytes, behind: bytes) -> None:
     data = record.encode_record(original)
     expected = as_stored(original, data)
@@ -68,7 +74,7 @@ def test_records_come_back(original: record.Record, before: bytes, behind: bytes
     assert next(record.decode_records(data + behind)) == expected
 
 
-@given(RECORDS, st.data())
+@always(RECORDS, st.data())
 def test_a_changed_byte_is_survived(original: record.Record, data: st.DataObject) -> None:
     stored = bytearray(record.encode_record(original))
     at = data.draw(st.integers(0, len(stored) - 1))
@@ -83,7 +89,7 @@ def test_a_changed_byte_is_survived(original: record.Record, data: st.DataObject
             assert found.size == len(stored)
 
 
-@given(st.binary(max_size=400), st.integers(0, 50))
+@always(st.binary(max_size=400), st.integers(0, 50))
 def test_random_bytes_are_survived(data: bytes, offset: int) -> None:
     for magic in (b"", b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab"):
         buffer = data[:4] + magic + data[4:]
@@ -96,7 +102,7 @@ def test_random_bytes_are_survived(data: bytes, offset: int) -> None:
         record.decode_messages(buffer, "b", on_error=errors.append)
 
 
-@given(RECORDS.filter(lambda r: not r.sys_flag & 0xC1), st.integers(1, 4))
+@always(RECORDS.filter(lambda r: not r.sys_flag & 0xC1), st.integers(1, 4))
 def test_both_ways_to_messages_agree(original: record.Record, count: int) -> None:
     data = record.encode_record(original) * count
     one_by_one = [m for r in record.decode_records(data) for m in record.to_message(r, "b")]
@@ -104,7 +110,7 @@ def test_both_ways_to_messages_agree(original: record.Record, count: int) -> Non
     assert len(one_by_one) == count
 
 
-@given(PROPERTIES)
+@always(PROPERTIES)
 def test_properties_come_back(properties: dict[str, str]) -> None:
     data = encode_properties(properties)
     kept = {name: value for name, value in properties.items() if name and value}
@@ -113,14 +119,14 @@ def test_properties_come_back(properties: dict[str, str]) -> None:
     assert decode_properties(data + encode_properties({"UNIQ_KEY": "x"})) == kept | {"UNIQ_KEY": "x"}
 
 
-@given(st.binary(max_size=60) | st.lists(st.sampled_from([b"a", b"b", b"\x01", b"\x02", b"\xff"])).map(b"".join))
+@always(st.binary(max_size=60) | st.lists(st.sampled_from([b"a", b"b", b"\x01", b"\x02", b"\xff"])).map(b"".join))
 def test_one_property_is_what_the_whole_parse_says(data: bytes) -> None:
     parsed = decode_properties(data)
     for name in ("a", "b", "ab", "aa", "z", "KEYS"):
         assert get_property(data, name) == parsed.get(name)
 
 
-@given(TEXT, TEXT)
+@always(TEXT, TEXT)
 def test_hashes_follow_their_definition(topic: str, key: str) -> None:
     h = 0
     units = f"{topic}#{key}".encode("utf-16-be")
@@ -131,18 +137,18 @@ def test_hashes_follow_their_definition(topic: str, key: str) -> None:
     assert index_hash(topic, key) == (0 if signed == -(2**31) else abs(signed))
 
 
-@given(HOSTS, st.integers(0, 65_535), st.integers(0, 2**63 - 1))
+@always(HOSTS, st.integers(0, 65_535), st.integers(0, 2**63 - 1))
 def test_offset_message_ids_come_back(host: bytes, port: int, offset: int) -> None:
     assert parse_offset_msg_id(offset_msg_id(host, port, offset)) == (address_text(host), port, offset)
 
 
-@given(st.lists(st.tuples(I32, st.binary(max_size=50), st.binary(max_size=50)), max_size=5))
+@always(st.lists(st.tuples(I32, st.binary(max_size=50), st.binary(max_size=50)), max_size=5))
 def test_batches_come_back(entries: list[tuple[int, bytes, bytes]]) -> None:
     found = decode_batch(encode_batch(entries))
     assert [(flag, bytes(body), bytes(properties)) for flag, body, properties in found] == entries
 
 
-@given(st.binary(max_size=80))
+@always(st.binary(max_size=80))
 def test_random_batches_are_survived(data: bytes) -> None:
     try:
         entries = decode_batch(data)
@@ -151,12 +157,12 @@ def test_random_batches_are_survived(data: bytes) -> None:
     assert sum(22 + len(body) + len(properties) for _, body, properties in entries) == len(data)
 
 
-@given(st.binary(max_size=500), st.sampled_from([ZLIB, LZ4, ZSTD]), st.integers(1, 9))
+@always(st.binary(max_size=500), st.sampled_from([ZLIB, LZ4, ZSTD]), st.integers(1, 9))
 def test_compression_comes_back(body: bytes, kind: int, level: int) -> None:
     assert decompress(compress(body, kind, level), COMPRESSED | kind, len(body)) == body
 
 
-@given(st.binary(max_size=200), st.integers(0, 0x7FF))
+@always(st.binary(max_size=200), st.integers(0, 0x7FF))
 def test_random_compressed_bodies_are_survived(data: bytes, sys_flag: int) -> None:
     with suppress(ProtocolError):
         assert len(decompress(data, sys_flag, 1000)) <= 1000
@@ -182,7 +188,7 @@ def without_none(value: Any) -> Any:
     return [without_none(item) for item in value] if isinstance(value, list) else value
 
 
-@given(VALUES_OF_JSON, st.booleans())
+@always(VALUES_OF_JSON, st.booleans())
 def test_the_dialect_comes_back(value: Any, sort_keys: bool) -> None:
     expected = without_none(value)
     assert json_dialect.loads(json_dialect.dumps(value, sort_keys=sort_keys)) == expected
@@ -190,14 +196,14 @@ def test_the_dialect_comes_back(value: Any, sort_keys: bool) -> None:
     json.loads(json_dialect.dumps_standard(value, sort_keys=sort_keys))
 
 
-@given(st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner), max_leaves=20))
+@always(st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner), max_leaves=20))
 def test_the_standard_form_is_standard(value: Any) -> None:
     data = json_dialect.dumps_standard(value)
     assert data.isascii()
     assert json.loads(data) == without_none(value)
 
 
-@given(st.binary(max_size=60) | st.text("{}[]:,'\"0a1.-\\ux/*$ref ntfS", max_size=40).map(str.encode))
+@always(st.binary(max_size=60) | st.text("{}[]:,'\"0a1.-\\ux/*$ref ntfS", max_size=40).map(str.encode))
 def test_random_json_is_survived(data: bytes) -> None:
     try:
         json_dialect.loads(data)
@@ -205,8 +211,7 @@ def test_random_json_is_survived(data: bytes) -> None:
         assert str(error).startswith("JSON at character ")  # noqa: PT017
 
 
-@given(VALUES_OF_JSON)
-@settings(max_examples=50)
+@always(VALUES_OF_JSON)
 def test_bodies_of_any_shape_are_survived(value: Any) -> None:
     data = json_dialect.dumps(value)
     for name in bodies.__all__:
