@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from struct import Struct
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import pyarrow  # noqa: ICN001 - `pa` is its untyped alias below
-import pyarrow.compute
+from pyarrow import RecordBatch, Schema
 
 from tianzhou.errors import CorruptRecord, ProtocolError
 from tianzhou.model import MessageQueue, names
+from tianzhou.spark import arrays
+from tianzhou.spark.arrays import Array, DataType, Ints, pa
+from tianzhou.spark.pairs import Pairs
 from tianzhou.wire.batch import decode_batch
 from tianzhou.wire.compression import COMPRESSED, decompress
 from tianzhou.wire.ids import host_text, offset_msg_id
@@ -52,102 +54,6 @@ _HEAD = np.dtype(
 _TAIL = np.dtype([("reconsume_times", ">i4"), ("prepared", ">i8"), ("body_size", ">i4")])
 _SIZE: Final = Struct(">i")
 
-# The stubs of PyArrow and NumPy know neither each other's arrays nor buffers, so both are untyped in here.
-pa: Any = pyarrow
-pc: Any = pyarrow.compute
-Ints = Any
-Array = Any
-DataType = Any
-
-
-def _spans(data: Any, starts: Ints, ends: Ints) -> Array:
-    """The bytes from each start to its end, in one copy each; both ascend and do not overlap."""
-    count = len(starts)
-    edges = np.empty(2 * count, np.int32)
-    edges[0::2] = starts
-    edges[1::2] = ends
-    every = pa.BinaryArray.from_buffers(pa.binary(), max(2 * count - 1, 0), [None, pa.py_buffer(edges), data])
-    return every.take(pa.array(np.arange(0, 2 * count, 2)))
-
-
-def _fixed(data: Any, starts: Ints, shape: np.dtype[Any]) -> Any:
-    """A structured array of one `shape` at each start."""
-    _, edges, content = _spans(data, starts, starts + shape.itemsize).buffers()
-    del edges
-    return np.frombuffer(content or b"", shape, len(starts))
-
-
-def _text(array: Array) -> Array:
-    """Binary as string; bytes that are no UTF-8 become U+FFFD, as in Java."""
-    try:
-        return array.cast(pa.string())
-    except pa.ArrowInvalid:
-        texts = [None if value is None else value.decode("utf-8", "replace") for value in array.to_pylist()]
-        return pa.array(texts, pa.string())
-
-
-def _times(millis: Ints) -> Array:
-    return pa.array(millis.astype(np.int64) * 1000).view(pa.timestamp("us", "UTC"))
-
-
-class Pairs:
-    """The properties of many messages, cut into names and values.
-
-    Malformed and empty pairs vanish, as in `wire.properties.decode_properties`.
-
-    Args:
-        strings: one raw property string a message.
-    """
-
-    def __init__(self, strings: Array) -> None:
-        self._messages = len(strings)
-        data, rows = _edges(strings)
-        if len(data) and (data[rows[1:][np.diff(rows) > 0] - 1] != 2).any():
-            # Old brokers leave the last pair unterminated; an additional empty piece does no harm.
-            strings = pc.binary_join_element_wise(strings, b"\x02", b"")
-            data, rows = _edges(strings)
-        ends = np.flatnonzero(data == 2)
-        starts = np.concatenate([[0], ends[:-1] + 1]) if len(ends) else ends
-        inner = np.append(np.flatnonzero(data == 1), len(data))
-        middles = inner[np.searchsorted(inner, starts)]
-        whole = (middles > starts) & (middles + 1 < ends)
-        starts, middles, ends = starts[whole], middles[whole], ends[whole]
-        self.rows = np.searchsorted(rows, starts, side="right") - 1
-        edges = np.empty(4 * len(starts), np.int32)
-        for slot, values in enumerate((starts, middles, middles + 1, ends)):
-            edges[slot::4] = values
-        cut = pa.BinaryArray.from_buffers(
-            pa.binary(), max(len(edges) - 1, 0), [None, pa.py_buffer(edges), pa.py_buffer(data)]
-        )
-        self.names = cut.take(pa.array(np.arange(0, len(edges), 4)))
-        self.values = cut.take(pa.array(np.arange(2, len(edges), 4)))
-
-    def column(self, name: str) -> Array:
-        """The value of one property, null where a message has none; the last one wins."""
-        hits = np.flatnonzero(pc.equal(self.names, name.encode()).to_numpy(zero_copy_only=False))
-        slots = np.full(self._messages, -1)
-        slots[self.rows[hits]] = hits
-        return _text(self.values.take(pa.array(slots, mask=slots < 0)))
-
-    def maps(self, kind: DataType) -> Array:
-        """All properties as one map a message."""
-        rows, keys, values = self.rows, self.names, self.values
-        encoded = keys.dictionary_encode()
-        codes = rows * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy()
-        unique, last = np.unique(codes[::-1], return_index=True)
-        if len(unique) < len(codes):
-            kept = np.sort(len(codes) - 1 - last)
-            rows, keys, values = rows[kept], keys.take(pa.array(kept)), values.take(pa.array(kept))
-        offsets = np.searchsorted(rows, np.arange(self._messages + 1)).astype(np.int32)
-        return pa.MapArray.from_arrays(pa.array(offsets), _text(keys), _text(values), type=kind)
-
-
-def _edges(strings: Array) -> tuple[Ints, Ints]:
-    """Content and row edges of a binary array that starts at the beginning of its buffers."""
-    _, edges, content = strings.buffers()
-    rows = np.frombuffer(edges, np.int32, len(strings) + 1) if edges is not None else np.zeros(1, np.int32)
-    return np.frombuffer(content or b"", np.uint8)[: rows[-1]], rows
-
 
 class Records:
     """The records of one queue in a buffer, as columns that are made when asked for.
@@ -164,12 +70,12 @@ class Records:
         self.queue = queue
         starts = self._walk(buffer)
         self._data = pa.py_buffer(buffer)
-        self._head = _fixed(self._data, starts, _HEAD)
+        self._head = arrays.structs(self._data, starts, _HEAD)
         if (self._head["sys_flag"] & INNER_BATCH).any():
             buffer = self._unwrap(buffer, starts)
             self._data = pa.py_buffer(buffer)
             starts = self._walk(buffer)
-            self._head = _fixed(self._data, starts, _HEAD)
+            self._head = arrays.structs(self._data, starts, _HEAD)
         self._starts = starts
         self._bytes = np.frombuffer(buffer, np.uint8)
         self._locate()
@@ -230,7 +136,7 @@ class Records:
         known = (magic == MAGIC_V1) | version2
         if not known.all() or (tail_at + _TAIL.itemsize > ends).any():
             raise self._corrupt(int(np.argmin(known)))
-        self._tail = _fixed(self._data, tail_at, _TAIL)
+        self._tail = arrays.structs(self._data, tail_at, _TAIL)
         self._body = tail_at + _TAIL.itemsize
         self._body_end = self._body + self._tail["body_size"]
         topic = self._body_end + 1 + version2
@@ -265,15 +171,10 @@ class Records:
         self._body_end, self._properties = self._body_end[mask], self._properties[mask]
         self.__dict__.pop("pairs", None)
 
-    @property
-    def queue_offsets(self) -> Ints:
-        """Positions in the queue."""
-        return self._head["queue_offset"].astype(np.int64)
-
     @cached_property
     def pairs(self) -> Pairs:
         """The properties."""
-        return Pairs(_spans(self._data, self._properties, self._ends))
+        return Pairs(arrays.spans(self._data, self._properties, self._ends))
 
     def bodies(self) -> Array:
         """The bodies, unpacked.
@@ -281,26 +182,17 @@ class Records:
         Raises:
             CorruptRecord: one cannot be unpacked.
         """
-        bodies = _spans(self._data, self._body, self._body_end)
+        bodies = arrays.spans(self._data, self._body, self._body_end)
         packed = np.flatnonzero(self._head["sys_flag"] & COMPRESSED)
         if not len(packed):
             return bodies
         flags, offsets = self._head["sys_flag"].tolist(), self._head["queue_offset"].tolist()
-        unpacked = pa.array(
-            [self._unpack(bodies[row].as_py(), flags[row], offsets[row]) for row in packed.tolist()],
-            pa.binary(),
-        )
-        slots = np.arange(len(self))
-        slots[packed] = len(self) + np.arange(len(packed))
-        return pa.concat_arrays([bodies, unpacked]).take(pa.array(slots))
-
-    def born_times(self) -> Array:
-        """When the producers made them, by their clocks."""
-        return _times(self._head["born_timestamp"])
+        unpacked = [self._unpack(bodies[row].as_py(), flags[row], offsets[row]) for row in packed.tolist()]
+        return arrays.replaced(bodies, packed, arrays.strings(unpacked, pa.binary()))
 
     def store_times(self) -> Array:
         """When the broker stored them."""
-        return _times(_fixed(self._data, self._stored_at, np.dtype(">i8")))
+        return arrays.times(arrays.structs(self._data, self._stored_at, np.dtype(">i8")))
 
     def born_hosts(self) -> Array:
         """Addresses of the producers."""
@@ -311,62 +203,67 @@ class Records:
         return self._hosts(self._store, self._body - _TAIL.itemsize)
 
     def _hosts(self, starts: Ints, ends: Ints) -> Array:
-        encoded = _spans(self._data, starts, ends).dictionary_encode()
-        texts = [_host(value) for value in encoded.dictionary.to_pylist()]
-        return pa.array(texts, pa.string()).take(encoded.indices)
+        distinct, rows = arrays.encoded(arrays.spans(self._data, starts, ends))
+        texts = [host_text(*_host(value)).encode() for value in distinct.to_pylist()]
+        return arrays.strings(texts, pa.string()).take(arrays.slots(rows))
 
     def message_ids(self) -> Array:
         """The unique keys; offset ids for messages without one."""
         ids = self.pairs.column(names.UNIQ_KEY)
         if not ids.null_count:
             return ids
-        missing = np.flatnonzero(ids.is_null().to_numpy(zero_copy_only=False))
-        hosts = _spans(self._data, self._store[missing], self._body[missing] - _TAIL.itemsize).to_pylist()
+        missing = np.array([row for row, value in enumerate(ids.to_pylist()) if value is None])
+        hosts = arrays.spans(self._data, self._store[missing], self._body[missing] - _TAIL.itemsize)
         offsets = self._head["physical_offset"][missing].tolist()
         made = [
-            offset_msg_id(host[:-4], _SIZE.unpack(host[-4:])[0], offset)
-            for host, offset in zip(hosts, offsets, strict=True)
+            offset_msg_id(*_host(host), offset).encode()
+            for host, offset in zip(hosts.to_pylist(), offsets, strict=True)
         ]
-        return pc.replace_with_mask(ids, ids.is_null(), pa.array(made, pa.string()))
+        return arrays.replaced(ids, missing, arrays.strings(made, pa.string()))
 
-    def reconsume_times(self) -> Ints:
-        """How often each was handed back."""
-        return self._tail["reconsume_times"]
-
-    def head(self, name: str) -> Ints:
-        """A fixed field of the header."""
-        return self._head[name]
+    def fixed(self, name: str) -> Ints:
+        """A fixed-width field, as NumPy array in the machine's byte order."""
+        values = self._tail[name] if name in (_TAIL.names or ()) else self._head[name]
+        return values.astype(values.dtype.newbyteorder("="))
 
 
-def _host(value: bytes) -> str:
-    return host_text(value[:-4], _SIZE.unpack(value[-4:])[0])
+def _host(value: bytes) -> tuple[bytes, int]:
+    return value[:-4], _SIZE.unpack(value[-4:])[0]
 
 
-Maker = Callable[[Records, DataType], Any]
+Maker = Callable[[Records, DataType], Array]
 
 
 def _body(records: Records, kind: DataType) -> Array:
     bodies = records.bodies()
-    return _text(bodies) if pa.types.is_string(kind) else bodies
+    return arrays.text(bodies) if pa.types.is_string(kind) else bodies
+
+
+def _queue_id(records: Records, kind: DataType) -> Array:
+    return arrays.integers(np.full(len(records), records.queue.queue_id, np.int32), kind)
+
+
+def _fixed(name: str) -> Maker:
+    return lambda records, kind: arrays.integers(records.fixed(name), kind)
 
 
 MAKERS: Final[Mapping[str, Maker]] = {
-    "topic": lambda records, kind: pa.repeat(records.queue.topic, len(records)),
-    "brokerName": lambda records, kind: pa.repeat(records.queue.broker_name, len(records)),
-    "queueId": lambda records, kind: pa.repeat(pa.scalar(records.queue.queue_id, kind), len(records)),
-    "queueOffset": lambda records, kind: records.queue_offsets,
+    "topic": lambda records, kind: arrays.repeated(records.queue.topic.encode(), len(records), kind),
+    "brokerName": lambda records, kind: arrays.repeated(records.queue.broker_name.encode(), len(records), kind),
+    "queueId": _queue_id,
+    "queueOffset": _fixed("queue_offset"),
     "msgId": lambda records, kind: records.message_ids(),
     "tags": lambda records, kind: records.pairs.column(names.TAGS),
     "keys": lambda records, kind: records.pairs.column(names.KEYS),
     "body": _body,
     "properties": lambda records, kind: records.pairs.maps(kind),
-    "bornTimestamp": lambda records, kind: records.born_times(),
+    "bornTimestamp": lambda records, kind: arrays.times(records.fixed("born_timestamp")),
     "storeTimestamp": lambda records, kind: records.store_times(),
     "bornHost": lambda records, kind: records.born_hosts(),
     "storeHost": lambda records, kind: records.store_hosts(),
-    "reconsumeTimes": lambda records, kind: records.reconsume_times().astype(np.int32),
-    "sysFlag": lambda records, kind: records.head("sys_flag").astype(np.int32),
-    "physicalOffset": lambda records, kind: records.head("physical_offset").astype(np.int64),
+    "reconsumeTimes": _fixed("reconsume_times"),
+    "sysFlag": _fixed("sys_flag"),
+    "physicalOffset": _fixed("physical_offset"),
 }
 """How each column of the row schema is made."""
 
@@ -374,13 +271,13 @@ MAKERS: Final[Mapping[str, Maker]] = {
 def to_batch(
     buffer: bytes,
     queue: MessageQueue,
-    schema: pyarrow.Schema,
+    schema: Schema,
     columns: tuple[str, ...],
     *,
     start: int = 0,
     end: int | None = None,
     tags: frozenset[str] = frozenset(),
-) -> pyarrow.RecordBatch:
+) -> RecordBatch:
     """The records of a buffer as one batch.
 
     Args:
@@ -396,17 +293,15 @@ def to_batch(
         CorruptRecord: the bytes are no records, or a body cannot be unpacked.
     """
     records = Records(buffer, queue)
-    offsets = records.queue_offsets
+    offsets = records.fixed("queue_offset")
     inside = offsets >= start if end is None else (offsets >= start) & (offsets < end)
     if not inside.all():
         records.keep(inside)
     if tags:
-        wanted = pc.is_in(records.pairs.column(names.TAGS), pa.array(sorted(tags), pa.string()))
-        mask = wanted.to_numpy(zero_copy_only=False)
-        if not mask.all():
-            records.keep(mask)
-    arrays = []
-    for name, field in zip(columns, schema, strict=True):
-        made = MAKERS[name](records, field.type)
-        arrays.append(made if isinstance(made, pa.Array) else pa.array(made, field.type))
-    return pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
+        wanted = arrays.strings([tag.encode() for tag in sorted(tags)], pa.string())
+        matching = arrays.contained(records.pairs.column(names.TAGS), wanted)
+        if not matching.all():
+            records.keep(matching)
+    made = [MAKERS[name](records, field.type) for name, field in zip(columns, schema, strict=True)]
+    batch: RecordBatch = pa.RecordBatch.from_arrays(made, schema=schema)
+    return batch

@@ -1,0 +1,108 @@
+"""Arrow arrays from NumPy ones and from spans of a buffer, by their buffers alone.
+
+`pyarrow.array`, `scalar`, `repeat` and `to_numpy` import pandas when they are first used, a second in every
+new Spark worker. Nothing in here does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow  # noqa: ICN001 - `pa` is its untyped alias below
+import pyarrow.compute
+
+# The stubs of PyArrow and NumPy know neither each other's arrays nor buffers, so both are untyped in here.
+pa: Any = pyarrow
+pc: Any = pyarrow.compute
+Ints = Any
+Array = Any
+DataType = Any
+
+
+def integers(values: Ints, kind: DataType, valid: Ints = None) -> Array:
+    """A fixed-width array over NumPy values of the same width; null where `valid` is False."""
+    bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(values), [bits, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def slots(values: Ints, valid: Ints = None) -> Array:
+    """Indices for `take`."""
+    return integers(values.astype(np.int64, copy=False), pa.int64(), valid)
+
+
+def strings(values: Sequence[bytes], kind: DataType) -> Array:
+    """A string or binary array of a few values."""
+    edges = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([len(value) for value in values], out=edges[1:])
+    content = pa.py_buffer(b"".join(values))
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(edges), content])
+
+
+def repeated(value: bytes, count: int, kind: DataType) -> Array:
+    """One string or binary value, `count` times."""
+    return strings([value], kind).take(slots(np.zeros(count, np.int64)))
+
+
+def replaced(array: Array, rows: Ints, values: Array) -> Array:
+    """`array` with other values in some rows."""
+    chosen = np.arange(len(array))
+    chosen[rows] = len(array) + np.arange(len(rows))
+    return pa.concat_arrays([array, values]).take(slots(chosen))
+
+
+def cut(data: Any, edges: Ints, wanted: Ints) -> Array:
+    """Some of the pieces a buffer falls into at ascending edges; one copy each."""
+    pieces = [None, pa.py_buffer(edges.astype(np.int32, copy=False)), data]
+    every = pa.Array.from_buffers(pa.binary(), max(len(edges) - 1, 0), pieces)
+    return every.take(slots(wanted))
+
+
+def spans(data: Any, starts: Ints, ends: Ints) -> Array:
+    """The bytes of a buffer from each start to its end, as binary; both ascend and do not overlap."""
+    edges = np.empty(2 * len(starts), np.int32)
+    edges[0::2], edges[1::2] = starts, ends
+    return cut(data, edges, np.arange(0, 2 * len(starts), 2))
+
+
+def structs(data: Any, starts: Ints, shape: np.dtype[Any]) -> Any:
+    """A NumPy array of one `shape` read at each start."""
+    content = spans(data, starts, starts + shape.itemsize).buffers()[2]
+    return np.frombuffer(content or b"", shape, len(starts))
+
+
+def content(array: Array) -> tuple[Ints, Ints]:
+    """Bytes and edges of a binary array that begins at the beginning of its buffers."""
+    _, edges, data = array.buffers()
+    rows = np.frombuffer(edges, np.int32, len(array) + 1) if edges is not None else np.zeros(1, np.int32)
+    return np.frombuffer(data or b"", np.uint8)[: rows[-1]], rows
+
+
+def encoded(array: Array) -> tuple[Array, Ints]:
+    """The distinct values of an array without nulls, and which of them each row has."""
+    dictionary = array.dictionary_encode()
+    indices = np.frombuffer(dictionary.indices.buffers()[1] or b"", np.int32, len(array))
+    return dictionary.dictionary, indices
+
+
+def contained(array: Array, values: Array) -> Ints:
+    """Which rows have one of the values, as NumPy booleans; a null has none."""
+    bits = np.frombuffer(pc.is_in(array, values).buffers()[1] or b"", np.uint8)
+    return np.unpackbits(bits, bitorder="little")[: len(array)].astype(bool)
+
+
+def text(array: Array) -> Array:
+    """Binary as string; bytes that are no UTF-8 become U+FFFD, as in Java."""
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowInvalid:
+        values = [value and value.decode("utf-8", "replace").encode() for value in array.to_pylist()]
+        valid = np.array([value is not None for value in values])
+        filled = strings([value or b"" for value in values], pa.string())
+        return filled.take(slots(np.arange(len(values)), valid))
+
+
+def times(millis: Ints) -> Array:
+    """Milliseconds since the epoch as Spark's TIMESTAMP."""
+    return integers(millis.astype(np.int64) * 1000, pa.timestamp("us", "UTC"))
