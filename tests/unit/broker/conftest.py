@@ -31,7 +31,7 @@ from tianzhou.wire.properties import encode_properties
 from tianzhou.wire.record import Record, decode_records
 
 BROKER_HOST = b"\x7f\x00\x00\x01"
-BROKER_PORT = 10911
+BROKER_PORT = 31_011
 
 
 class Peer:

@@ -213,7 +213,11 @@ def test_every_key_is_shown_and_an_update_rewrites_the_whole_file(broker: Run, t
         peer = bench.peer()
         reply = await peer.ask(26)
         shown = parse_properties(bytes(reply.body).decode())
-        assert (shown["brokerName"], shown["maxMessageSize"], shown["brokerIP1"]) == ("broker-a", "4194304", "127.0.0.1")
+        assert (shown["brokerName"], shown["maxMessageSize"], shown["brokerIP1"]) == (
+            "broker-a",
+            "4194304",
+            "127.0.0.1",
+        )
         assert loads(reply.fields["version"].encode())["counter"] == 0
         update = b"maxMessageSize=100\nregionId=here\nnoSuchKey=1\n"
         assert (await peer.ask(25, update)).code == 0

@@ -165,7 +165,7 @@ def test_the_sixteen_steps_and_the_dead_letter(broker: Run) -> None:
         assert (dead.body, dead.flag, dead.reconsume_times) == (b"poison", 5, 17)
         kept = properties(dead)
         assert kept["RETRY_TOPIC"] == "T"
-        assert kept["ORIGIN_MESSAGE_ID"] == f"7F00000100002A9F{original.physical_offset:016X}"
+        assert kept["ORIGIN_MESSAGE_ID"] == f"7F00000100007923{original.physical_offset:016X}"
         assert (kept["UNIQ_KEY"], kept["TAGS"], kept["WAIT"], kept["DELAY"]) == ("U", "t", "false", "0")
         delivering.cancel()
 

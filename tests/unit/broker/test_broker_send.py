@@ -26,7 +26,7 @@ def test_a_message_is_stored_and_its_place_told(broker: Run) -> None:
             assert (header.queue_id, header.queue_offset, header.transaction_id) == (1, place, "U1")
             assert (header.msg_region, header.trace_on) == ("DefaultRegion", True)
             stored = bench.records("T", 1)[place]
-            assert header.msg_id == f"7F00000100002A9F{stored.physical_offset:016X}"
+            assert header.msg_id == f"7F00000100007923{stored.physical_offset:016X}"
             assert (stored.body, stored.flag, stored.born_timestamp) == (b"hello", 7, 99)
             assert (stored.born_host, stored.born_port) == (b"\x7f\0\0\1", peer.connection.remote_port)
             assert decode_properties(stored.properties) == sent | BROKER_PROPERTIES
@@ -203,7 +203,7 @@ def test_a_batch_becomes_messages_with_consecutive_offsets(broker: Run) -> None:
         header = read_reply(320, reply)
         stored = bench.records("T")
         assert (reply.code, header.queue_offset, header.transaction_id) == (0, 0, None)
-        assert header.msg_id == ",".join(f"7F00000100002A9F{one.physical_offset:016X}" for one in stored)
+        assert header.msg_id == ",".join(f"7F00000100007923{one.physical_offset:016X}" for one in stored)
         assert [(one.queue_offset, one.flag, one.body) for one in stored] == [
             (0, 0, b"body 0"), (1, 1, b"body 1"), (2, 2, b"body 2"),
         ]  # fmt: skip
