@@ -66,9 +66,8 @@ def comparable(name: str, code: int, sent: bytes, command: Command) -> dict[str,
         fields.pop("msgId", None)
         if b"DELAY" in sent:
             fields.pop("queueOffset", None)
-    if b"UNIQ_KEY" not in sent and "transactionId" in fields:
-        # The broker made one up.
-        fields["transactionId"] = f"{len(fields['transactionId'])} digits"
+    if "transactionId" in fields and fields["transactionId"].encode() not in sent:
+        fields["transactionId"] = "made up by the broker"
     shown: dict[str, Any] = {"code": command.code, "fields": fields}
     if code in (11, 361):
         shown["remark"] = command.remark
