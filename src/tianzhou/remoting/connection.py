@@ -415,8 +415,8 @@ class Connection(asyncio.BufferedProtocol):
             self._pause(_PAUSED_HELD)
         task = group.loop.create_task(self._finish(command, awaitable, cost))
         self._tasks[task] = awaitable
+        group.tasks.add(task)
         task.add_done_callback(self._finished)
-        group.own(task)
 
     async def _finish(self, command: Command, awaitable: Awaitable[Reply], cost: int) -> None:
         reply: Reply
@@ -432,6 +432,7 @@ class Connection(asyncio.BufferedProtocol):
             self.send(reply if type(reply) is bytes else self._encoded(command, reply))  # type: ignore[arg-type]
 
     def _finished(self, task: asyncio.Task[None]) -> None:
+        self._group.tasks.discard(task)
         awaitable = self._tasks.pop(task, None)
         if task.cancelled() and inspect.iscoroutine(awaitable):
             awaitable.close()  # it may never have started, and would warn about that

@@ -64,6 +64,7 @@ class ConnectionGroup:
         self.scratch = scratch_buffer()
         self.opaques = OpaqueCounter()
         self.connections: set[Connection] = set()
+        self.tasks: set[asyncio.Task[None]] = set()  # of handlers; they may outlive their connection a little
         self.in_flight = 0
         self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]
         self.on_connect: Callable[[Connection], None] | None = None
@@ -71,7 +72,6 @@ class ConnectionGroup:
         self.eager_reads = False
         self._idle_timer: asyncio.TimerHandle | None = None
         self._deadline_timer: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
         self._empty: asyncio.Future[None] | None = None
 
     def start(self) -> None:
@@ -95,7 +95,7 @@ class ConnectionGroup:
             for connection in list(self.connections):
                 connection.abort()
             await self._drained(grace_s)
-        tasks = list(self._tasks)
+        tasks = list(self.tasks)
         for task in tasks:
             task.cancel()
         if tasks:
@@ -121,11 +121,6 @@ class ConnectionGroup:
         self.connections.discard(connection)
         if not self.connections and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
-
-    def own(self, task: asyncio.Task[None]) -> None:
-        """Keep a handler's task until it is done, beyond the life of its connection."""
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def _arm_idle(self) -> None:
         self._idle_timer = self.loop.call_later(min(IDLE_STEP_S, self.idle_timeout_s / 4), self._idle_tick)
