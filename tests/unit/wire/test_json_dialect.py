@@ -181,6 +181,22 @@ def test_writing_standard_json() -> None:
 
 
 @pytest.mark.parametrize(
+    "value",
+    [
+        {"b": 1, "a": {"é": [True, "x"], "t": ("y",)}},
+        {"b": {1: 2}},
+        {"b": None, "a": "null"},
+        {"b": {QUEUE: 1}, "a": {5}},
+        {"b": "\ud800"},
+        [],
+    ],
+)
+def test_the_quick_ways_write_the_same(value: Any) -> None:
+    assert dumps_plain(value) == dumps(value, sort_keys=False)
+    assert json.loads(dumps_standard(value, sort_keys=False)) == json.loads(dumps_standard(value))
+
+
+@pytest.mark.parametrize(
     ("value", "expected"),
     [
         ("\x00\x1f\x7f\x85\xa0\u2028\u2029", r'"\u0000\u001F\u007F\u0085\u00A0\u2028\u2029"'),

@@ -113,11 +113,6 @@ QUEUE: Final = Kind(_same, read_queue)
 ANY: Final = Kind(_same, lambda value, _where: value)
 
 
-def optional(kind: Kind) -> Kind:
-    """A member that may be None and is then left out."""
-    return Kind(lambda value: None if value is None else kind.write(value), kind.read)
-
-
 def list_of(kind: Kind) -> Kind:
     """An array, in its order."""
     return Kind(
@@ -190,8 +185,13 @@ class Bean(Generic[T]):
         self.kind: Final = Kind(self.encode, self.decode)
 
     def encode(self, value: T) -> dict[str, Any]:
-        """The members, in alphabetical order as fastjson writes them."""
-        return {member: kind.write(getattr(value, name)) for member, name, kind in self._members}
+        """The members that are not None, in alphabetical order as fastjson writes them."""
+        members = {}
+        for member, name, kind in self._members:
+            attribute = getattr(value, name)
+            if attribute is not None:
+                members[member] = kind.write(attribute)
+        return members
 
     def decode(self, members: Any, where: str = "") -> T:
         """The value; see the module about leniency.

@@ -19,7 +19,6 @@ from tianzhou.wire.bodies.beans import (
     list_of,
     load_member,
     map_of,
-    optional,
     read_text,
 )
 from tianzhou.wire.bodies.heartbeat import CONSUME_FROM_WHERE, CONSUME_TYPE, MESSAGE_MODEL, SUBSCRIPTION
@@ -105,9 +104,9 @@ _CONSUMER_CONNECTION: Final = Bean(
     ConsumerConnection,
     connection_set=list_of(_CONNECTION.kind),
     subscription_table=map_of(TEXT, SUBSCRIPTION.kind),
-    consume_type=optional(CONSUME_TYPE),
-    message_model=optional(MESSAGE_MODEL),
-    consume_from_where=optional(CONSUME_FROM_WHERE),
+    consume_type=CONSUME_TYPE,
+    message_model=MESSAGE_MODEL,
+    consume_from_where=CONSUME_FROM_WHERE,
 )
 
 
@@ -251,7 +250,7 @@ _RUNNING_INFO: Final = Bean(
     mq_pop_table=map_of(QUEUE, map_of(TEXT, ANY)),
     status_table=map_of(TEXT, _CONSUME_STATUS.kind),
     user_consumer_info=map_of(TEXT, TEXT),
-    jstack=optional(TEXT),
+    jstack=TEXT,
 )
 
 
@@ -298,7 +297,7 @@ _DIRECT: Final = Bean(
     consume_result=Kind(str, _read_result),
     order=BOOLEAN,
     auto_commit=BOOLEAN,
-    remark=optional(TEXT),
+    remark=TEXT,
     spent_time_mills=INTEGER,
 )
 
@@ -351,7 +350,7 @@ _ASSIGNMENT_QUERY: Final = Bean(
     strategy_name=TEXT,
     message_model=MESSAGE_MODEL,
 )
-_ASSIGNMENT: Final = Bean(Assignment, message_queue=QUEUE, mode=TEXT, attachments=optional(map_of(TEXT, TEXT)))
+_ASSIGNMENT: Final = Bean(Assignment, message_queue=QUEUE, mode=TEXT, attachments=map_of(TEXT, TEXT))
 _REQUEST_MODE: Final = Bean(MessageRequestMode, topic=TEXT, consumer_group=TEXT, mode=TEXT, pop_share_queue_num=INTEGER)
 
 

@@ -16,11 +16,10 @@ from tianzhou.wire.bodies.beans import (
     list_of,
     load_member,
     map_of,
-    optional,
 )
 from tianzhou.wire.bodies.topics import DATA_VERSION
 from tianzhou.wire.hashing import Octets
-from tianzhou.wire.json_dialect import dumps
+from tianzhou.wire.json_dialect import dumps, dumps_plain
 
 SUBSCRIPTION_GROUP: Final = Bean(
     SubscriptionGroupConfig,
@@ -38,7 +37,7 @@ SUBSCRIPTION_GROUP: Final = Bean(
     consume_timeout_minute=INTEGER,
     attributes=map_of(TEXT, TEXT),
     group_retry_policy=map_of(TEXT, ANY),
-    subscription_data_set=optional(list_of(map_of(TEXT, ANY))),
+    subscription_data_set=list_of(map_of(TEXT, ANY)),
 )
 
 
@@ -81,7 +80,7 @@ SUBSCRIPTION_GROUP_TABLE: Final = Bean(
 
 def encode_subscription_group_table(table: SubscriptionGroupTable) -> bytes:
     """All groups of a broker."""
-    return SUBSCRIPTION_GROUP_TABLE.dumps(table)
+    return dumps_plain(SUBSCRIPTION_GROUP_TABLE.encode(table))
 
 
 def decode_subscription_group_table(data: Octets) -> SubscriptionGroupTable:

@@ -13,7 +13,7 @@ from tianzhou.model import (
     MessageModel,
     SubscriptionData,
 )
-from tianzhou.wire.bodies.beans import BOOLEAN, INTEGER, TEXT, Bean, Kind, enum_of, list_of, optional, set_of
+from tianzhou.wire.bodies.beans import BOOLEAN, INTEGER, TEXT, Bean, Kind, enum_of, list_of, set_of
 from tianzhou.wire.hashing import Octets
 
 SUBSCRIPTION: Final = Bean(
@@ -89,9 +89,7 @@ class ClientConfigCheck:
     namespace: str | None = None
 
 
-_CHECK: Final = Bean(
-    ClientConfigCheck, client_id=TEXT, group=TEXT, subscription_data=SUBSCRIPTION.kind, namespace=optional(TEXT)
-)
+_CHECK: Final = Bean(ClientConfigCheck, client_id=TEXT, group=TEXT, subscription_data=SUBSCRIPTION.kind, namespace=TEXT)
 
 
 def encode_client_config_check(check: ClientConfigCheck) -> bytes:

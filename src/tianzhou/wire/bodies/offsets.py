@@ -18,7 +18,6 @@ from tianzhou.wire.bodies.beans import (
     load_member,
     load_object,
     map_of,
-    optional,
     read_integer,
     read_object,
     read_queue,
@@ -85,11 +84,9 @@ class DelayOffsets:
 _CONSUMER_OFFSETS: Final = Bean(
     ConsumerOffsets,
     offset_table=map_of(TEXT, map_of(INTEGER, INTEGER)),
-    data_version=optional(DATA_VERSION.kind),
+    data_version=DATA_VERSION.kind,
 )
-_DELAY_OFFSETS: Final = Bean(
-    DelayOffsets, offset_table=map_of(INTEGER, INTEGER), data_version=optional(DATA_VERSION.kind)
-)
+_DELAY_OFFSETS: Final = Bean(DelayOffsets, offset_table=map_of(INTEGER, INTEGER), data_version=DATA_VERSION.kind)
 
 
 def encode_consumer_offsets(offsets: ConsumerOffsets) -> bytes:
@@ -182,7 +179,7 @@ _CONSUME_STATS: Final = Bean(ConsumeStats, offset_table=map_of(QUEUE, _PROGRESS.
 _BROKER_CONSUME_STATS: Final = Bean(
     BrokerConsumeStats,
     consume_stats_list=list_of(map_of(TEXT, list_of(_CONSUME_STATS.kind))),
-    broker_addr=optional(TEXT),
+    broker_addr=TEXT,
     total_diff=INTEGER,
     total_inflight_diff=INTEGER,
 )
@@ -269,17 +266,17 @@ _QUEUE_UNIT: Final = Bean(
     physic_size=INTEGER,
     tags_code=INTEGER,
     eval=BOOLEAN,
-    bit_map=optional(TEXT),
-    extend_data_json=optional(TEXT),
-    msg=optional(TEXT),
+    bit_map=TEXT,
+    extend_data_json=TEXT,
+    msg=TEXT,
 )
 _QUEUE_UNITS: Final = Bean(
     QueueUnits,
-    queue_data=optional(list_of(_QUEUE_UNIT.kind)),
+    queue_data=list_of(_QUEUE_UNIT.kind),
     min_queue_index=INTEGER,
     max_queue_index=INTEGER,
-    filter_data=optional(TEXT),
-    subscription_data=optional(SUBSCRIPTION.kind),
+    filter_data=TEXT,
+    subscription_data=SUBSCRIPTION.kind,
 )
 
 

@@ -19,7 +19,7 @@ from tianzhou.wire.bodies.topics import (
 )
 from tianzhou.wire.compression import ZLIB, decompress
 from tianzhou.wire.hashing import Octets
-from tianzhou.wire.json_dialect import dumps, loads
+from tianzhou.wire.json_dialect import dumps, dumps_plain, loads
 
 VERSION_5: Final = 413
 """From this sender version (5.0.0) on: attributes, state versions and queue mappings."""
@@ -53,7 +53,7 @@ def encode_register_body(body: RegisterBody, compressed: bool = False, version: 
         "filterServerList": body.filter_servers,
         "topicConfigSerializeWrapper": bean.encode(body.table),
     }
-    return dumps(members, sort_keys=False)
+    return dumps_plain(members)
 
 
 def decode_register_body(data: Octets, compressed: bool = False, version: int = 479) -> RegisterBody:

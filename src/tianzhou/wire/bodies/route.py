@@ -14,7 +14,6 @@ from tianzhou.wire.bodies.beans import (
     list_of,
     load_member,
     map_of,
-    optional,
     read_object,
 )
 from tianzhou.wire.hashing import Octets
@@ -37,7 +36,7 @@ _BROKER_DATA: Final = Bean(
     cluster=TEXT,
     broker_addrs=_SORTED_ADDRESSES,
     enable_acting_master=BOOLEAN,
-    zone_name=optional(TEXT),
+    zone_name=TEXT,
 )
 
 
@@ -53,7 +52,7 @@ _ROUTE: Final = Bean(
     TopicRoute,
     queue_datas=list_of(Kind(_QUEUE_DATA.encode, _read_queue_data)),
     broker_datas=list_of(_BROKER_DATA.kind),
-    order_topic_conf=optional(TEXT),
+    order_topic_conf=TEXT,
     filter_server_table=map_of(TEXT, list_of(TEXT)),
 )
 _CLUSTER: Final = Bean(

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tianzhou.model import DataVersion, TopicConfig
-from tianzhou.wire.bodies.beans import ANY, BOOLEAN, INTEGER, TEXT, Bean, list_of, load_member, map_of, optional
+from tianzhou.wire.bodies.beans import ANY, BOOLEAN, INTEGER, TEXT, Bean, list_of, load_member, map_of
 from tianzhou.wire.hashing import Octets
-from tianzhou.wire.json_dialect import dumps
+from tianzhou.wire.json_dialect import dumps, dumps_plain
 
 DATA_VERSION: Final = Bean(DataVersion, counter=INTEGER, timestamp=INTEGER, state_version=INTEGER)
 _TOPIC_MEMBERS: Final = {
@@ -91,7 +91,7 @@ LEGACY_TOPIC_TABLE: Final = Bean(
 
 def encode_topic_table(table: TopicTable) -> bytes:
     """All topics of a broker."""
-    return TOPIC_TABLE.dumps(table)
+    return dumps_plain(TOPIC_TABLE.encode(table))
 
 
 def decode_topic_table(data: Octets) -> TopicTable:
@@ -107,7 +107,7 @@ class TopicList:
     broker_addr: str | None = None
 
 
-_TOPIC_LIST: Final = Bean(TopicList, topic_list=list_of(TEXT), broker_addr=optional(TEXT))
+_TOPIC_LIST: Final = Bean(TopicList, topic_list=list_of(TEXT), broker_addr=TEXT)
 
 
 def encode_topic_list(topics: Iterable[str], broker_addr: str | None = None) -> bytes:
