@@ -10,7 +10,7 @@ import pytest
 
 from tianzhou.errors import ProtocolError
 from tianzhou.model import MessageQueue
-from tianzhou.wire.json_dialect import MAX_DEPTH, dumps, dumps_pretty, dumps_standard, loads
+from tianzhou.wire.json_dialect import MAX_DEPTH, dumps, dumps_plain, dumps_pretty, dumps_standard, loads
 
 QUEUE = MessageQueue("T", "b-a", 3)
 
