@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from tianzhou.model.names import MASTER_ID
 
@@ -36,12 +37,13 @@ class BrokerData:
 
 @dataclass(slots=True)
 class TopicRoute:
-    """A topic's queues and the brokers that have them."""
+    """A topic's queues and the brokers that have them; a static topic's queue mappings are JSON values."""
 
     queue_datas: list[QueueData] = field(default_factory=list)
     broker_datas: list[BrokerData] = field(default_factory=list)
     order_topic_conf: str | None = None
     filter_server_table: dict[str, list[str]] = field(default_factory=dict)
+    topic_queue_mapping_by_broker: dict[str, Any] | None = None
 
 
 @dataclass(slots=True)

@@ -269,6 +269,8 @@ class RouteTable:
         if not brokers:
             return None
         route = TopicRoute([replace(queue) for queue in queues.values()], brokers)
+        if topic in self._mappings:
+            route.topic_queue_mapping_by_broker = dict(self._mappings[topic])
         if self._filters:
             for broker in brokers:
                 for address in broker.broker_addrs.values():
@@ -285,10 +287,6 @@ class RouteTable:
         addresses = broker.broker_addrs
         if addresses and MASTER_ID not in addresses and broker.enable_acting_master and not queue.perm & PERM_WRITE:
             addresses[MASTER_ID] = addresses.pop(min(addresses))
-
-    def queue_mappings(self, topic: str) -> Mapping[str, Mapping[str, Any]] | None:
-        """Static topic: broker name to queue mapping, as registered; None for an ordinary topic."""
-        return self._mappings.get(topic)
 
     def cluster_info(self) -> ClusterInfo:
         """Every broker and cluster (wire.md §8.2)."""

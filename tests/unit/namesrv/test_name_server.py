@@ -65,11 +65,13 @@ class Desk:
         version: int = 479,
         counter: int = 1,
         crc: int | None = None,
+        mappings: dict[str, Any] | None = None,
         **changes: Any,
     ) -> Command:
         table = bodies.TopicTable(
             {name: TopicConfig(name, 4, 4) for name in topics}, DataVersion(counter, 1_700_000_000_000)
         )
+        table.topic_queue_mapping_info_map = mappings or {}
         body = bodies.encode_register_body(bodies.RegisterBody(table), compressed, version)
         header: dict[str, Any] = {
             "broker_name": "broker-a",
@@ -413,6 +415,22 @@ def test_the_group_is_told_when_its_smallest_id_changes(tmp_path: Path) -> None:
             await desk.ask(104, clusterName="DefaultCluster", brokerName="broker-a", brokerAddr=BROKER, brokerId="0")
             header = read_header(await asyncio.wait_for(told.get(), 5))
             assert (header.min_broker_id, header.offline_broker_addr) == (1, BROKER)
+
+    asyncio.run(main())
+
+
+def test_a_static_topic_is_routed_with_its_mappings_in_both_dialects(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Desk(tmp_path) as desk:
+            info = {"bname": "broker-a", "currIdMap": {0: 0, 1: 1}, "dirty": False, "epoch": 1, "topic": "T"}
+            for compressed in (False, True):
+                await desk.register("T", "U", compressed=compressed, mappings={"T": info})
+                standard = bytes((await desk.ask(105, topic="T")).body)
+                assert b'"topicQueueMappingByBroker":{"broker-a":{' in standard
+                assert b'"currIdMap":{"0":0,"1":1}' in standard
+                old = bytes((await desk.ask(105, topic="T", version=317)).body)
+                assert b'"currIdMap":{0:0,1:1}' in old
+                assert b"topicQueueMappingByBroker" not in (await desk.ask(105, topic="U")).body
 
     asyncio.run(main())
 

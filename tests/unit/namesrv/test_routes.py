@@ -307,10 +307,13 @@ def test_a_zone_keeps_its_own_brokers_and_those_without_a_master(table: RouteTab
     assert kept.filter_server_table == {MASTER: ["f:1"]}
 
 
-def test_static_topic_mappings_are_kept_by_broker() -> None:
+def test_a_static_topic_brings_its_mappings_into_the_route() -> None:
     table = RouteTable()
     mapping = {"bname": "broker-a", "topic": "T", "totalQueues": 4, "epoch": 1}
     table.register(registration(queue_mappings={"T": mapping}), NOW)
-    assert table.queue_mappings("T") == {"broker-a": mapping}
-    table.unregister("DefaultCluster", "broker-a", MASTER)
-    assert table.queue_mappings("T") is None
+    route = table.route("T")
+    assert route is not None
+    assert route.topic_queue_mapping_by_broker == {"broker-a": mapping}
+    other = table.route("TBW102")
+    assert other is not None
+    assert other.topic_queue_mapping_by_broker is None

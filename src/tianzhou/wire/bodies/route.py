@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from tianzhou.model import BrokerData, ClusterInfo, QueueData, TopicRoute
 from tianzhou.wire.bodies.beans import (
+    ANY,
     BOOLEAN,
     INTEGER,
     TEXT,
@@ -54,6 +55,7 @@ _ROUTE: Final = Bean(
     broker_datas=list_of(_BROKER_DATA.kind),
     order_topic_conf=TEXT,
     filter_server_table=map_of(TEXT, list_of(TEXT)),
+    topic_queue_mapping_by_broker=map_of(TEXT, ANY),
 )
 _CLUSTER: Final = Bean(
     ClusterInfo,
