@@ -94,7 +94,7 @@ def put_record(
             layout = _SHAPES[shape] = struct.Struct(
                 f">iiiiiqqiq4siq8siqi{body_length}s{shape[1]}sh{properties_length}s"
             )
-        if layout is not None:
+        if layout is not None and type(body) is bytes:
             layout.pack_into(
                 target,
                 position,

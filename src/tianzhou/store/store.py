@@ -82,7 +82,6 @@ class MessageStore:
         self._upkeep = Upkeep(self._log, self._dispatcher, self._index, self._checkpoint, settings, self.clock)
         self._limits = ReadLimits(settings)
         self._delays = parse_delay_levels(settings.message_delay_level)
-        self._max_body = settings.max_message_size
         self._appends_crc = settings.enabled_append_prop_crc
         self._foreign_topics: frozenset[str] = frozenset()
         self._sync = settings.sync_flush
@@ -207,7 +206,7 @@ class MessageStore:
             if isinstance(new, PutResult):
                 return new
             queue = new
-        if record.sys_flag & INNER_BATCH or len(record.body) > self._max_body:
+        if record.sys_flag & INNER_BATCH or len(record.body) > self.settings.max_message_size:
             return self._refuse(record)
         if self._appends_crc:
             record = structs.replace(record, properties=reserve_property_crc(record.properties))
@@ -254,6 +253,7 @@ class MessageStore:
             return PutResult(self._refusal[0], remark=self._refusal[1])
         members = []
         total = 0
+        limit = self.settings.max_message_size
         shared = record.properties
         for flag, body, own in entries:
             properties = bytes(own)
@@ -264,16 +264,14 @@ class MessageStore:
             if self._appends_crc:
                 properties = reserve_property_crc(properties)
             member = structs.replace(record, body=bytes(body), properties=properties, flag=flag)
-            if len(member.body) > self._max_body or len(properties) > MAX_PROPERTIES:
+            if len(member.body) > limit or len(properties) > MAX_PROPERTIES:
                 return self._refuse(member)
             members.append(member)
             total += len(member.body)
         if not members:
             return _illegal(record, "a batch without messages; send at least one")
-        if total > self._max_body:
-            text = (
-                f"the bodies of the batch are {total} bytes, maxMessageSize is {self._max_body}; send smaller batches"
-            )
+        if total > limit:
+            text = f"the bodies of the batch are {total} bytes, maxMessageSize is {limit}; send smaller batches"
             return _illegal(record, text)
         if record.sys_flag & (TRANSACTION_BITS | INNER_BATCH):
             text = f"sysFlag {record.sys_flag:#x} of a batch says transaction or inner batch; send messages one by one"
@@ -362,8 +360,9 @@ class MessageStore:
         return queue
 
     def _refuse(self, record: NewRecord) -> PutResult:
-        if len(record.body) > self._max_body:
-            text = f"the body is {len(record.body)} bytes, maxMessageSize is {self._max_body}; send less or raise it"
+        limit = self.settings.max_message_size
+        if len(record.body) > limit:
+            text = f"the body is {len(record.body)} bytes, maxMessageSize is {limit}; send less or raise it"
             return _illegal(record, text)
         if len(record.properties) > MAX_PROPERTIES:
             text = (

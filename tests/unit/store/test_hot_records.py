@@ -1,0 +1,132 @@
+"""`put_record` against the reference encoder, and `gather` against its limits."""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tianzhou._hot.records import UNIT, GatherLimits, gather, put_record
+from tianzhou.store import NewRecord
+from tianzhou.wire.record import MAGIC_V1, MAGIC_V2, Record, encode_record
+
+I32 = st.integers(-(1 << 31), (1 << 31) - 1)
+I64 = st.integers(-(1 << 63), (1 << 63) - 1)
+HOST = st.one_of(st.binary(min_size=4, max_size=4), st.binary(min_size=16, max_size=16))
+PORT = st.integers(0, 65_535)
+UNLIMITED = GatherLimits(1 << 60, 1000, 1 << 30, 1000, 1 << 30)
+
+
+@given(
+    topic=st.text("abcXYZ%-_", min_size=1, max_size=255),
+    body=st.binary(max_size=300),
+    properties=st.binary(max_size=300),
+    numbers=st.tuples(I32, I32, I32, I32),
+    longs=st.tuples(I64, I64, I64, I64, I64),
+    hosts=st.tuples(HOST, PORT, HOST, PORT),
+)
+@settings(max_examples=150, deadline=None)
+def test_bytes_equal_those_of_the_reference_encoder(
+    topic: str,
+    body: bytes,
+    properties: bytes,
+    numbers: tuple[int, int, int, int],
+    longs: tuple[int, int, int, int, int],
+    hosts: tuple[bytes, int, bytes, int],
+) -> None:
+    queue_id, flag, sys_flag, reconsumed = numbers
+    queue_offset, physical, born, stored, prepared = longs
+    born_host, born_port, store_host, store_port = hosts
+    expected = encode_record(
+        Record(
+            topic, queue_id, queue_offset, physical, flag, sys_flag, born, born_host, born_port, stored,
+            store_host, store_port, reconsumed, prepared, body, properties,
+        )
+    )  # fmt: skip
+    bits = (0x10 if len(born_host) == 16 else 0) | (0x20 if len(store_host) == 16 else 0)
+    encoded = topic.encode()
+    long = len(topic) > 127
+    record = NewRecord(topic, queue_id, body, properties, flag, sys_flag, born, born_host, born_port, reconsumed, prepared)
+    for body_form in (body, memoryview(body)):
+        record.body = body_form  # type: ignore[assignment]
+        target = mmap.mmap(-1, 4096)
+        put_record(
+            target,
+            17,
+            len(expected),
+            physical,
+            MAGIC_V2 if long else MAGIC_V1,
+            len(encoded).to_bytes(2 if long else 1, "big") + encoded,
+            queue_offset,
+            sys_flag & ~0x30 | bits,
+            stored,
+            store_host + store_port.to_bytes(4, "big"),
+            record,
+        )
+        assert target[17 : 17 + len(expected)] == expected
+        assert not any(target[:17])
+        assert not any(target[17 + len(expected) :])
+
+
+@dataclass
+class Part:
+    start: int
+    view: memoryview
+
+
+def units(*places: tuple[int, int, int]) -> memoryview:
+    return memoryview(b"".join(UNIT.pack(*place) for place in places))
+
+
+PARTS = [Part(1000, memoryview(bytes(range(100)))), Part(1100, memoryview(bytes(range(100, 200))))]
+
+
+def test_gather_takes_records_across_segments() -> None:
+    parts, total, passed, last, gone = gather(
+        units((1000, 10, 0), (1090, 10, 0), (1100, 5, 0)), PARTS, 100, 1105, None, None, UNLIMITED
+    )
+    assert [bytes(part)[:1] for part in parts] == [b"\x00", b"\x5a", b"\x64"]
+    assert (total, passed, last, gone) == (25, 3, 1100, False)
+
+
+def test_gather_filters_by_tag_but_not_what_only_an_extension_file_knows() -> None:
+    address = -(1 << 63) + 40
+    parts, _, passed, _, _ = gather(
+        units((1000, 10, 7), (1010, 10, 8), (1020, 10, address)), PARTS, 100, 1200, frozenset({8}), None, UNLIMITED
+    )
+    assert [part[0] for part in parts] == [10, 20]
+    assert passed == 3
+
+
+def test_gather_reports_that_records_have_gone_only_before_the_first_found() -> None:
+    _, _, passed, _, gone = gather(units((10, 10, 0), (0, 0x7FFFFFFF, 0)), PARTS, 100, 1200, None, None, UNLIMITED)
+    assert (passed, gone) == (2, True)
+    parts, _, passed, _, gone = gather(units((1000, 10, 0), (10, 10, 0)), PARTS, 100, 1200, None, None, UNLIMITED)
+    assert (len(parts), passed, gone) == (1, 2, False)
+
+
+def test_gather_asks_about_the_record_itself() -> None:
+    parts, _, passed, _, _ = gather(
+        units((1000, 10, 0), (1010, 10, 0)), PARTS, 100, 1200, None, lambda record: record[0] == 10, UNLIMITED
+    )
+    assert [part[0] for part in parts] == [10]
+    assert passed == 2
+
+
+@pytest.mark.parametrize(
+    ("limits", "count"),
+    [
+        (GatherLimits(1 << 60, 3, 1 << 30, 1, 1), 3),
+        (GatherLimits(1 << 60, 100, 45, 1, 1), 4),
+        (GatherLimits(1 << 60, 100, 1, 1, 1), 1),
+        (GatherLimits(0, 100, 1 << 30, 2, 1 << 30), 2),
+        (GatherLimits(0, 100, 1 << 30, 100, 35), 3),
+    ],
+)
+def test_gather_stops_at_limits_but_gives_at_least_one(limits: GatherLimits, count: int) -> None:
+    wanted = units(*[(1000 + 10 * n, 10, 0) for n in range(20)])
+    parts, _, passed, _, _ = gather(wanted, PARTS, 100, 1200, None, None, limits)
+    assert (len(parts), passed) == (count, count)
