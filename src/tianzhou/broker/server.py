@@ -21,6 +21,7 @@ from tianzhou.broker.clients import ClientTable
 from tianzhou.broker.consumer_offsets import ConsumerOffsets
 from tianzhou.broker.delay import DelayLedger
 from tianzhou.broker.delay_scheduler import DelayScheduler
+from tianzhou.broker.flush_acks import FlushAcks
 from tianzhou.broker.groups import GroupTable
 from tianzhou.broker.handlers.clients import ClientHandler
 from tianzhou.broker.handlers.groups import GroupHandler
@@ -151,6 +152,7 @@ class Broker:
         await self._listen(self._parts.router)
         self._stack.push_async_callback(self._end_tasks)
         self._spawn(self._files.run(), "tables")
+        self._spawn(self._parts.acks.run(), "acknowledgements")
         self._spawn(self._parts.registrar.run(), "registration")
         self._spawn(DelayScheduler(self._tables.delays, self._store, clock).run(), "delays")
         self._repeat(lambda: settings.flush_consumer_offset_interval, self._files.write_offsets)
@@ -215,6 +217,7 @@ class Parts:
 
     router: Router
     send: SendHandler
+    acks: FlushAcks
     clients: ClientHandler
     registrar: Registrar
 
@@ -253,7 +256,8 @@ def make_parts(
         await registrar.settled()
 
     unique_ids = UniqueIdGenerator(host, os.getpid(), id(tables) & 0xFFFFFFFF)
-    send = SendHandler(tables, store, stats, clock, unique_ids, (host, port))
+    acks = FlushAcks(store, clock)
+    send = SendHandler(tables, store, stats, acks, clock, unique_ids, (host, port))
     clients = ClientHandler(tables, clock)
     config_file = Path(settings.broker_config_path or root / "config" / "broker.properties")
     router = Router(
@@ -267,7 +271,7 @@ def make_parts(
         GroupHandler(tables, store, stats, clock, where, written),
         InfoHandler(tables, store, stats, clock, config_file, settings_changed),
     )
-    return Parts(router, send, clients, registrar)
+    return Parts(router, send, acks, clients, registrar)
 
 
 def make_tables(settings: BrokerSettings, store_settings: StoreSettings, now_ms: int) -> Tables:

@@ -190,9 +190,11 @@ class Bench:
         )
         self._group = ConnectionGroup(self.parts.router.serve, idle_timeout_s=0, clock=self.clock)
         self._group.start()
+        self._acks = asyncio.ensure_future(self.parts.acks.run())
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        self._acks.cancel()
         await self._group.close(0.1)
         await self.store.close()
 

@@ -1,5 +1,6 @@
 """Sends: 10, 310, 320."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -248,6 +249,40 @@ def test_sync_flush_answers_when_the_disk_has_it(broker: Run) -> None:
                 assert bench.store.flushed.value > int(reply.msg_id[16:], 16)
         waiting = [peer.post_send("T") for _ in range(5)]
         assert [(await peer.reply(one)).code for one in waiting] == [0] * 5
+
+    broker(body, store={"flush_disk_type": "SYNC_FLUSH"})
+
+
+def test_a_disk_that_is_too_slow_is_told_of_and_the_message_is_stored(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        await peer.send("T")
+
+        async def never() -> None:
+            await asyncio.Event().wait()
+
+        bench.store._flusher.flush = never
+        since = bench.clock.now_ms()
+        late = [peer.post_send("T", queue_id=1) for _ in range(3)]
+        for opaque in late:
+            reply = await peer.reply(opaque)
+            assert reply.code == 10
+            assert read_reply(310, reply).queue_id == 1
+            assert reply.fields["TRACE_ON"] == "true"
+        assert bench.clock.now_ms() - since == pytest.approx(5_000, abs=100)
+        assert (await peer.send("T", properties={"UNIQ_KEY": "U", "WAIT": "false"})).code == 0
+
+    broker(body, store={"flush_disk_type": "SYNC_FLUSH"})
+
+
+def test_a_disk_that_refuses_is_told_of(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        await peer.send("T")
+        waiting = [peer.post_send("T") for _ in range(3)]
+        bench.store._flusher.fail(OSError("worn out"))
+        assert [(await peer.reply(opaque)).code for opaque in waiting] == [10, 10, 10]
+        assert (await peer.send("T")).code == 14
 
     broker(body, store={"flush_disk_type": "SYNC_FLUSH"})
 

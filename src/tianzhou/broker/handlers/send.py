@@ -14,6 +14,7 @@ from typing import Any
 from tianzhou._hot import send_reply
 from tianzhou.broker.admission import Admission
 from tianzhou.broker.delay import waiting_room, wanted_level
+from tianzhou.broker.flush_acks import FlushAcks
 from tianzhou.broker.put_answers import code_of, is_stored, remark_of
 from tianzhou.broker.retry import group_of_retry_topic, is_dead_on_arrival, limit_of
 from tianzhou.broker.stats import BrokerStats, Traffic
@@ -27,7 +28,7 @@ from tianzhou.store.store import MessageStore
 from tianzhou.wire.batch import decode_batch
 from tianzhou.wire.codes import FLAG_ONEWAY, RequestCode, ResponseCode
 from tianzhou.wire.command import Command
-from tianzhou.wire.fields import read_header, write_reply
+from tianzhou.wire.fields import read_header
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.ids import UniqueIdGenerator, offset_msg_id
 from tianzhou.wire.properties import decode_properties, encode_properties
@@ -59,7 +60,8 @@ class SendHandler:
         tables: the broker's state.
         store: where messages go.
         stats: counters.
-        clock: wall-clock time.
+        acks: answers when the disk has the message, if that is waited for.
+        clock: wall-clock and monotonic time.
         unique_ids: makes keys for messages that bring none.
         host: this broker's address as it appears in message ids, and its port.
     """
@@ -69,6 +71,7 @@ class SendHandler:
         tables: Tables,
         store: MessageStore,
         stats: BrokerStats,
+        acks: FlushAcks,
         clock: Clock,
         unique_ids: UniqueIdGenerator,
         host: tuple[bytes, int],
@@ -76,6 +79,7 @@ class SendHandler:
         self._tables = tables
         self._store = store
         self._stats = stats
+        self._acks = acks
         self._clock = clock
         self._unique_ids = unique_ids
         self._host = host
@@ -158,10 +162,10 @@ class SendHandler:
             traffic = target.traffic
             traffic.count += 1
             traffic.bytes += len(body)
-            if self._sync_flush and pairs.get("WAIT") != "false":
-                return self._settled(command, result, queue_id, unique)
             if command.flag & FLAG_ONEWAY:
                 return None
+            if self._sync_flush:
+                return self._stored(connection, command, result, queue_id, unique, pairs.get("WAIT"))
             return send_reply(
                 command.opaque,
                 f"{self._id_head}{result.physical_offset:016X}",
@@ -223,9 +227,7 @@ class SendHandler:
         traffic = self._stats.put(topic)
         traffic.count += 1
         traffic.bytes += len(command.body)
-        if self._sync_flush and properties.get(names.WAIT) != "false":
-            return self._settled(command, result, answered_queue, unique)
-        return self._stored(command, result, answered_queue, unique)
+        return self._stored(connection, command, result, answered_queue, unique, properties.get(names.WAIT))
 
     def _retried(
         self, header: Any, version: int, topic: str, queue_id: int, properties: dict[str, str], now_ms: int
@@ -319,9 +321,7 @@ class SendHandler:
         traffic.count += len(members)
         traffic.bytes += len(command.body)
         unique = shared.get(names.UNIQ_KEY)
-        if self._sync_flush and shared.get(names.WAIT) != "false":
-            return self._settled(command, result, queue_id, unique)
-        return self._stored(command, result, queue_id, unique)
+        return self._stored(connection, command, result, queue_id, unique, shared.get(names.WAIT))
 
     def _queue(self, config: TopicConfig, queue_id: int) -> int:
         if queue_id >= 0:
@@ -330,31 +330,23 @@ class SendHandler:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"topic[{config.topic_name}] has no queue to write to")
         return self._random.randrange(config.write_queue_nums)
 
-    async def _settled(self, command: Command, result: PutResult, queue_id: int, unique: str | None) -> Reply:
-        settled = await self._store.settle(result)
-        return self._stored(command, result, queue_id, unique, code_of(settled))
-
     def _stored(
         self,
+        connection: Connection,
         command: Command,
         result: PutResult,
         queue_id: int,
         unique: str | None,
-        code: int = ResponseCode.SUCCESS,
+        wait: str | None,
     ) -> Reply:
         if command.flag & FLAG_ONEWAY:
             return None
         places = result.physical_offsets or (result.physical_offset,)
-        fields = write_reply(
-            RequestCode.SEND_MESSAGE_V2,
-            queue_id=queue_id,
-            transaction_id=unique,
-            msg_id=",".join([f"{self._id_head}{place:016X}" for place in places]),
-            trace_on=self._trace_on,
-            msg_region=self._region,
-            queue_offset=result.queue_offset,
-        )
-        return command.reply(code, None, fields)
+        msg_id = ",".join([f"{self._id_head}{place:016X}" for place in places])
+        if self._sync_flush and wait != "false":
+            self._acks.add(connection, command, result, msg_id, queue_id, unique, self._region, self._trace_on)
+            return None
+        return send_reply(command.opaque, msg_id, queue_id, result.queue_offset, unique, self._region, self._trace_on)
 
     def _refused(self, command: Command, result: PutResult) -> Reply:
         self._stats.failed += 1
