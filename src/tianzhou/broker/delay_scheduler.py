@@ -76,7 +76,7 @@ class DelayScheduler:
         offset = ledger.offset(level)
         found = store.get(topic, queue_id, offset, BATCH, None)
         if found.status is not GetStatus.FOUND:
-            if found.status in _NOT_YET and found.max_offset <= offset:
+            if found.status in _NOT_YET and found.max_offset == offset:
                 await store.arrived(topic, queue_id).reach(offset + 1)
                 return 0
             fitting = ledger.fit(level, found.min_offset, found.max_offset)

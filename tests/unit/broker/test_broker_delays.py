@@ -110,6 +110,19 @@ def test_positions_from_another_life_are_brought_into_bounds(broker: Run) -> Non
     broker(body)
 
 
+def test_positions_that_outlived_their_queue(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        bench.tables.delays.advance(1, 50, 1)
+        delivering = bench.deliver_delayed()
+        await asyncio.sleep(1)
+        await bench.peer().send("T", properties={"UNIQ_KEY": "V", "DELAY": "1"})
+        await asyncio.sleep(3)
+        assert [properties(record)["UNIQ_KEY"] for record in bench.records("T")] == ["V"]
+        delivering.cancel()
+
+    broker(body)
+
+
 def test_what_cannot_be_delivered_does_not_block_the_level(broker: Run) -> None:
     async def body(bench: Any) -> None:
         from tianzhou.store.results import NewRecord

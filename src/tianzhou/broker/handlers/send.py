@@ -259,7 +259,8 @@ class SendHandler:
         if properties.get(names.TRAN_MSG, "").lower() == "true" and not retried_later:
             raise BrokerError(
                 ResponseCode.NO_PERMISSION,
-                f"the broker[{self._tables.settings.broker_name}] sending transaction message is forbidden",
+                f"the broker[{self._tables.settings.broker_name}] sending transaction message is forbidden:"
+                " this version does not serve transactions",
             )
         if level <= 0:
             timer = next((name for name in _TIMERS if name in properties), None)
