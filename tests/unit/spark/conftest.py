@@ -1,128 +1,17 @@
-"""An in-memory `QueueReader` that answers as a broker does (wire.md §6.2)."""
+"""Fixtures of the connector's unit tests."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
-from tianzhou.errors import ClientError, ConnectionLost
-from tianzhou.model import MessageQueue, PullStatus
-from tianzhou.spark.offsets import Bounds
-from tianzhou.spark.reading import Ask, Pulled
-from tianzhou.wire.properties import encode_properties
-from tianzhou.wire.record import Record, encode_record
+from tianzhou.errors import ConnectionLost
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-class FakeQueues:
-    """Queues in memory; `limit_count` and `limit_bytes` are the broker's limits of one reply."""
-
-    def __init__(self, limit_count: int = 32, limit_bytes: int = 256 << 10) -> None:
-        self.limit_count, self.limit_bytes = limit_count, limit_bytes
-        self.records: dict[MessageQueue, dict[int, Record]] = {}
-        self.minimum: dict[MessageQueue, int] = {}
-        self.maximum: dict[MessageQueue, int] = {}
-        self.failures: list[Exception] = []
-        self.published: dict[MessageQueue, int] = {}
-        self.now = 0.0
-        self.rounds: list[list[Ask]] = []
-        self.replied_bytes = 0
-        self.on_wait = lambda: None
-
-    # --- what a test does
-
-    def add(self, queue: MessageQueue, count: int, body=None, tag=None, at_ms: int = 1000) -> None:
-        start = self.maximum.setdefault(queue, 0)
-        self.minimum.setdefault(queue, start)
-        stored = self.records.setdefault(queue, {})
-        for offset in range(start, start + count):
-            content = body(offset) if callable(body) else body or f"{queue.queue_id}:{offset}".encode()
-            properties = {"UNIQ_KEY": f"id-{queue.queue_id}-{offset}", "n": str(offset)}
-            if tag is not None:
-                properties["TAGS"] = tag(offset) if callable(tag) else tag
-            stored[offset] = Record(
-                queue.topic, queue.queue_id, offset, offset * 100, 0, 0, at_ms, bytes([10, 0, 0, 1]), 1,
-                at_ms + offset, bytes([127, 0, 0, 1]), 10911, 0, 0, content, encode_properties(properties),
-            )  # fmt: skip
-        self.maximum[queue] = start + count
-
-    def expire(self, queue: MessageQueue, minimum: int) -> None:
-        self.minimum[queue] = minimum
-        self.maximum[queue] = max(self.maximum[queue], minimum)
-
-    def truncate(self, queue: MessageQueue, maximum: int) -> None:
-        self.maximum[queue] = maximum
-
-    # --- QueueReader
-
-    def queues(self, topics):
-        found = sorted(queue for queue in self.maximum if queue.topic in topics)
-        for topic in topics:
-            if not any(queue.topic == topic for queue in found):
-                raise ClientError(f"topic {topic} does not exist")
-        return found
-
-    def bounds(self, queues):
-        return {queue: Bounds(self.minimum[queue], self.maximum[queue]) for queue in queues}
-
-    def offsets_by_time(self, queues, timestamp_ms):
-        return {
-            queue: next(
-                (
-                    offset
-                    for offset in range(self.minimum[queue], self.maximum[queue])
-                    if self.records[queue][offset].store_timestamp >= timestamp_ms
-                ),
-                self.maximum[queue],
-            )
-            for queue in queues
-        }
-
-    def pull(self, queue, asks, tags):
-        self.rounds.append(list(asks))
-        if self.failures:
-            raise self.failures.pop(0)
-        return [self._pull(queue, ask, tags) for ask in asks]
-
-    def _pull(self, queue, ask, tags):
-        low, high = self.minimum[queue], self.maximum[queue]
-        at = ask.offset
-        if at < low:
-            return Pulled(PullStatus.OFFSET_ILLEGAL, low, low, high, b"")
-        if at == high:
-            return Pulled(PullStatus.NO_NEW_MSG, at, low, high, b"")
-        if at > high:
-            return Pulled(PullStatus.OFFSET_ILLEGAL, high, low, high, b"")
-        wanted = {part.strip() for part in tags.split("||")} if tags != "*" else None
-        parts, size = [], 0
-        while at < high and len(parts) < min(ask.most, self.limit_count) and at < ask.offset + 800:
-            record = self.records[queue].get(at)
-            if record is not None and (wanted is None or self._tag(record) in wanted):
-                encoded = encode_record(record)
-                if parts and size + len(encoded) > self.limit_bytes:
-                    break
-                parts.append(encoded)
-                size += len(encoded)
-            at += 1
-        self.replied_bytes += size
-        status = PullStatus.FOUND if parts else PullStatus.NO_MATCHED_MSG
-        return Pulled(status, at, low, high, b"".join(parts))
-
-    @staticmethod
-    def _tag(record):
-        from tianzhou.wire.properties import get_property
-
-        return get_property(record.properties, "TAGS")
-
-    def publish(self, positions):
-        if self.failures:
-            raise self.failures.pop(0)
-        self.published = dict(positions)
-
-    def wait(self, milliseconds):
-        self.now += milliseconds / 1000
-        self.on_wait()
-
-    def monotonic(self):
-        return self.now
+from fake_queues import FakeQueues
 
 
 @pytest.fixture

@@ -1,0 +1,160 @@
+"""One Spark session and one server for all tests of the connector."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "spark"))
+
+from tianzhou.model import Message, MessageQueue
+
+_numbers = itertools.count()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark everything below this directory `spark`."""
+    here = Path(__file__).resolve().parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+
+
+class Server:
+    """A name server and broker on a thread of their own, and what tests do to them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    def run(self, work):
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+
+    def start(self) -> None:
+        self._thread.start()
+        self.run(self._start())
+
+    async def _start(self) -> None:
+        from tianzhou.admin import Admin
+        from tianzhou.client.producer import Producer
+        from tianzhou.client.pull_consumer import PullConsumer
+        from tianzhou.embedded import EmbeddedServer, EmbeddedSettings
+
+        self._server = EmbeddedServer(EmbeddedSettings(self._folder, namesrv_port=0, broker_port=0))
+        await self._server.__aenter__()
+        self.address = self._server.namesrv_address
+        self._producer = Producer("tests", self.address)
+        await self._producer.start()
+        self.consumer = PullConsumer("tests", self.address, auto_commit=False)
+        await self.consumer.start()
+        self.admin = Admin(self.address)
+        await self.admin.start()
+
+    def stop(self) -> None:
+        self.run(self._stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(30)
+        self._loop.close()
+
+    async def _stop(self) -> None:
+        await self.admin.stop()
+        await self.consumer.stop()
+        await self._producer.stop()
+        await self._server.__aexit__(None, None, None)
+
+    # --- what tests do
+
+    def create(self, topic: str, queues: int = 2) -> str:
+        self.run(self.admin.topics.create(topic, read_queue_nums=queues, write_queue_nums=queues))
+        return topic
+
+    def delete(self, topic: str) -> None:
+        self.run(self.admin.topics.delete(topic))
+
+    def send(self, topic: str, bodies, *, queue: int | None = None, **attributes) -> None:
+        """Send bodies; each attribute is a value, or a function of the body's index."""
+
+        async def one(index, body):
+            values = {name: value(index) if callable(value) else value for name, value in attributes.items()}
+            target = None if queue is None else MessageQueue(topic, "broker-a", queue)
+            content = body if isinstance(body, bytes) else str(body).encode()
+            await self._producer.send(Message(topic, content, **values), target)
+
+        async def every():
+            await asyncio.gather(*(one(index, body) for index, body in enumerate(bodies)))
+
+        self.run(every())
+
+    def maxima(self, topic: str) -> dict[int, int]:
+        async def every():
+            queues = await self.consumer.queues(topic)
+            return {queue.queue_id: await self.consumer.max_offset(queue) for queue in queues}
+
+        return self.run(every())
+
+    def messages(self, topic: str):
+        """Every message of the topic, by queue and offset."""
+
+        async def every():
+            found = []
+            for queue in await self.consumer.queues(topic):
+                at, end = await self.consumer.min_offset(queue), await self.consumer.max_offset(queue)
+                while at < end:
+                    result = await self.consumer.pull(queue, at)
+                    found += result.messages
+                    at = result.next_offset
+            return found
+
+        return self.run(every())
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("server"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    from tianzhou.spark import session
+
+    os.environ["TZ"] = "UTC"
+    made = session(
+        "tests",
+        "test",
+        **{
+            "spark.driver.memory": "768m",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+            "spark.local.dir": str(tmp_path_factory.mktemp("local")),
+        },
+    )
+    made.sparkContext.setLogLevel("FATAL")
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def topic(server) -> str:
+    """A topic of two queues."""
+    return server.create(f"topic-{next(_numbers)}")
+
+
+@pytest.fixture
+def source(spark, server, topic):
+    """A batch or stream reader of the topic: `source(spark.read, tags="A").load()`."""
+
+    def make(reader, **options):
+        options = {"namesrvAddr": server.address, "subscribe": topic, "pollTimeoutMs": 5000, **options}
+        return reader.format("tianzhou").options(**options)
+
+    return make

@@ -1,0 +1,88 @@
+import pytest
+from pyspark.sql import functions as f
+
+
+@pytest.fixture
+def sink(server, topic):
+    """A batch or stream writer to the topic."""
+
+    def make(writer, **options):
+        return writer.format("tianzhou").options(**{"namesrvAddr": server.address, "topic": topic, **options})
+
+    return make
+
+
+def test_rows_become_messages_and_rows_again(spark, server, topic, sink, source):
+    frame = spark.range(500).select(
+        f.concat(f.lit("body-"), f.col("id")).alias("body"),
+        f.array(f.concat(f.lit("k"), f.col("id")), f.lit("all")).alias("keys"),
+        f.when(f.col("id") % 2 == 0, "even").alias("tags"),
+        f.create_map(f.lit("n"), f.col("id").cast("string")).alias("properties"),
+    )
+    sink(frame.write).mode("append").save()
+    got = source(spark.read).schema("body STRING, keys STRING, tags STRING, properties MAP<STRING,STRING>").load()
+    rows = {row["body"]: row for row in got.collect()}
+    assert len(rows) == 500
+    assert rows["body-7"]["keys"] == "k7 all"
+    assert rows["body-7"]["tags"] is None
+    assert rows["body-8"]["tags"] == "even"
+    assert rows["body-8"]["properties"]["n"] == "8"
+
+
+def test_queue_order_and_topic_columns(spark, server, topic, sink):
+    other = server.create(f"{topic}-other")
+    frame = spark.createDataFrame(
+        [(topic, b"a", 1, None), (None, b"b", 0, None), (other, b"c", None, "s"), (other, b"d", None, "s")],
+        "topic STRING, value BINARY, queueId INT, shardingKey STRING",
+    ).coalesce(1)
+    sink(frame.write).mode("append").save()
+    assert [(m.queue_id, m.body) for m in server.messages(topic)] == [(0, b"b"), (1, b"a")]
+    assert [m.body for m in server.messages(other)] == [b"c", b"d"]
+    assert len({m.queue_id for m in server.messages(other)}) == 1
+
+
+def test_a_stream_from_topic_to_topic(spark, server, topic, sink, source, tmp_path):
+    server.send(topic, range(300), tags="A")
+    copy = server.create(f"{topic}-copy")
+    query = (
+        sink(
+            source(spark.readStream, startingOffsets="earliest", maxOffsetsPerTrigger=100)
+            .load()
+            .select("body", "tags")
+            .writeStream,
+            topic=copy,
+        )
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(60)
+    assert sorted(int(m.body) for m in server.messages(copy)) == list(range(300))
+
+
+def test_insert_into(spark, server, topic):
+    spark.sql(
+        f"CREATE OR REPLACE TEMP VIEW target (body STRING) USING tianzhou "
+        f"OPTIONS (namesrvAddr '{server.address}', topic '{topic}')"
+    )
+    spark.sql("INSERT INTO target VALUES ('x'), ('y')")
+    assert sorted(m.body for m in server.messages(topic)) == [b"x", b"y"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "mode", "options", "text"),
+    [
+        (["'x' AS body", "1.5 AS price"], "append", {}, "the sink has no column price"),
+        (["'x' AS key"], "append", {}, r"no column key \(did you mean keys\?\)"),
+        (["1 AS body"], "append", {}, "the sink's column body is INT; expected BINARY or STRING"),
+        (["'x' AS body"], "overwrite", {}, "a topic only grows"),
+        (["'x' AS body"], "append", {"topics": "y"}, r"no option topics=y \(did you mean topic\?\)"),
+        (["'x' AS body"], "append", {"topic": "no topic"}, "topic=no topic: expected a topic"),
+        (["'x' AS body", "99 AS queueId"], "append", {}, "row 0 of partition 0: queueId 99 of topic .* names no queue"),
+        (["'' AS body"], "append", {}, "row 0 of partition 0: body is empty"),
+    ],
+)
+def test_mistakes_are_explained(spark, sink, columns, mode, options, text):
+    frame = spark.range(1).coalesce(1).selectExpr(*columns)
+    with pytest.raises(Exception, match=text):
+        sink(frame.write, **options).mode(mode).save()
