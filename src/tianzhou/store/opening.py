@@ -15,7 +15,7 @@ from tianzhou.errors import StoreUnreadable
 from tianzhou.model import names
 from tianzhou.store.checkpoint import Checkpoint
 from tianzhou.store.commitlog import CommitLog
-from tianzhou.store.consumequeue import ConsumeQueue
+from tianzhou.store.consumequeue import UNIT_SIZE, ConsumeQueue
 from tianzhou.store.index import Index
 from tianzhou.store.logscan import (
     PREPARED,
@@ -121,11 +121,17 @@ class StoreOpener:
             notes = self._index.load(drop_after=None if clean else self._checkpoint.index_msg_timestamp)
             index_lost = bool(notes)
             report.notes += notes
-        damaged_queues = self._load_queues()
-        queues = list(self._all_queues())
-        for queue in queues:
+        lacking = self._load_queues()
+        marker = self._read_marker() if clean else None
+        for queue in self._all_queues():
             queue.recover(thorough=not clean)
-        self._recover_log(clean=clean, from_start=damaged_queues, index_lost=index_lost)
+            if self._lacks_its_beginning(queue, marker):
+                report.notes.append(
+                    f"queue {queue.topic}/{queue.queue_id} has lost its first files; made anew from the log"
+                )
+                queue.reset()
+                lacking.append(queue)
+        self._recover_log(marker, lacking, clean=clean, index_lost=index_lost)
         smallest = self._log.min_offset
         for queue in self._all_queues():
             queue.next_offset = queue.max_offset
@@ -185,8 +191,8 @@ class StoreOpener:
             self._log.files.adopt(Segment(path, start, size))
             expected = start + size
 
-    def _load_queues(self) -> bool:
-        """Load the queues; tells whether some file had to be given up."""
+    def _load_queues(self) -> list[ConsumeQueue]:
+        """Load the queues; those of which a file had to be given up are returned."""
         settings = self._settings
         root = settings.root / "consumequeue"
         found: dict[tuple[str, int], list[tuple[int, Path, int]]] = {}
@@ -199,7 +205,7 @@ class StoreOpener:
                         key = (topic_directory.name, int(directory.name))
                         found[key] = sorted(_segment_files(directory))
         self._refuse_other_queue_size(root, found)
-        given_up = False
+        lacking = []
         size = settings.queue_segment_size
         for (topic, queue_id), files in sorted(found.items()):
             queue = self.queue(topic, queue_id)
@@ -213,12 +219,12 @@ class StoreOpener:
                 for _, later, _ in files[number:]:
                     later.unlink()
                 if length or number + 1 < len(files):
-                    given_up = True
+                    lacking.append(queue)
                     what = "is missing" if start != expected else f"is {length} bytes long instead of {size}"
                     which = path.with_name(f"{expected:020d}") if start != expected else path
                     self.report.notes.append(f"queue file {which} {what}; the queue is made anew from the log")
                 break
-        return given_up
+        return lacking
 
     def _refuse_other_queue_size(self, root: Path, found: dict[tuple[str, int], list[tuple[int, Path, int]]]) -> None:
         size = self._settings.queue_segment_size
@@ -238,7 +244,19 @@ class StoreOpener:
 
     # recovery
 
-    def _recover_log(self, *, clean: bool, from_start: bool, index_lost: bool) -> None:
+    def _lacks_its_beginning(self, queue: ConsumeQueue, marker: dict[str, Any] | None) -> bool:
+        """Whether the queue begins later than the log: expiry keeps the file that crosses the log's beginning."""
+        if not queue.files.segments or queue.files.segments[0].start == 0:
+            return False
+        start = queue.files.segments[0].start // UNIT_SIZE
+        if marker is not None and _marked_queues(marker).get((queue.topic, queue.queue_id), (start, 0))[0] == start:
+            return False
+        unit = queue.unit(start)
+        return unit is not None and unit[0] > self._log.min_offset >= 0
+
+    def _recover_log(
+        self, marker: dict[str, Any] | None, lacking: list[ConsumeQueue], *, clean: bool, index_lost: bool
+    ) -> None:
         report = self.report
         segments = self._log.files.segments
         dispatched_end = max((q.max_physical for q in self._all_queues()), default=-1)
@@ -250,18 +268,17 @@ class StoreOpener:
             self._log.resume(0)
             return
         if clean:
-            begin, trusted_end = self._begin_after_stop(dispatched_end)
+            begin, trusted_end = self._begin_after_stop(marker, dispatched_end)
         else:
             index = start_after_crash([_head_of(s) for s in segments], self._checkpoint.min_timestamp)
             begin, trusted_end = segments[index].start, None
-        if from_start:
-            begin = segments[0].start
-        begin = min(begin, self._read_at_least_from)
+        first = segments[0].start
+        begin = min(begin, self._read_at_least_from, *[max(queue.max_physical, first) for queue in lacking])
         if begin > segments[-1].end:
             report.notes.append(f"the commit log's segment at {segments[-1].end} has gone; its messages are lost")
             begin = segments[-1].start
         if index_lost and self._index is not None:
-            begin = min(begin, max(self._index.end_offset, segments[0].start))
+            begin = min(begin, max(self._index.end_offset, first))
         again: int | None = begin
         while again is not None:
             again = self._replay(begin := again, trusted_end)
@@ -274,24 +291,23 @@ class StoreOpener:
         self._log.resume(end)
         self._log.damaged = list(report.damaged)
 
-    def _begin_after_stop(self, dispatched_end: int) -> tuple[int, int]:
+    def _begin_after_stop(self, marker: dict[str, Any] | None, dispatched_end: int) -> tuple[int, int]:
         """Where to read from after a clean stop, and what the log reaches to at least."""
         segments = self._log.files.segments
         first = segments[0].start
-        marker = self._read_marker()
         if marker is None or marker["logEnd"] < dispatched_end:
             # Left by RocketMQ, or used by it since.
             index = start_after_stop([segment.start for segment in segments], dispatched_end)
             return segments[index].start, max(dispatched_end, first)
         found = {(q.topic, q.queue_id): (q.max_offset, q.max_physical) for q in self._all_queues()}
-        behind = rebuild_start(_marked_queues(marker), found)
+        behind = rebuild_start({key: maximum for key, (_, maximum) in _marked_queues(marker).items()}, found)
         for topic, queue_id in behind:
             self.report.notes.append(f"queue {topic}/{queue_id} has lost units; they are made anew from the log")
-        begin = min([int(marker["logEnd"]), *behind.values()])
-        if self._index is not None and self._index.end_offset < int(marker.get("indexEnd", -1)):
+        begin = min([marker["logEnd"], *behind.values()])
+        if self._index is not None and self._index.end_offset < marker["indexEnd"]:
             self.report.notes.append("the index has lost entries; they are made anew from the log")
             begin = min(begin, self._index.end_offset)
-        return max(begin, first), int(marker["logEnd"])
+        return max(begin, first), marker["logEnd"]
 
     def _replay(self, begin: int, trusted_end: int | None) -> int | None:
         """Dispatch records from `begin` on; an earlier offset when it turns out that one has to begin there."""
@@ -358,9 +374,10 @@ class StoreOpener:
     def _read_marker(self) -> dict[str, Any] | None:
         try:
             marker = json.loads(self._settings.root.joinpath(MARKER_NAME).read_bytes())
-        except (OSError, ValueError):
+            _marked_queues(marker)
+            return {**marker, "logEnd": int(marker["logEnd"]), "indexEnd": int(marker["indexEnd"])}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
-        return marker if isinstance(marker, dict) and isinstance(marker.get("logEnd"), int) else None
 
     def _drop_marker(self) -> None:
         self._settings.root.joinpath(MARKER_NAME).unlink(missing_ok=True)
@@ -368,23 +385,22 @@ class StoreOpener:
 
 def write_marker(settings: StoreSettings, log_end: int, queues: QueueTable, index: Index | None) -> None:
     """Leave a note of what a clean stop left, so that the next start can tell what has gone missing since."""
-    marker = {
-        "logEnd": log_end,
-        "indexEnd": index.end_offset if index is not None else -1,
-        "queues": {
-            topic: {str(queue_id): queue.max_offset for queue_id, queue in of_topic.items() if queue.max_offset}
-            for topic, of_topic in queues.items()
-            if any(queue.max_offset for queue in of_topic.values())
-        },
-    }
-    settings.root.joinpath(MARKER_NAME).write_text(json.dumps(marker, indent=1) + "\n")
+    table: dict[str, dict[str, list[int]]] = {}
+    for topic, of_topic in queues.items():
+        for queue_id, queue in of_topic.items():
+            if queue.files.segments:
+                first = queue.files.segments[0].start // UNIT_SIZE
+                table.setdefault(topic, {})[str(queue_id)] = [first, queue.max_offset]
+    marker = {"logEnd": log_end, "indexEnd": index.end_offset if index is not None else -1, "queues": table}
+    settings.root.joinpath(MARKER_NAME).write_text(json.dumps(marker) + "\n")
 
 
-def _marked_queues(marker: dict[str, Any]) -> dict[tuple[str, int], int]:
+def _marked_queues(marker: dict[str, Any]) -> dict[tuple[str, int], tuple[int, int]]:
+    """First offset in the files and max offset of each queue at the stop."""
     return {
-        (topic, int(queue_id)): int(maximum)
-        for topic, of_topic in marker.get("queues", {}).items()
-        for queue_id, maximum in of_topic.items()
+        (topic, int(queue_id)): (int(first), int(maximum))
+        for topic, of_topic in marker["queues"].items()
+        for queue_id, (first, maximum) in of_topic.items()
     }
 
 

@@ -49,7 +49,9 @@ def test_bytes_equal_those_of_the_reference_encoder(
     bits = (0x10 if len(born_host) == 16 else 0) | (0x20 if len(store_host) == 16 else 0)
     encoded = topic.encode()
     long = len(topic) > 127
-    record = NewRecord(topic, queue_id, body, properties, flag, sys_flag, born, born_host, born_port, reconsumed, prepared)
+    record = NewRecord(
+        topic, queue_id, body, properties, flag, sys_flag, born, born_host, born_port, reconsumed, prepared
+    )
     for body_form in (body, memoryview(body)):
         record.body = body_form  # type: ignore[assignment]
         target = mmap.mmap(-1, 4096)

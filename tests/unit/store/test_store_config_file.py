@@ -19,7 +19,10 @@ def test_what_was_written_is_read_and_the_version_before_is_kept(tmp_path: Path)
     assert file.path.read_bytes() == b'{\n\t"offsetTable":{\n\t\t"T@g":{0:5,1:2\n\t\t}\n\t}\n}'
     assert JsonFile(file.path).load() == {"offsetTable": {"T@g": {0: 5, 1: 2}}}
     assert b"{0:1,1:2" in file.backup_path.read_bytes()
-    assert sorted(path.name for path in file.path.parent.iterdir()) == ["consumerOffset.json", "consumerOffset.json.bak"]
+    assert sorted(path.name for path in file.path.parent.iterdir()) == [
+        "consumerOffset.json",
+        "consumerOffset.json.bak",
+    ]
 
 
 def test_the_same_text_is_not_written_again(tmp_path: Path) -> None:

@@ -63,7 +63,9 @@ def test_an_empty_body_is_legal(store: MessageStore) -> None:
     assert decode_record(record_of(store, store.append(message(b"")))).body == b""
 
 
-def test_a_record_that_does_not_fit_goes_to_the_next_segment_behind_a_blank(store: MessageStore, tmp_path: Path) -> None:
+def test_a_record_that_does_not_fit_goes_to_the_next_segment_behind_a_blank(
+    store: MessageStore, tmp_path: Path
+) -> None:
     result = store.append(message(b"a"))
     room = SEGMENT - result.end_offset
     overhead = result.end_offset - 1
@@ -184,7 +186,9 @@ def test_a_batch_stays_together(store: MessageStore) -> None:
     assert result.physical_offset == result.physical_offsets[0] == SEGMENT
     assert result.end_offset == store.end_offset
     found = store.get("T", 1, 0, 10)
-    assert [part.tobytes() for part in found.parts] == [bytes(store.record_at(o) or b"") for o in result.physical_offsets]
+    assert [part.tobytes() for part in found.parts] == [
+        bytes(store.record_at(o) or b"") for o in result.physical_offsets
+    ]
     for number, part in enumerate(found.parts):
         record = decode_record(part, check_crc=True)
         assert (record.flag, record.queue_offset) == (number, number)

@@ -48,7 +48,9 @@ def store(tmp_path: Path, clock: SteppedClock) -> Iterator[MessageStore]:
     store.close_now()
 
 
-def put(store: MessageStore, count: int = 1, *, tag: str = "", size: int = 10, queue_id: int = 0, **changes: str) -> None:
+def put(
+    store: MessageStore, count: int = 1, *, tag: str = "", size: int = 10, queue_id: int = 0, **changes: str
+) -> None:
     for _ in range(count):
         properties = f"TAGS\x01{tag}\x02".encode() if tag else b""
         store.append(
