@@ -106,16 +106,20 @@ class Registrar:
         if not addresses:
             self._ready.set()
             return True
-        outcomes = await asyncio.gather(*(self._register(address) for address in addresses))
+        body = self._body()
+        outcomes = await asyncio.gather(*(self._register(address, body) for address in addresses))
         if any(outcome is True for outcome in outcomes) and all(outcome is not False for outcome in outcomes):
             self._ready.set()
         return all(outcome is True for outcome in outcomes)
 
-    async def _register(self, address: str) -> bool | None:
+    def _body(self) -> bytes:
+        topics = self._tables.topics
+        told = registered_topics(dict(topics.all()), self._tables.settings.broker_permission)
+        return encode_register_body(RegisterBody(TopicTable(told, topics.version)))
+
+    async def _register(self, address: str, body: bytes) -> bool | None:
         """Tell one name server: True it knows, False it refused, None it cannot be reached."""
         settings = self._tables.settings
-        topics = registered_topics(dict(self._tables.topics.all()), settings.broker_permission)
-        body = encode_register_body(RegisterBody(TopicTable(topics, self._tables.topics.version)))
         fields = write_header(
             RequestCode.REGISTER_BROKER,
             broker_name=settings.broker_name,

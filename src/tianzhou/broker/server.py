@@ -50,6 +50,8 @@ from tianzhou.wire.ids import UniqueIdGenerator
 
 FAST_PORT_BELOW = 2
 HOUSEKEEPING_MS = 10_000
+DEFAULT_HA_PORT = 10_912
+"""`haListenPort` when it is not configured; the port above the main one is meant then (broker.md §3.1)."""
 
 _log = logging.getLogger(__name__)
 
@@ -248,7 +250,10 @@ def make_parts(
     name, host, port = address
     settings, root = tables.settings, store.settings.root
     where = f"{name}:{port}"
-    registrar = Registrar(tables, client, where, f"{settings.broker_ip2}:{store.settings.ha_listen_port}", clock)
+    ha_port = store.settings.ha_listen_port
+    if ha_port == DEFAULT_HA_PORT:
+        ha_port = port + 1
+    registrar = Registrar(tables, client, where, f"{settings.broker_ip2}:{ha_port}", clock)
     tables.topics.listeners.append(lambda _: registrar.request())
 
     async def settled() -> None:

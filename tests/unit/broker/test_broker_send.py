@@ -1,6 +1,7 @@
 """Sends: 10, 310, 320."""
 
 import asyncio
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,9 @@ from tianzhou.model import TopicConfig
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.fields import read_reply
+from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import decode_properties, encode_properties
+from tianzhou.wire.record import decode_records
 
 Run = Callable[..., None]
 BROKER_PROPERTIES = {"CLUSTER": "DefaultCluster", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
@@ -167,6 +170,51 @@ def test_properties_survive_as_they_are(broker: Run) -> None:
         ))  # fmt: skip
         stored = decode_properties(bench.records("T")[1].properties)
         assert stored == {"a": "b\x01c", "属性": "值", "UNIQ_KEY": "U"} | BROKER_PROPERTIES
+
+    broker(body)
+
+
+def test_the_short_way_reads_properties_as_the_long_one_does(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        await peer.send("T")
+        pieces = [
+            "TAGS\x01A",
+            "KEYS\x01k",
+            "a\x01b\x01c",
+            "a\x01",
+            "\x01b",
+            "junk",
+            "",
+            "é\x01ü",
+            "TAGS\x01B",
+            "WAIT\x01false",
+        ]
+        chance = random.Random(7)
+        for n in range(1, 300):
+            chosen = [*chance.sample(pieces, chance.randrange(5)), "UNIQ_KEY\x01U"]
+            chance.shuffle(chosen)
+            text = "\x02".join(chosen) + chance.choice(["", "\x02"])
+            await peer.reply(
+                peer.post(
+                    310,
+                    b"x",
+                    producer_group="P",
+                    topic="T",
+                    default_topic="TBW102",
+                    default_topic_queue_nums=4,
+                    queue_id=0,
+                    sys_flag=0,
+                    born_timestamp=1,
+                    flag=0,
+                    properties=text,
+                )
+            )
+            (stored,) = decode_records(b"".join(bench.store.get("T", 0, n, 1).parts))
+            expected = decode_properties(text.encode())
+            assert decode_properties(stored.properties) == expected | BROKER_PROPERTIES, text
+            tag = expected.get("TAGS")
+            assert bench.store.get("T", 0, n, 1, frozenset({tags_code(tag)})).count == 1, text
 
     broker(body)
 

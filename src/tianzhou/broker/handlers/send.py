@@ -130,13 +130,13 @@ class SendHandler:
             text = header.properties
             try:
                 pairs = dict([pair.split("\x01", 1) for pair in text.split("\x02") if pair])
+                properties = text.encode()
             except (ValueError, AttributeError):
                 return self._unusual(connection, command, header)
             unique = pairs.get("UNIQ_KEY")
             body: bytes = command.body  # type: ignore[assignment]
             if not unique or not body or not _SPECIAL.isdisjoint(pairs) or header.sys_flag & INNER_BATCH_FLAGS:
                 return self._unusual(connection, command, header)
-            properties = text.encode()
             properties += self._tail if properties[-1] == _PAIR_END else b"\x02" + self._tail
             tag = pairs.get("TAGS")
             result = self._store.append(
