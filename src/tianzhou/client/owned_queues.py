@@ -21,7 +21,8 @@ from tianzhou.model import ConsumeFromWhere, MessageExt, MessageModel, MessageQu
 _log = logging.getLogger(__name__)
 
 BROKER_SUSPEND_MS = 15_000
-PULL_TIMEOUT_MS = 30_000
+PULL_ANSWER_MS = 15_000
+"""What a pull may take beyond the time the broker holds it."""
 PULL_EXPIRY_MS = 120_000
 
 
@@ -36,6 +37,7 @@ class PullOptions:
         batch_size: most messages asked for at once.
         batch_bytes: most bytes asked for at once.
         interval_s: pause between pulls.
+        suspend_ms: how long the broker may hold a pull while there is no new message.
         limits: how much of a queue may wait.
     """
 
@@ -45,6 +47,7 @@ class PullOptions:
     batch_size: int = 32
     batch_bytes: int = 256 * 1024
     interval_s: float = 0.0
+    suspend_ms: int = BROKER_SUSPEND_MS
     limits: PullLimits = field(default_factory=PullLimits)
 
 
@@ -209,8 +212,8 @@ class OwnedQueues:
             max_bytes=self._options.batch_bytes,
             sub_version=subscription.sub_version,
             commit_offset=committable if commit else None,
-            suspend_ms=BROKER_SUSPEND_MS,
-            timeout_ms=PULL_TIMEOUT_MS,
+            suspend_ms=self._options.suspend_ms,
+            timeout_ms=self._options.suspend_ms + PULL_ANSWER_MS,
         )
         if pq.dropped:
             return

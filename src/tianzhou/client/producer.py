@@ -96,6 +96,7 @@ class Producer:
         namesrv_addr: name servers, see `ClientInstance`.
         instance: an instance to share; by default the producer owns one.
         send_msg_timeout_ms: limit of one send with all its attempts.
+        send_msg_max_timeout_per_request_ms: limit of one attempt while another one remains; None for none.
         retry_times_when_send_failed: further attempts, on another broker where there is one. A repeated attempt
             whose predecessor was lost on the way back stores the message twice; both have the same unique key.
         retry_another_broker_when_not_store_ok: repeat also when flush or replication was not confirmed.
@@ -117,6 +118,7 @@ class Producer:
         *,
         instance: ClientInstance | None = None,
         send_msg_timeout_ms: int = 3_000,
+        send_msg_max_timeout_per_request_ms: int | None = None,
         retry_times_when_send_failed: int = 2,
         retry_another_broker_when_not_store_ok: bool = False,
         retry_response_codes: Iterable[int] = RETRY_ON_OTHER_BROKER,
@@ -136,7 +138,9 @@ class Producer:
         self._owns_instance = instance is None
         self._instance = instance or ClientInstance(namesrv_addr, **client_options)
         self._timeout_ms = send_msg_timeout_ms
-        self._retry = RetryPolicy(retry_times_when_send_failed, frozenset(retry_response_codes))
+        self._retry = RetryPolicy(
+            retry_times_when_send_failed, frozenset(retry_response_codes), send_msg_max_timeout_per_request_ms
+        )
         self._retry_not_stored = retry_another_broker_when_not_store_ok
         self._compress_over = compress_msg_body_over_howmuch
         self._compress_level = compress_level

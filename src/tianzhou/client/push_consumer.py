@@ -67,6 +67,7 @@ class PushConsumer:
         pull_batch_size: most messages asked for at once.
         pull_batch_size_in_bytes: most bytes asked for at once, where brokers know this wish.
         pull_interval_ms: pause between pulls of a queue.
+        broker_suspend_max_time_ms: how long a broker may hold a pull while there is no new message.
         pull_threshold_for_queue: pulling a queue pauses above so many unfinished messages.
         pull_threshold_size_for_queue_bytes: pulling a queue pauses above so many unfinished bytes.
         consume_concurrently_max_span: pulling a queue pauses above so large a span of unfinished offsets.
@@ -94,6 +95,7 @@ class PushConsumer:
         pull_batch_size: int = 32,
         pull_batch_size_in_bytes: int = 256 * 1024,
         pull_interval_ms: int = 0,
+        broker_suspend_max_time_ms: int = 15_000,
         pull_threshold_for_queue: int = 1_000,
         pull_threshold_size_for_queue_bytes: int = 100 * 1024 * 1024,
         consume_concurrently_max_span: int = 2_000,
@@ -150,6 +152,7 @@ class PushConsumer:
                 pull_batch_size,
                 pull_batch_size_in_bytes,
                 pull_interval_ms / 1000,
+                broker_suspend_max_time_ms,
                 PullLimits(
                     pull_threshold_for_queue, pull_threshold_size_for_queue_bytes, consume_concurrently_max_span
                 ),
