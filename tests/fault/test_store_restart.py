@@ -114,7 +114,8 @@ def test_being_killed_while_recovering_does_no_harm(tmp_path: Path) -> None:
     code = (
         "import os, sys\nfrom tianzhou.store import MessageStore, StoreSettings\nfrom tianzhou.store import opening\n"
         "count = 0\nbefore = opening.StoreOpener._dispatch\n"
-        "def dispatch(*a):\n    global count\n    count += 1\n    if count > int(sys.argv[2]): os.kill(os.getpid(), 9)\n"
+        "def dispatch(*a):\n    global count\n    count += 1\n"
+        "    if count > int(sys.argv[2]): os.kill(os.getpid(), 9)\n"
         "    return before(*a)\n"
         "opening.StoreOpener._dispatch = dispatch\n"
         "MessageStore(StoreSettings(store_path_root_dir=sys.argv[1], mapped_file_size_commit_log=1 << 18,"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import mmap
 import os
+import resource
+import sys
 from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,7 +48,7 @@ class Segment:
             OSError: the file cannot be made.
         """
         segment = cls(path, start, size)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = _open_file(path, os.O_RDWR | os.O_CREAT)
         try:
             os.ftruncate(fd, size)
             segment._map_file(fd)
@@ -75,14 +78,17 @@ class Segment:
         return self._view
 
     def _open(self) -> None:
-        fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        fd = _open_file(self.path, os.O_RDWR)
         try:
             self._map_file(fd)
         finally:
             os.close(fd)
 
     def _map_file(self, fd: int) -> None:
-        self._map = mmap.mmap(fd, self.size)
+        if sys.version_info >= (3, 13):
+            self._map = mmap.mmap(fd, self.size, trackfd=False)
+        else:
+            self._map = mmap.mmap(fd, self.size)
         self._view = memoryview(self._map).toreadonly()
         self._address = pages.address_of(self._map)
 
@@ -108,11 +114,21 @@ class Segment:
         if memory is not None and end > start:
             with memoryview(memory):  # keeps the map from being closed meanwhile
                 pages.sync(memory, self._address, start, end)
+            if start == 0:
+                self._sync_name()
+
+    def _sync_name(self) -> None:
+        """Bring the directory's entry for the file to the disk, without which the file is lost with the power."""
+        fd = _open_file(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
     def find(self, needle: bytes, position: int) -> int:
         """Position of the first `needle` at or behind `position`, -1 when there is none; holes are skipped."""
         memory = self.map
-        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = _open_file(self.path, os.O_RDONLY)
         try:
             while position < self.size:
                 try:
@@ -165,6 +181,21 @@ class Segment:
         """Close, and remove the file; present views stay readable."""
         self.close()
         self.path.unlink(missing_ok=True)
+
+
+def _open_file(path: Path, flags: int) -> int:
+    try:
+        return os.open(path, flags | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise
+    # Every mapped file takes a descriptor, and a broker has a file per queue: use what the system allows.
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        raise OSError(errno.EMFILE, f"{soft} files are open, the limit (ulimit -n); raise it", str(path))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    logger.info("limit of open files raised from %d to %d", soft, hard)
+    return os.open(path, flags | os.O_CLOEXEC, 0o644)
 
 
 def segment_name(start: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import struct
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final, Self
@@ -12,7 +13,7 @@ from typing import Final, Self
 from msgspec import structs
 
 from tianzhou.clock import Clock, SystemClock
-from tianzhou.errors import StoreError
+from tianzhou.errors import DiskFull, StoreError, StoreUnreadable
 from tianzhou.model import names
 from tianzhou.store.checkpoint import Checkpoint
 from tianzhou.store.commitlog import CommitLog
@@ -101,6 +102,7 @@ class MessageStore:
         Raises:
             StoreLocked: someone else has the folder.
             StoreUnreadable: it holds something this version cannot use; nothing was changed for that reason.
+            DiskFull: there is no space to open it.
         """
         folder = self._folder
         folder.lock()
@@ -112,8 +114,10 @@ class MessageStore:
                 # What a crashed process left in the page cache has been read, but need not be on the disk yet.
                 sync_ranges(log_ranges(self._log, self.report.read_from, self._log.end))
             folder.mark_running()
-        except BaseException:
+        except BaseException as error:
             self._release()
+            if isinstance(error, OSError):
+                raise self._cannot_open(error) from error
             raise
         end = self._log.end
         self.flushed.advance(end)
@@ -125,6 +129,15 @@ class MessageStore:
         self._opened = True
         self._refusal = None
         return self.report
+
+    def _cannot_open(self, error: OSError) -> StoreError:
+        where = error.filename or self.settings.root
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            return DiskFull(f"store {self.settings.root} cannot be opened: {where}: the disk is full; free space")
+        return StoreUnreadable(
+            f"store {self.settings.root} cannot be opened: {where}: {error.strerror}; "
+            "see to it that this user may read and write everything in the folder"
+        )
 
     async def start(self) -> None:
         """Begin to flush and dispatch on the running loop; opens the store when it is not open."""
@@ -159,7 +172,7 @@ class MessageStore:
         self._refusal = (PutStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
         self._flusher.flush_now()
         self._dispatcher.stop()
-        clean = writable and not self._dispatcher.pending and not self._flusher.failed
+        clean = writable and not self._dispatcher.pending and not self._flusher.failed and not self._upkeep.failed
         try:
             self._upkeep.flush_all(write_checkpoint=not self._flusher.failed)
             if clean:
@@ -219,8 +232,8 @@ class MessageStore:
         log = self._log
         try:
             size = log.append(record, queue.magic, queue.topic_field, queue_offset, stored)
-        except (OSError, StoreError) as error:
-            return self._append_failed(error)
+        except (OSError, StoreError, struct.error) as error:
+            return self._append_failed(record, error)
         end = log.base + log.position
         if counted:
             queue.next_offset = queue_offset + 1
@@ -291,7 +304,7 @@ class MessageStore:
         try:
             log.room_for(sum(log.size_of(member, queue.topic_field) for member in members))
         except (OSError, StoreError) as error:
-            return self._append_failed(error)
+            return self._append_failed(members[0], error)
         first = queue.next_offset
         places = []
         for member in members:
@@ -373,9 +386,13 @@ class MessageStore:
         text = f"sysFlag {record.sys_flag:#x} says inner batch (0x80), the topic's queue type is not BatchCQ"
         return _illegal(record, text + "; send an ordinary batch")
 
-    def _append_failed(self, error: OSError | StoreError) -> PutResult:
+    def _append_failed(self, record: NewRecord, error: OSError | StoreError | struct.error) -> PutResult:
         if isinstance(error, StoreError):
-            return PutResult(PutStatus.MESSAGE_ILLEGAL, remark=str(error))
+            return _illegal(record, str(error))
+        if isinstance(error, struct.error):
+            return _illegal(
+                record, f"a number does not fit its field ({error}); send 32 and 64 bit values as specified"
+            )
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             return PutResult(
                 PutStatus.SERVICE_NOT_AVAILABLE,

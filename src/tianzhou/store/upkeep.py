@@ -28,6 +28,9 @@ class Upkeep:
         checkpoint: brought up to date after thorough flushes.
         settings: intervals.
         clock: for the intervals.
+
+    Attributes:
+        failed: some queue could not be brought to the disk.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class Upkeep:
         self._thread = ThreadPoolExecutor(1, "tianzhou-upkeep")
         self._ahead_thread = ThreadPoolExecutor(1, "tianzhou-ahead")
         self._pressure = asyncio.Event()
+        self.failed = False
 
     async def run_ahead(self) -> None:
         """Prepare pages and segments before a busy log needs them, until cancelled (store.md §11.4)."""
@@ -99,13 +103,18 @@ class Upkeep:
         timestamp = self._dispatcher.logics_timestamp
         queues, marks, ranges = self._collect(pages)
         full = self._index.take_full() if self._index is not None else []
-        await loop.run_in_executor(self._thread, sync_ranges, ranges)
+        try:
+            await loop.run_in_executor(self._thread, sync_ranges, ranges)
+        except OSError:
+            # The kernel may have dropped the pages. The log has it all, so the next start has to read it again.
+            self.failed = True
+            raise
         for queue, mark in zip(queues, marks, strict=True):
             queue.flushed = max(queue.flushed, mark)
         for file in full:
             await loop.run_in_executor(self._thread, file.sync)
             self._checkpoint.index_msg_timestamp = file.end_timestamp
-        if thorough:
+        if thorough and not self.failed:
             self._checkpoint.logics_msg_timestamp = max(self._checkpoint.logics_msg_timestamp, timestamp)
         fields = self._checkpoint.encode()
         await loop.run_in_executor(self._thread, self._checkpoint.write, fields)

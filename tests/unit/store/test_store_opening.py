@@ -158,7 +158,7 @@ def test_a_folder_of_another_segment_size_is_refused_with_the_key(folder: Path) 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreUnreadable, match="file.*storePathRootDir"):
+    with pytest.raises(StoreUnreadable, match=r"file.*storePathRootDir"):
         MessageStore(settings_for(tmp_path / "file" / "store")).open()
 
 
@@ -230,7 +230,7 @@ def test_what_the_log_can_restore_is_restored(folder: Path, crashed: Path, clean
     assert bodies(store) == expected(range(count))
     for number in (0, 99, count - 1):
         assert len(store.query("T", f"k{number}", 10).parts) == 1
-    if clean and harm not in {"checkpoint"}:
+    if clean and harm != "checkpoint":
         assert store.report.notes
     store.close_now()
     assert StoreScan(target).check(slots=50).problems == []

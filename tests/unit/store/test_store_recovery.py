@@ -44,7 +44,7 @@ def record(offset: int, number: int, when: int = 1000, body: bytes = b"x" * 100)
 def build_log(segments: int, per_segment: int) -> tuple[list[MemorySegment], list[int]]:
     """Segments with records and blanks, and where the records are; the last one has no blank."""
     parts = [MemorySegment(1000 * SIZE + SIZE * n) for n in range(segments)]
-    places = []
+    places: list[int] = []
     for part in parts:
         position = 0
         for _ in range(per_segment):
