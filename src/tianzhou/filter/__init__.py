@@ -1,5 +1,5 @@
 """Which messages a subscription selects. Pure."""
 
-from tianzhou.filter.tags import ALL, TagFilter, parse_tags, tag_hash
+from tianzhou.filter.tags import ALL, TagFilter, parse_tags
 
-__all__ = ["ALL", "TagFilter", "parse_tags", "tag_hash"]
+__all__ = ["ALL", "TagFilter", "parse_tags"]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tianzhou.errors import FilterSyntaxError
+from tianzhou.wire.hashing import tags_code
 
 SEPARATOR = "||"
 
@@ -30,14 +31,6 @@ class TagFilter:
 ALL = TagFilter(frozenset(), None)
 
 
-def tag_hash(tag: str) -> int:
-    """The hash of a tag: Java's `String.hashCode`, signed 32 bits over UTF-16 units (wire.md §5)."""
-    value = 0
-    for unit in memoryview(tag.encode("utf-16-le", "surrogatepass")).cast("H"):
-        value = (31 * value + unit) & 0xFFFFFFFF
-    return value - 0x1_0000_0000 if value & 0x8000_0000 else value
-
-
 @lru_cache(maxsize=1024)
 def parse_tags(expression: str | None) -> TagFilter:
     """Read a tag expression; `*`, nothing and the empty text select all.
@@ -50,4 +43,4 @@ def parse_tags(expression: str | None) -> TagFilter:
     tags = frozenset(part.strip() for part in expression.split(SEPARATOR)) - {""}
     if not tags:
         raise FilterSyntaxError(f"no tag in the expression {expression!r}; write TagA || TagB, or * for all")
-    return TagFilter(tags, frozenset(map(tag_hash, tags)))
+    return TagFilter(tags, frozenset(map(tags_code, tags)))
