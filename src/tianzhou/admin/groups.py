@@ -387,7 +387,8 @@ class Groups:
             The queues with the group's offset before and afterwards.
 
         Raises:
-            ClientError: none or several destinations are given, or the topic or a queue does not exist.
+            ClientError: none or several destinations are given, the topic or a queue does not exist, or a 4.x broker
+                cannot move connected members there.
             BrokerError: a broker refuses.
         """
         given = [to_time_ms is not None, to_offset is not None, to_earliest, to_latest]
@@ -438,10 +439,21 @@ class Groups:
                 if not online:
                     await calls.update_offset(self._reach.remoting, address, group, change.queue, change.after)
             return
-        if timestamp is not None and await self._order_reset(address, group, topic, timestamp):
+        if timestamp is None:
+            await self._check_offline(group)
+        elif await self._order_reset(address, group, topic, timestamp):
             return
         for change in changes:
             await calls.update_offset(self._reach.remoting, address, group, change.queue, change.after)
+
+    async def _check_offline(self, group: str) -> None:
+        connection = await self.connections(group)
+        if connection is not None:
+            members = ", ".join(sorted(c.client_id for c in connection.connection_set))
+            raise ClientError(
+                f"group {group} has connected members ({members}), which brokers before 5.0 can only reset by time, to "
+                "the earliest or to the latest, and in all queues; stop them first, or choose one of these"
+            )
 
     async def _order_reset(
         self,

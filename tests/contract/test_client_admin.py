@@ -1,0 +1,223 @@
+"""Admin operations with brokers of every age and mood."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from scripted import ScriptedCluster
+
+from tianzhou.admin import Admin
+from tianzhou.errors import BrokerError, ClientError
+from tianzhou.model import BrokerData, ClusterInfo, MessageQueue, TopicConfig
+from tianzhou.wire import bodies
+from tianzhou.wire.fields import read_header
+
+V4_9 = 411
+
+
+class AgedCluster(ScriptedCluster):
+    """Answers admin's questions too, in a version of its own."""
+
+    def __init__(self, brokers=1, queues=2, version=479, online=False) -> None:
+        super().__init__(brokers, queues)
+        self.kv: dict[str, str] = {}
+        self.deleted: list[str] = []
+        self.online = online
+        for broker in self.brokers:
+            broker.max_offset = 100
+            broker.answers |= {
+                28: lambda c: self.aged(c.reply(0, body=bodies.encode_kv_table({})), version),
+                31: lambda c: c.reply(0, fields={"offset": "10"}),
+                203: lambda c: c.reply(206, "offline") if not self.online else c.reply(0, body=self.members()),
+                17: lambda c: self.create(c),
+                215: lambda c: c.reply(0),
+                222: lambda c: c.reply(0) if self.online or version >= 413 else c.reply(206, "offline"),
+            }
+
+    @staticmethod
+    def aged(reply, version):
+        reply.version = version
+        return reply
+
+    @staticmethod
+    def members() -> bytes:
+        return bodies.encode_consumer_connection(bodies.ConsumerConnection([bodies.Connection("me")]))
+
+    def create(self, command):
+        self.topics.add(read_header(command).topic)
+        return command.reply(0)
+
+    def _serve(self, connection, command):
+        header = read_header(command)
+        match command.code:
+            case 106:
+                datas = {b.name: BrokerData(b.name, "c", {0: b.address}) for b in self.brokers}
+                info = ClusterInfo(datas, {"c": sorted(datas)})
+                return command.reply(0, body=bodies.encode_cluster_info(info))
+            case 100:
+                self.kv[header.key] = header.value
+                return command.reply(0)
+            case 102:
+                self.kv.pop(header.key, None)
+                return command.reply(0)
+            case 216:
+                self.deleted.append(header.topic)
+                return command.reply(0)
+            case _:
+                return super()._serve(connection, command)
+
+
+def run(cluster, main):
+    async def limited() -> None:
+        async with asyncio.timeout(20), cluster, Admin(cluster.address) as admin:
+            await main(admin)
+
+    asyncio.run(limited())
+
+
+def changes_of(result):
+    return [(change.queue.queue_id, change.before, change.after) for change in result]
+
+
+def test_a_new_broker_is_told_each_queue():
+    cluster = AgedCluster()
+
+    async def main(admin) -> None:
+        cluster.brokers[0].offsets["T", 1] = 50
+        result = await admin.groups.reset("G", "T", to_offset=5)
+        assert changes_of(result) == [(0, None, 10), (1, 50, 10)]
+        assert [(h.queue_id, h.offset) for h in cluster.brokers[0].asked(222)] == [(0, 10), (1, 10)]
+        assert not cluster.brokers[0].asked(15)
+
+    run(cluster, main)
+
+
+def test_an_old_broker_moves_connected_members_by_time():
+    cluster = AgedCluster(version=V4_9, online=True)
+
+    async def main(admin) -> None:
+        await admin.groups.reset("G", "T", to_time_ms=77)
+        await admin.groups.reset("G", "T", to_latest=True)
+        await admin.groups.reset("G", "T", to_earliest=True)
+        assert [h.timestamp for h in cluster.brokers[0].asked(222)] == [77, -1, 0]
+        assert not cluster.brokers[0].asked(15)
+        with pytest.raises(ClientError, match=r"connected members \(me\)"):
+            await admin.groups.reset("G", "T", to_offset=50)
+
+    run(cluster, main)
+
+
+def test_an_old_broker_stores_offsets_of_groups_that_are_away():
+    cluster = AgedCluster(version=V4_9)
+
+    async def main(admin) -> None:
+        await admin.groups.reset("G", "T", to_offset=1000)
+        await admin.groups.reset("G", "T", to_earliest=True)
+        assert [h.commit_offset for h in cluster.brokers[0].asked(15)] == [100, 100, 10, 10]
+
+    run(cluster, main)
+
+
+def test_a_dry_run_changes_nothing():
+    cluster = AgedCluster()
+
+    async def main(admin) -> None:
+        assert changes_of(await admin.groups.reset("G", "T", to_latest=True, dry_run=True)) == [
+            (0, None, 100),
+            (1, None, 100),
+        ]
+        assert not cluster.brokers[0].asked(222) + cluster.brokers[0].asked(15)
+
+    run(cluster, main)
+
+
+def test_a_refused_reset_is_raised():
+    cluster = AgedCluster()
+
+    async def main(admin) -> None:
+        cluster.brokers[0].answers[222] = lambda c: c.reply(16, "no permission")
+        with pytest.raises(BrokerError, match="code 16"):
+            await admin.groups.reset("G", "T", to_latest=True)
+        unknown = MessageQueue("T", "broker-0", 9)
+        with pytest.raises(ClientError, match="no such queue"):
+            await admin.groups.reset("G", "T", to_latest=True, queues=[unknown])
+
+    run(cluster, main)
+
+
+def test_a_topic_goes_to_every_master_with_the_clusters_name():
+    cluster = AgedCluster(brokers=2, queues=8)
+    cluster.topics.add("c")
+
+    async def main(admin) -> None:
+        addresses = await admin.topics.create("New", order=True)
+        assert sorted(addresses) == sorted(broker.address for broker in cluster.brokers)
+        for broker in cluster.brokers:
+            (header,) = broker.asked(17)
+            assert (header.topic, header.default_topic, header.order) == ("New", "c", True)
+        assert cluster.kv == {"New": "broker-0:8;broker-1:8"}
+        await admin.topics.delete("New")
+        assert (cluster.kv, cluster.deleted) == ({}, ["New"])
+        assert all(broker.asked(215) for broker in cluster.brokers)
+
+    run(cluster, main)
+
+
+def test_a_silent_broker_is_asked_again_to_make_a_topic():
+    cluster = AgedCluster(queues=8)
+    cluster.topics.add("c")
+
+    async def main(admin) -> None:
+        broker = cluster.brokers[0]
+
+        def hang_up(command):
+            if len(broker.asked(17)) >= 3:
+                return cluster.create(command)
+            for connection in list(broker.connections):
+                connection.abort()
+            return None
+
+        broker.answers[17] = hang_up
+        await admin.topics.create("New")
+        assert len(broker.asked(17)) == 3
+
+    run(cluster, main)
+
+
+def test_a_topic_the_name_server_does_not_show_is_reported(monkeypatch):
+    monkeypatch.setattr("tianzhou.admin.topics.VISIBLE_WITHIN_S", 0.1)
+    cluster = AgedCluster(queues=8)
+
+    async def main(admin) -> None:
+        cluster.brokers[0].answers[17] = lambda c: c.reply(0)
+        with pytest.raises(ClientError, match="broker-0 has topic New, but the name server does not show it yet"):
+            await admin.topics.create("New")
+
+    run(cluster, main)
+
+
+def test_an_old_broker_gives_its_topics_in_one_table():
+    cluster = AgedCluster(version=V4_9)
+
+    async def main(admin) -> None:
+        table = bodies.TopicTable({"T": TopicConfig("T", 2, 2, 4)})
+        cluster.brokers[0].answers[21] = lambda c: c.reply(0, body=bodies.encode_topic_table(table))
+        assert (await admin.topics.config("T"))["broker-0"].perm == 4
+
+    run(cluster, main)
+
+
+def test_a_broker_that_does_not_answer_is_listed_with_the_reason():
+    cluster = AgedCluster(brokers=2)
+
+    async def main(admin) -> None:
+        cluster.brokers[1].answers[28] = lambda c: c.reply(2, "[OVERLOAD]")
+        well, ill = await admin.cluster.status()
+        assert well.error is None
+        assert "[OVERLOAD]" in (ill.error or "")
+
+    run(cluster, main)

@@ -1,0 +1,60 @@
+"""What admin's results say about themselves."""
+
+import asyncio
+
+import pytest
+
+from tianzhou.admin import Admin, BrokerStatus, GroupLag, QueueLag, TopicDescription
+from tianzhou.errors import ClientError, ConfigError
+from tianzhou.model import MessageQueue, TopicRoute
+from tianzhou.wire.bodies import TopicOffset
+
+QUEUE = MessageQueue("T", "b", 0)
+
+
+def test_lag_counts_what_is_stored_and_not_consumed():
+    lag = GroupLag("G", [QueueLag(QUEUE, 10, 4), QueueLag(QUEUE, 5, 5), QueueLag(QUEUE, 3, 8)])
+    assert [entry.lag for entry in lag.queues] == [6, 0, 0]
+    assert lag.total == 6
+
+
+def test_a_description_counts_messages():
+    described = TopicDescription(
+        "T", TopicRoute(), offsets={QUEUE: TopicOffset(3, 10), QUEUE._replace(queue_id=1): TopicOffset(0, 1)}
+    )
+    assert described.message_count == 8
+
+
+def test_a_status_reads_what_brokers_write():
+    table = {
+        "brokerVersionDesc": "V5_3_3",
+        "putTps": "12.5 10.0 9.0",
+        "getTransferredTps": "3.0 2.0 1.0",
+        "commitLogDiskRatio": "0.25",
+    }
+    status = BrokerStatus("c", "b", 0, "h:1", table)
+    assert (status.version, status.put_tps, status.get_tps, status.disk_ratio) == ("V5_3_3", 12.5, 3.0, 0.25)
+    silent = BrokerStatus("c", "b", 1, "h:2", error="no reply")
+    assert (silent.version, silent.put_tps, silent.get_tps, silent.disk_ratio) == ("", 0.0, 0.0, -1.0)
+
+
+@pytest.mark.parametrize(
+    ("work", "error", "text"),
+    [
+        (lambda a: a.topics.create("a b"), ClientError, "may only hold letters"),
+        (lambda a: a.topics.create("T", read_queue_nums=0), ConfigError, "read_queue_nums of topic T is 0"),
+        (lambda a: a.topics.create("T", perm=9), ConfigError, "perm of topic T is 9; add 4 for reading and 2"),
+        (lambda a: a.groups.create("DEFAULT_CONSUMER"), ClientError, "placeholder"),
+        (lambda a: a.groups.create("G", retries=3), ConfigError, "retries.*settings are consume_enable"),
+        (lambda a: a.groups.reset("G", "T"), ClientError, "give one of to_time_ms"),
+        (lambda a: a.groups.reset("G", "T", to_offset=1, to_latest=True), ClientError, "give one of to_time_ms"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_sent(work, error, text):
+    async def main() -> None:
+        # Nothing listens there: a request would fail with another error.
+        async with Admin("127.0.0.1:9") as admin:
+            with pytest.raises(error, match=text):
+                await work(admin)
+
+    asyncio.run(main())
