@@ -69,7 +69,7 @@ def with_reasons(checks):
         yield pytest.param(check, marks=marks, id=check.__name__)
 
 
-@pytest.mark.parametrize("check", with_reasons(CHECKS))
+@pytest.mark.parametrize("check", list(with_reasons(CHECKS)))
 def test_client_with_our_server(check, tmp_path):
     async def main() -> None:
         async with asyncio.timeout(120), own_server(tmp_path) as namesrv:

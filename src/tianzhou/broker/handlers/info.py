@@ -166,7 +166,11 @@ class InfoHandler:
         return {key: str(value) for key, value in figures.items()}
 
     def _disk(self) -> dict[str, Any]:
-        usages = [(path, shutil.disk_usage(path)) for path in self._store.settings.commit_log_directories]
+        # The directory comes with the first message; until then its disk is that of the nearest one above it.
+        usages = [
+            (path, shutil.disk_usage(next(p for p in (path, *path.parents) if p.exists())))
+            for path in self._store.settings.commit_log_directories
+        ]
         ratios = {str(path): usage.used / (usage.total or 1) for path, usage in usages}
         total, free = sum(usage.total for _, usage in usages), sum(usage.free for _, usage in usages)
         worst = f"{max(ratios.values(), default=0.0):.2f}"
