@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -20,6 +18,9 @@ from pyspark.sql.types import (
 )
 
 from tianzhou.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _TYPES: Final[dict[str, DataType]] = {
     "topic": StringType(),
@@ -82,4 +83,6 @@ def _same(given: DataType, kind: DataType) -> bool:
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """The Arrow schema Spark compares batches with: equal in every respect, or the query fails."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
     return to_arrow_schema(schema, timezone="UTC")

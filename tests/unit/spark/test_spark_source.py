@@ -24,7 +24,7 @@ class Fixture:
     def source(self, **given):
         values = {"namesrvAddr": "a:1", "subscribe": "orders", "pollTimeoutMs": "1000", **given}
         source = TianzhouSource(CaseInsensitiveDict(values))
-        source.connect = lambda options: self.queues
+        source.connect = lambda: lambda options: self.queues
         return source
 
     def batch(self, **given):
