@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 from pathlib import Path
 from typing import Final
@@ -10,6 +11,7 @@ from typing import Final
 from tianzhou.errors import StoreLocked, StoreUnreadable
 
 _held: Final[set[Path]] = set()
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class StoreFolder:
@@ -76,6 +78,24 @@ class StoreFolder:
             "stop that broker, or give this one its own storePathRootDir"
         )
 
+    @property
+    def _running_path(self) -> Path:
+        return self.root / "running.json"
+
+    @property
+    def pages_survived(self) -> bool:
+        """Whether the process that last had the folder died under the present kernel.
+
+        All that it wrote into mapped files is then there, whether it had reached the disk or not.
+        """
+        try:
+            said = json.loads(self._running_path.read_bytes())
+            return bool(
+                said["boot"] == _BOOT_ID.read_text().strip() and str(said["pid"]) == self.abort_path.read_text().strip()
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+
     def mark_running(self) -> None:
         """Write the abort marker; what it said before goes to `abort.bak`."""
         try:
@@ -84,10 +104,14 @@ class StoreFolder:
             previous = b""
         self.root.joinpath("abort.bak").write_bytes(previous)
         self.abort_path.write_bytes(str(os.getpid()).encode())
+        if _BOOT_ID.exists():
+            note = {"pid": os.getpid(), "boot": _BOOT_ID.read_text().strip()}
+            self._running_path.write_text(json.dumps(note) + "\n")
         self.sync()
 
     def mark_stopped(self) -> None:
         """Remove the abort marker: everything is on disk and dispatched."""
+        self._running_path.unlink(missing_ok=True)
         self.abort_path.unlink(missing_ok=True)
         self.sync()
 

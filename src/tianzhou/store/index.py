@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import struct
 import time
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -88,6 +89,11 @@ class IndexFile:
         """Whether no entry fits any more."""
         return self.count >= self.capacity
 
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing was ever written into the file."""
+        return self.count <= 1 and self.end_timestamp == 0 and not any(self._map[self._entries : self._entries + 40])
+
     def preset(self, previous: IndexFile) -> None:
         """Begin where the previous file ends (store.md §8.3)."""
         self.begin_timestamp = self.end_timestamp = previous.end_timestamp
@@ -150,6 +156,36 @@ class IndexFile:
             self.count,
         )
 
+    def repair(self, store_time: Callable[[int], int]) -> None:
+        """Take in entries that were inserted after the header was written last.
+
+        The process may have died anywhere: in an entry, between an entry and its slot, in the header.
+
+        Args:
+            store_time: of the record at a commit-log offset, ms; -1 when no record begins there.
+        """
+        number = self.count
+        last = -1
+        if number > 1:
+            last = ENTRY.unpack_from(self._map, self._entries + ENTRY_SIZE * (number - 1))[1]
+        while number < self.capacity:
+            entry_at = self._entries + ENTRY_SIZE * number
+            key_hash, offset, _, previous = ENTRY.unpack_from(self._map, entry_at)
+            newest = SLOT.unpack_from(self._map, HEADER_SIZE + 4 * (key_hash % self.slots))[0]
+            if key_hash < 0 or newest < number or offset < last or store_time(offset) < 0:
+                # Without its slot an entry was not completed, and its record will be indexed again.
+                ENTRY.pack_into(self._map, entry_at, 0, 0, 0, 0)
+                break
+            self.slot_count += previous == 0
+            if number == 1:
+                self.begin_offset, self.begin_timestamp = offset, store_time(offset)
+            last = offset
+            number += 1
+        self.count = number
+        if number > 1:
+            self.end_offset, self.end_timestamp = last, max(store_time(last), self.begin_timestamp)
+        self.write_header()
+
     def overlaps(self, begin: int, end: int) -> bool:
         """Whether the file's time range and [begin, end] have a moment in common."""
         return self.begin_timestamp <= end and self.end_timestamp >= begin
@@ -206,12 +242,14 @@ class Index:
         # The record whose entries may be split between a file that is here and one that was deleted.
         self._cut_at = -1
 
-    def load(self, *, drop_after: int | None) -> list[str]:
+    def load(self, *, drop_after: int | None, store_time: Callable[[int], int] | None) -> list[str]:
         """Open the files; names that are no numbers are left alone (store.md §8.5).
 
         Args:
             drop_after: after an abnormal exit, the checkpoint's index timestamp: a file that ends later was not
-                completely written and is deleted. None after a clean exit.
+                completely written and is deleted. None when everything that was written is there.
+            store_time: after an abnormal exit that lost nothing, tells the newest file's repair the store time of
+                the record at an offset, -1 without one.
 
         Returns:
             What was deleted, for the log.
@@ -242,10 +280,30 @@ class Index:
                 notes.append(f"index file {path} was not complete; deleted, to be made anew from the log")
                 continue
             self.files.append(file)
+        if len(self.files) > 1 and self.files[-1].untouched:
+            # Made in the last moment; it does not even say yet where its predecessor ends.
+            self.files.pop().delete()
         self._newest = self.files[-1] if self.files else None
-        if notes and self._newest is not None:
+        if self._newest is not None and (notes or store_time is not None):
+            if store_time is not None:
+                self._newest.repair(store_time)
             self._cut_at = self._newest.end_offset
         return notes
+
+    def drop_behind(self, end: int) -> bool:
+        """Delete the files that know records at or behind `end`, which is where the log ends now.
+
+        Returns:
+            Whether there were any; what they knew of earlier records has to be indexed again.
+        """
+        dropped = False
+        while self.files and self.files[-1].count > 1 and self.files[-1].end_offset >= end:
+            self.files.pop().delete()
+            dropped = True
+        self._newest = self.files[-1] if self.files else None
+        if dropped:
+            self._cut_at = self.end_offset
+        return dropped
 
     @property
     def end_offset(self) -> int:

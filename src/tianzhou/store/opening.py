@@ -24,6 +24,7 @@ from tianzhou.store.logscan import (
     Finding,
     LogEntry,
     queue_tags_code,
+    read_item,
 )
 from tianzhou.store.recovery import (
     SegmentHead,
@@ -103,11 +104,12 @@ class StoreOpener:
         others = settings.root / "batchconsumequeue"
         self.foreign_topics = frozenset(d.name for d in others.iterdir()) if others.is_dir() else frozenset[str]()
 
-    def open(self, *, clean: bool) -> OpeningReport:
+    def open(self, *, clean: bool, pages_survived: bool = False) -> OpeningReport:
         """Load and recover.
 
         Args:
             clean: the last stop was clean.
+            pages_survived: it was not, but nothing that had been written is lost.
 
         Raises:
             StoreUnreadable: something is there that cannot be used; the text names it and the remedy.
@@ -118,7 +120,11 @@ class StoreOpener:
         self._checkpoint.load()
         index_lost = False
         if self._index is not None:
-            notes = self._index.load(drop_after=None if clean else self._checkpoint.index_msg_timestamp)
+            keep = clean or pages_survived
+            notes = self._index.load(
+                drop_after=None if keep else self._checkpoint.index_msg_timestamp,
+                store_time=None if clean or not pages_survived else self._store_time,
+            )
             index_lost = bool(notes)
             report.notes += notes
         lacking = self._load_queues()
@@ -283,6 +289,11 @@ class StoreOpener:
         while again is not None:
             again = self._replay(begin := again, trusted_end)
         end = report.end
+        if self._index is not None and self._index.drop_behind(end):
+            report.notes.append(f"the index knows records behind the log's end {end}; its last part is made anew")
+            damaged = list(report.damaged)
+            self._replay(max(self._index.end_offset, first), end)
+            report.damaged, report.end = damaged, end
         if dispatched_end > end:
             report.notes.append(f"queues point behind the log's end {end}; those units are dropped")
             for queue in self._all_queues():
@@ -308,6 +319,13 @@ class StoreOpener:
             self.report.notes.append("the index has lost entries; they are made anew from the log")
             begin = min(begin, self._index.end_offset)
         return max(begin, first), marker["logEnd"]
+
+    def _store_time(self, offset: int) -> int:
+        segment = self._log.files.find(offset)
+        if segment is None:
+            return -1
+        item = read_item(segment.view, offset - segment.start, segment.start, check_crc=False)
+        return -1 if item.entry is None else item.entry.store_timestamp
 
     def _replay(self, begin: int, trusted_end: int | None) -> int | None:
         """Dispatch records from `begin` on; an earlier offset when it turns out that one has to begin there."""

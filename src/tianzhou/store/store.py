@@ -108,7 +108,7 @@ class MessageStore:
         folder.lock()
         try:
             opener = StoreOpener(self.settings, self._log, self._queues, self._index, self._checkpoint)
-            self.report = opener.open(clean=folder.stopped_cleanly)
+            self.report = opener.open(clean=folder.stopped_cleanly, pages_survived=folder.pages_survived)
             self._foreign_topics = opener.foreign_topics
             if not self.report.clean:
                 # What a crashed process left in the page cache has been read, but need not be on the disk yet.

@@ -117,6 +117,31 @@ def test_a_crashed_store_has_everything(crashed: Path) -> None:
     assert StoreScan(crashed).check(slots=50).problems == []
 
 
+@pytest.mark.parametrize("same_boot", [True, False])
+@pytest.mark.parametrize("behind", [0, 1, 2, 17])
+def test_a_crash_between_index_entries_loses_no_key(crashed: Path, same_boot: bool, behind: int) -> None:
+    """The header of an index file may be a little older than its entries when the process dies."""
+    if not same_boot:
+        (crashed / "running.json").write_text('{"pid": 1, "boot": "another"}')
+    newest = max((crashed / "index").iterdir())
+    data = bytearray(newest.read_bytes())
+    count = int.from_bytes(data[36:40], "big")
+    behind = min(behind, count - 1)
+    data[36:40] = (count - behind).to_bytes(4, "big")
+    newest.write_bytes(data)
+    store = reopened(crashed)
+    for number in range(0, 300, 7):
+        for key in (f"k{number}", f"u{number}"):
+            (part,) = store.query("T", key, 10).parts
+            assert int(decode_record(part).body.split()[0]) == number
+    dropped = any("index" in note for note in store.report.notes)
+    assert dropped is not same_boot
+    fill(store, 300, 330)
+    assert len(store.query("T", "k329", 10).parts) == 1
+    store.close_now()
+    assert StoreScan(crashed).check(slots=50).problems == []
+
+
 def test_two_stores_cannot_have_one_folder(folder: Path) -> None:
     first = reopened(folder)
     with pytest.raises(StoreLocked, match="storePathRootDir"):
@@ -249,8 +274,12 @@ def test_a_last_segment_that_was_cut_short_costs_only_what_was_cut(folder: Path,
     store = reopened(folder)
     assert bodies(store) == expected(kept)
     assert store.report.notes
+    for number in (0, len(kept) - 1):
+        assert len(store.query("T", f"k{number}", 10).parts) == 1
     fill(store, len(kept), 210)
     assert bodies(store) == expected(range(210))
+    for number in (0, len(kept) - 1, len(kept), 209):
+        assert len(store.query("T", f"k{number}", 10).parts) == 1
     store.close_now()
     assert StoreScan(folder).check(slots=50).problems == []
 
