@@ -41,6 +41,7 @@ from tianzhou.wire.properties import get_property
 logger = logging.getLogger(__name__)
 
 MARKER_NAME: Final = "clean.json"
+_LIGHT_PREFIX: Final = "%LMQ%"
 _HEAD: Final = struct.Struct(">ii")
 
 QueueTable = dict[str, dict[int, ConsumeQueue]]
@@ -137,7 +138,10 @@ class StoreOpener:
                 )
                 queue.reset()
                 lacking.append(queue)
-        self._recover_log(marker, lacking, clean=clean, index_lost=index_lost)
+        begin, trusted_end = self._choose_begin(marker, lacking, clean=clean, index_lost=index_lost)
+        if not clean:
+            self._distrust_units(begin, pages_survived=pages_survived)
+        self._recover_log(begin, trusted_end)
         smallest = self._log.min_offset
         for queue in self._all_queues():
             queue.next_offset = queue.max_offset
@@ -260,31 +264,54 @@ class StoreOpener:
         unit = queue.unit(start)
         return unit is not None and unit[0] > self._log.min_offset >= 0
 
-    def _recover_log(
+    def _choose_begin(
         self, marker: dict[str, Any] | None, lacking: list[ConsumeQueue], *, clean: bool, index_lost: bool
-    ) -> None:
+    ) -> tuple[int, int | None]:
+        """Log offset to read from, and what the log reaches to at least (None: who knows)."""
+        segments = self._log.files.segments
+        if not segments:
+            return 0, None
+        first = segments[0].start
+        trusted_end = None
+        if clean:
+            begin, trusted_end = self._begin_after_stop(marker, self._dispatched_end())
+        else:
+            begin = segments[start_after_crash([_head_of(s) for s in segments], self._checkpoint.min_timestamp)].start
+        begin = min(begin, self._read_at_least_from, *[max(queue.max_physical, first) for queue in lacking])
+        if begin > segments[-1].end:
+            self.report.notes.append(f"the commit log's segment at {segments[-1].end} has gone; its messages are lost")
+            begin = segments[-1].start
+        if index_lost and self._index is not None:
+            begin = min(begin, max(self._index.end_offset, first))
+        return begin, trusted_end
+
+    def _dispatched_end(self) -> int:
+        return max((queue.max_physical for queue in self._all_queues()), default=-1)
+
+    def _distrust_units(self, begin: int, *, pages_survived: bool) -> None:
+        """Drop the units that the crash may have torn; all of them are made again from the log behind `begin`."""
+        newest = self._dispatched_end()
+        for queue in self._all_queues():
+            if queue.topic.startswith(_LIGHT_PREFIX) or queue.max_physical <= begin:
+                continue
+            if not pages_survived:
+                queue.recover(begin)
+            elif queue.max_physical == newest:
+                # Only what the process was writing when it died can be half done.
+                unit = queue.unit(queue.max_offset - 1)
+                if unit is not None and unit[0] >= begin:
+                    queue.recover(unit[0])
+
+    def _recover_log(self, begin: int, trusted_end: int | None) -> None:
         report = self.report
         segments = self._log.files.segments
-        dispatched_end = max((q.max_physical for q in self._all_queues()), default=-1)
         if not segments:
-            if dispatched_end >= 0:
+            if self._dispatched_end() >= 0:
                 report.notes.append("there is no commit log; the queues that point into it are deleted")
             for queue in self._all_queues():
                 queue.reset()
             self._log.resume(0)
             return
-        if clean:
-            begin, trusted_end = self._begin_after_stop(marker, dispatched_end)
-        else:
-            index = start_after_crash([_head_of(s) for s in segments], self._checkpoint.min_timestamp)
-            begin, trusted_end = segments[index].start, None
-        first = segments[0].start
-        begin = min(begin, self._read_at_least_from, *[max(queue.max_physical, first) for queue in lacking])
-        if begin > segments[-1].end:
-            report.notes.append(f"the commit log's segment at {segments[-1].end} has gone; its messages are lost")
-            begin = segments[-1].start
-        if index_lost and self._index is not None:
-            begin = min(begin, max(self._index.end_offset, first))
         again: int | None = begin
         while again is not None:
             again = self._replay(begin := again, trusted_end)
@@ -292,9 +319,9 @@ class StoreOpener:
         if self._index is not None and self._index.drop_behind(end):
             report.notes.append(f"the index knows records behind the log's end {end}; its last part is made anew")
             damaged = list(report.damaged)
-            self._replay(max(self._index.end_offset, first), end)
+            self._replay(max(self._index.end_offset, segments[0].start), end)
             report.damaged, report.end = damaged, end
-        if dispatched_end > end:
+        if self._dispatched_end() > end:
             report.notes.append(f"queues point behind the log's end {end}; those units are dropped")
             for queue in self._all_queues():
                 if queue.max_physical > end:

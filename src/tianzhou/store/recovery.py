@@ -100,7 +100,7 @@ def survey(
     while index < len(parts):
         part = parts[index]
         item = read_item(part.view, position, part.start, check_crc=check_crc, force_record_crc=force_record_crc)
-        if item.finding is Finding.RECORD:
+        if item.finding is Finding.RECORD and not (trusted_end is None and _half_written(item, part)):
             assert item.entry is not None
             newest = max(newest, item.entry.store_timestamp)
             yield item
@@ -121,6 +121,17 @@ def survey(
             parts[index].start + position - item.offset,
             reason=item.reason or "zeros where a record should be",
         )
+
+
+def _half_written(item: LogItem, part: LogPart) -> bool:
+    """Whether a record that looks whole was the one being written when the process died.
+
+    The properties come last, and no CRC covers them: zeros at their end, and nothing behind.
+    """
+    if item.entry is None or not item.entry.properties.endswith(b"\0"):
+        return False
+    following = read_item(part.view, item.offset - part.start + item.size, part.start)
+    return following.finding not in {Finding.RECORD, Finding.BLANK}
 
 
 def _next_intact(parts: Sequence[LogPart], index: int, position: int, newest: int) -> tuple[int, int] | None:

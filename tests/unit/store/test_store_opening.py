@@ -142,6 +142,26 @@ def test_a_crash_between_index_entries_loses_no_key(crashed: Path, same_boot: bo
     assert StoreScan(crashed).check(slots=50).problems == []
 
 
+@pytest.mark.parametrize("same_boot", [True, False])
+def test_a_torn_queue_unit_is_made_again(crashed: Path, same_boot: bool) -> None:
+    if not same_boot:
+        (crashed / "running.json").unlink()
+    before = {path: path.read_bytes() for path in (crashed / "consumequeue").rglob("0*") if path.is_file()}
+    number = 299
+    path = crashed / "consumequeue" / "T" / str(number % QUEUES) / f"{number // QUEUES // 20 * 400:020d}"
+    at = number // QUEUES % 20 * 20
+    for cut in range(1, 21):
+        torn = bytearray(before[path])
+        torn[at + 20 - cut : at + 20] = b"\xff" * cut if cut <= 8 else bytes(cut)
+        path.write_bytes(torn)
+        copy = crashed.with_name(f"torn-{cut}")
+        shutil.copytree(crashed, copy)
+        store = reopened(copy)
+        assert bodies(store) == expected(range(300))
+        store.close_now()
+        assert (copy / path.relative_to(crashed)).read_bytes() == before[path]
+
+
 def test_two_stores_cannot_have_one_folder(folder: Path) -> None:
     first = reopened(folder)
     with pytest.raises(StoreLocked, match="storePathRootDir"):

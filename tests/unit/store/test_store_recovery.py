@@ -102,6 +102,19 @@ def test_a_torn_tail_is_the_end(cut: int) -> None:
     assert damaged(items) == []
 
 
+def test_a_last_record_without_all_its_properties_is_no_record() -> None:
+    parts, places = build_log(1, 5)
+    size = len(record(places[-1], 4))
+    end = places[-1] - parts[0].start + size
+    for missing in (1, 2, 3):
+        parts[0].data[end - missing : end] = bytes(missing)
+        assert found(list(survey(parts, 0))) == places[:-1]
+    assert found(list(survey(parts, 0, trusted_end=parts[0].start + end))) == places
+    middle = places[2] - parts[0].start + size
+    parts[0].data[middle - 1] = 0
+    assert found(list(survey(parts, 0))) == places[:-1]  # someone's property may end with a zero
+
+
 def test_left_overs_of_an_earlier_truncation_are_not_taken_up() -> None:
     """Behind the end stand older records that a truncation did not wipe out (store.md §22 number 16)."""
     parts, places = build_log(1, 8)
