@@ -15,6 +15,7 @@ from msgspec import structs
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import DiskFull, StoreError, StoreUnreadable
 from tianzhou.model import names
+from tianzhou.store.admission import INNER_BATCH, illegal, refuse_batch, refuse_message, refuse_place
 from tianzhou.store.checkpoint import Checkpoint
 from tianzhou.store.commitlog import CommitLog
 from tianzhou.store.consumequeue import ConsumeQueue
@@ -43,7 +44,6 @@ from tianzhou.wire.record import reserve_property_crc
 
 logger = logging.getLogger(__name__)
 
-INNER_BATCH: Final = 0x80
 _OK: Final = PutStatus.PUT_OK
 
 
@@ -215,16 +215,16 @@ class MessageStore:
         try:
             queue = self._queues[record.topic][record.queue_id]
         except KeyError:
-            new = self._new_queue(record)
+            new = self._queue_for(record)
             if isinstance(new, PutResult):
                 return new
             queue = new
         if record.sys_flag & INNER_BATCH or len(record.body) > self.settings.max_message_size:
-            return self._refuse(record)
+            return refuse_message(record, self.settings.max_message_size)
         if self._appends_crc:
             record = structs.replace(record, properties=reserve_property_crc(record.properties))
         if len(record.properties) > MAX_PROPERTIES:
-            return self._refuse(record)
+            return refuse_message(record, self.settings.max_message_size)
         stored = self._now()
         kind = record.sys_flag & TRANSACTION_BITS
         counted = kind != PREPARED and kind != ROLLBACK
@@ -278,21 +278,16 @@ class MessageStore:
                 properties = reserve_property_crc(properties)
             member = structs.replace(record, body=bytes(body), properties=properties, flag=flag)
             if len(member.body) > limit or len(properties) > MAX_PROPERTIES:
-                return self._refuse(member)
+                return refuse_message(member, limit)
             members.append(member)
             total += len(member.body)
-        if not members:
-            return _illegal(record, "a batch without messages; send at least one")
-        if total > limit:
-            text = f"the bodies of the batch are {total} bytes, maxMessageSize is {limit}; send smaller batches"
-            return _illegal(record, text)
-        if record.sys_flag & (TRANSACTION_BITS | INNER_BATCH):
-            text = f"sysFlag {record.sys_flag:#x} of a batch says transaction or inner batch; send messages one by one"
-            return _illegal(record, text)
+        refused = refuse_batch(record, len(members), total, limit)
+        if refused is not None:
+            return refused
         try:
             queue = self._queues[record.topic][record.queue_id]
         except KeyError:
-            new = self._new_queue(record)
+            new = self._queue_for(record)
             if isinstance(new, PutResult):
                 return new
             queue = new
@@ -348,22 +343,9 @@ class MessageStore:
             return PutStatus.FLUSH_DISK_TIMEOUT
         return _OK
 
-    def _new_queue(self, record: NewRecord) -> ConsumeQueue | PutResult:
-        topic, queue_id = record.topic, record.queue_id
-        length = len(topic.encode())
-        limit = 255 if topic.startswith(names.RETRY_PREFIX) else 127
-        if not topic or length > limit:
-            return _illegal(record, f"the topic is {length} bytes long, allowed are 1 to {limit}; use a shorter name")
-        if "/" in topic or "\0" in topic or topic in {".", ".."} or queue_id < 0:
-            text = (
-                f"queue {queue_id}: no folder can have such a name; topics consist of letters, digits, %, |, - and _, "
-                "queue ids begin at 0"
-            )
-            return _illegal(record, text)
-        if topic in self._foreign_topics:
-            text = "its queue type is BatchCQ, which is not served yet; use a topic of type SimpleCQ"
-            return _illegal(record, text)
-        return self._queue(topic, queue_id)
+    def _queue_for(self, record: NewRecord) -> ConsumeQueue | PutResult:
+        refused = refuse_place(record, self._foreign_topics)
+        return self._queue(record.topic, record.queue_id) if refused is None else refused
 
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         of_topic = self._queues.setdefault(topic, {})
@@ -372,27 +354,11 @@ class MessageStore:
             queue = of_topic[queue_id] = make_queue(self.settings, topic, queue_id)
         return queue
 
-    def _refuse(self, record: NewRecord) -> PutResult:
-        limit = self.settings.max_message_size
-        if len(record.body) > limit:
-            text = f"the body is {len(record.body)} bytes, maxMessageSize is {limit}; send less or raise it"
-            return _illegal(record, text)
-        if len(record.properties) > MAX_PROPERTIES:
-            text = (
-                f"the properties are {len(record.properties)} bytes, the limit is {MAX_PROPERTIES}; "
-                "move data into the body"
-            )
-            return _illegal(record, text, PutStatus.PROPERTIES_SIZE_EXCEEDED)
-        text = f"sysFlag {record.sys_flag:#x} says inner batch (0x80), the topic's queue type is not BatchCQ"
-        return _illegal(record, text + "; send an ordinary batch")
-
     def _append_failed(self, record: NewRecord, error: OSError | StoreError | struct.error) -> PutResult:
         if isinstance(error, StoreError):
-            return _illegal(record, str(error))
+            return illegal(record, str(error))
         if isinstance(error, struct.error):
-            return _illegal(
-                record, f"a number does not fit its field ({error}); send 32 and 64 bit values as specified"
-            )
+            return illegal(record, f"a number does not fit its field ({error}); send 32 and 64 bit values as specified")
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             return PutResult(
                 PutStatus.SERVICE_NOT_AVAILABLE,
@@ -597,7 +563,3 @@ class MessageStore:
         if not self._flusher.failed and self._opened:
             self._refusal = None
             logger.warning("%s: queues and index can be written again", self.settings.root)
-
-
-def _illegal(record: NewRecord, text: str, status: PutStatus = PutStatus.MESSAGE_ILLEGAL) -> PutResult:
-    return PutResult(status, remark=f"message for topic {record.topic!r} refused: {text}")
