@@ -32,6 +32,7 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._ports = (0, 0)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
@@ -48,8 +49,10 @@ class Server:
         from tianzhou.client.pull_consumer import PullConsumer
         from tianzhou.embedded import EmbeddedServer, EmbeddedSettings
 
-        self._server = EmbeddedServer(EmbeddedSettings(self._folder, namesrv_port=0, broker_port=0))
+        namesrv, broker = self._ports
+        self._server = EmbeddedServer(EmbeddedSettings(self._folder, namesrv_port=namesrv, broker_port=broker))
         await self._server.__aenter__()
+        self._ports = (self._server.namesrv.port, self._server.broker.port)
         self.address = self._server.namesrv_address
         self._producer = Producer("tests", self.address)
         await self._producer.start()
@@ -57,6 +60,11 @@ class Server:
         await self.consumer.start()
         self.admin = Admin(self.address)
         await self.admin.start()
+
+    def restart(self) -> None:
+        """Stop and come back on the same ports."""
+        self.run(self._stop())
+        self.run(self._start())
 
     def stop(self) -> None:
         self.run(self._stop())
@@ -119,6 +127,15 @@ class Server:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory) -> Iterator[Server]:
     server = Server(tmp_path_factory.mktemp("server"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def own_server(tmp_path) -> Iterator[Server]:
+    """A server for one test, which may stop it."""
+    server = Server(tmp_path / "server")
     server.start()
     yield server
     server.stop()

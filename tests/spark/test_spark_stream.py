@@ -169,3 +169,29 @@ def test_a_named_group_shows_the_progress(spark, server, topic, runs):
 def test_mistakes_are_explained(spark, runs, options, text):
     with pytest.raises(Exception, match=text):
         runs.run(spark.readStream, **options)
+
+
+def test_a_query_outlives_a_restart_of_the_broker(spark, own_server, tmp_path):
+    own_server.create("orders")
+    own_server.send("orders", range(50))
+    got = []
+
+    def collect(frame, number):
+        got.extend(row[0] for row in frame.selectExpr("cast(cast(body AS STRING) AS INT)").collect())
+
+    query = (
+        spark.readStream.format("tianzhou")
+        .options(namesrvAddr=own_server.address, subscribe="orders", startingOffsets="earliest")
+        .load()
+        .writeStream.foreachBatch(collect)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        own_server.restart()
+        own_server.send("orders", range(50, 100))
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert sorted(got) == list(range(100))

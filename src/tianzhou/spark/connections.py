@@ -91,6 +91,12 @@ class BrokerReader:
             for queue, first, following in zip(asked, found[: len(asked)], found[len(asked) :], strict=True)
         }
 
+    def maxima(self, queues: Iterable[MessageQueue]) -> Positions:
+        """See `QueueReader`."""
+        asked = list(queues)
+        found = self._process.run(_gathered(self._consumer.max_offset(queue) for queue in asked))
+        return dict(zip(asked, found, strict=True))
+
     def offsets_by_time(self, queues: Iterable[MessageQueue], timestamp_ms: int) -> Positions:
         """See `QueueReader`."""
         asked = list(queues)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pyarrow as pa
@@ -17,16 +17,14 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from tianzhou.errors import TianzhouError
-from tianzhou.model import MessageQueue
 from tianzhou.spark import columns, offsets
-from tianzhou.spark.offsets import Bounds, Positions, Span
+from tianzhou.spark.offsets import Positions, Span
 from tianzhou.spark.options import ReadOptions
-from tianzhou.spark.reading import LossPolicy, QueueReader, locate, read_span
+from tianzhou.spark.reading import LossPolicy, locate, read_span
 from tianzhou.spark.schema import arrow_schema, columns_of
+from tianzhou.spark.watching import Connect, Watch
 
 logger = logging.getLogger(__name__)
-
-Connect = Callable[[ReadOptions], QueueReader]
 
 
 TASK_MESSAGES: Final = 2000
@@ -62,10 +60,6 @@ class _Rows:
         for span in partition.spans:
             yield from read_span(reader, span, self._options, self._schema, self._columns, columns.to_batch)
 
-    def bounds(self) -> dict[MessageQueue, Bounds]:
-        reader = self._connect(self._options)
-        return reader.bounds(reader.queues(self._options.topics))
-
 
 class BatchReader(DataSourceReader):
     """Reads each queue between two fixed positions.
@@ -89,7 +83,7 @@ class BatchReader(DataSourceReader):
             ConfigError: the options name positions that do not exist.
             OffsetOutOfRange: a queue would start behind its end.
         """
-        bounds = self._rows.bounds()
+        bounds = Watch(self._options, self._connect).begin()
         reader = self._connect(self._options)
         start = locate(self._options.starting, bounds, reader)
         end = locate(self._options.ending, bounds, reader)
@@ -127,7 +121,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._on_loss = LossPolicy(options.fail_on_data_loss)
         self._initial: dict[str, Any] | None = None
         self._target: Positions | None = None
-        self._seen: dict[MessageQueue, Bounds] = {}
+        self._watch = Watch(options, connect)
         self._planned: dict[str, Any] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -137,7 +131,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ConfigError: `startingOffsets` names positions that do not exist.
         """
         if self._initial is None:
-            start = locate(self._options.starting, self._rows.bounds(), self._connect(self._options))
+            start = locate(self._options.starting, self._watch.begin(), self._connect(self._options))
             self._initial = offsets.to_json(start, start)
         return self._initial
 
@@ -148,7 +142,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Remember where the queues end now; nothing behind that is read."""
-        self._target = {queue: limits.maximum for queue, limits in self._rows.bounds().items()}
+        self._target = {queue: limits.maximum for queue, limits in self._watch.begin().items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where the next micro-batch ends; `start` itself when there is nothing to read.
@@ -157,10 +151,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             DataLoss: messages behind `start` are gone, and that is not to be skipped.
         """
         _, position = offsets.from_json(start)
-        self._seen = self._rows.bounds()
-        begin, losses = offsets.begin(position, self._seen)
+        bounds = self._watch.now()
+        begin, losses = offsets.begin(position, bounds)
         self._on_loss(losses)
-        end = offsets.available(begin, self._seen)
+        end = offsets.available(begin, bounds)
         if self._target is not None:
             target = self._target
             end = {queue: min(at, max(begin[queue], target.get(queue, 0))) for queue, at in end.items()}
@@ -173,7 +167,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """Where the queues ended when last looked at, for progress reports."""
-        ends = {queue: limits.maximum for queue, limits in self._seen.items()}
+        ends = {queue: limits.maximum for queue, limits in self._watch.last.items()}
         return offsets.to_json(ends, ends) if ends else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -191,7 +185,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._rows.partitions_of(spans)
 
     def _clip(self, spans: list[Span]) -> list[Span]:
-        bounds = self._rows.bounds()
+        bounds = self._watch.now()
         left, losses = [], []
         for span in spans:
             if span.queue not in bounds:  # its broker is away: the task waits for it

@@ -74,6 +74,10 @@ class QueueReader(Protocol):
         """First and next offset of each queue."""
         ...
 
+    def maxima(self, queues: Iterable[MessageQueue]) -> Positions:
+        """Next offset of each queue."""
+        ...
+
     def offsets_by_time(self, queues: Iterable[MessageQueue], timestamp_ms: int) -> Positions:
         """The first offset of each queue stored at a time or later; its end when all are older."""
         ...

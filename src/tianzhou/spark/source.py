@@ -16,8 +16,9 @@ from tianzhou.spark.options import BATCH, STREAM, parse_read
 from tianzhou.spark.schema import row_schema
 
 if TYPE_CHECKING:
-    from tianzhou.spark.readers import BatchReader, Connect, StreamReader
+    from tianzhou.spark.readers import BatchReader, StreamReader
     from tianzhou.spark.sink import StreamWriter, Writer
+    from tianzhou.spark.watching import Connect
 
 
 class TianzhouSource(DataSource):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tianzhou.errors import ClientError
+from tianzhou.errors import ClientError, ConnectFailed
 from tianzhou.model import MessageQueue, PullStatus
 from tianzhou.spark.offsets import Bounds
 from tianzhou.spark.reading import Ask, Pulled
@@ -19,6 +19,7 @@ class FakeQueues:
         self.minimum: dict[MessageQueue, int] = {}
         self.maximum: dict[MessageQueue, int] = {}
         self.failures: list[Exception] = []
+        self.away: set[str] = set()
         self.published: dict[MessageQueue, int] = {}
         self.now = 0.0
         self.rounds: list[list[Ask]] = []
@@ -58,8 +59,20 @@ class FakeQueues:
                 raise ClientError(f"topic {topic} does not exist")
         return found
 
+    def _answer(self, queues):
+        if self.failures:
+            raise self.failures.pop(0)
+        if gone := self.away & {queue.broker_name for queue in queues}:
+            raise ConnectFailed(f"cannot connect to {gone}")
+
     def bounds(self, queues):
+        self._answer(queues)
         return {queue: Bounds(self.minimum[queue], self.maximum[queue]) for queue in queues}
+
+    def maxima(self, queues):
+        self.now += 0.01
+        self._answer(queues)
+        return {queue: self.maximum[queue] for queue in queues}
 
     def offsets_by_time(self, queues, timestamp_ms):
         return {

@@ -206,6 +206,7 @@ def test_a_new_queue_enters_at_its_first_offset(spark):
     start = reader.initialOffset()
     spark.queues.add(C, 6)
     spark.queues.expire(C, 2)
+    spark.queues.now += 2
     end = reader.latestOffset(start, ALL)
     assert run(reader, start, end) == [(2, n) for n in range(2, 6)]
     assert end["from"]["orders@broker-a:2"] == 2
@@ -215,6 +216,7 @@ def test_lost_messages_fail_a_stream_with_their_range(spark):
     reader = spark.stream(startingOffsets="earliest")
     start = reader.initialOffset()
     spark.queues.expire(A, 4)
+    spark.queues.now += 2
     with pytest.raises(DataLoss, match="4 messages of orders@broker-a:0 from offset 0 to 3 are lost"):
         reader.latestOffset(start, ALL)
 
@@ -224,6 +226,7 @@ def test_or_are_skipped_once(spark, caplog):
     start = reader.initialOffset()
     spark.queues.expire(A, 12)
     spark.queues.expire(B, 5)
+    spark.queues.now += 2
     end = reader.latestOffset(start, ALL)
     assert run(reader, start, end) == []
     assert caplog.text.count("are lost") == 2
@@ -249,11 +252,39 @@ def test_a_queue_that_is_away_is_waited_for_not_forgotten(spark):
     end = reader.latestOffset(start, ALL)
     kept = spark.queues.maximum.pop(B)
     spark.queues.add(A, 1)
+    spark.queues.now += 2
     without = reader.latestOffset(end, ALL)
     assert run(reader, end, without) == [(0, 10)]
     spark.queues.maximum[B] = kept
     spark.queues.add(B, 1)
+    spark.queues.now += 2
     assert run(reader, without, reader.latestOffset(without, ALL)) == [(1, 5)]
+
+
+def test_a_broker_that_is_away_holds_up_its_own_queues_only(spark, lost, caplog):
+    there = MessageQueue("orders", "broker-b", 0)
+    spark.queues.add(there, 4)
+    reader = spark.stream(startingOffsets="earliest")
+    start = reader.initialOffset()
+    spark.queues.away = {"broker-a"}
+    for _ in range(3):
+        end = reader.latestOffset(start, ALL)
+        assert [offset for _, offset in run(reader, start, end)] == [0, 1, 2, 3]
+        spark.queues.now += 2
+    assert caplog.text.count("broker-a is away and waited for") == 1
+    spark.queues.away = set()
+    assert len(run(reader, end, reader.latestOffset(end, ALL))) == 15
+
+
+def test_a_topic_whose_route_is_gone_for_now_is_waited_for(spark, caplog):
+    reader = spark.stream(startingOffsets="earliest")
+    start = reader.initialOffset()
+    kept, spark.queues.maximum = spark.queues.maximum, {}
+    spark.queues.now += 2
+    assert reader.latestOffset(start, ALL) is start
+    spark.queues.maximum = kept
+    spark.queues.now += 2
+    assert len(run(reader, start, reader.latestOffset(start, ALL))) == 15
 
 
 def test_a_start_behind_its_end_is_an_error(spark):
@@ -287,3 +318,18 @@ def test_progress_is_published_only_for_a_named_group(spark, lost, caplog):
     spark.queues.failures = [lost]
     reader.commit(reader.initialOffset())
     assert "progress of group audit is not published" in caplog.text
+
+
+def test_a_stream_waits_for_a_broker_to_come_back(spark, lost):
+    reader = spark.stream(startingOffsets="earliest", pollTimeoutMs="30000")
+    start = reader.initialOffset()
+    spark.queues.failures = [lost] * 200
+    assert len(run(reader, start, reader.latestOffset(start, ALL))) == 15
+    assert 15 < spark.queues.now < 30
+
+
+def test_a_query_that_cannot_begin_says_so_soon(spark, lost):
+    spark.queues.failures = [lost] * 1000
+    with pytest.raises(type(lost)):
+        spark.stream(pollTimeoutMs="30000").initialOffset()
+    assert spark.queues.now < 3
