@@ -29,11 +29,28 @@ EXPIRED_DELAY_LEVEL = 3
 """Messages that took too long come again at this delay level (client.md §13.5)."""
 
 
+TURN_MESSAGES = 100
+"""After so many messages consumed without waiting, the loop's other tasks get their turn."""
+SWEEPS_PER_TIMEOUT = 4
+SLOWEST_SWEEP_S = 1.0
+
+
 class Work(NamedTuple):
     """Messages for one call of a handler, and the queue they are from."""
 
     pq: ProcessQueue
     messages: list[MessageExt]
+
+
+class _Slot:
+    """One worker: since when it runs a handler, None while it does not, and whether that was cut short."""
+
+    __slots__ = ("expired", "since_s", "task")
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self.since_s: float | None = None
+        self.expired = False
 
 
 class Consuming:
@@ -73,25 +90,36 @@ class Consuming:
         self._concurrency = concurrency
         self._waiting: deque[Work] = deque()
         self._arrived = asyncio.Event()
-        self._workers: list[asyncio.Task[None]] = []
+        self._slots: list[_Slot] = []
+        self._turn = 0
         self._executor: ThreadPoolExecutor | None = None
         self._open = True
         self.batch_size = batch_size
-        self.handlers: dict[str, Handler] = {}
+        self.handlers: dict[str, tuple[Handler, bool]] = {}
+        """Handlers by topic, and whether they are coroutine functions."""
         self.consumed = 0
         self.failed = 0
 
+    def subscribe(self, topic: str, handler: Handler) -> None:
+        """Have a topic's messages consumed by `handler`."""
+        self.handlers[topic] = (handler, inspect.iscoroutinefunction(handler))
+
     def start_workers(self) -> None:
         """Begin to call handlers."""
-        self._workers = [self._spawn(self._work()) for _ in range(self._concurrency)]
+        for _ in range(self._concurrency):
+            slot = _Slot()
+            slot.task = self._spawn(self._work(slot))
+            self._slots.append(slot)
+        self._spawn(self._expire())
 
     async def drain(self, timeout_s: float) -> None:
         """Hand out nothing more, and let running handlers finish for so long."""
         self._open = False
         self._waiting.clear()
         self._arrived.set()
-        if self._workers:
-            await asyncio.wait(self._workers, timeout=timeout_s)
+        workers = [slot.task for slot in self._slots if slot.task is not None]
+        if workers:
+            await asyncio.wait(workers, timeout=timeout_s)
 
     def close(self) -> None:
         """Drop the threads; handlers that still run in them are not waited for."""
@@ -115,6 +143,10 @@ class Consuming:
 
     async def next(self) -> Work | None:
         """The next work whose queue is still ours; None when the consumer has stopped."""
+        self._turn += 1
+        if self._turn >= TURN_MESSAGES:
+            self._turn = 0
+            await asyncio.sleep(0)
         while True:
             while self._waiting:
                 work = self._waiting.popleft()
@@ -126,27 +158,42 @@ class Consuming:
             self._arrived.clear()
             await self._arrived.wait()
 
-    async def _work(self) -> None:
+    async def _work(self, slot: _Slot) -> None:
         while (work := await self.next()) is not None:
-            await self._consume(work)
-
-    async def _consume(self, work: Work) -> None:
-        failure: Exception | None = None
-        result: ConsumeResult | None = None
-        delay_level = 0
-        try:
-            async with asyncio.timeout(self._timeout_s) as limit:
+            failure: Exception | None = None
+            result: ConsumeResult | None = None
+            delay_level = 0
+            slot.since_s = self._clock.monotonic()
+            try:
                 result = await self.call(work.messages[0].topic, work.messages)
-        except Exception as error:  # noqa: BLE001 - a handler may raise anything; it means "again later"
-            failure = error
-            if limit.expired():
+            except asyncio.CancelledError:
+                if not slot.expired or slot.task is None:
+                    raise
+                slot.expired = False
+                slot.task.uncancel()
                 delay_level = EXPIRED_DELAY_LEVEL
-        if work.pq.dropped:
-            return
-        if failure is not None or result is ConsumeResult.RECONSUME_LATER:
-            await self.fail(work, failure, delay_level)
-        else:
-            self.finish(work)
+            except Exception as error:  # noqa: BLE001 - a handler may raise anything; it means "again later"
+                failure = error
+            finally:
+                slot.since_s = None
+            if work.pq.dropped:
+                continue
+            if delay_level or failure is not None or result is ConsumeResult.RECONSUME_LATER:
+                await self.fail(work, failure, delay_level)
+            else:
+                self.finish(work)
+
+    async def _expire(self) -> None:
+        # One look at all workers now and then, instead of a timer for each message.
+        pause_s = min(SLOWEST_SWEEP_S, self._timeout_s / SWEEPS_PER_TIMEOUT)
+        while True:
+            await asyncio.sleep(pause_s)
+            latest_s = self._clock.monotonic() - self._timeout_s
+            for slot in self._slots:
+                if slot.since_s is not None and slot.since_s <= latest_s and slot.task is not None:
+                    slot.since_s = None
+                    slot.expired = True
+                    slot.task.cancel()
 
     async def call(self, topic: str, messages: list[MessageExt]) -> ConsumeResult | None:
         """Call the topic's handler; sync ones in a thread.
@@ -155,16 +202,17 @@ class Consuming:
             Exception: what the handler raises.
             ClientError: there is no handler, or it returned what nobody understands.
         """
-        handler = self.handlers.get(topic)
-        if handler is None:
+        try:
+            handler, is_async = self.handlers[topic]
+        except KeyError:
             raise ClientError(
                 f"group {self._group} got a message of topic {topic} but has no handler for it; subscribe with one, "
                 "or use handlers for all topics or for none"
-            )
+            ) from None
         argument = messages if self.batch_size > 1 else messages[0]
         outcome: Any
-        if inspect.iscoroutinefunction(handler):
-            outcome = await handler(argument)
+        if is_async:
+            outcome = await handler(argument)  # type: ignore[misc]
         else:
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(self._concurrency, f"consume-{self._group}")

@@ -19,7 +19,7 @@ from tianzhou.wire.codes import FLAG_ONEWAY, VERSION, LanguageCode, RequestCode
 from tianzhou.wire.compression import COMPRESSED, KIND_MASK, LZ4, ZLIB, ZSTD, compress
 
 COMPRESSION_KINDS: Mapping[str, int] = {"ZLIB": ZLIB, "LZ4": LZ4, "ZSTD": ZSTD}
-_FRAME = Struct(">ii")
+_pack_lengths = Struct(">ii").pack
 _PLAIN = re.compile(r"[ !#-\[\]-~]*").fullmatch
 _LANGUAGE = LanguageCode.PYTHON.name
 
@@ -127,7 +127,7 @@ class FrameTemplate:
         default_topic_queue_nums: how many queues such a topic gets.
     """
 
-    __slots__ = ("_middle", "_start", "queue")
+    __slots__ = ("_end", "_middle", "_single", "_start", "queue")
 
     def __init__(self, group: str, queue: MessageQueue, default_topic: str, default_topic_queue_nums: int) -> None:
         self.queue = queue
@@ -136,6 +136,17 @@ class FrameTemplate:
             f'"d":"{default_topic_queue_nums}","e":"{queue.queue_id}","f":"'
         )
         self._middle = f'","k":"false","n":"{json_text(queue.broker_name)}"'
+        self._single = f'{{"code":{RequestCode.SEND_MESSAGE_V2:d},{self._start}'
+        self._end = f'","j":"0{self._middle},"m":"false"}},"flag":0,"language":"{_LANGUAGE}","opaque":'
+
+    def single(self, opaque: int, born_ms: int, properties: str, body: bytes, flag: int, sys_flag: int) -> bytes:
+        """The same frame as `frame` makes of these arguments, in half the time: the path of nearly all messages."""
+        header = (
+            f'{self._single}{sys_flag}","g":"{born_ms}","h":"{flag}","i":"{properties}{self._end}{opaque},"version":'
+            f"{VERSION}}}"
+        ).encode()
+        size = len(header)
+        return b"".join((_pack_lengths(4 + size + len(body), size), header, body))
 
     def frame(
         self,
@@ -172,4 +183,4 @@ class FrameTemplate:
             f'"flag":{FLAG_ONEWAY if oneway else 0},"language":"{_LANGUAGE}","opaque":{opaque},"version":{VERSION}}}'
         ).encode()
         size = len(header)
-        return b"".join((_FRAME.pack(4 + size + len(body), size), header, body))
+        return b"".join((_pack_lengths(4 + size + len(body), size), header, body))

@@ -53,22 +53,44 @@ _BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
 
 
 class _Target(NamedTuple):
+    """A queue, the address of its broker's master (empty while unknown), and how to frame messages for it."""
+
     queue: MessageQueue
-    address: str | None
+    address: str
     template: FrameTemplate
 
 
 class _Plan:
-    """What sending to one topic needs, derived from its route once."""
+    """What sending to one topic needs, derived from its route once.
 
-    __slots__ = ("queues", "route", "targets", "turn", "version")
+    Args:
+        route: the topic's route.
+        version: the route table's version when the plan was made.
+        targets: the writable queues, in the order they take turns.
+        start: the first one's index.
+    """
 
-    def __init__(self, route: TopicRoute, version: int, targets: dict[MessageQueue, _Target], turn: RoundRobin) -> None:
+    __slots__ = ("_ring", "queues", "route", "targets", "turn", "version")
+
+    def __init__(self, route: TopicRoute, version: int, targets: list[_Target], start: int) -> None:
         self.route = route
         self.version = version
-        self.targets = targets
-        self.queues = list(targets)
-        self.turn = turn
+        self.targets = {target.queue: target for target in targets}
+        self.queues = list(self.targets)
+        self.turn = RoundRobin(start)
+        self._ring = targets
+
+    def next_target(self) -> _Target:
+        """The next queue in turn, for first attempts."""
+        return self._ring[self.turn.next_index(len(self._ring))]
+
+
+class _Failed(NamedTuple):
+    """An attempt that did not end well."""
+
+    error: TianzhouError
+    queue: MessageQueue
+    started_s: float
 
 
 class _Outgoing(NamedTuple):
@@ -149,10 +171,16 @@ class Producer:
         self._default_topic = create_topic_key
         self._default_queue_nums = default_topic_queue_nums
         self._faults = LatencyFaults(enabled=send_latency_fault_enable)
+        # Without these options the first attempt needs no more than its connection.
+        self._straight = not (
+            send_latency_fault_enable or retry_another_broker_when_not_store_ok or send_msg_max_timeout_per_request_ms
+        )
         self._plans: dict[str, _Plan] = {}
         self._remoting = self._instance.remoting
         self._routes = self._instance.routes
-        self._clock = self._instance.clock
+        self._now_ms = self._instance.clock.now_ms
+        self._monotonic = self._instance.clock.monotonic
+        self._next_opaque = self._remoting.group.opaques.next
         self._ids = self._instance.ids
         self._running = False
 
@@ -238,29 +266,48 @@ class Producer:
         if type(body) is not bytes or not body or len(body) > self._max_message_size:
             check_body(body, self._max_message_size)
             body = bytes(body)
-        if message.properties or message.tags or message.keys or message.sharding_key:
+        plain = is_plain(message)
+        if not plain or message.tags or message.keys:
             check_attributes(message)
         plan = self._plans.get(message.topic)
         if plan is None or plan.version != self._routes.version or not self._running:
             plan = await self._plan_of(message.topic)
-        now_ms = self._clock.now_ms()
-        unique_key = message.properties.get(names.UNIQ_KEY) or self._ids.next(now_ms)
-        if is_plain(message):
+        now_ms = self._now_ms()
+        unique_key = self._ids.next(now_ms)
+        if plain:
             properties = plain_properties_json(unique_key, message)
         else:
             properties = properties_json(message_properties(message, unique_key))
         sys_flag = 0
         if len(body) >= self._compress_over:
             body, sys_flag = pack_body(body, self._compress_over, self._compress_kind, self._compress_level)
-        outgoing = _Outgoing(message.topic, _SINGLE, unique_key, now_ms, message.flag, sys_flag, properties, body)
         limit_ms = self._timeout_ms if timeout_ms is None else timeout_ms
-        if queue is None and selector is None and message.sharding_key is not None:
-            selector = select_by_hash
         if queue is None and selector is None:
-            return await self._send_anywhere(plan, outgoing, limit_ms)
+            if message.sharding_key is not None:
+                selector = select_by_hash
+            else:
+                failed: _Failed | None = None
+                if self._straight:
+                    # The path of nearly every message; when it fails, the usual attempts go on from there.
+                    target = plan.next_target()
+                    started_s = self._monotonic()
+                    try:
+                        connection = self._remoting.connected(target.address)
+                        if connection is None:
+                            connection = await self._remoting.connect(await self._address(target), limit_ms)
+                        opaque = self._next_opaque()
+                        frame = target.template.single(opaque, now_ms, properties, body, message.flag, sys_flag)
+                        return self._result(await connection.invoke_frame(opaque, frame, limit_ms), target, unique_key)
+                    except TianzhouError as error:
+                        failed = _Failed(error, target.queue, started_s)
+                outgoing = _Outgoing(
+                    message.topic, _SINGLE, unique_key, now_ms, message.flag, sys_flag, properties, body
+                )
+                return await self._send_anywhere(plan, outgoing, limit_ms, failed)
         if queue is None:
             assert selector is not None
             queue = self._select(plan, message, selector, selector_arg)
+        outgoing = _Outgoing(message.topic, _SINGLE, unique_key, now_ms, message.flag, sys_flag, properties, body)
         return await self._send_once(self._target(plan, message.topic, queue), outgoing, limit_ms)
 
     async def send_batch(
@@ -285,11 +332,11 @@ class Producer:
         check_batch(batch, self._max_message_size)
         topic = batch[0].topic
         plan = await self._plan_of(topic)
-        now_ms = self._clock.now_ms()
+        now_ms = self._now_ms()
         unique_keys = []
         entries = []
         for message in batch:
-            unique_key = message.properties.get(names.UNIQ_KEY) or self._ids.next(now_ms)
+            unique_key = self._ids.next(now_ms)
             unique_keys.append(unique_key)
             encoded = encode_properties(message_properties(message, unique_key))
             check_properties_size(len(encoded))
@@ -337,23 +384,21 @@ class Producer:
         check_body(message.body, self._max_message_size)
         check_attributes(message)
         plan = await self._plan_of(message.topic)
-        now_ms = self._clock.now_ms()
+        now_ms = self._now_ms()
         properties = properties_json(message_properties(message, self._ids.next(now_ms)))
         body, sys_flag = pack_body(bytes(message.body), self._compress_over, self._compress_kind, self._compress_level)
         if queue is None and selector is None and message.sharding_key is not None:
             selector = select_by_hash
         if queue is None:
             queue = (
-                plan.turn.choose(plan.queues)
-                if selector is None
-                else self._select(plan, message, selector, selector_arg)
+                plan.next_target().queue if selector is None else self._select(plan, message, selector, selector_arg)
             )
         target = self._target(plan, message.topic, queue)
         address = await self._address(target)
         connection = await self._remoting.connect(address)
         connection.send(
             target.template.frame(
-                self._remoting.next_opaque(),
+                self._next_opaque(),
                 now_ms,
                 properties,
                 body,
@@ -390,7 +435,7 @@ class Producer:
             topic,
             _SINGLE,
             message.msg_id,
-            self._clock.now_ms(),
+            self._now_ms(),
             message.flag,
             sys_flag,
             properties_json(properties),
@@ -402,50 +447,60 @@ class Producer:
 
     # --- attempts --------------------------------------------------------------------------------------------
 
-    async def _send_anywhere(self, plan: _Plan, outgoing: _Outgoing, limit_ms: float) -> SendResult:
-        monotonic = self._clock.monotonic
-        started = monotonic()
-        failed_broker: str | None = None
-        unconfirmed: SendResult | None = None
+    async def _send_anywhere(
+        self, plan: _Plan, outgoing: _Outgoing, limit_ms: float, failed: _Failed | None = None
+    ) -> SendResult:
+        started_s = self._monotonic() if failed is None else failed.started_s
         failure: TianzhouError | None = None
-        for attempt in range(self._retry.times + 1):
-            now_s = monotonic()
-            left_ms = self._retry.timeout_of(attempt, (now_s - started) * 1000, limit_ms)
+        unconfirmed: SendResult | None = None
+        avoid: str | None = None
+        attempt = 0
+        go_on = True
+        if failed is not None:
+            failure, avoid, attempt = failed.error, failed.queue.broker_name, 1
+            go_on = self._note_failure(failed)
+        while go_on and attempt <= self._retry.times:
+            now_s = self._monotonic()
+            left_ms = self._retry.timeout_of(attempt, (now_s - started_s) * 1000, limit_ms)
             if left_ms <= 0:
                 break
-            queue = plan.turn.choose(plan.queues, failed_broker, self._faults, now_s * 1000)
+            queue = plan.turn.choose(plan.queues, avoid, self._faults, now_s * 1000)
             try:
                 result = await self._send_once(plan.targets[queue], outgoing, left_ms)
             except TianzhouError as error:
                 failure = error
-                self._record(queue, now_s, failed=True)
-                if error.refresh_route:
-                    self._instance.spawn(self._instance.refresh_route(outgoing.topic))
-                if not self._retry.should_retry(error):
-                    break
-                _log.info("attempt %d to send to %s failed, trying again: %s", attempt + 1, queue, error)
+                go_on = self._note_failure(_Failed(error, queue, now_s))
             else:
                 self._record(queue, now_s)
                 if result.status is SendStatus.SEND_OK or not self._retry_not_stored:
                     return result
                 unconfirmed = result
-            failed_broker = queue.broker_name
+            avoid = queue.broker_name
+            attempt += 1
         if unconfirmed is not None:
             return unconfirmed
         raise failure or RequestTimeout(
             f"no time was left to send to topic {outgoing.topic}: the limit is {limit_ms} ms"
         )
 
+    def _note_failure(self, failed: _Failed) -> bool:
+        """Learn from a failed attempt; whether another one is worth while."""
+        self._record(failed.queue, failed.started_s, failed=True)
+        if failed.error.refresh_route:
+            self._instance.spawn(self._instance.refresh_route(failed.queue.topic))
+        _log.info("an attempt to send to %s failed: %s", failed.queue, failed.error)
+        return self._retry.should_retry(failed.error)
+
     def _record(self, queue: MessageQueue, since_s: float, *, failed: bool = False) -> None:
         if self._faults.enabled:
-            now_s = self._clock.monotonic()
+            now_s = self._monotonic()
             self._faults.record(
                 queue.broker_name, (now_s - since_s) * 1000, now_s * 1000, isolate=failed, reachable=not failed
             )
 
     async def _send_once(self, target: _Target, outgoing: _Outgoing, timeout_ms: float) -> SendResult:
         address = target.address or await self._address(target)
-        opaque = self._remoting.next_opaque()
+        opaque = self._next_opaque()
         frame = target.template.frame(
             opaque,
             outgoing.born_ms,
@@ -458,16 +513,19 @@ class Producer:
             max_reconsume_times=outgoing.max_reconsume_times,
         )
         reply = await self._remoting.invoke_frame(address, opaque, frame, timeout_ms)
+        return self._result(reply, target, outgoing.unique_keys)
+
+    def _result(self, reply: Command, target: _Target, unique_keys: str) -> SendResult:
         status = _STATUSES.get(reply.code)
         if status is None:
-            raise self._refused(reply, address)
-        header = read_reply(_SINGLE, reply)
+            raise self._refused(reply, target.address)
+        header = reply.header or read_reply(_SINGLE, reply)
         queue = target.queue
         if header.queue_id != queue.queue_id:
             queue = MessageQueue(queue.topic, queue.broker_name, header.queue_id)
         return SendResult(
             status,
-            outgoing.unique_keys,
+            unique_keys,
             header.msg_id,
             queue,
             header.queue_offset,
@@ -510,15 +568,14 @@ class Producer:
                 f"topic {topic} has no queue that can be written now; check its permission and that its brokers have "
                 "a master"
             )
-        targets = {queue: self._make_target(queue) for queue in queues}
-        turn = plan.turn if plan is not None else RoundRobin(self._instance.rng.randrange(len(queues)))
-        plan = self._plans[topic] = _Plan(route, version, targets, turn)
+        targets = [self._make_target(queue) for queue in queues]
+        plan = self._plans[topic] = _Plan(route, version, targets, self._instance.rng.randrange(len(queues)))
         return plan
 
     def _make_target(self, queue: MessageQueue) -> _Target:
         return _Target(
             queue,
-            self._routes.master(queue.broker_name),
+            self._routes.master(queue.broker_name) or "",
             FrameTemplate(self._group, queue, self._default_topic, self._default_queue_nums),
         )
 

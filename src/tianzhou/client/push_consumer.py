@@ -217,7 +217,7 @@ class PushConsumer:
         now_ms = self._instance.clock.now_ms()
         self._subscriptions[topic] = build_subscription(topic, tags, sql, version_ms=now_ms)
         if handler is not None:
-            self._consuming.handlers[topic] = handler
+            self._consuming.subscribe(topic, handler)
         if self._running:
             self._spawn(self._announce())
 

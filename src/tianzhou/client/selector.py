@@ -32,7 +32,12 @@ class RoundRobin:
     __slots__ = ("_index",)
 
     def __init__(self, start: int) -> None:
-        self._index = start
+        self._index = start - 1
+
+    def next_index(self, count: int) -> int:
+        """The next of `count` indices."""
+        self._index = index = self._index + 1
+        return index % count
 
     def choose(
         self,
@@ -55,10 +60,9 @@ class RoundRobin:
         count = len(queues)
         if not count:
             raise ClientError("the topic has no writable queue; check its permission and its brokers")
-        start = self._index
-        self._index = start + 1
+        start = self.next_index(count)
         if avoid_broker is None and (faults is None or not faults.enabled):
-            return queues[start % count]
+            return queues[start]
         ring = [queues[(start + step) % count] for step in range(count)]
         others = [q for q in ring if q.broker_name != avoid_broker]
         if faults is not None and faults.enabled:

@@ -88,18 +88,24 @@ class UniqueIdGenerator:
         process_hash: any number that sets this process apart from others with its pid; low 32 bits.
     """
 
-    __slots__ = ("_counter", "_month_end", "_month_start", "_prefix")
+    __slots__ = ("_counter", "_head", "_head_ms", "_month_end", "_month_start", "_prefix")
 
     def __init__(self, ip: bytes, pid: int, process_hash: int) -> None:
         self._prefix = f"{ip.hex().upper()}{pid & 0xFFFF:04X}{process_hash & 0xFFFFFFFF:08X}"
         self._month_start = self._month_end = 0
+        self._head = ""
+        self._head_ms = -1
         self._counter = -1
 
     def next(self, now_ms: int) -> str:
         """The next id; `now_ms` is milliseconds since the epoch."""
-        if now_ms >= self._month_end:
-            self._month_start, self._month_end = local_month(now_ms)
-        # A clock set back across the month's start gives 0, as in Java.
-        since = now_ms - self._month_start if now_ms >= self._month_start else 0
+        if now_ms != self._head_ms:
+            # Busy producers make hundreds of ids in a millisecond; all of them but the first share this.
+            self._head_ms = now_ms
+            if now_ms >= self._month_end:
+                self._month_start, self._month_end = local_month(now_ms)
+            # A clock set back across the month's start gives 0, as in Java.
+            since = now_ms - self._month_start if now_ms >= self._month_start else 0
+            self._head = f"{self._prefix}{since:08X}"
         self._counter = counter = (self._counter + 1) & 0xFFFF
-        return f"{self._prefix}{since:08X}{counter:04X}"
+        return f"{self._head}{counter:04X}"
