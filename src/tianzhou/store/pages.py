@@ -1,4 +1,4 @@
-"""Memory-map calls that must not hold the interpreter: page population and range sync.
+"""Memory-map calls that must not hold the interpreter: page population, range sync, residency.
 
 `mmap.madvise` and `mmap.flush` keep the interpreter lock for as long as the kernel works, which is seconds for a
 large segment. Called through `ctypes` they let the event loop go on.
@@ -14,6 +14,8 @@ import sys
 from typing import Final
 
 PAGE: Final = 4096
+_DONTNEED: Final = 4
+_POPULATE_READ: Final = 22
 _POPULATE_WRITE: Final = 23
 _MS_SYNC: Final = 4
 
@@ -54,6 +56,46 @@ def populate(address: int, start: int, end: int) -> None:
             # The kernel says "bad address" where an ordinary write would have raised SIGBUS.
             code = errno.ENOSPC
         raise OSError(code, os.strerror(code))
+
+
+def resident(address: int, start: int, end: int) -> bool:
+    """Whether reading [start, end) of the map at `address` needs no disk; true where that cannot be found out."""
+    if _libc is None:
+        return True
+    start -= start % PAGE
+    count = -(-(end - start) // PAGE)
+    vector = ctypes.create_string_buffer(max(count, 1))
+    if _libc.mincore(ctypes.c_void_p(address + start), ctypes.c_size_t(end - start), vector):
+        return True
+    # Only the lowest bit of each byte is defined; in practice a byte is 0 or 1.
+    return vector.raw[:count].find(0) < 0
+
+
+def fetch(address: int, start: int, end: int) -> bool:
+    """Read [start, end) of the map at `address` from the disk; false when this kernel cannot be asked to.
+
+    Raises:
+        OSError: the disk cannot be read.
+    """
+    if _libc is None:
+        return False
+    start -= start % PAGE
+    while _libc.madvise(ctypes.c_void_p(address + start), ctypes.c_size_t(end - start), ctypes.c_int(_POPULATE_READ)):
+        code = ctypes.get_errno()
+        if code == errno.EINVAL:  # a kernel before 5.14
+            return False
+        if code != errno.EINTR:
+            raise OSError(code, os.strerror(code))
+    return True
+
+
+def detach(address: int, size: int) -> None:
+    """Take the pages of the map at `address` from this process, so that closing it is quick.
+
+    Who still reads the map gets them back from the page cache.
+    """
+    if _libc is not None:
+        _libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), ctypes.c_int(_DONTNEED))
 
 
 def sync(memory: mmap.mmap, address: int, start: int, end: int) -> None:

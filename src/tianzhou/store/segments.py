@@ -114,14 +114,38 @@ class Segment:
         if memory is not None and end > start:
             with memoryview(memory):  # keeps the map from being closed meanwhile
                 pages.sync(memory, self._address, start, end)
-            if start == 0:
+            if start == 0 and self._map is not None:
                 self._sync_name()
 
     def _sync_name(self) -> None:
         """Bring the directory's entry for the file to the disk, without which the file is lost with the power."""
-        fd = _open_file(self.path.parent, os.O_RDONLY)
+        try:
+            fd = _open_file(self.path.parent, os.O_RDONLY)
+        except FileNotFoundError:
+            return  # deleted meanwhile, as topics are
         try:
             os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def resident(self, start: int, end: int) -> bool:
+        """Whether [start, end) of the file can be read without waiting for the disk."""
+        return pages.resident(self._address, start, min(end, self.size)) if self._map is not None else False
+
+    def fetch(self, start: int, end: int) -> None:
+        """Bring [start, end) of the file into memory; for another thread, it may wait for the disk.
+
+        Raises:
+            OSError: the disk cannot be read.
+        """
+        memory = self.map
+        with memoryview(memory):  # keeps the map from being closed meanwhile
+            if pages.fetch(self._address, start, min(end, self.size)):
+                return
+        fd = _open_file(self.path, os.O_RDONLY)
+        try:
+            while start < end and (read := len(os.pread(fd, min(end - start, 1 << 20), start))):
+                start += read
         finally:
             os.close(fd)
 
@@ -177,10 +201,69 @@ class Segment:
             except BufferError:
                 logger.debug("%s is still being read; unmapped when the last reader is done", self.path)
 
+    def retire(self) -> RetiredSegment:
+        """Let go of map and file for good; the returned object gives both back to the system, on another thread."""
+        view, memory = self._view, self._map
+        self._view = self._map = None
+        if view is not None:
+            view.release()
+        return RetiredSegment(self.path, self.size, memory, self._address)
+
     def delete(self) -> None:
         """Close, and remove the file; present views stay readable."""
         self.close()
         self.path.unlink(missing_ok=True)
+
+
+class RetiredSegment:
+    """A file that is not used any more, to be removed where the time that takes hurts nobody.
+
+    The kernel needs a fifth of a second to free a gigabyte, when the last of name, descriptors and maps goes. What
+    is still being read keeps its memory until the reader is done; `release` is then tried again.
+
+    Args:
+        path: the file.
+        size: its length in bytes.
+        memory: its map, None when it had none.
+        address: where the map begins.
+    """
+
+    __slots__ = ("_address", "_fd", "_memory", "path", "size")
+
+    def __init__(self, path: Path, size: int, memory: mmap.mmap | None, address: int) -> None:
+        self.path = path
+        self.size = size
+        self._memory = memory
+        self._address = address
+        self._fd = -1
+
+    def unlink(self) -> None:
+        """Remove the name; quick, since the file itself stays until `release`.
+
+        Raises:
+            OSError: the system refuses.
+        """
+        try:
+            if self._fd < 0:
+                self._fd = _open_file(self.path, os.O_RDONLY)
+            self.path.unlink()
+        except FileNotFoundError:
+            pass
+
+    def release(self) -> bool:
+        """Give memory and disk space back; false while someone reads, which this waits for in no way."""
+        memory = self._memory
+        if memory is not None:
+            pages.detach(self._address, self.size)
+            try:
+                memory.close()
+            except BufferError:
+                return False
+            self._memory = None
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        return True
 
 
 def _open_file(path: Path, flags: int) -> int:
@@ -209,12 +292,16 @@ class SegmentQueue:
     Args:
         directories: where new segments may go; more than one spreads them (store.md §1).
         size: of each segment, bytes.
+
+    Attributes:
+        avoided: directories that get no new segments while others can have them, because their disks are full.
     """
 
-    __slots__ = ("_starts", "directories", "segments", "size")
+    __slots__ = ("_starts", "avoided", "directories", "segments", "size")
 
     def __init__(self, directories: list[Path], size: int) -> None:
         self.directories = directories
+        self.avoided: frozenset[Path] = frozenset()
         self.size = size
         self.segments: list[Segment] = []
         self._starts: list[int] = []
@@ -227,7 +314,7 @@ class SegmentQueue:
 
     def path_of(self, start: int) -> Path:
         """Where the segment that starts at `start` is to be created."""
-        candidates = sorted(self.directories)
+        candidates = sorted(set(self.directories) - self.avoided) or sorted(self.directories)
         return candidates[start // self.size % len(candidates)] / segment_name(start)
 
     def create(self, start: int) -> Segment:
