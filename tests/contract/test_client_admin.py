@@ -1,13 +1,8 @@
 """Admin operations with brokers of every age and mood."""
 
 import asyncio
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from scripted import ScriptedCluster
 
 from tianzhou.admin import Admin

@@ -1,13 +1,8 @@
 """Our client with brokers that refuse, are silent, forget and interrupt."""
 
 import asyncio
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from scripted import ScriptedCluster, pulled, record, sent, until
 
 from tianzhou import ConsumeFromWhere, ConsumeResult, Message, Producer, PullConsumer, PushConsumer, SendStatus

@@ -21,7 +21,7 @@ from tianzhou.client.member import GroupMember
 from tianzhou.client.reverse import answer
 from tianzhou.client.routes import RouteTable, borrowed, subscribe_queues
 from tianzhou.clock import Clock, SystemClock
-from tianzhou.errors import BrokerError, ClientError, ConnectFailed, RemotingError, TianzhouError
+from tianzhou.errors import ClientError, ConnectFailed, RemotingError, TianzhouError
 from tianzhou.model import HeartbeatData, MessageQueue, TopicRoute
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection
@@ -396,8 +396,3 @@ class ClientInstance:
         member = self._consumers.get(group)
         if member is not None:
             member.wake_rebalance()
-
-    async def forget_broker_error(self, address: str, error: BrokerError) -> None:
-        """Repair what a broker's answer says it does not know about this client, with a heartbeat to it."""
-        _log.info("%s does not know the subscription of %s (%s): sending a heartbeat", address, self.client_id, error)
-        await self.heartbeat_to(address)

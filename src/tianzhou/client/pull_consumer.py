@@ -310,6 +310,7 @@ class PullConsumer:
         if not self._announced and chosen:
             self._announced = True
             self._instance.add_consumer(self)
+            self._instance.spawn(self._instance.heartbeat_all())
 
     @property
     def assignment(self) -> list[MessageQueue]:
@@ -384,9 +385,9 @@ class PullConsumer:
                 self._fetch(queue)
                 if result.messages:
                     return result.messages
+            self._arrived.clear()
             for queue in self._positions:
                 self._fetch(queue)
-            self._arrived.clear()
             left = deadline - clock.monotonic()
             if left <= 0:
                 return []
@@ -420,8 +421,14 @@ class PullConsumer:
                 _log.warning("positions of group %s are not committed now: %s", self._group, error)
 
     def _fetch(self, queue: MessageQueue) -> None:
-        if queue in self._fetches or queue in self._paused or any(queue == q for q, _ in self._ready):
+        if queue in self._paused or any(queue == q for q, _ in self._ready):
             return
+        running = self._fetches.get(queue)
+        if running is not None:
+            if not running.done():
+                return
+            del self._fetches[queue]
+            running.result()  # what ended it without a result is a defect, and poll's caller hears of it
         task = asyncio.get_running_loop().create_task(self._fetch_one(queue))
         self._fetches[queue] = task
 

@@ -1,0 +1,6 @@
+"""The contract suites share helpers that are no tests."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
