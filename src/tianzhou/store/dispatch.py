@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Final
 
 from tianzhou.store.consumequeue import ConsumeQueue
+from tianzhou.store.flags import RunningFlag
 from tianzhou.store.index import Index
 from tianzhou.store.logscan import PREPARED, ROLLBACK
 
@@ -33,7 +34,8 @@ class Dispatcher:
 
     Args:
         index: where keys go; None when `messageIndexEnable` is off.
-        on_failure: told the error when queues or index cannot be written; dispatch is tried again every second.
+        on_failure: told the error when queues or index cannot be written, and which of them; dispatch is tried again
+            every second.
         on_recovered: told when it works again.
 
     Attributes:
@@ -47,7 +49,7 @@ class Dispatcher:
     def __init__(
         self,
         index: Index | None,
-        on_failure: Callable[[OSError], None],
+        on_failure: Callable[[OSError, RunningFlag], None],
         on_recovered: Callable[[], None],
     ) -> None:
         self.pending: deque[Pending] = deque()
@@ -131,7 +133,8 @@ class Dispatcher:
                     elif now > stop:
                         break
         except OSError as error:
-            self._fail(error)
+            at_index = item is not None and item[0].max_offset > item[1]
+            self._fail(error, RunningFlag.INDEX_ERROR if at_index else RunningFlag.QUEUE_ERROR)
             return False
         if index is not None and done:
             index.write_header()
@@ -143,10 +146,9 @@ class Dispatcher:
         first = pending[0]
         return limit is None or first[2] + first[3] <= limit
 
-    def _fail(self, error: OSError) -> None:
-        if not self._failed:
-            self._failed = True
-            self._on_failure(error)
+    def _fail(self, error: OSError, flag: RunningFlag) -> None:
+        self._on_failure(error, flag)
+        self._failed = True
         if self._loop is not None:
             self._timer = self._loop.call_later(_RETRY_SECONDS, self._retry)
 

@@ -20,6 +20,7 @@ from tianzhou.store.checkpoint import Checkpoint
 from tianzhou.store.commitlog import CommitLog
 from tianzhou.store.consumequeue import ConsumeQueue
 from tianzhou.store.dispatch import BACKLOG_LIMIT, SLICE_RECORDS, Dispatcher
+from tianzhou.store.flags import RunningFlag, RunningFlags
 from tianzhou.store.flush import LogFlusher, log_ranges, sync_ranges
 from tianzhou.store.folder import StoreFolder
 from tianzhou.store.index import Index
@@ -59,6 +60,7 @@ class MessageStore:
     Attributes:
         flushed: commit-log offset up to which the disk has everything.
         report: what opening found and did.
+        flags: what puts are refused for, besides that the store is not open; see `put_up` and `take_down`.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class MessageStore:
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
         self.report = OpeningReport()
+        self.flags = RunningFlags()
         self._now = self.clock.now_ms
         self._folder = StoreFolder(settings.root)
         self._log = CommitLog(settings, store_host, store_port)
@@ -127,7 +130,7 @@ class MessageStore:
         self._dispatcher.dirty = [q for of_topic in self._queues.values() for q in of_topic.values() if q.dirty]
         self._flusher.last_timestamp = self._checkpoint.physic_msg_timestamp
         self._opened = True
-        self._refusal = None
+        self._judge()
         return self.report
 
     def _cannot_open(self, error: OSError) -> StoreError:
@@ -534,6 +537,32 @@ class MessageStore:
         record = self._log.record_at(physical_offset)
         return -1 if record is None else store_time(record)
 
+    def put_up(self, flag: RunningFlag, text: str) -> bool:
+        """Refuse puts from now on.
+
+        Args:
+            flag: why.
+            text: the same in words, with the remedy; producers get it.
+
+        Returns:
+            Whether the flag was down before.
+        """
+        was_down = self.flags.put_up(flag, text)
+        self._judge()
+        return was_down
+
+    def take_down(self, flag: RunningFlag) -> bool:
+        """A reason to refuse puts has gone; whether it had been there."""
+        was_up = self.flags.take_down(flag)
+        self._judge()
+        return was_up
+
+    def _judge(self) -> None:
+        # One value that puts look at, however many reasons there are.
+        if self._opened:
+            text = self.flags.refusal
+            self._refusal = None if text is None else (PutStatus.SERVICE_NOT_AVAILABLE, text)
+
     # what the parts report
 
     def _log_flushed(self, end: int, timestamp: int) -> None:
@@ -547,19 +576,16 @@ class MessageStore:
             f"the disk of {self.settings.root} refused the commit log ({error}); the store only reads: "
             "repair the disk, then restart the broker"
         )
-        self._refusal = (PutStatus.SERVICE_NOT_AVAILABLE, text)
+        self.put_up(RunningFlag.NOT_WRITABLE, text)
         logger.critical("%s", text)
 
-    def _dispatch_failed(self, error: OSError) -> None:
-        if self._refusal is None:
-            text = (
-                f"queues or index in {self.settings.root} cannot be written ({error}); free space, "
-                "it is tried again every second"
-            )
-            self._refusal = (PutStatus.SERVICE_NOT_AVAILABLE, text)
+    def _dispatch_failed(self, error: OSError, flag: RunningFlag) -> None:
+        what = "the index" if flag is RunningFlag.INDEX_ERROR else "the queues"
+        text = f"{what} in {self.settings.root} cannot be written ({error}); free space, it is tried again every second"
+        if self.put_up(flag, text):
             logger.error("%s", text)
 
     def _dispatch_recovered(self) -> None:
-        if not self._flusher.failed and self._opened:
-            self._refusal = None
-            logger.warning("%s: queues and index can be written again", self.settings.root)
+        self.take_down(RunningFlag.QUEUE_ERROR)
+        self.take_down(RunningFlag.INDEX_ERROR)
+        logger.warning("%s: queues and index can be written again", self.settings.root)

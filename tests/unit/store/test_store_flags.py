@@ -1,0 +1,51 @@
+"""Running flags: which of them refuse what, and what producers are told (store.md §9.2)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tianzhou.store import MessageStore, NewRecord, PutStatus, StoreSettings
+from tianzhou.store.flags import RunningFlag, RunningFlags
+
+QUEUES_STOP = {
+    RunningFlag.NOT_WRITABLE,
+    RunningFlag.QUEUE_ERROR,
+    RunningFlag.INDEX_ERROR,
+    RunningFlag.QUEUE_DISK_FULL,
+}
+
+
+@pytest.mark.parametrize("flag", RunningFlag)
+def test_each_flag_has_its_effect(flag: RunningFlag) -> None:
+    flags = RunningFlags()
+    assert (flags.bits, flags.readable, flags.writable, flags.queues_writable) == (0, True, True, True)
+    assert flags.put_up(flag, "why")
+    assert not flags.put_up(flag, "why else")
+    assert flags.bits == flag
+    assert flags.readable == (flag is not RunningFlag.NOT_READABLE)
+    assert flags.writable == (flag is RunningFlag.NOT_READABLE)
+    assert flags.queues_writable == (flag not in QUEUES_STOP)
+    assert flags.refusal == (None if flag is RunningFlag.NOT_READABLE else "why else")
+    assert flags.take_down(flag)
+    assert not flags.take_down(flag)
+    assert flags.writable
+
+
+def test_a_store_refuses_puts_until_the_last_flag_is_down(tmp_path: Path) -> None:
+    store = MessageStore(StoreSettings(store_path_root_dir=str(tmp_path), max_hash_slot_num=10, max_index_num=40))
+    assert store.append(NewRecord("t", 0, b"x", b"")).status is PutStatus.SERVICE_NOT_AVAILABLE
+    store.open()
+    assert store.append(NewRecord("t", 0, b"x", b"")).status is PutStatus.PUT_OK
+    store.put_up(RunningFlag.DISK_FULL, "the disk is full; free space")
+    store.put_up(RunningFlag.FENCED, "fenced")
+    refused = store.append(NewRecord("t", 0, b"x", b""))
+    assert (refused.status, refused.remark) == (PutStatus.SERVICE_NOT_AVAILABLE, "the disk is full; free space")
+    assert store.get("t", 0, 0, 1).count == 1
+    store.take_down(RunningFlag.DISK_FULL)
+    assert store.append(NewRecord("t", 0, b"x", b"")).remark == "fenced"
+    assert not store.writable
+    store.take_down(RunningFlag.FENCED)
+    assert store.append(NewRecord("t", 0, b"x", b"")).status is PutStatus.PUT_OK
+    store.close_now()
