@@ -191,7 +191,10 @@ def test_a_query_outlives_a_restart_of_the_broker(spark, own_server, tmp_path):
         query.processAllAvailable()
         own_server.restart()
         own_server.send("orders", range(50, 100))
-        query.processAllAvailable()
+        deadline = time.monotonic() + 30
+        while len(got) < 100 and time.monotonic() < deadline:  # the topic may still be away at first
+            query.processAllAvailable()
+            query.awaitTermination(0.1)
     finally:
         query.stop()
     assert sorted(got) == list(range(100))

@@ -24,6 +24,8 @@ START_PATIENCE_MS: Final = 2000
 """How long a query that begins tries to reach its servers: a wrong address should be told soon."""
 LOOK_AROUND_S: Final = 1.0
 """How often a stream looks for new queues and deleted messages; Spark asks for new messages every 10 ms."""
+LOOK_FOR_MISSING_S: Final = 0.2
+"""How often it looks while a broker or topic is away."""
 
 
 def patiently(
@@ -91,7 +93,8 @@ class Watch:
             RemotingError: no server answers for longer than `pollTimeoutMs`.
         """
         reader = self._connect(self._options)
-        if self._looked_at is not None and reader.monotonic() - self._looked_at < LOOK_AROUND_S:
+        due_s = LOOK_FOR_MISSING_S if self._away else LOOK_AROUND_S
+        if self._looked_at is not None and reader.monotonic() - self._looked_at < due_s:
             try:
                 maxima = reader.maxima(self._bounds)
             except _AWAY:
