@@ -605,3 +605,40 @@ def test_poll_follows_corrections_and_survives_refusals():
             assert broker.offsets["T", 0] == 21
 
     run(main)
+
+
+def test_a_polling_member_answers_and_is_moved_too():
+    async def main() -> None:
+        async with ScriptedCluster(1) as cluster, PullConsumer("G", cluster.address) as consumer:
+            broker = cluster.brokers[0]
+            queue = MessageQueue("T", broker.name, 0)
+            consumer.assign([queue], tags="A")
+            consumer.seek(queue, 5)
+            broker.deliver(record("T", 5, properties="TAGS\x01A\x02"))
+            await consumer.poll(10_000)
+            await until(lambda: broker.asked(34), "it is announced")
+            (data,) = bodies.decode_heartbeat(broker.bodies_of(34)[-1]).consumers
+            assert (data.consume_type.value, data.subscription_data_set[0].sub_string) == ("CONSUME_ACTIVELY", "A")
+            connection = broker.connections[0]
+            ask = Command(307, fields=write_header(307, consumer_group="G", client_id="x"))
+            info = bodies.decode_running_info((await connection.invoke(ask)).body)
+            assert info.mq_table[queue].commit_offset == 6
+            fields = write_header(220, topic="T", group="G", timestamp=0, is_force=True)
+            connection.invoke_oneway(Command(220, fields=fields, body=bodies.encode_offset_table({queue: 2})))
+            await until(lambda: consumer.consume_offsets("T") == {queue: 2}, "it is moved")
+            polling = asyncio.create_task(consumer.poll(10_000))
+            await until(lambda: [h for h in broker.asked(11) if h.queue_offset == 2], "it pulls there")
+            broker.deliver(record("T", 2, properties="TAGS\x01A\x02"))
+            assert [m.queue_offset for m in await polling] == [2]
+            await consumer.seek_to_end(queue)
+            consumer.pause([queue])
+            assert await consumer.poll(20) == []
+            consumer.resume([queue])
+            with pytest.raises(ClientError, match="is not assigned"):
+                consumer.seek(queue._replace(queue_id=7), 0)
+            with pytest.raises(ClientError, match="is negative"):
+                consumer.seek(queue, -1)
+        with pytest.raises(ClientError, match="is stopped"):
+            await consumer.poll()
+
+    run(main)

@@ -10,14 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from tianzhou.client.faults import LatencyFaults
 from tianzhou.client.hints import broker_error
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.outgoing import (
     COMPRESSION_KINDS,
-    FrameTemplate,
     check_properties_size,
     is_plain,
     message_properties,
@@ -26,8 +25,8 @@ from tianzhou.client.outgoing import (
     properties_json,
 )
 from tianzhou.client.retry import RETRY_ON_OTHER_BROKER, RetryPolicy
-from tianzhou.client.routes import publish_queues
-from tianzhou.client.selector import QueueSelector, RoundRobin, select_by_hash
+from tianzhou.client.selector import QueueSelector, select_by_hash
+from tianzhou.client.sending import Failed, Outgoing, Plan, Plans, Target
 from tianzhou.client.validation import (
     DEFAULT_PRODUCER_GROUP,
     MAX_MESSAGE_SIZE,
@@ -35,10 +34,9 @@ from tianzhou.client.validation import (
     check_batch,
     check_body,
     check_group,
-    check_sendable,
 )
 from tianzhou.errors import ClientError, ConfigError, RequestTimeout, TianzhouError
-from tianzhou.model import Message, MessageExt, MessageQueue, SendResult, SendStatus, TopicRoute, names
+from tianzhou.model import Message, MessageExt, MessageQueue, SendResult, SendStatus, names
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -50,62 +48,6 @@ _log = logging.getLogger(__name__)
 _STATUSES = {status.value: status for status in SendStatus}
 _SINGLE = int(RequestCode.SEND_MESSAGE_V2)
 _BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
-
-
-class _Target(NamedTuple):
-    """A queue, the address of its broker's master (empty while unknown), and how to frame messages for it."""
-
-    queue: MessageQueue
-    address: str
-    template: FrameTemplate
-
-
-class _Plan:
-    """What sending to one topic needs, derived from its route once.
-
-    Args:
-        route: the topic's route.
-        version: the route table's version when the plan was made.
-        targets: the writable queues, in the order they take turns.
-        start: the first one's index.
-    """
-
-    __slots__ = ("_ring", "queues", "route", "targets", "turn", "version")
-
-    def __init__(self, route: TopicRoute, version: int, targets: list[_Target], start: int) -> None:
-        self.route = route
-        self.version = version
-        self.targets = {target.queue: target for target in targets}
-        self.queues = list(self.targets)
-        self.turn = RoundRobin(start)
-        self._ring = targets
-
-    def next_target(self) -> _Target:
-        """The next queue in turn, for first attempts."""
-        return self._ring[self.turn.next_index(len(self._ring))]
-
-
-class _Failed(NamedTuple):
-    """An attempt that did not end well."""
-
-    error: TianzhouError
-    queue: MessageQueue
-    started_s: float
-
-
-class _Outgoing(NamedTuple):
-    """A message ready to be framed for whatever queue it goes to."""
-
-    topic: str
-    code: int
-    unique_keys: str
-    born_ms: int
-    flag: int
-    sys_flag: int
-    properties: str
-    body: bytes
-    reconsume_times: int = 0
-    max_reconsume_times: int | None = None
 
 
 class Producer:
@@ -168,14 +110,13 @@ class Producer:
         self._compress_level = compress_level
         self._compress_kind = COMPRESSION_KINDS[compress_type]
         self._max_message_size = max_message_size
-        self._default_topic = create_topic_key
-        self._default_queue_nums = default_topic_queue_nums
         self._faults = LatencyFaults(enabled=send_latency_fault_enable)
         # Without these options the first attempt needs no more than its connection.
         self._straight = not (
             send_latency_fault_enable or retry_another_broker_when_not_store_ok or send_msg_max_timeout_per_request_ms
         )
-        self._plans: dict[str, _Plan] = {}
+        self._plans = Plans(self._instance, group, create_topic_key, default_topic_queue_nums)
+        self._ready_plans = self._plans.table
         self._remoting = self._instance.remoting
         self._routes = self._instance.routes
         self._now_ms = self._instance.clock.now_ms
@@ -269,7 +210,7 @@ class Producer:
         plain = is_plain(message)
         if not plain or message.tags or message.keys:
             check_attributes(message)
-        plan = self._plans.get(message.topic)
+        plan = self._ready_plans.get(message.topic)
         if plan is None or plan.version != self._routes.version or not self._running:
             plan = await self._plan_of(message.topic)
         now_ms = self._now_ms()
@@ -286,7 +227,7 @@ class Producer:
             if message.sharding_key is not None:
                 selector = select_by_hash
             else:
-                failed: _Failed | None = None
+                failed: Failed | None = None
                 if self._straight:
                     # The path of nearly every message; when it fails, the usual attempts go on from there.
                     target = plan.next_target()
@@ -299,15 +240,15 @@ class Producer:
                         frame = target.template.single(opaque, now_ms, properties, body, message.flag, sys_flag)
                         return self._result(await connection.invoke_frame(opaque, frame, limit_ms), target, unique_key)
                     except TianzhouError as error:
-                        failed = _Failed(error, target.queue, started_s)
-                outgoing = _Outgoing(
+                        failed = Failed(error, target.queue, started_s)
+                outgoing = Outgoing(
                     message.topic, _SINGLE, unique_key, now_ms, message.flag, sys_flag, properties, body
                 )
                 return await self._send_anywhere(plan, outgoing, limit_ms, failed)
         if queue is None:
             assert selector is not None
             queue = self._select(plan, message, selector, selector_arg)
-        outgoing = _Outgoing(message.topic, _SINGLE, unique_key, now_ms, message.flag, sys_flag, properties, body)
+        outgoing = Outgoing(message.topic, _SINGLE, unique_key, now_ms, message.flag, sys_flag, properties, body)
         return await self._send_once(self._target(plan, message.topic, queue), outgoing, limit_ms)
 
     async def send_batch(
@@ -347,7 +288,7 @@ class Producer:
                 f"the batch of {len(batch)} messages has {len(body)} bytes, the limit is {self._max_message_size} "
                 "(max_message_size); split it"
             )
-        outgoing = _Outgoing(
+        outgoing = Outgoing(
             topic,
             _BATCH,
             ",".join(unique_keys),
@@ -431,7 +372,7 @@ class Producer:
         properties.setdefault(names.RETRY_TOPIC, message.topic)
         properties[names.DELAY] = str(delay_level)
         body, sys_flag = pack_body(message.body, self._compress_over, self._compress_kind, self._compress_level)
-        outgoing = _Outgoing(
+        outgoing = Outgoing(
             topic,
             _SINGLE,
             message.msg_id,
@@ -448,7 +389,7 @@ class Producer:
     # --- attempts --------------------------------------------------------------------------------------------
 
     async def _send_anywhere(
-        self, plan: _Plan, outgoing: _Outgoing, limit_ms: float, failed: _Failed | None = None
+        self, plan: Plan, outgoing: Outgoing, limit_ms: float, failed: Failed | None = None
     ) -> SendResult:
         started_s = self._monotonic() if failed is None else failed.started_s
         failure: TianzhouError | None = None
@@ -469,7 +410,7 @@ class Producer:
                 result = await self._send_once(plan.targets[queue], outgoing, left_ms)
             except TianzhouError as error:
                 failure = error
-                go_on = self._note_failure(_Failed(error, queue, now_s))
+                go_on = self._note_failure(Failed(error, queue, now_s))
             else:
                 self._record(queue, now_s)
                 if result.status is SendStatus.SEND_OK or not self._retry_not_stored:
@@ -483,7 +424,7 @@ class Producer:
             f"no time was left to send to topic {outgoing.topic}: the limit is {limit_ms} ms"
         )
 
-    def _note_failure(self, failed: _Failed) -> bool:
+    def _note_failure(self, failed: Failed) -> bool:
         """Learn from a failed attempt; whether another one is worth while."""
         self._record(failed.queue, failed.started_s, failed=True)
         if failed.error.refresh_route:
@@ -498,7 +439,7 @@ class Producer:
                 queue.broker_name, (now_s - since_s) * 1000, now_s * 1000, isolate=failed, reachable=not failed
             )
 
-    async def _send_once(self, target: _Target, outgoing: _Outgoing, timeout_ms: float) -> SendResult:
+    async def _send_once(self, target: Target, outgoing: Outgoing, timeout_ms: float) -> SendResult:
         address = target.address or await self._address(target)
         opaque = self._next_opaque()
         frame = target.template.frame(
@@ -515,7 +456,7 @@ class Producer:
         reply = await self._remoting.invoke_frame(address, opaque, frame, timeout_ms)
         return self._result(reply, target, outgoing.unique_keys)
 
-    def _result(self, reply: Command, target: _Target, unique_keys: str) -> SendResult:
+    def _result(self, reply: Command, target: Target, unique_keys: str) -> SendResult:
         status = _STATUSES.get(reply.code)
         if status is None:
             raise self._refused(reply, target.address)
@@ -541,54 +482,21 @@ class Producer:
 
     # --- queues ----------------------------------------------------------------------------------------------
 
-    async def _plan_of(self, topic: str) -> _Plan:
+    async def _plan_of(self, topic: str) -> Plan:
         if not self._running:
             raise ClientError(f"the producer of group {self._group} is not running; use 'async with' or await start()")
-        check_sendable(topic)
-        plan = self._plans.get(topic)
-        version = self._routes.version
-        if plan is not None and plan.version == version:
-            return plan
-        route = await self._instance.route(
-            topic, default_topic=self._default_topic, queue_nums=self._default_queue_nums
-        )
-        if route is None:
-            raise ClientError(
-                f"topic {topic} does not exist, and no broker creates topics on sending; create it, or set "
-                "autoCreateTopicEnable=true at the broker"
-            )
-        version = self._routes.version
-        if plan is not None and plan.route is route:
-            plan.version = version
-            return plan
-        queues = publish_queues(topic, route)
-        if not queues:
-            self._routes.forget(topic)
-            raise ClientError(
-                f"topic {topic} has no queue that can be written now; check its permission and that its brokers have "
-                "a master"
-            )
-        targets = [self._make_target(queue) for queue in queues]
-        plan = self._plans[topic] = _Plan(route, version, targets, self._instance.rng.randrange(len(queues)))
-        return plan
+        return await self._plans.make(topic)
 
-    def _make_target(self, queue: MessageQueue) -> _Target:
-        return _Target(
-            queue,
-            self._routes.master(queue.broker_name) or "",
-            FrameTemplate(self._group, queue, self._default_topic, self._default_queue_nums),
-        )
-
-    def _target(self, plan: _Plan, topic: str, queue: MessageQueue) -> _Target:
+    def _target(self, plan: Plan, topic: str, queue: MessageQueue) -> Target:
         if queue.topic != topic:
             raise ClientError(f"the message has topic {topic} and the queue topic {queue.topic}; they have to agree")
-        return plan.targets.get(queue) or self._make_target(queue)
+        return plan.targets.get(queue) or self._plans.target(queue)
 
-    async def _address(self, target: _Target) -> str:
+    async def _address(self, target: Target) -> str:
         return target.address or await self._instance.master(target.queue.broker_name, target.queue.topic)
 
     @staticmethod
-    def _select(plan: _Plan, message: Message, selector: QueueSelector, selector_arg: Any) -> MessageQueue:
+    def _select(plan: Plan, message: Message, selector: QueueSelector, selector_arg: Any) -> MessageQueue:
         queue = selector(plan.queues, message, selector_arg)
         if not isinstance(queue, MessageQueue):
             raise ClientError(f"the queue selector returned {queue!r}; it has to return one of the queues it was given")

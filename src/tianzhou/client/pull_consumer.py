@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -12,11 +10,11 @@ from typing import Any, Self
 from tianzhou.client import calls, pulling
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.offset_store import RemoteOffsets
+from tianzhou.client.polling import Polling
 from tianzhou.client.pulling import RawPull
-from tianzhou.client.retry import needs_heartbeat, pull_delay_ms
 from tianzhou.client.subscription import Begin, build_subscription, first_offset
 from tianzhou.client.validation import DEFAULT_CONSUMER_GROUP, check_group
-from tianzhou.errors import BrokerError, ClientError, TianzhouError
+from tianzhou.errors import ClientError, TianzhouError
 from tianzhou.model import (
     ConsumeFromWhere,
     ConsumerData,
@@ -24,7 +22,6 @@ from tianzhou.model import (
     MessageExt,
     MessageQueue,
     PullResult,
-    PullStatus,
     SubscriptionData,
 )
 from tianzhou.wire.bodies import ConsumerRunningInfo, DirectConsumption, ProcessQueueInfo
@@ -82,12 +79,8 @@ class PullConsumer:
         self._offsets = RemoteOffsets(self._instance, group)
         self._subscriptions: dict[tuple[str, str | None, str | None], SubscriptionData] = {}
         self._tags: dict[str, tuple[str, str | None]] = {}
-        self._positions: dict[MessageQueue, int] = {}
         self._committed: dict[MessageQueue, int] = {}
-        self._fetches: dict[MessageQueue, asyncio.Task[None]] = {}
-        self._ready: deque[tuple[MessageQueue, PullResult]] = deque()
-        self._arrived = asyncio.Event()
-        self._paused: set[MessageQueue] = set()
+        self._polling = Polling(self._instance, group, self._pull_ahead, self._first_offset)
         self._announced = False
         self._stopped = False
 
@@ -119,8 +112,8 @@ class PullConsumer:
         if self._stopped:
             return
         self._stopped = True
-        await self._cancel_fetches(list(self._fetches))
-        if self._auto_commit and self._positions:
+        await self._polling.close()
+        if self._auto_commit:
             await self.commit()
         if self._announced:
             await self._instance.remove_consumer(self._group)
@@ -302,11 +295,7 @@ class PullConsumer:
         for topic in {queue.topic for queue in chosen}:
             self._subscription(topic, tags, sql)
             self._tags[topic] = (tags or "*", sql)
-        for queue in [queue for queue in self._fetches if queue not in chosen]:
-            self._fetches.pop(queue).cancel()
-        self._ready = deque((queue, result) for queue, result in self._ready if queue in chosen)
-        self._positions = {queue: self._positions.get(queue, -1) for queue in sorted(chosen)}
-        self._paused &= chosen
+        self._polling.assign(chosen)
         if not self._announced and chosen:
             self._announced = True
             self._instance.add_consumer(self)
@@ -315,7 +304,7 @@ class PullConsumer:
     @property
     def assignment(self) -> list[MessageQueue]:
         """The queues `poll` reads."""
-        return list(self._positions)
+        return self._polling.queues
 
     async def position(self, queue: MessageQueue) -> int:
         """The next offset `poll` will return of an assigned queue.
@@ -323,10 +312,7 @@ class PullConsumer:
         Raises:
             ClientError: the queue is not assigned.
         """
-        self._check_assigned(queue)
-        if self._positions[queue] < 0:
-            self._positions[queue] = await self._first_offset(queue)
-        return self._positions[queue]
+        return await self._polling.position(queue)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Continue an assigned queue at an offset; what was fetched of it already is dropped.
@@ -334,32 +320,27 @@ class PullConsumer:
         Raises:
             ClientError: the queue is not assigned, or the offset is negative.
         """
-        self._check_assigned(queue)
         if offset < 0:
             raise ClientError(f"offset {offset} of {queue} is negative; use seek_to_begin or seek_to_end")
-        self._restart(queue, offset)
+        self._polling.move(queue, offset)
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         """Continue an assigned queue at its first offset."""
-        self._check_assigned(queue)
-        self._restart(queue, await self.min_offset(queue))
+        self._polling.check_assigned(queue)
+        self._polling.move(queue, await self.min_offset(queue))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
         """Continue an assigned queue behind its last message."""
-        self._check_assigned(queue)
-        self._restart(queue, await self.max_offset(queue))
+        self._polling.check_assigned(queue)
+        self._polling.move(queue, await self.max_offset(queue))
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Stop fetching from queues; what was fetched already is still returned."""
-        for queue in queues:
-            self._check_assigned(queue)
-            self._paused.add(queue)
-            if queue in self._fetches:
-                self._fetches.pop(queue).cancel()
+        self._polling.pause(queues)
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
         """Fetch from paused queues again."""
-        self._paused.difference_update(queues)
+        self._polling.resume(queues)
 
     async def poll(self, timeout_ms: float = 5_000) -> list[MessageExt]:
         """The next messages of the assigned queues, those of one pull; empty when none come in time.
@@ -371,30 +352,10 @@ class PullConsumer:
             ClientError: the consumer is stopped or has no assigned queue.
         """
         self._check_running()
-        if not self._positions:
+        if not self._polling.queues:
             raise ClientError("poll needs queues: call assign first")
         await self._commit_when_due()
-        clock = self._instance.clock
-        deadline = clock.monotonic() + timeout_ms / 1000
-        while True:
-            while self._ready:
-                queue, result = self._ready.popleft()
-                if queue not in self._positions:
-                    continue
-                self._positions[queue] = result.next_offset
-                self._fetch(queue)
-                if result.messages:
-                    return result.messages
-            self._arrived.clear()
-            for queue in self._positions:
-                self._fetch(queue)
-            left = deadline - clock.monotonic()
-            if left <= 0:
-                return []
-            try:
-                await asyncio.wait_for(self._arrived.wait(), left)
-            except TimeoutError:
-                return []
+        return await self._polling.next(timeout_ms)
 
     async def commit(self) -> None:
         """Store the positions, which are behind everything that polls have returned.
@@ -402,7 +363,8 @@ class PullConsumer:
         Raises:
             ClientError: some could not be stored.
         """
-        changed = {q: p for q, p in self._positions.items() if p >= 0 and self._committed.get(q) != p}
+        positions = self._polling.known_positions()
+        changed = {queue: at for queue, at in positions.items() if self._committed.get(queue) != at}
         if changed:
             await self.commit_offsets(changed)
             self._committed |= changed
@@ -420,55 +382,17 @@ class PullConsumer:
             except TianzhouError as error:
                 _log.warning("positions of group %s are not committed now: %s", self._group, error)
 
-    def _fetch(self, queue: MessageQueue) -> None:
-        if queue in self._paused or any(queue == q for q, _ in self._ready):
-            return
-        running = self._fetches.get(queue)
-        if running is not None:
-            if not running.done():
-                return
-            del self._fetches[queue]
-            running.result()  # what ended it without a result is a defect, and poll's caller hears of it
-        task = asyncio.get_running_loop().create_task(self._fetch_one(queue))
-        self._fetches[queue] = task
-
-    async def _fetch_one(self, queue: MessageQueue) -> None:
+    async def _pull_ahead(self, queue: MessageQueue, offset: int) -> PullResult:
         tags, sql = self._tags[queue.topic]
-        while True:
-            try:
-                offset = await self.position(queue)
-                result = await self.pull(
-                    queue,
-                    offset,
-                    self._batch_size,
-                    tags=tags,
-                    sql=sql,
-                    suspend_ms=POLL_SUSPEND_MS,
-                    timeout_ms=POLL_REQUEST_TIMEOUT_MS,
-                )
-            except TianzhouError as error:
-                _log.warning("pull from %s for group %s failed: %s", queue, self._group, error)
-                if isinstance(error, BrokerError) and needs_heartbeat(error):
-                    await self._instance.heartbeat_all()
-                await asyncio.sleep(pull_delay_ms(error) / 1000)
-                continue
-            if result.status is PullStatus.OFFSET_ILLEGAL:
-                _log.warning(
-                    "group %s continues %s at offset %d instead of %d: the broker says so, the queue holds %d to %d",
-                    self._group,
-                    queue,
-                    result.next_offset,
-                    offset,
-                    result.min_offset,
-                    result.max_offset,
-                )
-            if result.messages:
-                break
-            self._positions[queue] = result.next_offset
-        if self._fetches.get(queue) is asyncio.current_task():
-            del self._fetches[queue]
-            self._ready.append((queue, result))
-            self._arrived.set()
+        return await self.pull(
+            queue,
+            offset,
+            self._batch_size,
+            tags=tags,
+            sql=sql,
+            suspend_ms=POLL_SUSPEND_MS,
+            timeout_ms=POLL_REQUEST_TIMEOUT_MS,
+        )
 
     async def _first_offset(self, queue: MessageQueue) -> int:
         stored = await self._offsets.read(queue)
@@ -482,32 +406,15 @@ class PullConsumer:
         assert isinstance(begin, int)
         return begin
 
-    def _restart(self, queue: MessageQueue, offset: int) -> None:
-        if queue in self._fetches:
-            self._fetches.pop(queue).cancel()
-        self._ready = deque((q, result) for q, result in self._ready if q != queue)
-        self._positions[queue] = offset
-
-    async def _cancel_fetches(self, queues: list[MessageQueue]) -> None:
-        tasks = [self._fetches.pop(queue) for queue in queues]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-
     def _check_running(self) -> None:
         if self._stopped:
             raise ClientError(f"the consumer of group {self._group} is stopped; make a new one")
-
-    def _check_assigned(self, queue: MessageQueue) -> None:
-        if queue not in self._positions:
-            raise ClientError(f"{queue} is not assigned to this consumer; call assign first")
 
     # --- group member ----------------------------------------------------------------------------------------
 
     def consumer_data(self) -> ConsumerData:
         """See `GroupMember`."""
-        topics = sorted({queue.topic for queue in self._positions})
+        topics = sorted(self.topics())
         return ConsumerData(
             self._group,
             ConsumeType.CONSUME_ACTIVELY,
@@ -517,7 +424,7 @@ class PullConsumer:
 
     def topics(self) -> set[str]:
         """See `GroupMember`."""
-        return {queue.topic for queue in self._positions}
+        return {queue.topic for queue in self._polling.queues}
 
     def wake_rebalance(self) -> None:
         """See `GroupMember`; queues are assigned by hand here."""
@@ -525,19 +432,19 @@ class PullConsumer:
     async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
         """See `GroupMember`."""
         for queue, offset in offsets.items():
-            if queue in self._positions:
-                self._restart(queue, offset)
+            if queue in self._polling.queues:
+                self._polling.move(queue, offset)
 
     def consume_offsets(self, topic: str) -> dict[MessageQueue, int]:
         """See `GroupMember`."""
-        return {queue: at for queue, at in self._positions.items() if queue.topic == topic and at >= 0}
+        return {queue: at for queue, at in self._polling.known_positions().items() if queue.topic == topic}
 
     def running_info(self) -> ConsumerRunningInfo:
         """See `GroupMember`."""
         return ConsumerRunningInfo(
             properties={"PROP_CONSUME_TYPE": "CONSUME_ACTIVELY"},
             subscription_set=self.consumer_data().subscription_data_set,
-            mq_table={queue: ProcessQueueInfo(commit_offset=at) for queue, at in self._positions.items() if at >= 0},
+            mq_table={q: ProcessQueueInfo(commit_offset=at) for q, at in self._polling.known_positions().items()},
         )
 
     async def consume_directly(self, message: MessageExt) -> DirectConsumption:
