@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from tianzhou.errors import StoreUnreadable
-from tianzhou.store.segments import Segment
+from tianzhou.store.retention import expired_index_files
+from tianzhou.store.segments import RetiredSegment, Segment, make_directory
 from tianzhou.store.settings import StoreSettings
 from tianzhou.wire.hashing import index_hash
 
@@ -219,6 +220,11 @@ class IndexFile:
         self.write_header()
         self._segment.close()
 
+    def retire(self) -> RetiredSegment:
+        """Let go of the file; removing it is left to the caller."""
+        del self._map
+        return self._segment.retire()
+
     def delete(self) -> None:
         """Remove the file."""
         self._segment.delete()
@@ -347,7 +353,7 @@ class Index:
         if previous is not None:
             previous.write_header()
             self._full.append(previous)
-        self._directory.mkdir(parents=True, exist_ok=True)
+        make_directory(self._directory)
         path = self._directory / _file_name()
         while path.exists():
             path = path.with_name(str(int(path.name) + 1))
@@ -360,6 +366,13 @@ class Index:
         self.files.append(file)
         self._newest = file
         return file
+
+    def expire(self, smallest_physical: int) -> list[RetiredSegment]:
+        """Let go of the oldest files that know only records before an offset (store.md §8.7)."""
+        count = expired_index_files([file.end_offset for file in self.files], smallest_physical)
+        expired, self.files = self.files[:count], self.files[count:]
+        self._full = [file for file in self._full if file not in expired]
+        return [file.retire() for file in expired]
 
     def write_header(self) -> None:
         """Make the newest file's header say what was inserted."""

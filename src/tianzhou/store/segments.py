@@ -6,6 +6,7 @@ import errno
 import logging
 import mmap
 import os
+import re
 import resource
 import sys
 from bisect import bisect_right
@@ -152,6 +153,8 @@ class Segment:
     def find(self, needle: bytes, position: int) -> int:
         """Position of the first `needle` at or behind `position`, -1 when there is none; holes are skipped."""
         memory = self.map
+        # Not memory.find: CPython 3.11's reads behind the end of the map, where there may be no memory.
+        pattern = re.compile(re.escape(needle), re.DOTALL)
         fd = _open_file(self.path, os.O_RDONLY)
         try:
             while position < self.size:
@@ -161,22 +164,32 @@ class Segment:
                 except OSError:
                     return -1
                 # A needle may begin in the last bytes before the data found.
-                found = memory.find(needle, max(position, data - len(needle) + 1), hole)
-                if found >= 0:
-                    return found
+                found = pattern.search(memory, max(position, data - len(needle) + 1), min(hole, self.size))
+                if found is not None:
+                    return found.start()
                 position = max(hole - len(needle) + 1, position + 1) if hole < self.size else self.size
         finally:
             os.close(fd)
         return -1
 
     def zero_tail(self, position: int) -> None:
-        """Make everything from `position` on read as zeros, and give its disk space back."""
-        with self.path.open("r+b") as file:
-            if self._only_zeros(file.fileno(), position):
+        """Make everything from `position` on read as zeros, and give its disk space back.
+
+        The disk has it on return: what was cut off must not come back behind what is written next.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        fd = _open_file(self.path, os.O_RDWR)
+        try:
+            if self._only_zeros(fd, position):
                 return
             # The map stays valid: the same pages read as zeros once the length is restored.
-            file.truncate(position)
-            file.truncate(self.size)
+            os.ftruncate(fd, position)
+            os.ftruncate(fd, self.size)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
     def _only_zeros(self, fd: int, position: int) -> bool:
         while position < self.size:
@@ -226,13 +239,17 @@ class RetiredSegment:
         size: its length in bytes.
         memory: its map, None when it had none.
         address: where the map begins.
+
+    Attributes:
+        named: the file still has its name.
     """
 
-    __slots__ = ("_address", "_fd", "_memory", "path", "size")
+    __slots__ = ("_address", "_fd", "_memory", "named", "path", "size")
 
     def __init__(self, path: Path, size: int, memory: mmap.mmap | None, address: int) -> None:
         self.path = path
         self.size = size
+        self.named = True
         self._memory = memory
         self._address = address
         self._fd = -1
@@ -243,12 +260,14 @@ class RetiredSegment:
         Raises:
             OSError: the system refuses.
         """
-        try:
-            if self._fd < 0:
-                self._fd = _open_file(self.path, os.O_RDONLY)
-            self.path.unlink()
-        except FileNotFoundError:
-            pass
+        if self.named:
+            try:
+                if self._fd < 0:
+                    self._fd = _open_file(self.path, os.O_RDONLY)
+                self.path.unlink()
+            except FileNotFoundError:
+                pass
+            self.named = False
 
     def release(self) -> bool:
         """Give memory and disk space back; false while someone reads, which this waits for in no way."""
@@ -264,6 +283,32 @@ class RetiredSegment:
             os.close(self._fd)
             self._fd = -1
         return True
+
+
+def sync_directory(path: Path) -> None:
+    """Bring the entries of a directory to the disk.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    fd = _open_file(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory with those above it, in a way that survives the power.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    if path.is_dir():
+        return
+    make_directory(path.parent)
+    path.mkdir(exist_ok=True)
+    sync_directory(path.parent)
 
 
 def _open_file(path: Path, flags: int) -> int:
@@ -334,7 +379,7 @@ class SegmentQueue:
             OSError: it cannot be made.
         """
         path = self.path_of(start)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
         return Segment.create(path, start, self.size)
 
     def adopt(self, segment: Segment) -> None:
@@ -360,10 +405,21 @@ class SegmentQueue:
         return bisect_right(self._starts, offset) - 1
 
     def truncate(self, offset: int) -> None:
-        """Delete the segments that start at or behind `offset`, and zero what follows it in its own."""
+        """Delete the segments that start at or behind `offset`, and zero what follows it in its own.
+
+        The last goes first, so that a process that dies meanwhile leaves no gap; the disk has it all on return.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        shrunk = set()
         while self.segments and self.segments[-1].start >= offset:
             self._starts.pop()
-            self.segments.pop().delete()
+            segment = self.segments.pop()
+            segment.delete()
+            shrunk.add(segment.path.parent)
+        for directory in shrunk:
+            sync_directory(directory)
         if self.segments:
             last = self.segments[-1]
             if offset < last.end:
@@ -379,6 +435,13 @@ class SegmentQueue:
         """Let go of all maps."""
         for segment in self.segments:
             segment.close()
+
+    def retire(self) -> list[RetiredSegment]:
+        """Let go of all segments; removing their files is left to the caller."""
+        retired = [segment.retire() for segment in self.segments]
+        self.segments.clear()
+        self._starts.clear()
+        return retired
 
     def delete(self) -> None:
         """Remove all files, and the directories when nothing else is in them."""
