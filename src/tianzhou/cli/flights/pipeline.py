@@ -37,7 +37,7 @@ class FlightPipeline:
         max_offsets_per_trigger: bound of one micro-batch, so that progress is seen.
     """
 
-    def __init__(self, spark: Any, namesrv: str, topic: str, out: Path, max_offsets_per_trigger: int = 60_000) -> None:
+    def __init__(self, spark: Any, namesrv: str, topic: str, out: Path, max_offsets_per_trigger: int = 120_000) -> None:
         self._spark = spark
         self._namesrv = namesrv
         self._topic = topic
