@@ -12,10 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tianzhou.broker.server import Broker
+from tianzhou.broker.server import FAST_PORT_BELOW, Broker, first_address
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.clock import Clock, SystemClock
-from tianzhou.errors import ConfigError
+from tianzhou.errors import ConfigError, StoreLocked
 from tianzhou.namesrv.server import NameServer
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.store.settings import StoreSettings
@@ -23,7 +23,12 @@ from tianzhou.store.settings import StoreSettings
 log = logging.getLogger(__name__)
 
 LAYOUT = 1
+MARK = "tianzhou.json"
+OUR_ENTRIES = frozenset({"store", "namesrv", "broker.conf", "broker.conf.bak", "lost+found"})
 SEGMENT_BYTES = 64 * 1024 * 1024
+EVERYWHERE = frozenset({"0.0.0.0", "::", ""})
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_THIS_NETWORK = ipaddress.ip_network("0.0.0.0/8")
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,11 @@ class EmbeddedServer:
     def __init__(self, settings: EmbeddedSettings, *, clock: Clock | None = None) -> None:
         self.settings = settings
         self.advertised = advertised_address(settings.host, settings.advertise)
+        if settings.namesrv_port and settings.namesrv_port in _ports_of_broker(settings.broker_port):
+            raise ConfigError(
+                f"--namesrv-port {settings.namesrv_port}: the broker takes it, which uses its port and the one "
+                f"{FAST_PORT_BELOW} below; give another"
+            )
         self._clock = clock or SystemClock()
         self._stack = AsyncExitStack()
 
@@ -83,15 +93,19 @@ class EmbeddedServer:
         _claim_folder(data)
         try:
             self.namesrv = await self._stack.enter_async_context(
-                NameServer(self._namesrv_settings(), clock=self._clock)
+                NameServer(self._namesrv_settings(), clock=self._clock, port_setting="--namesrv-port")
             )
             # The name server is reached through the address it listens on: an advertised address may be one
             # that only the world outside (a container's host, a NAT) can use.
-            host = "127.0.0.1" if self.settings.host in ("0.0.0.0", "::") else self.settings.host
-            broker_settings, store_settings = self._broker_settings(f"{host}:{self.namesrv.port}")
-            self.broker = await self._stack.enter_async_context(
-                Broker(broker_settings, store_settings, clock=self._clock)
-            )
+            host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(self.settings.host, self.settings.host)
+            broker_settings, store_settings = self._broker_settings(f"{bracketed(host)}:{self.namesrv.port}")
+            try:
+                self.broker = await self._stack.enter_async_context(
+                    Broker(broker_settings, store_settings, clock=self._clock, port_setting="--broker-port")
+                )
+            except StoreLocked as error:
+                who = str(error).partition(";")[0]
+                raise StoreLocked(f"--data {data}: {who}; stop that server, or give another folder") from error
             await self.broker.ready()
         except BaseException:
             await self._stack.aclose()
@@ -138,7 +152,7 @@ class EmbeddedServer:
 
 
 def advertised_address(host: str, advertise: str) -> str:
-    """The address clients will be told to connect to, refused when nobody could.
+    """The address clients will be told to connect to, refused when nobody could; IPv6 in brackets.
 
     Args:
         host: the address listened on; `0.0.0.0` is every one.
@@ -147,68 +161,141 @@ def advertised_address(host: str, advertise: str) -> str:
     Raises:
         ConfigError: no client can reach the address; the text says what to give instead.
     """
-    listens_everywhere = host in ("0.0.0.0", "::", "")
-    if not advertise:
-        return first_address() if listens_everywhere else host
-    try:
-        resolved = {info[4][0] for info in socket.getaddrinfo(advertise, None, type=socket.SOCK_STREAM)}
-    except OSError as error:
-        raise ConfigError(
-            f"--advertise {advertise}: the name does not resolve ({error.strerror}); "
-            "give an address that clients can connect to"
-        ) from error
-    for text in resolved:
-        address = ipaddress.ip_address(str(text).split("%")[0])
-        if address.is_unspecified or address.is_multicast or str(address) == "255.255.255.255":
+    if advertise:
+        check_advertised(f"--advertise {advertise}", advertise, host)
+        return bracketed(advertise)
+    return bracketed(first_address() if host in EVERYWHERE else host)
+
+
+def check_advertised(name: str, address: str, host: str) -> None:
+    """Refuse an address that no client could reach, whatever the network.
+
+    Args:
+        name: flag or key with its value, for messages.
+        address: the address to be told to clients.
+        host: the address listened on.
+
+    Raises:
+        ConfigError: it cannot be reached; the text says what to give instead.
+    """
+    for found in _resolve(name, address):
+        if _never_a_host(found):
             raise ConfigError(
-                f"--advertise {advertise}: nobody can connect to it; give this machine's address as clients see it, "
+                f"{name}: nobody can connect to it; give this machine's address as clients see it, "
                 f"for example {first_address()}"
             )
-        if not listens_everywhere and ipaddress.ip_address(host).is_loopback and not address.is_loopback:
-            raise ConfigError(
-                f"--advertise {advertise} with --host {host}: the server would listen on loopback only, so clients "
-                "that are told the advertised address could not reach it; add --host 0.0.0.0"
-            )
-    return advertise
+    if host in EVERYWHERE:
+        return
+    listens_on_loopback = all(found.is_loopback for found in _resolve(f"--host {host}", host))
+    told_loopback = all(found.is_loopback for found in _resolve(name, address))
+    if listens_on_loopback and not told_loopback:
+        raise ConfigError(
+            f"{name}: the server would listen on loopback only ({host}), so clients that are told this address "
+            "could not reach it; listen on 0.0.0.0 as well"
+        )
+    if told_loopback and not listens_on_loopback:
+        raise ConfigError(
+            f"{name}: the server would listen on {host} only, so clients that are told loopback could not reach it; "
+            f"give {host}, or listen on 0.0.0.0"
+        )
 
 
-def first_address() -> str:
-    """This machine's first address that is not loopback, or 127.0.0.1 when it has no other."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            # Connecting a datagram socket sends nothing; it only asks the kernel for the route's source address.
-            probe.connect(("192.0.2.1", 9))
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "127.0.0.1"
+def _never_a_host(address: Address) -> bool:
+    if address.is_unspecified or address.is_multicast:
+        return True
+    return address.version == 4 and (address.is_reserved or address in _THIS_NETWORK)
+
+
+def _resolve(name: str, address: str) -> list[Address]:
+    try:
+        found = {info[4][0] for info in socket.getaddrinfo(address.strip("[]"), None, type=socket.SOCK_STREAM)}
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no name"
+        raise ConfigError(
+            f"{name}: does not resolve ({reason}); "
+            "give an address or a name that clients can connect to, without a port"
+        ) from error
+    return [ipaddress.ip_address(str(text).partition("%")[0]) for text in sorted(map(str, found))]
+
+
+def _ports_of_broker(port: int) -> tuple[int, int]:
+    return port, port - FAST_PORT_BELOW
+
+
+def bracketed(host: str) -> str:
+    """The host as it stands before `:port`: IPv6 in brackets."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def free_port_pair(host: str) -> int:
-    """A free port whose second-below neighbour, the fast port, is free as well."""
-    for _ in range(64):
-        with socket.socket() as main, socket.socket() as fast:
-            main.bind((host, 0))
-            port = int(main.getsockname()[1])
-            try:
-                fast.bind((host, port - 2))
-            except OSError:
-                continue
-            return port
-    raise ConfigError(f"no pair of free ports found on {host}")
+    """A free port whose second-below neighbour, the fast port, is free as well.
+
+    Raises:
+        ConfigError: there is none, or nothing can listen on the host.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM)[0]
+        for _ in range(64):
+            with socket.socket(family) as main, socket.socket(family) as fast:
+                main.bind(address)
+                port = int(main.getsockname()[1])
+                try:
+                    fast.bind((address[0], port - FAST_PORT_BELOW, *address[2:]))
+                except OSError:
+                    continue
+                return port
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {host}: {error.strerror}; give an address of this machine") from error
+    raise ConfigError(f"no pair of free ports found on {host}; give a port")
 
 
 def _claim_folder(data: Path) -> None:
+    """Make the folder ours, or see that it is; refuse one that belongs to something else.
+
+    Raises:
+        ConfigError: it cannot be used; the text says why and what to do.
+    """
+    mark = data / MARK
     try:
         data.mkdir(parents=True, exist_ok=True)
-        mark = data / "tianzhou.json"
         if mark.exists():
-            layout = json.loads(mark.read_text()).get("layout")
-            if not isinstance(layout, int) or layout > LAYOUT:
-                raise ConfigError(
-                    f"{data} was written by a newer Tianzhou (layout {layout}, this version knows {LAYOUT}); "
-                    "upgrade, or give another folder with --data"
-                )
-        else:
-            mark.write_text(json.dumps({"layout": LAYOUT}) + "\n")
-    except (OSError, json.JSONDecodeError) as error:
-        raise ConfigError(f"--data {data}: cannot be used as a data folder: {error}") from error
+            _check_layout(data, mark.read_bytes())
+            return
+        strangers = sorted(
+            entry.name for entry in data.iterdir() if entry.name not in OUR_ENTRIES and not entry.name.startswith(".")
+        )
+        if "commitlog" in strangers and (data.parent / MARK).exists():
+            raise ConfigError(f"--data {data}: is the store of the data folder {data.parent}; give that one")
+        if "commitlog" in strangers:
+            raise ConfigError(
+                f"--data {data}: is itself a store of RocketMQ; move it to {data}/store, or run `tianzhou broker` with "
+                f"storePathRootDir={data}"
+            )
+        if strangers:
+            raise ConfigError(
+                f"--data {data}: holds things that are not the server's ({', '.join(strangers[:3])}); "
+                "give an empty or a new folder"
+            )
+        mark.write_text(json.dumps({"layout": LAYOUT}) + "\n")
+    except FileExistsError:
+        raise ConfigError(f"--data {data}: is no folder; give an empty or a new one") from None
+    except OSError as error:
+        raise ConfigError(
+            f"--data {data}: cannot be used ({error.strerror}); give a folder this user can write to"
+        ) from error
+
+
+def _check_layout(data: Path, text: bytes) -> None:
+    try:
+        layout = json.loads(text)["layout"]
+        known = int(layout)
+    except (ValueError, TypeError, KeyError):
+        raise ConfigError(
+            f'--data {data}: its {MARK} is damaged; write {{"layout": {LAYOUT}}} into it if this version wrote the '
+            "folder, or give another folder"
+        ) from None
+    if known > LAYOUT:
+        raise ConfigError(
+            f"--data {data}: was written by a newer Tianzhou (layout {known}, this version knows {LAYOUT}); "
+            "upgrade, or give another folder"
+        )

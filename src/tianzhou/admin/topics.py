@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from tianzhou.admin.reach import Reach, is_absent
 from tianzhou.client.validation import check_new_topic, check_topic
-from tianzhou.errors import ClientError, ConfigError, RemotingError, TianzhouError
+from tianzhou.errors import ClientError, ConfigError, RemotingError, RequestTimeout, TianzhouError
 from tianzhou.model import BrokerData, MessageQueue, TopicConfig, TopicRoute, names
 from tianzhou.model.topic import PERM_READ, PERM_WRITE
 from tianzhou.wire import bodies
@@ -135,6 +135,8 @@ class Topics:
                     order=config.order,
                     attributes=attributes,
                 )
+            except RequestTimeout:
+                raise  # a server that says nothing for so long will not say more when asked again
             except RemotingError:
                 # Setting the same configuration twice changes nothing, so asking again does no harm.
                 if attempt == CREATE_ATTEMPTS - 1:

@@ -65,16 +65,25 @@ class Broker:
         settings: see `BrokerSettings`.
         store_settings: see `StoreSettings`.
         clock: where time comes from.
+        port_setting: what sets the port, for the error when it is taken.
 
     Raises:
         ConfigError: on entry, when an address cannot be used.
         StoreError: on entry, when the store is in use or cannot be opened.
     """
 
-    def __init__(self, settings: BrokerSettings, store_settings: StoreSettings, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store_settings: StoreSettings,
+        *,
+        clock: Clock | None = None,
+        port_setting: str = "listenPort",
+    ) -> None:
         self.settings = settings
         self.store_settings = store_settings
         self._clock = clock or SystemClock()
+        self._port_setting = port_setting
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -166,7 +175,14 @@ class Broker:
         settings = self.settings
         idle = settings.server_channel_max_idle_time_seconds
         await self._stack.enter_async_context(
-            RemotingServer(settings.bind_address, self._port, router.serve, idle_timeout_s=idle, clock=self._clock)
+            RemotingServer(
+                settings.bind_address,
+                self._port,
+                router.serve,
+                idle_timeout_s=idle,
+                clock=self._clock,
+                port_setting=self._port_setting,
+            )
         )
         if settings.listen_port > FAST_PORT_BELOW:
             await self._stack.enter_async_context(
@@ -176,6 +192,7 @@ class Broker:
                     router.without(NOT_ON_FAST_PORT).serve,
                     idle_timeout_s=idle,
                     clock=self._clock,
+                    port_setting=self._port_setting,
                 )
             )
 
@@ -325,7 +342,7 @@ def host_bytes(address: str) -> bytes:
         ConfigError: it does not resolve.
     """
     try:
-        family, _, _, _, found = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)[0]
+        family, _, _, _, found = socket.getaddrinfo(address.strip("[]"), None, type=socket.SOCK_STREAM)[0]
     except OSError as error:
         raise ConfigError(
             f"brokerIP1={address}: does not resolve ({error}); give an address of this machine"
@@ -335,6 +352,6 @@ def host_bytes(address: str) -> bytes:
 
 def free_port(host: str) -> int:
     """A port nobody listens on now, for `listenPort=0`."""
-    with socket.socket() as probe:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])

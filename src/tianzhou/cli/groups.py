@@ -13,6 +13,7 @@ from tianzhou.cli.output import (
     Output,
     OutputOption,
     local_time,
+    objects,
     print_fields,
     print_json,
     print_line,
@@ -20,12 +21,17 @@ from tianzhou.cli.output import (
     print_rows,
 )
 from tianzhou.cli.topics import with_admin
-from tianzhou.errors import ConfigError
+from tianzhou.errors import ClientError, ConfigError
 
 if TYPE_CHECKING:
     from tianzhou.admin import Admin
+    from tianzhou.admin.groups import GroupLag
 
-app = typer.Typer(help="Consumer groups: list, describe, lag, reset.", no_args_is_help=True)
+app = typer.Typer(
+    help="Consumer groups: list, describe, lag, reset.",
+    epilog="Example: tianzhou group lag billing",
+    no_args_is_help=True,
+)
 GroupArgument = Annotated[str, typer.Argument(help="The consumer group.")]
 
 
@@ -59,7 +65,7 @@ def describe(
 
     configs, connection = with_admin(namesrv, work)
     if not configs:
-        raise ConfigError(f"group {group} is not known to any broker; see: tianzhou group list")
+        raise _unknown(group)
     members = [] if connection is None else connection.connection_set
     subscriptions = {} if connection is None else connection.subscription_table
     if output is Output.json:
@@ -94,23 +100,33 @@ def lag(
 
     Example: tianzhou group lag billing
     """
-    found = with_admin(namesrv, lambda admin: admin.groups.lag(group, topic, clients=True))
+
+    async def work(admin: Admin) -> GroupLag:
+        found = await admin.groups.lag(group, topic, clients=True)
+        if not found.queues and not await admin.groups.config(group):
+            raise _unknown(group)
+        return found
+
+    found = with_admin(namesrv, work)
     rows = [
         (e.queue.topic, e.queue.broker_name, e.queue.queue_id, e.broker_offset, e.consumer_offset, e.lag, e.client_id)
         for e in found.queues
     ]
     columns = ("topic", "broker", "queue", "broker offset", "consumer offset", "lag", "member")
     if output is Output.json:
-        keys = [name.replace(" ", "_") for name in columns]
         queues = [
-            dict(zip(keys, row, strict=True)) | {"last_timestamp": e.last_timestamp}
-            for row, e in zip(rows, found.queues, strict=True)
+            row | {"last_timestamp": e.last_timestamp}
+            for row, e in zip(objects(columns, rows), found.queues, strict=True)
         ]
         print_json({"group": group, "lag": found.total, "consume_tps": found.consume_tps, "queues": queues})
         return
+    if not rows:
+        where = f" of topic {topic}" if topic else ""
+        print_note(f"group {group} has no offset{where} yet; a group has one after its first messages were consumed")
+        return
     print_rows(columns, rows, output)
     newest = max((e.last_timestamp for e in found.queues), default=0)
-    print_line(f"lag {found.total}, {found.consume_tps:.1f} messages/s, last consumed {local_time(newest)}")
+    print_line(f"lag {found.total}, {found.consume_tps:.1f} messages/s, last consumed {local_time(newest) or 'never'}")
 
 
 @app.command()
@@ -118,7 +134,7 @@ def reset(
     group: GroupArgument,
     topic: Annotated[str, typer.Option("-t", "--topic", help="The topic.")],
     to: Annotated[str, typer.Option(help="earliest, latest, an offset, or a time as 2026-01-31T08:00:00.")],
-    dry_run: Annotated[bool, typer.Option(help="Only show what would change.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     output: OutputOption = Output.text,
 ) -> None:
@@ -135,6 +151,10 @@ def reset(
     )
     if dry_run and output is Output.text:
         print_note("nothing was changed; leave out --dry-run to do it")
+
+
+def _unknown(group: str) -> ClientError:
+    return ClientError(f"group {group} is not known to any broker; see: tianzhou group list")
 
 
 def destination_of(text: str) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""What commands print: tables for people, JSON for programs, and errors that say what to do."""
+"""What commands print: tables for people, JSON for programs, notes on stderr."""
 
 from __future__ import annotations
 
 import datetime as dt
 import enum
 import json
+import select
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
@@ -21,7 +22,7 @@ class Output(enum.StrEnum):
 
 OutputOption = Annotated[
     Output,
-    typer.Option("-o", "--output", help="text for people, json for programs (one document on stdout)."),
+    typer.Option("-o", "--output", help="text for people; json for programs, one document a line on stdout."),
 ]
 NamesrvOption = Annotated[
     str,
@@ -29,7 +30,8 @@ NamesrvOption = Annotated[
         "-n",
         "--namesrv",
         envvar=["TIANZHOU_NAMESRV", "NAMESRV_ADDR"],
-        help="Name servers, host:port, several joined by ';'.",
+        metavar="HOST:PORT",
+        help="Name servers, several joined by ';'.",
     ),
 ]
 DEFAULT_NAMESRV = "127.0.0.1:9876"
@@ -37,20 +39,37 @@ DEFAULT_NAMESRV = "127.0.0.1:9876"
 
 def print_json(value: Any) -> None:
     """Write one JSON document and a newline to stdout."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
-    sys.stdout.flush()
+    _write(json.dumps(value, ensure_ascii=False, default=str))
 
 
 def print_line(text: str) -> None:
     """Write one line to stdout at once, also when it is a pipe."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    _write(text)
+
+
+def _write(text: str) -> None:
+    try:
+        # What a terminal or file of another encoding cannot show is escaped, not an error.
+        sys.stdout.write(text.encode(sys.stdout.encoding, "backslashreplace").decode(sys.stdout.encoding) + "\n")
+        sys.stdout.flush()
+    except OSError as error:
+        error.filename = "standard output"
+        raise
 
 
 def print_note(text: str) -> None:
     """Write one line to stderr: for people, never part of the output."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
+
+
+def output_closed() -> bool:
+    """Whether whoever read our stdout has gone away, which a command that waits would not notice otherwise."""
+    if not hasattr(select, "poll"):
+        return False
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], output: Output) -> None:
@@ -62,8 +81,7 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], output: Ou
         output: the form.
     """
     if output is Output.json:
-        keys = [name.replace(" ", "_") for name in columns]
-        print_json([dict(zip(keys, row, strict=True)) for row in rows])
+        print_json(objects(columns, rows))
         return
     cells = [[_cell(value) for value in row] for row in rows]
     widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(columns)]
@@ -74,6 +92,12 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], output: Ou
             for text, width, right in zip(line, widths, numeric, strict=True)
         ]
         print_line("  ".join(parts).rstrip())
+
+
+def objects(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
+    """Rows as objects for JSON; spaces in the columns' names become underscores."""
+    keys = [name.replace(" ", "_") for name in columns]
+    return [dict(zip(keys, row, strict=True)) for row in rows]
 
 
 def print_fields(values: Mapping[str, Any], output: Output) -> None:
@@ -89,10 +113,10 @@ def print_fields(values: Mapping[str, Any], output: Output) -> None:
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
-    if isinstance(value, float):
-        return f"{value:.2f}"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:.2f}"
     return str(value)
 
 
@@ -100,8 +124,30 @@ def _is_number(text: str) -> bool:
     return text == "-" or text.replace(".", "", 1).lstrip("-").isdigit()
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 message`, `2 messages`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def local_time(timestamp_ms: int) -> str | None:
-    """A time for people, in the machine's zone; None for 0 or less."""
+    """A time for people, in the machine's zone, to the second; None for 0 or less."""
     if timestamp_ms <= 0:
         return None
-    return dt.datetime.fromtimestamp(timestamp_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return _local(timestamp_ms).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def local_time_ms(timestamp_ms: int) -> str:
+    """A time for people, in the machine's zone, to the millisecond."""
+    return _local(timestamp_ms).isoformat(" ", "milliseconds")[:23]
+
+
+def _local(timestamp_ms: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(timestamp_ms / 1000).astimezone()
+
+
+def body_text(body: bytes) -> str:
+    """A message's body on one line: what is no text, or would move the cursor, is escaped."""
+    text = body.decode("utf-8", "backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in text)

@@ -3,22 +3,48 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-import signal
 import time
 from collections.abc import Awaitable, Callable
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tianzhou.cli.conf_files import check_port, read_conf
+from tianzhou.cli.main import BEGAN
 from tianzhou.cli.output import Output, OutputOption, print_json, print_line, print_note
-from tianzhou.errors import ConfigError
-from tianzhou.settings import bind, dump, format_properties, parse_properties, unknown_keys
+from tianzhou.cli.running import run_server
+from tianzhou.settings import bind, dump, format_properties
 
-log = logging.getLogger(__name__)
-STOP_LIMIT_S = 5.0
+if TYPE_CHECKING:
+    from tianzhou.broker.settings import BrokerSettings
+    from tianzhou.store.settings import StoreSettings
+
+Stop = Callable[[], Awaitable[None]]
+STILL_WAITING_S = 3.0
+IMPORTANT_OF_NAMESRV = {"listenPort", "bindAddress", "kvConfigPath", "configStorePath"}
+IMPORTANT_OF_BROKER = {
+    "brokerClusterName", "brokerName", "brokerId", "brokerIP1", "brokerIP2", "listenPort", "namesrvAddr",
+    "storePathRootDir", "storePathCommitLog", "brokerRole", "flushDiskType", "autoCreateTopicEnable",
+    "autoCreateSubscriptionGroup", "deleteWhen", "fileReservedTime", "maxMessageSize", "brokerConfigPath",
+}  # fmt: skip
+
+
+class Flush(StrEnum):
+    """When a message counts as stored."""
+
+    ASYNC_FLUSH = "ASYNC_FLUSH"
+    SYNC_FLUSH = "SYNC_FLUSH"
+
+
+ConfOption = Annotated[Path | None, typer.Option("-c", metavar="FILE", help="RocketMQ's configuration file.")]
+PrintAllOption = Annotated[bool, typer.Option("-p", help="Print every setting and exit.")]
+PrintImportantOption = Annotated[bool, typer.Option("-m", help="Print the important settings and exit.")]
+
+
+NAMES = frozenset({"serve", "namesrv", "broker"})
 
 
 def register(app: typer.Typer) -> None:
@@ -30,32 +56,36 @@ def register(app: typer.Typer) -> None:
 
 def serve(
     data: Annotated[Path, typer.Option(help="Folder for everything the server keeps.")] = Path("tianzhou-data"),
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     advertise: Annotated[str, typer.Option(help="Address clients are told; default: derived from --host.")] = "",
     namesrv_port: Annotated[int, typer.Option(help="Name server port, 0 for any free one.")] = 9876,
-    broker_port: Annotated[int, typer.Option(help="Broker port, 0 for any free one.")] = 10911,
-    flush: Annotated[
-        str, typer.Option(help="ASYNC_FLUSH, or SYNC_FLUSH to acknowledge after the disk.")
-    ] = "ASYNC_FLUSH",
+    broker_port: Annotated[int, typer.Option(help="Broker port, 0 for any free one; it uses the port 2 below too.")] = (
+        10911
+    ),
+    flush: Annotated[Flush, typer.Option(help="SYNC_FLUSH acknowledges after the disk has it.")] = Flush.ASYNC_FLUSH,
     output: OutputOption = Output.text,
 ) -> None:
     """Run name server and broker in this process, for laptops and tests.
 
+    Segments have 64 MiB, unexpired data is never deleted, Ctrl-C ends it.
+
     Example: tianzhou serve --data ./data
     """
-    if flush not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
-        raise ConfigError(f"--flush {flush}: expected ASYNC_FLUSH or SYNC_FLUSH")
+    check_port("--namesrv-port", namesrv_port)
+    check_port("--broker-port", broker_port, least=3)
 
-    async def body(started: float) -> Callable[[], Awaitable[None]]:
+    async def start() -> Stop:
         from tianzhou import _hot
         from tianzhou.embedded import EmbeddedServer, EmbeddedSettings
 
-        server = EmbeddedServer(EmbeddedSettings(data, host, advertise, namesrv_port, broker_port, flush=flush))
+        server = EmbeddedServer(
+            EmbeddedSettings(data.expanduser(), host, advertise, namesrv_port, broker_port, flush=flush.value)
+        )
         await server.__aenter__()
         _announce(
             output,
             f"ready: name server {server.namesrv_address}, broker {server.broker_address}, data {data} "
-            f"({time.monotonic() - started:.2f} s, {_hot.MODE} mode)",
+            f"({time.monotonic() - BEGAN:.2f} s, {_hot.MODE} mode)",
             {
                 "namesrv": server.namesrv_address,
                 "broker": server.broker_address,
@@ -63,20 +93,17 @@ def serve(
                 "mode": _hot.MODE,
             },
         )
+        checking = _check_address(server.broker_address, "--advertise") if advertise else None
+        return _stopper(server, checking)
 
-        async def stop() -> None:
-            await server.__aexit__(None, None, None)
-
-        return stop
-
-    _run_server(body)
+    run_server(start)
 
 
 def namesrv(
-    config: Annotated[Path | None, typer.Option("-c", help="namesrv.conf, RocketMQ's keys.")] = None,
+    config: ConfOption = None,
     port: Annotated[int | None, typer.Option("--port", help="Listen port, instead of the file's.")] = None,
-    print_all: Annotated[bool, typer.Option("-p", help="Print every setting and exit.")] = False,
-    print_important: Annotated[bool, typer.Option("-m", help="Print the important settings and exit.")] = False,
+    print_all: PrintAllOption = False,
+    print_important: PrintImportantOption = False,
     output: OutputOption = Output.text,
 ) -> None:
     """Run a name server with RocketMQ's flags and keys.
@@ -85,90 +112,144 @@ def namesrv(
     """
     from tianzhou.namesrv.settings import NamesrvSettings
 
-    values = _read_config(config, NamesrvSettings)
+    values = read_conf(config, NamesrvSettings)
     if port is not None:
         values["listenPort"] = str(port)
     if config is not None:
         values.setdefault("configStorePath", str(config))
     settings = bind(NamesrvSettings, values, source=str(config or "flags"))
+    check_port("listenPort", settings.listen_port)
     if print_all or print_important:
-        important = {"listenPort", "bindAddress", "kvConfigPath", "configStorePath"}
-        _print_settings([settings], None if print_all else important, output)
+        _print_settings([settings], None if print_all else IMPORTANT_OF_NAMESRV, output)
         return
 
-    async def body(started: float) -> Callable[[], Awaitable[None]]:
+    async def start() -> Stop:
         from tianzhou.namesrv.server import NameServer
 
         server = NameServer(settings)
         await server.__aenter__()
         _announce(
             output,
-            f"ready: name server on port {server.port} ({time.monotonic() - started:.2f} s)",
+            f"ready: name server on {settings.bind_address}:{server.port} ({time.monotonic() - BEGAN:.2f} s)",
             {"port": server.port},
         )
+        return _stopper(server)
 
-        async def stop() -> None:
-            await server.__aexit__(None, None, None)
-
-        return stop
-
-    _run_server(body)
+    run_server(start)
 
 
 def broker(
-    config: Annotated[Path | None, typer.Option("-c", help="broker.conf, RocketMQ's keys.")] = None,
-    namesrv_addr: Annotated[str, typer.Option("-n", help="Name servers, host:port joined by ';'.")] = "",
-    print_all: Annotated[bool, typer.Option("-p", help="Print every setting and exit.")] = False,
-    print_important: Annotated[bool, typer.Option("-m", help="Print the important settings and exit.")] = False,
+    config: ConfOption = None,
+    namesrv_addr: Annotated[
+        str, typer.Option("-n", metavar="HOST:PORT", help="Name servers, several joined by ';'.")
+    ] = "",
+    print_all: PrintAllOption = False,
+    print_important: PrintImportantOption = False,
     output: OutputOption = Output.text,
 ) -> None:
     """Run a broker with RocketMQ's flags and keys.
 
     Example: tianzhou broker -n 127.0.0.1:9876 -c broker.conf
     """
-    from tianzhou.broker.settings import BrokerSettings
-    from tianzhou.store.settings import StoreSettings
-
-    values = _read_config(config, BrokerSettings, StoreSettings)
-    if namesrv_addr:
-        values["namesrvAddr"] = namesrv_addr
-    if config is not None:
-        values.setdefault("brokerConfigPath", str(config))
-    if "storePathRootDir" in values:
-        values.setdefault("storePathCommitLog", str(Path(values["storePathRootDir"]) / "commitlog"))
-    source = str(config or "flags")
-    settings = bind(BrokerSettings, values, source=source)
-    store_settings = bind(StoreSettings, values, source=source)
+    settings, store_settings = broker_settings(config, namesrv_addr)
     if print_all or print_important:
-        important = {
-            "brokerClusterName", "brokerName", "brokerId", "brokerIP1", "listenPort", "namesrvAddr",
-            "storePathRootDir", "storePathCommitLog", "flushDiskType", "autoCreateTopicEnable", "deleteWhen",
-            "fileReservedTime",
-        }  # fmt: skip
-        _print_settings([settings, store_settings], None if print_all else important, output)
+        _print_settings([settings, store_settings], None if print_all else IMPORTANT_OF_BROKER, output)
         return
 
-    async def body(started: float) -> Callable[[], Awaitable[None]]:
+    async def start() -> Stop:
         from tianzhou import _hot
         from tianzhou.broker.server import Broker
 
         server = Broker(settings, store_settings)
         await server.__aenter__()
+        took = time.monotonic() - BEGAN
         if settings.namesrv_addr:
-            await server.ready()
+            await _registered(server.ready(), settings.namesrv_addr)
+        else:
+            print_note("warning: no name server is given, so clients cannot find this broker; give -n host:port")
         _announce(
             output,
-            f"ready: broker {settings.broker_name} on port {server.port} "
-            f"({time.monotonic() - started:.2f} s, {_hot.MODE} mode)",
-            {"name": settings.broker_name, "port": server.port, "mode": _hot.MODE},
+            f"ready: broker {settings.broker_name} on {server.address} ({took:.2f} s, {_hot.MODE} mode)",
+            {"name": settings.broker_name, "address": server.address, "port": server.port, "mode": _hot.MODE},
         )
+        return _stopper(server, _check_address(server.address, "brokerIP1"))
 
-        async def stop() -> None:
-            await server.__aexit__(None, None, None)
+    run_server(start)
 
-        return stop
 
-    _run_server(body)
+def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSettings, StoreSettings]:
+    """What a broker is told by its file and flags, with the values RocketMQ derives (broker.md §3.1).
+
+    Args:
+        config: the file.
+        namesrv_addr: the flag; it goes before the file's key.
+
+    Raises:
+        ConfigError: some of it cannot be.
+    """
+    from tianzhou.broker.settings import BrokerSettings
+    from tianzhou.client.identity import name_server_addresses
+    from tianzhou.embedded import check_advertised
+    from tianzhou.store.settings import StoreSettings
+
+    values = read_conf(config, BrokerSettings, StoreSettings)
+    source = str(config or "flags")
+    if namesrv_addr:
+        values["namesrvAddr"] = namesrv_addr
+    if config is not None:
+        values.setdefault("brokerConfigPath", str(config))
+    settings = bind(BrokerSettings, values, source=source)
+    check_port("listenPort", settings.listen_port, least=3)
+    if settings.namesrv_addr:
+        name_server_addresses(settings.namesrv_addr)
+    for key, address in (("brokerIP1", settings.broker_ip1), ("brokerIP2", settings.broker_ip2)):
+        if address:
+            check_advertised(f"{source}: {key}={address}", address, settings.bind_address)
+    if settings.listen_port:
+        values.setdefault("haListenPort", str(settings.listen_port + 1))
+    store_settings = bind(StoreSettings, values, source=source)
+    if not store_settings.store_path_commit_log:
+        store_settings.store_path_commit_log = str(store_settings.root / "commitlog")
+    if not settings.broker_config_path:
+        settings.broker_config_path = str(store_settings.root / "config" / "broker.properties")
+    if settings.broker_id:
+        print_note(f"warning: {source}: brokerId={settings.broker_id}: a master's is 0, and 0 is used")
+        settings.broker_id = 0
+    if store_settings.broker_role == "SYNC_MASTER":
+        print_note(f"warning: {source}: brokerRole=SYNC_MASTER: no slave can connect, so nothing is replicated")
+    return settings, store_settings
+
+
+async def _registered(ready: Awaitable[None], namesrv_addr: str) -> None:
+    """Wait for the name servers, and say so when that takes long."""
+    waiting = asyncio.ensure_future(ready)
+    try:
+        done, _ = await asyncio.wait({waiting}, timeout=STILL_WAITING_S)
+        if not done:
+            print_note(f"not ready yet: the broker runs, and waits for a name server at {namesrv_addr}")
+        await waiting
+    finally:
+        waiting.cancel()
+
+
+def _check_address(address: str, key: str) -> asyncio.Task[None]:
+    async def check() -> None:
+        from tianzhou.cli.self_check import unreachable
+
+        if warning := await unreachable(address, key):
+            print_note(warning)
+
+    return asyncio.ensure_future(check())
+
+
+def _stopper(server: Any, *tasks: asyncio.Task[None] | None) -> Stop:
+    async def stop() -> None:
+        for task in tasks:
+            if task is not None:
+                task.cancel()
+        await server.__aexit__(None, None, None)
+
+    return stop
 
 
 def _announce(output: Output, text: str, fields: dict[str, Any]) -> None:
@@ -176,59 +257,6 @@ def _announce(output: Output, text: str, fields: dict[str, Any]) -> None:
         print_json({"event": "ready", "pid": os.getpid(), **fields})
     else:
         print_line(text)
-
-
-def _run_server(body: Callable[[float], Awaitable[Callable[[], Awaitable[None]]]]) -> None:
-    from tianzhou.remoting.loop import run
-
-    started = time.monotonic()
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        ended = asyncio.Event()
-        starting = asyncio.current_task()
-
-        def end() -> None:
-            if ended.is_set():
-                # Asked a second time: someone is in a hurry, and recovery is made for this.
-                os._exit(1)
-            ended.set()
-            if starting is not None and not serving:
-                starting.cancel()
-
-        serving = False
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, end)
-        try:
-            stop = await body(started)
-        except asyncio.CancelledError:
-            return
-        serving = True
-        await ended.wait()
-        began = time.monotonic()
-        try:
-            async with asyncio.timeout(STOP_LIMIT_S):
-                await stop()
-        except TimeoutError:
-            print_note(f"not stopped cleanly within {STOP_LIMIT_S:g} s; the next start will recover the store")
-            os._exit(1)
-        log.info("stopped in %.2f s", time.monotonic() - began)
-
-    run(main())
-
-
-def _read_config(path: Path | None, *classes: type) -> dict[str, str]:
-    if path is None:
-        return {}
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"-c {path}: cannot be read: {error}") from error
-    values = parse_properties(text, source=str(path))
-    for key, near in unknown_keys(values, *classes).items():
-        hint = f"; did you mean {near}?" if near else ""
-        print_note(f"warning: {path}: unknown key {key} is ignored{hint}")
-    return values
 
 
 def _print_settings(settings: list[Any], only: set[str] | None, output: Output) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
+import sys
 from collections.abc import Awaitable, Callable
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -13,6 +14,7 @@ from tianzhou.cli.output import (
     NamesrvOption,
     Output,
     OutputOption,
+    counted,
     local_time,
     print_fields,
     print_json,
@@ -20,15 +22,42 @@ from tianzhou.cli.output import (
     print_note,
     print_rows,
 )
+from tianzhou.cli.running import run_client
+from tianzhou.errors import ConfigError
 
 if TYPE_CHECKING:
     from tianzhou.admin import Admin
 
 T = TypeVar("T")
-PERM_NAMES = {"r": 4, "w": 2, "rw": 6}
+PERMISSIONS = {"r": 4, "w": 2, "rw": 6}
 
-app = typer.Typer(help="Topics: list, describe, create, delete.", no_args_is_help=True)
+
+class Perm(StrEnum):
+    """What clients may do with a topic."""
+
+    rw = "rw"
+    r = "r"
+    w = "w"
+
+
+app = typer.Typer(
+    help="Topics: list, describe, create, delete.",
+    epilog="Example: tianzhou topic create orders --queues 4",
+    no_args_is_help=True,
+)
 TopicArgument = Annotated[str, typer.Argument(help="The topic.")]
+
+
+def confirm(question: str) -> None:
+    """Ask at the terminal; without one, nothing is done.
+
+    Raises:
+        ConfigError: there is nobody to ask.
+        typer.Abort: the answer is no.
+    """
+    if not sys.stdin.isatty():
+        raise ConfigError(f"{question} Nobody is there to be asked; give --yes")
+    typer.confirm(question, abort=True, err=True)
 
 
 def with_admin(namesrv: str, work: Callable[[Admin], Awaitable[T]]) -> T:
@@ -40,12 +69,12 @@ def with_admin(namesrv: str, work: Callable[[Admin], Awaitable[T]]) -> T:
         async with Admin(namesrv) as admin:
             return await work(admin)
 
-    return asyncio.run(main())
+    return run_client(main())
 
 
 @app.command("list")
 def list_topics(
-    system: Annotated[bool, typer.Option(help="Also retry, dead letter and system topics.")] = False,
+    system: Annotated[bool, typer.Option("--system", help="Also retry, dead letter and system topics.")] = False,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     output: OutputOption = Output.text,
 ) -> None:
@@ -136,9 +165,11 @@ def describe(
 @app.command()
 def create(
     topic: TopicArgument,
-    queues: Annotated[int, typer.Option("-q", "--queues", help="Queues per broker, read and write.", min=1)] = 8,
-    perm: Annotated[str, typer.Option(help="rw, r or w.")] = "rw",
-    order: Annotated[bool, typer.Option(help="Keep queue order while brokers come and go.")] = False,
+    queues: Annotated[
+        int, typer.Option("-q", "--queues", help="Queues per broker, read and write.", min=1, max=65535)
+    ] = 8,
+    perm: Annotated[Perm, typer.Option(help="Reading, writing or both.")] = Perm.rw,
+    order: Annotated[bool, typer.Option("--order", help="Keep queue order while brokers come and go.")] = False,
     cluster: Annotated[str | None, typer.Option("-c", "--cluster", help="Only on this cluster's brokers.")] = None,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     output: OutputOption = Output.text,
@@ -147,18 +178,16 @@ def create(
 
     Example: tianzhou topic create orders --queues 4
     """
-    if perm not in PERM_NAMES:
-        raise typer.BadParameter(f"{perm}: expected one of {', '.join(PERM_NAMES)}", param_hint="--perm")
     brokers = with_admin(
         namesrv,
         lambda admin: admin.topics.create(
-            topic, read_queue_nums=queues, write_queue_nums=queues, perm=PERM_NAMES[perm], order=order, cluster=cluster
+            topic, read_queue_nums=queues, write_queue_nums=queues, perm=PERMISSIONS[perm], order=order, cluster=cluster
         ),
     )
     if output is Output.json:
         print_json({"topic": topic, "queues": queues, "brokers": brokers})
     else:
-        print_line(f"topic {topic} with {queues} queues on {', '.join(brokers)}")
+        print_line(f"topic {topic} with {counted(queues, 'queue')} on {', '.join(brokers)}")
 
 
 @app.command()
@@ -173,7 +202,7 @@ def delete(
     Example: tianzhou topic delete orders --yes
     """
     if not yes:
-        typer.confirm(f"delete topic {topic} and all its messages?", abort=True, err=True)
+        confirm(f"delete topic {topic} and all its messages?")
 
     async def work(admin: Admin) -> bool:
         existed = await admin.topics.exists(topic)

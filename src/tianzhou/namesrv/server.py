@@ -33,13 +33,19 @@ class NameServer:
         settings: see `NamesrvSettings`.
         clock: time of liveness and idleness.
         host: address to bind, in place of the one in the settings.
+        port_setting: what sets the port, for the error when it is taken.
 
     Raises:
         ConfigError: on entry, when the address cannot be bound or the KV configuration cannot be read.
     """
 
     def __init__(
-        self, settings: NamesrvSettings | None = None, *, clock: Clock | None = None, host: str | None = None
+        self,
+        settings: NamesrvSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        host: str | None = None,
+        port_setting: str = "listenPort",
     ) -> None:
         settings = settings or NamesrvSettings()
         self._clock = clock or SystemClock()
@@ -60,6 +66,7 @@ class NameServer:
             self._handlers.serve,
             idle_timeout_s=settings.server_channel_max_idle_time_seconds,
             clock=self._clock,
+            port_setting=port_setting,
         )
         self._client = RemotingClient(clock=self._clock)
         self._scan_timer: asyncio.TimerHandle | None = None

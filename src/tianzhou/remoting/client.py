@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 from types import TracebackType
 from typing import Self
 
@@ -28,6 +30,13 @@ def parse_address(address: str) -> tuple[str, int]:
     if not colon or not host or not port.isdecimal() or int(port) > 65_535:
         raise ConfigError(f"address {address!r}: expected host:port, for example 127.0.0.1:9876")
     return host.strip("[]"), int(port)
+
+
+def _reason(error: OSError) -> str:
+    """The system's words, which asyncio replaces by its own."""
+    if error.errno and error.errno > 0 and not isinstance(error, socket.gaierror):
+        return os.strerror(error.errno)
+    return error.strerror or str(error)
 
 
 class RemotingClient:
@@ -171,7 +180,7 @@ class RemotingClient:
                 " and reachable?"
             ) from None
         except OSError as error:
-            raise ConnectFailed(f"cannot connect to {address}: {error.strerror or error}") from error
+            raise ConnectFailed(f"cannot connect to {address}: {_reason(error)}") from error
         self._connections[address] = connection
         connection.on_close(lambda lost: self._forget(address, lost, close=False))
         return connection

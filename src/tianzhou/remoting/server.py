@@ -127,12 +127,18 @@ class RemotingServer:
 
     async def _bind(self) -> socket.socket:
         where = f"{self.host}:{self.port}"
+        if not 0 <= self.port <= 65_535:
+            raise ConfigError(
+                f"cannot listen on {where}: {self.port_setting} has to be 1 to 65535, or 0 for any free one"
+            )
         try:
             found = await self.group.loop.getaddrinfo(
                 self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )
         except OSError as error:
-            raise ConfigError(f"cannot listen on {where}: no such host; set the bind address") from error
+            raise ConfigError(
+                f"cannot listen on {where}: no such host; listen on an address of this machine, or on 0.0.0.0"
+            ) from error
         family, kind, protocol, _, address = found[0]
         listener = socket.socket(family, kind, protocol)
         try:
@@ -154,7 +160,7 @@ class RemotingServer:
         if error.errno == errno.EACCES:
             return f"not permitted; ports below 1024 need privileges, set {self.port_setting} to a higher one"
         if error.errno == errno.EADDRNOTAVAIL:
-            return f"{self.host} is no address of this machine; set the bind address to one, or to 0.0.0.0"
+            return f"{self.host} is no address of this machine; listen on one, or on 0.0.0.0"
         return error.strerror or str(error)
 
     def _accept(self) -> None:

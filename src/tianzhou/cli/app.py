@@ -1,0 +1,63 @@
+"""Every command, put together.
+
+The families register their commands on import and import what they run only when they run, so that `--help` waits
+for nothing and `tianzhou serve` not for Spark.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Annotated
+
+import typer
+
+from tianzhou import __version__
+from tianzhou.cli import consume, flights, groups, produce, servers, store_files, topics
+
+app = typer.Typer(
+    name="tianzhou",
+    help="A message queue that is RocketMQ to everyone who talks to it, and a pipeline into Spark.",
+    epilog="Example: tianzhou serve --data ./data   (every command's --help has one)",
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+    # Plain help and errors: quick to make, and the same in a terminal, a pipe and a log.
+    rich_markup_mode=None,
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"tianzhou {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Log what happens, to stderr.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options every command has."""
+    del version
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    if not verbose and context.invoked_subcommand not in servers.NAMES:
+        # A command that asks servers ends with an error that says what a lost connection meant for it.
+        logging.getLogger("tianzhou.remoting").setLevel(logging.ERROR)
+
+
+servers.register(app)
+produce.register(app)
+consume.register(app)
+app.add_typer(topics.app, name="topic")
+app.add_typer(groups.app, name="group")
+app.add_typer(store_files.app, name="store")
+flights.register(app)

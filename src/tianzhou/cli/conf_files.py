@@ -1,0 +1,104 @@
+"""`broker.conf` and `namesrv.conf`: reading them, and saying clearly what in them cannot be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from tianzhou.cli.output import print_note
+from tianzhou.errors import ConfigError
+from tianzhou.settings import parse_properties, unknown_keys
+
+_PATH_KEY: Final = re.compile("path|paths|home|dir$", re.IGNORECASE)
+_NOT_TEXT: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+
+# What a file may ask for and nobody would notice that it is missing, until a message or a secret is lost.
+_REFUSED: Final = {
+    ("brokerRole", "SLAVE"): "this version replicates nothing, and a slave would serve as a master",
+    ("enableDLegerCommitLog", "true"): "this version replicates nothing",
+    ("enableControllerMode", "true"): "this version replicates nothing",
+    ("enableControllerInNamesrv", "true"): "this version has no controller",
+    ("aclEnable", "true"): "this version checks no credentials, everybody would be let in",
+    ("authenticationEnabled", "true"): "this version checks no credentials, everybody would be let in",
+    ("authorizationEnabled", "true"): "this version checks no permissions, everybody would be let in",
+    ("storeType", "defaultRocksDB"): "this version keeps RocketMQ's default store only",
+}
+
+
+def read_conf(path: Path | None, *classes: type) -> dict[str, str]:
+    """The values of a configuration file; keys that none of the settings classes has are noted on stderr.
+
+    Paths in it may begin with `~` and hold `${user.home}`.
+
+    Args:
+        path: the file; None gives no values.
+        classes: whose keys are known.
+
+    Raises:
+        ConfigError: the file cannot be read, or asks for what this version cannot give.
+    """
+    if path is None:
+        return {}
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"-c {path}: {error.strerror}; name a file of lines key=value") from error
+    if _NOT_TEXT.search(data):
+        raise ConfigError(f"-c {path}: is no text; name a file of lines key=value")
+    values = parse_properties(_decode(data), source=str(path))
+    check_served(values, str(path))
+    for key, near in unknown_keys(values, *classes).items():
+        hint = f"; did you mean {near}?" if near else ""
+        print_note(f"warning: {path}: unknown key {key} is ignored{hint}")
+    return {key: expand(key, value, str(path)) if _PATH_KEY.search(key) else value for key, value in values.items()}
+
+
+def _decode(data: bytes) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        # As Java's Properties do: comments in GBK then hurt nobody.
+        return data.decode("latin-1")
+
+
+def expand(key: str, value: str, source: str) -> str:
+    """A path with `~` and `${user.home}` replaced; relative ones stay relative to the working directory.
+
+    Raises:
+        ConfigError: it holds another `${…}`.
+    """
+    text = value.replace("${user.home}", str(Path.home()))
+    if "${" in text:
+        raise ConfigError(f"{source}: {key}={value}: only ${{user.home}} is replaced; write the path out")
+    if text == "~" or text.startswith("~/"):
+        text = str(Path.home()) + text[1:]
+    return text
+
+
+def check_served(values: Mapping[str, str], source: str) -> None:
+    """Refuse what this version would silently not do.
+
+    Raises:
+        ConfigError: names key, value and why.
+    """
+    for (key, refused), why in _REFUSED.items():
+        if values.get(key, "").strip().lower() == refused.lower():
+            raise ConfigError(f"{source}: {key}={values[key]}: {why}; remove the key to go on without it")
+
+
+def check_port(name: str, port: int, *, least: int = 0) -> int:
+    """The port itself.
+
+    Args:
+        name: flag or key, for the message.
+        port: what was given; 0 takes any free one.
+        least: the smallest besides 0.
+
+    Raises:
+        ConfigError: it is no port.
+    """
+    if port != 0 and not max(least, 1) <= port <= 65_535:
+        raise ConfigError(f"{name} {port}: expected {max(least, 1)} to 65535, or 0 for any free port")
+    return port

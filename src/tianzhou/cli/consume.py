@@ -1,0 +1,190 @@
+"""`consume`."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tianzhou.cli.output import (
+    DEFAULT_NAMESRV,
+    NamesrvOption,
+    Output,
+    OutputOption,
+    body_text,
+    counted,
+    local_time_ms,
+    output_closed,
+    print_json,
+    print_line,
+    print_note,
+)
+from tianzhou.cli.running import run_client
+
+if TYPE_CHECKING:
+    from tianzhou.model import MessageExt
+
+LOOKING_GROUP = "TOOLS_CONSUMER"
+"""A group every broker has, for tools: looking leaves no group of its own behind."""
+POLL_S = 1.0
+
+Batches = Callable[[float], Awaitable[Sequence["MessageExt"]]]
+"""The next messages, none when none come within so many seconds."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(help=consume.__doc__)(consume)
+
+
+def consume(
+    topic: Annotated[str, typer.Argument(help="Topic to read.")],
+    group: Annotated[
+        str | None,
+        typer.Option("-g", "--group", help="Consume as a member of this group; default: only look, commit nothing."),
+    ] = None,
+    tags: Annotated[str, typer.Option(help="Tag expression, 'A || B'.")] = "*",
+    from_beginning: Annotated[
+        bool,
+        typer.Option("--from-beginning", help="Start at the oldest message, where the group has no offset yet."),
+    ] = False,
+    limit: Annotated[int | None, typer.Option("--max", help="End after so many messages.", min=1)] = None,
+    timeout: Annotated[
+        float | None, typer.Option(help="End when no message came for so many seconds.", min=0.1)
+    ] = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    output: OutputOption = Output.text,
+) -> None:
+    """Print messages of a topic as they come.
+
+    With --group the messages count as consumed and the offsets are kept; without it nothing is committed, and
+    the members of groups are not disturbed. Ctrl-C ends it.
+
+    Example: tianzhou consume orders --from-beginning --max 10
+    """
+    printer = _Printer(limit, timeout, output)
+
+    async def main() -> None:
+        complete = False
+        try:
+            if group is None:
+                await _look(topic, tags, from_beginning, namesrv, printer)
+            else:
+                await _join(topic, group, tags, from_beginning, namesrv, printer)
+            complete = True
+        finally:
+            if output is Output.text and (complete or printer.shown):
+                print_note(counted(printer.shown, "message"))
+
+    run_client(main())
+
+
+class _Printer:
+    """Prints messages until there are enough, or none came for long enough."""
+
+    def __init__(self, limit: int | None, timeout: float | None, output: Output) -> None:
+        self.shown = 0
+        self._limit = limit
+        self._timeout = timeout
+        self._output = output
+
+    async def run(self, batches: Batches) -> None:
+        if self._limit is None and self._timeout is None and sys.stderr.isatty():
+            print_note("waiting for messages; Ctrl-C ends")
+        quiet_since = time.monotonic()
+        while self._limit is None or self.shown < self._limit:
+            wait = POLL_S
+            if self._timeout is not None:
+                wait = min(wait, quiet_since + self._timeout - time.monotonic())
+                if wait <= 0:
+                    return
+            messages = await batches(wait)
+            for message in messages[: None if self._limit is None else self._limit - self.shown]:
+                self._show(message)
+                self.shown += 1
+            if messages:
+                quiet_since = time.monotonic()
+            elif output_closed():
+                raise BrokenPipeError
+
+    def _show(self, message: MessageExt) -> None:
+        if self._output is Output.json:
+            print_json(document(message))
+            return
+        mark = "".join(f" {name}={value}" for name, value in (("tags", message.tags), ("keys", message.keys)) if value)
+        place = f"{message.broker_name}:{message.queue_id}@{message.queue_offset}"
+        print_line(f"{local_time_ms(message.store_timestamp)} {place}{mark} {body_text(message.body)}")
+
+
+async def _look(topic: str, tags: str, from_beginning: bool, namesrv: str, printer: _Printer) -> None:
+    from tianzhou.client import PullConsumer
+
+    async with PullConsumer(LOOKING_GROUP, namesrv, auto_commit=False) as consumer:
+        queues = await consumer.queues(topic)
+        consumer.assign(queues, tags=tags)
+        for queue in queues:
+            await (consumer.seek_to_begin(queue) if from_beginning else consumer.seek_to_end(queue))
+        await printer.run(lambda wait: consumer.poll(wait * 1000))
+
+
+async def _join(topic: str, group: str, tags: str, from_beginning: bool, namesrv: str, printer: _Printer) -> None:
+    from tianzhou.client import PushConsumer
+    from tianzhou.model import ConsumeFromWhere
+
+    where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET if from_beginning else ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    consumer = PushConsumer(group, namesrv, consume_from_where=where)
+    consumer.subscribe(topic, tags)
+
+    async def batches(wait: float) -> Sequence[MessageExt]:
+        try:
+            async with asyncio.timeout(wait):
+                return [await anext(consumer)]
+        except TimeoutError:
+            return []
+
+    try:
+        async with consumer:
+            if not await consumer.instance.queues_to_read(topic, refresh=True):
+                print_note(f"topic {topic} does not exist yet; its messages are shown when it does")
+            try:
+                await printer.run(batches)
+            except OSError as error:
+                raise _NotShownError(error) from None
+    except _NotShownError as end:
+        raise end.error from None
+
+
+class _NotShownError(BaseException):
+    """Output failed. No `Exception`, because the message is not at fault: it just is not consumed."""
+
+    def __init__(self, error: OSError) -> None:
+        self.error = error
+        super().__init__(error)
+
+
+def document(message: MessageExt) -> dict[str, Any]:
+    """A message as a JSON object; a body that is no UTF-8 text is in `body_base64`."""
+    try:
+        body = {"body": message.body.decode("utf-8")}
+    except UnicodeDecodeError:
+        body = {"body_base64": base64.b64encode(message.body).decode("ascii")}
+    return {
+        "topic": message.topic,
+        "broker": message.broker_name,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "msg_id": message.msg_id,
+        "offset_msg_id": message.offset_msg_id,
+        "tags": message.tags,
+        "keys": message.keys,
+        "properties": message.user_properties,
+        **body,
+        "born_timestamp": message.born_timestamp,
+        "store_timestamp": message.store_timestamp,
+        "reconsume_times": message.reconsume_times,
+    }

@@ -1,0 +1,35 @@
+"""Whether clients can reach a server under the address they are told."""
+
+from __future__ import annotations
+
+import socket
+
+from tianzhou.errors import TianzhouError
+
+CHECK_TIMEOUT_MS = 2_000
+
+
+async def unreachable(address: str, key: str) -> str | None:
+    """A warning when nothing answers at the address that a broker tells to clients; None when it does.
+
+    It may be right all the same: the outside address of a container often cannot be used from within.
+
+    Args:
+        address: `host:port`.
+        key: the flag or key that sets it.
+    """
+    from tianzhou.remoting.client import RemotingClient
+    from tianzhou.wire.codes import RequestCode
+    from tianzhou.wire.command import Command
+
+    async with RemotingClient(connect_timeout_ms=CHECK_TIMEOUT_MS) as client:
+        try:
+            # Any reply will do: what matters is that a server of this kind is there.
+            await client.invoke(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO), CHECK_TIMEOUT_MS)
+        except TianzhouError as error:
+            return (
+                f"warning: clients are told to connect to {address}, and from here no server answers there ({error}). "
+                f"Right for the outside address of a container or NAT; else give {key} an address of "
+                f"{socket.gethostname()} that clients can reach"
+            )
+    return None
