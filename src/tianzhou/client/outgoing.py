@@ -14,7 +14,7 @@ import orjson
 
 from tianzhou.client.validation import MAX_PROPERTIES_BYTES
 from tianzhou.errors import ClientError
-from tianzhou.model import Message, MessageQueue, names
+from tianzhou.model import Message, MessageExt, MessageQueue, names
 from tianzhou.wire.codes import FLAG_ONEWAY, VERSION, LanguageCode, RequestCode
 from tianzhou.wire.compression import COMPRESSED, KIND_MASK, LZ4, ZLIB, ZSTD, compress
 
@@ -52,6 +52,17 @@ def message_properties(message: Message, unique_key: str) -> dict[str, str]:
         result[names.SHARDING_KEY] = message.sharding_key
     if not message.wait_store_ok:
         result[names.WAIT] = "false"
+    return result
+
+
+def retry_properties(message: MessageExt, delay_level: int) -> dict[str, str]:
+    """The properties of a delivered message that is stored in its group's retry topic (client.md §13.4)."""
+    result = dict(message.properties)
+    for name in (names.TRAN_MSG, names.RECONSUME_TIME, names.MAX_RECONSUME_TIMES):
+        result.pop(name, None)
+    result.setdefault(names.ORIGIN_MESSAGE_ID, message.msg_id)
+    result.setdefault(names.RETRY_TOPIC, message.topic)
+    result[names.DELAY] = str(delay_level)
     return result
 
 

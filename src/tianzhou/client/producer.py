@@ -23,6 +23,7 @@ from tianzhou.client.outgoing import (
     pack_body,
     plain_properties_json,
     properties_json,
+    retry_properties,
 )
 from tianzhou.client.retry import RETRY_ON_OTHER_BROKER, RetryPolicy
 from tianzhou.client.selector import QueueSelector, select_by_hash
@@ -365,12 +366,6 @@ class Producer:
             timeout_ms: limit of all attempts together.
         """
         topic = names.retry_topic(group)
-        properties = dict(message.properties)
-        for name in (names.TRAN_MSG, names.RECONSUME_TIME, names.MAX_RECONSUME_TIMES):
-            properties.pop(name, None)
-        properties.setdefault(names.ORIGIN_MESSAGE_ID, message.msg_id)
-        properties.setdefault(names.RETRY_TOPIC, message.topic)
-        properties[names.DELAY] = str(delay_level)
         body, sys_flag = pack_body(message.body, self._compress_over, self._compress_kind, self._compress_level)
         outgoing = Outgoing(
             topic,
@@ -379,7 +374,7 @@ class Producer:
             self._now_ms(),
             message.flag,
             sys_flag,
-            properties_json(properties),
+            properties_json(retry_properties(message, delay_level)),
             body,
             message.reconsume_times + 1,
             max_reconsume_times,
