@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from mmap import mmap
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from tianzhou._hot.records import UNIT
 from tianzhou.store.segments import Segment, SegmentQueue
@@ -40,6 +40,13 @@ class ConsumeQueue:
         arrived: follows `max_offset` when someone has asked for it.
         dirty: has units that are not yet known to be on disk.
     """
+
+    unit_size: ClassVar[int] = UNIT_SIZE
+    """Bytes of a unit. Whatever the kind of queue, a unit begins with offset, size and tags code of its record."""
+    batched: ClassVar[bool] = False
+    """Whether a unit may stand for several queue offsets (store.md §6)."""
+    extended: ClassVar[bool] = False
+    """Whether a tags code may be an address in an extension file (store.md §5.5)."""
 
     __slots__ = (
         "_map",
@@ -88,8 +95,20 @@ class ConsumeQueue:
         self._position = 0
         self._reserved = 0
 
-    def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> bool:
+    @property
+    def end(self) -> int:
+        """Byte position behind the last unit; segments are named by such positions."""
+        return self.max_offset * UNIT_SIZE
+
+    def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int, store_timestamp: int = 0) -> bool:
         """Add the unit of a record; False when the queue has it already (store.md §5.4).
+
+        Args:
+            queue_offset: the record's number in the queue.
+            physical_offset: where the record is in the commit log.
+            size: of the record.
+            tags_code: code of its tag, or the time it is due (store.md §5.3).
+            store_timestamp: ms; not every kind of queue keeps it.
 
         Raises:
             OSError: no segment can be made, or the disk is full.
@@ -165,11 +184,10 @@ class ConsumeQueue:
     def _ensure_unit(self) -> None:
         segment = self._segment
         if segment is None or self._position >= segment.size:
-            start = self.max_offset * UNIT_SIZE
-            self._enter(self.files.create(start), 0)
+            self._enter(self.files.create(self.end), 0)
             segment = self._segment
             assert segment is not None
-        end = self._position + UNIT_SIZE
+        end = self._position + self.unit_size
         if end > self._reserved:
             upto = min(segment.size, -(-end // _PAGE) * _PAGE)
             segment.reserve_range(self._reserved, upto)
@@ -195,13 +213,21 @@ class ConsumeQueue:
         end = segments[0].start if segments else 0
         self.max_physical = -1
         for segment in segments[index:]:
-            valid, physical = (_walk_units if thorough else _halve_units)(segment, limit)
+            valid, physical = (self._walk if thorough else self._halve)(segment, limit)
             end = segment.start + valid
             if physical >= 0:
                 self.max_physical = physical
             if valid < segment.size:
                 break
         self._resume(end)
+
+    def _walk(self, segment: Segment, limit: int) -> tuple[int, int]:
+        """How many bytes of valid units a segment begins with, and the end of the last record they point to."""
+        return _walk_units(segment, limit)
+
+    def _halve(self, segment: Segment, limit: int) -> tuple[int, int]:
+        """As `_walk`, for a segment without a hole."""
+        return _halve_units(segment, limit)
 
     def _first_physical(self, segment: Segment) -> int:
         offset, size, _ = UNIT.unpack_from(segment.view, 0)
@@ -264,9 +290,16 @@ class ConsumeQueue:
         unit: tuple[int, int, int] = UNIT.unpack_from(segment.view, position - segment.start)
         return unit
 
+    def first_physical(self) -> int | None:
+        """Commit-log offset the files' first unit points to; None without units."""
+        segments = self.files.segments
+        if not segments or self.end <= segments[0].start:
+            return None
+        return int(UNIT.unpack_from(segments[0].view, 0)[0])
+
     def unflushed(self) -> list[tuple[Segment, int, int]]:
         """Segments with the byte ranges in them that the disk may not have yet."""
-        end = self.max_offset * UNIT_SIZE
+        end = self.end
         ranges = []
         for segment in reversed(self.files.segments):
             if segment.end <= self.flushed:

@@ -112,7 +112,7 @@ class Dispatcher:
                 if limit is not None and physical + size > limit:
                     break
                 if kind != PREPARED and kind != ROLLBACK:
-                    queue.put(queue_offset, physical, size, tags)
+                    queue.put(queue_offset, physical, size, tags, stored)
                     if not queue.dirty:
                         queue.dirty = True
                         self.dirty.append(queue)

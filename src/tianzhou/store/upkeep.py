@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from tianzhou.clock import Clock
 from tianzhou.store.checkpoint import Checkpoint
 from tianzhou.store.commitlog import CommitLog
-from tianzhou.store.consumequeue import UNIT_SIZE, ConsumeQueue
+from tianzhou.store.consumequeue import ConsumeQueue
 from tianzhou.store.dispatch import Dispatcher
 from tianzhou.store.flush import PAGE, Ranges, sync_ranges
 from tianzhou.store.index import Index
@@ -51,12 +51,14 @@ class Upkeep:
         self._thread = ThreadPoolExecutor(1, "tianzhou-upkeep")
         self._ahead_thread = ThreadPoolExecutor(1, "tianzhou-ahead")
         self._pressure = asyncio.Event()
+        self._preparing_since = 0.0
         self.failed = False
 
     async def run_ahead(self) -> None:
         """Prepare pages and segments before a busy log needs them, until cancelled (store.md §11.4)."""
         log = self._log
         log.on_pressure = self._pressure.set
+        log.stalled = self._stalled_ms
         try:
             while True:
                 await self._pressure.wait()
@@ -68,19 +70,26 @@ class Upkeep:
                     logger.warning("nothing can be prepared for the commit log: %s", error)
                     await asyncio.sleep(1)
         finally:
-            log.on_pressure = None
+            log.on_pressure = log.stalled = None
+
+    def _stalled_ms(self) -> float:
+        return (self._clock.monotonic() - self._preparing_since) * 1000 if self._preparing_since else 0.0
 
     async def _prepare(self) -> None:
         loop = asyncio.get_running_loop()
         log = self._log
         while (job := log.next_reservation()) is not None:
             segment, start, end = job
-            if segment is None:
-                made = await loop.run_in_executor(self._ahead_thread, log.files.make, start)
-                log.prepared(made, 0)
-            else:
-                await loop.run_in_executor(self._ahead_thread, segment.reserve_range, start, end)
-                log.prepared(segment, end)
+            self._preparing_since = self._clock.monotonic()
+            try:
+                if segment is None:
+                    made = await loop.run_in_executor(self._ahead_thread, log.files.make, start)
+                    log.prepared(made, 0)
+                else:
+                    await loop.run_in_executor(self._ahead_thread, segment.reserve_range, start, end)
+                    log.prepared(segment, end)
+            finally:
+                self._preparing_since = 0.0
 
     async def run(self) -> None:
         """Flush queues and checkpoint until cancelled."""
@@ -124,7 +133,7 @@ class Upkeep:
         ranges: Ranges = []
         waiting: list[ConsumeQueue] = []
         for queue in self._dispatcher.dirty:
-            end = queue.max_offset * UNIT_SIZE
+            end = queue.end
             if end // PAGE - queue.flushed // PAGE < least_pages:
                 waiting.append(queue)
                 continue
