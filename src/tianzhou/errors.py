@@ -121,6 +121,12 @@ class DiskFull(StoreError):
     retriable = True
 
 
+class PageCacheBusy(StoreError):
+    """The disk is so slow that the log has no memory ready to be written to."""
+
+    response_code = 2
+
+
 class StoreLocked(StoreError):
     """Another process holds the store directory (store.md §1)."""
 

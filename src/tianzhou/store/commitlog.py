@@ -9,7 +9,7 @@ from mmap import mmap
 from typing import Final
 
 from tianzhou._hot.records import put_record
-from tianzhou.errors import StoreError
+from tianzhou.errors import PageCacheBusy, StoreError
 from tianzhou.store.results import NewRecord
 from tianzhou.store.segments import Segment, SegmentQueue
 from tianzhou.store.settings import StoreSettings
@@ -51,6 +51,8 @@ class CommitLog:
         position: where in it the next record goes.
         damaged: start and end of stretches without intact records; what points into them is passed over.
         next_segment: made ahead, not yet begun.
+        stalled: tells for how long, in ms, the disk has been at what `next_reservation` asked for.
+        stall_limit_ms: puts that need more of the disk are refused when that takes longer.
         on_pressure: called when a busy log should have more prepared by way of `next_reservation`.
         appends_crc: records carry a CRC property.
         store_host_field: address and port as stored.
@@ -73,6 +75,8 @@ class CommitLog:
         "next_segment",
         "on_pressure",
         "position",
+        "stall_limit_ms",
+        "stalled",
         "store_host_field",
     )
 
@@ -81,6 +85,8 @@ class CommitLog:
         self.store_host_field = store_host + store_port.to_bytes(4, "big")
         self.damaged: list[tuple[int, int]] = []
         self.next_segment: Segment | None = None
+        self.stalled: Callable[[], float] | None = None
+        self.stall_limit_ms = settings.os_page_cache_busy_time_out_mills
         self.on_pressure: Callable[[], None] | None = None
         self.appends_crc = settings.enabled_append_prop_crc
         self._sys_bits = STORE_HOST_V6 if len(store_host) == 16 else 0
@@ -133,6 +139,7 @@ class CommitLog:
 
         Raises:
             OSError: no segment can be made, or the disk is full.
+            PageCacheBusy: the disk is too slow.
             StoreError: it would not even fit an empty segment.
         """
         if self.position + size > self._limit:
@@ -149,6 +156,12 @@ class CommitLog:
             # Idle brokers and small logs take little disk; a busy one asks for a step at a time.
             step = STEP if self.base or self._reserved >= STEP else _SMALL_STEP
             upto = min(segment.size, (end + step - 1) // step * step)
+            if self.stalled is not None and (waited := self.stalled()) > self.stall_limit_ms:
+                # Asking the same disk once more, on the loop, would stop everyone and not only producers.
+                raise PageCacheBusy(
+                    f"the disk has not given {STEP >> 10} KiB of the commit log for {waited:.0f} ms, "
+                    f"osPageCacheBusyTimeOutMills={self.stall_limit_ms}; send less, or use a faster disk"
+                )
             segment.reserve_range(self._reserved, upto)
             self._reserved = upto
         self._check = self._reserved

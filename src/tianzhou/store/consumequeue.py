@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from mmap import mmap
 from pathlib import Path
 from typing import ClassVar, Final
 
 from tianzhou._hot.records import UNIT
-from tianzhou.store.segments import Segment, SegmentQueue
+from tianzhou.store.retention import expired_queue_segments
+from tianzhou.store.segments import RetiredSegment, Segment, SegmentQueue
 from tianzhou.watermark import Watermark
 from tianzhou.wire.record import MAGIC_V1, MAGIC_V2
 
@@ -255,6 +257,39 @@ class ConsumeQueue:
         self._position = self._reserved = 0
         self.max_offset = self.min_offset = self.flushed = 0
         self.max_physical = -1
+
+    def read_for_expiry(self, smallest_physical: int) -> Iterator[tuple[Segment, int, int]]:
+        """What `expire` and `correct_min_offset` are going to read: segments, with the bytes of them."""
+        segments = self.files.segments
+        for segment in segments[1:]:
+            yield segment, 0, UNIT_SIZE
+            if self._first_physical(segment) > smallest_physical:
+                break
+        if self.min_offset < self.max_offset:
+            low = self.files.find(self.min_offset * UNIT_SIZE)
+            if low is not None and segments[-1] is not low:
+                yield low, 0, low.size
+
+    def expire(self, smallest_physical: int) -> list[RetiredSegment]:
+        """Let go of the oldest segments that point to nothing the log still has (store.md §2.7).
+
+        The file that crosses the log's beginning stays: by it a start after a crash knows that nothing is missing.
+        """
+        segments = self.files.segments
+        firsts = [-1]
+        for segment in segments[1:]:
+            firsts.append(self._first_physical(segment))
+            if firsts[-1] > smallest_physical:
+                break
+        count = expired_queue_segments(firsts, smallest_physical)
+        return [self.files.drop_first().retire() for _ in range(count)]
+
+    def retire(self) -> list[RetiredSegment]:
+        """Drop all units as `delete` does, and leave removing the files to the caller."""
+        retired = self.files.retire()
+        self.reset()
+        self.next_offset = 0
+        return retired
 
     def correct_min_offset(self, smallest_physical: int) -> None:
         """Move the min offset to the first unit that points at or behind `smallest_physical` (store.md §5.7)."""

@@ -25,6 +25,8 @@ from tianzhou.wire.record import (
 TRANSACTION_BITS: Final = 0xC
 PREPARED: Final = 0x4
 ROLLBACK: Final = 0xC
+RECORD_HEAD: Final = 76
+"""Bytes of a record up to its store timestamp, at most."""
 
 _HEAD: Final = struct.Struct(">iiiiiqqiq")
 _I32: Final = struct.Struct(">i")
@@ -158,7 +160,7 @@ def read_item(  # noqa: C901 - one field after the other, each with its own refu
 
 
 def store_time(view: memoryview) -> int:
-    """The store timestamp of a record given as its bytes, ms."""
+    """The store timestamp of a record given as its bytes, of which the first `RECORD_HEAD` will do, ms."""
     (sys_flag,) = _I32.unpack_from(view, 36)
     timestamp: int = _I64.unpack_from(view, 68 if sys_flag & BORN_HOST_V6 else 56)[0]
     return timestamp

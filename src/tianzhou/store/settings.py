@@ -26,6 +26,18 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
     return tuple(levels)
 
 
+def parse_hours(text: str) -> frozenset[int]:
+    """The hours of `deleteWhen`: `04`, or several joined by `;`.
+
+    Raises:
+        ValueError: something is no hour.
+    """
+    parts = [part.strip() for part in text.split(";") if part.strip()]
+    if not all(part.isascii() and part.isdigit() and int(part) < 24 for part in parts):
+        raise ValueError(f"deleteWhen={text}: expected hours from 00 to 23, several joined by ';'")
+    return frozenset(map(int, parts))
+
+
 @dataclass
 class StoreSettings:
     """Every key of store.md §20. Durations are ms and sizes bytes unless noted.
@@ -237,6 +249,7 @@ class StoreSettings:
             if value < least:
                 raise ValueError(f"{key}={value}: must be at least {least}")
         parse_delay_levels(self.message_delay_level)
+        parse_hours(self.delete_when)
 
     @property
     def root(self) -> Path:

@@ -13,10 +13,11 @@ from typing import Final, Self
 from msgspec import structs
 
 from tianzhou.clock import Clock, SystemClock
-from tianzhou.errors import DiskFull, StoreError, StoreUnreadable
+from tianzhou.errors import DiskFull, PageCacheBusy, StoreError, StoreUnreadable
 from tianzhou.model import names
 from tianzhou.store.admission import INNER_BATCH, illegal, refuse_batch, refuse_message, refuse_place
 from tianzhou.store.checkpoint import Checkpoint
+from tianzhou.store.cleaning import Cleaner, disk_use
 from tianzhou.store.commitlog import CommitLog
 from tianzhou.store.consumequeue import ConsumeQueue
 from tianzhou.store.dispatch import BACKLOG_LIMIT, SLICE_RECORDS, Dispatcher
@@ -84,6 +85,9 @@ class MessageStore:
         self._dispatcher = Dispatcher(self._index, self._dispatch_failed, self._dispatch_recovered)
         self._flusher = LogFlusher(self._log, settings, self.clock, self._log_flushed, self._flush_failed)
         self._upkeep = Upkeep(self._log, self._dispatcher, self._index, self._checkpoint, settings, self.clock)
+        self._cleaner = Cleaner(
+            settings, self.clock, self._log, self._queues, self._index, self._needed_from, self._space_changed
+        )
         self._limits = ReadLimits(settings)
         self._delays = parse_delay_levels(settings.message_delay_level)
         self._appends_crc = settings.enabled_append_prop_crc
@@ -152,6 +156,7 @@ class MessageStore:
             loop.create_task(self._flusher.run(), name="store-flush"),
             loop.create_task(self._upkeep.run(), name="store-upkeep"),
             loop.create_task(self._upkeep.run_ahead(), name="store-ahead"),
+            loop.create_task(self._cleaner.run(), name="store-clean"),
         ]
         if self._sync:
             self._flusher.request()
@@ -189,6 +194,7 @@ class MessageStore:
     def _release(self) -> None:
         self._flusher.close()
         self._upkeep.close()
+        self._cleaner.close()
         for of_topic in self._queues.values():
             for queue in of_topic.values():
                 queue.close()
@@ -358,15 +364,21 @@ class MessageStore:
         return queue
 
     def _append_failed(self, record: NewRecord, error: OSError | StoreError | struct.error) -> PutResult:
+        if isinstance(error, PageCacheBusy):
+            return PutResult(PutStatus.OS_PAGE_CACHE_BUSY, remark=str(error))
         if isinstance(error, StoreError):
             return illegal(record, str(error))
         if isinstance(error, struct.error):
             return illegal(record, f"a number does not fit its field ({error}); send 32 and 64 bit values as specified")
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            return PutResult(
-                PutStatus.SERVICE_NOT_AVAILABLE,
-                remark=f"the disk of {self.settings.root} is full ({error}); free space, reading goes on",
+            text = (
+                f"disk full: {disk_use(self._log.files.path_of(self._log.end).parent)} ({error}); free space, or keep "
+                f"messages for less than fileReservedTime={self.settings.file_reserved_time} h; "
+                "it is tried again every 5 s, reading goes on"
             )
+            if self._cleaner.refused() and self.put_up(RunningFlag.DISK_FULL, text):
+                logger.error("%s", text)
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, remark=text)
         logger.error("the commit log in %s cannot be extended: %s", self.settings.root, error)
         return PutResult(
             PutStatus.CREATE_MAPPED_FILE_FAILED, remark=f"create mapped file failed, server is busy or broken: {error}"
@@ -482,13 +494,42 @@ class MessageStore:
         """Forget a topic's queues; its records stay in the log until they expire (store.md §5.10)."""
         dispatcher = self._dispatcher
         dispatcher.drain()
-        for queue in self._queues.pop(topic, {}).values():
-            queue.delete()
+        retired = [file for queue in self._queues.pop(topic, {}).values() for file in queue.retire()]
         dispatcher.pending = type(dispatcher.pending)(p for p in dispatcher.pending if p[0].topic != topic)
         dispatcher.dirty = [queue for queue in dispatcher.dirty if queue.topic != topic]
-        folder = self.settings.root / "consumequeue" / topic
-        if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
+        self._cleaner.remove(self.settings.root / "consumequeue" / topic, retired)
+
+    # retention
+
+    def settings_changed(self) -> None:
+        """Let changed settings count now rather than in a few seconds."""
+        self._cleaner.wake()
+
+    def delete_expired(self) -> None:
+        """Delete expired log segments now, whatever the hour (store.md §12)."""
+        self._cleaner.delete_expired()
+
+    def clean_queues(self) -> None:
+        """Delete files of queues and index that know only records which are gone, now."""
+        self._cleaner.clean_queues()
+
+    def delete_other_topics(self, kept: Callable[[str], bool]) -> list[str]:
+        """Delete the queues of all topics for which `kept` does not hold; returns their names."""
+        doomed = [topic for topic in self._queues if not kept(topic)]
+        for topic in doomed:
+            self.delete_topic(topic)
+        return doomed
+
+    def _needed_from(self) -> int:
+        pending = self._dispatcher.pending
+        return min(self.flushed.value, pending[0][2] if pending else self._log.end)
+
+    def _space_changed(self, text: str | None) -> None:
+        if text is None:
+            self.take_down(RunningFlag.DISK_FULL)
+            logger.warning("%s: the disk has space again, messages are accepted", self.settings.root)
+        elif self.put_up(RunningFlag.DISK_FULL, text):
+            logger.error("%s", text)
 
     def _known(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         of_topic = self._queues.get(topic)
