@@ -232,7 +232,6 @@ class Producer:
                 if self._straight:
                     # The path of nearly every message; when it fails, the usual attempts go on from there.
                     target = plan.next_target()
-                    started_s = self._monotonic()
                     try:
                         connection = self._remoting.connected(target.address)
                         if connection is None:
@@ -241,7 +240,8 @@ class Producer:
                         frame = target.template.single(opaque, now_ms, properties, body, message.flag, sys_flag)
                         return self._result(await connection.invoke_frame(opaque, frame, limit_ms), target, unique_key)
                     except TianzhouError as error:
-                        failed = Failed(error, target.queue, started_s)
+                        elapsed_s = max(0, self._now_ms() - now_ms) / 1000
+                        failed = Failed(error, target.queue, self._monotonic() - elapsed_s)
                 outgoing = Outgoing(
                     message.topic, _SINGLE, unique_key, now_ms, message.flag, sys_flag, properties, body
                 )
