@@ -38,6 +38,9 @@ class FlushAcks:
         self._waiting: deque[_Entry] = deque()
         self._added = asyncio.Event()
 
+    def __len__(self) -> int:
+        return len(self._waiting)
+
     def add(
         self,
         connection: Connection,
@@ -61,6 +64,8 @@ class FlushAcks:
             region: the broker's region.
             trace_on: whether the broker wants traces.
         """
+        # The store has it; thousands may wait here.
+        command.body = b""
         deadline = self._clock.monotonic() + self._store.settings.sync_flush_timeout / 1000
         self._waiting.append(
             (

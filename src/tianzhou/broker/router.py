@@ -7,7 +7,7 @@ from typing import Protocol
 
 from tianzhou.remoting.answers import unsupported
 from tianzhou.remoting.connection import Connection, Reply
-from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 
 Handle = Callable[[Connection, Command], Reply | Awaitable[Reply]]
@@ -38,9 +38,11 @@ class Router:
 
     Args:
         handlers: families of requests; no code belongs to two.
+        refuse: why a request is not served, given its code and how many ms it has waited; None when it is.
     """
 
-    def __init__(self, *handlers: Handler) -> None:
+    def __init__(self, *handlers: Handler, refuse: Callable[[int, float], str | None] | None = None) -> None:
+        self._refuse = refuse
         self._table: dict[int, Handle] = {}
         for handler in handlers:
             for code, handle in handler.routes().items():
@@ -57,10 +59,17 @@ class Router:
 
     def without(self, codes: Iterable[int]) -> Router:
         """A router that serves all but some codes."""
-        other = Router()
+        other = Router(refuse=self._refuse)
         refused = set(map(int, codes))
         other._table.update((code, handle) for code, handle in self._table.items() if code not in refused)
         return other
+
+    def serve_late(self, connection: Connection, command: Command, waited_s: float) -> Reply | Awaitable[Reply]:
+        """Serve a request that has waited, unless that was for too long."""
+        refusal = None if self._refuse is None else self._refuse(command.code, waited_s * 1000)
+        if refusal is not None:
+            return command.reply(ResponseCode.SYSTEM_BUSY, refusal)
+        return self.serve(connection, command)
 
     def serve(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         """Serve one request; see `tianzhou.remoting.connection.Processor`."""

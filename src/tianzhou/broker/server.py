@@ -21,6 +21,7 @@ from tianzhou.broker.clients import ClientTable
 from tianzhou.broker.consumer_offsets import ConsumerOffsets
 from tianzhou.broker.delay import DelayLedger
 from tianzhou.broker.delay_scheduler import DelayScheduler
+from tianzhou.broker.flow import waited_too_long
 from tianzhou.broker.flush_acks import FlushAcks
 from tianzhou.broker.groups import GroupTable
 from tianzhou.broker.handlers.clients import ClientHandler
@@ -29,6 +30,7 @@ from tianzhou.broker.handlers.info import InfoHandler
 from tianzhou.broker.handlers.offsets import OffsetHandler
 from tianzhou.broker.handlers.pull import PullHandler
 from tianzhou.broker.handlers.queries import QueryHandler
+from tianzhou.broker.handlers.retention import RetentionHandler
 from tianzhou.broker.handlers.send import SendHandler
 from tianzhou.broker.handlers.send_back import SendBackHandler
 from tianzhou.broker.handlers.topics import TopicHandler
@@ -50,6 +52,8 @@ from tianzhou.wire.ids import UniqueIdGenerator
 
 FAST_PORT_BELOW = 2
 HOUSEKEEPING_MS = 10_000
+LEAST_LATENESS_S = 0.05
+"""Requests that have waited for less are served without a look at the limits."""
 DEFAULT_HA_PORT = 10_912
 """`haListenPort` when it is not configured; the port above the main one is meant then (broker.md §3.1)."""
 
@@ -174,6 +178,7 @@ class Broker:
     async def _listen(self, router: Router) -> None:
         settings = self.settings
         idle = settings.server_channel_max_idle_time_seconds
+        late_after_s = LEAST_LATENESS_S
         await self._stack.enter_async_context(
             RemotingServer(
                 settings.bind_address,
@@ -182,6 +187,8 @@ class Broker:
                 idle_timeout_s=idle,
                 clock=self._clock,
                 port_setting=self._port_setting,
+                late=router.serve_late,
+                late_after_s=late_after_s,
             )
         )
         if settings.listen_port > FAST_PORT_BELOW:
@@ -193,6 +200,8 @@ class Broker:
                     idle_timeout_s=idle,
                     clock=self._clock,
                     port_setting=self._port_setting,
+                    late=router.serve_late,
+                    late_after_s=late_after_s,
                 )
             )
 
@@ -200,6 +209,7 @@ class Broker:
         self._tables.groups.auto_create = self.settings.auto_create_subscription_group
         self._tables.groups.create_system = self.settings.enable_create_sys_group
         self._parts.send.settings_changed()
+        self._store.settings_changed()
         if "brokerPermission" in keys:
             self._tables.topics.touch(self._clock.now_ms())
         if "namesrvAddr" in keys:
@@ -291,7 +301,9 @@ def make_parts(
         clients,
         TopicHandler(tables, store, stats, clock, settled),
         GroupHandler(tables, store, stats, clock, where, written),
+        RetentionHandler(tables, store),
         InfoHandler(tables, store, stats, clock, config_file, settings_changed),
+        refuse=lambda code, waited_ms: waited_too_long(code, waited_ms, settings),
     )
     return Parts(router, send, acks, clients, registrar)
 

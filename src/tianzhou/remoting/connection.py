@@ -27,6 +27,9 @@ Reply: TypeAlias = Command | bytes | None
 Processor: TypeAlias = "Callable[[Connection, Command], Reply | Awaitable[Reply]]"
 """Serves requests: answers at once (no task is made) or with an awaitable (a task of the connection)."""
 
+LateProcessor: TypeAlias = "Callable[[Connection, Command, float], Reply | Awaitable[Reply]]"
+"""As `Processor`, for requests that have waited for the given number of seconds before they could be served."""
+
 FLUSH_BYTES = 262_144
 WRITE_HIGH_BYTES = 524_288
 WRITE_LOW_BYTES = 131_072
@@ -241,14 +244,20 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes have arrived: serve every command they complete."""
         group = self._group
-        self.last_read = group.monotonic()
+        self.last_read = now = group.monotonic()
+        if now >= group.next_mark:
+            group.mark_turn(now)
         session = self._session
         commands = session.received(nbytes)
         if commands and not self.closed:
             if self._backlog:
                 self._backlog += commands
             else:
-                self._serve(commands)
+                began = group.turn_began
+                if began and now - began > group.late_after_s:
+                    self._serve(commands, self._late(now - began))
+                else:
+                    self._serve(commands, group.processor)
         if session.gathering != self._gathering:
             if not self._gathering:
                 self.gathering_since = self.last_read
@@ -277,7 +286,7 @@ class Connection(asyncio.BufferedProtocol):
             self._writable = None
         if self._backlog and not self.closed:
             backlog, self._backlog = self._backlog, []
-            self._serve(backlog)
+            self._serve(backlog, self._group.processor)
         if not self._write_paused:
             self._resume(_PAUSED_WRITING)
 
@@ -334,8 +343,12 @@ class Connection(asyncio.BufferedProtocol):
 
     # serving
 
-    def _serve(self, commands: list[Command]) -> None:
-        processor = self._group.processor
+    def _late(self, waited_s: float) -> Processor:
+        late = self._group.late
+        assert late is not None
+        return lambda connection, command: late(connection, command, waited_s)
+
+    def _serve(self, commands: list[Command], processor: Processor) -> None:
         replies: list[bytes] = []
         append = replies.append
         size = done = 0
@@ -346,7 +359,7 @@ class Connection(asyncio.BufferedProtocol):
                 if command.flag & FLAG_RESPONSE:
                     self._replied(command)
                 else:
-                    self._serve_oneway(command)
+                    self._serve_oneway(command, processor)
                 continue
             try:
                 reply = processor(self, command)
@@ -395,9 +408,9 @@ class Connection(asyncio.BufferedProtocol):
                 reply.body = bytes(reply.body)
             entry[1].set_result(reply)
 
-    def _serve_oneway(self, command: Command) -> None:
+    def _serve_oneway(self, command: Command, processor: Processor) -> None:
         try:
-            reply = self._group.processor(self, command)
+            reply = processor(self, command)
         except Exception as error:  # noqa: BLE001 - nobody waits for an answer; defects are logged
             self._failed(command, error)
             return

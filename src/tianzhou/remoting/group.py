@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING
 
 from tianzhou.clock import Clock, SystemClock
@@ -13,13 +14,14 @@ from tianzhou.remoting.budget import FrameBudget
 from tianzhou.remoting.session import MAX_FRAME, OpaqueCounter, scratch_buffer
 
 if TYPE_CHECKING:
-    from tianzhou.remoting.connection import Connection, Processor
+    from tianzhou.remoting.connection import Connection, LateProcessor, Processor
 
 HELD_BYTES = 33_554_432
 GATHER_BYTES = 67_108_864
 MAX_IN_FLIGHT = 65_535
 DEADLINE_STEP_S = 0.05
 IDLE_STEP_S = 5.0
+MARK_STEP_S = 0.02
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +70,11 @@ class ConnectionGroup:
         self.in_flight = 0
         self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]
         self.on_connect: Callable[[Connection], None] | None = None
+        self.late: LateProcessor | None = None
+        self.late_after_s = inf
+        # When the present turn of the loop began, as far as that is known; 0 when it is not.
+        self.turn_began = 0.0
+        self.next_mark = inf
         self.started = False
         self.eager_reads = False
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -109,6 +116,26 @@ class ConnectionGroup:
         self._empty = self.loop.create_future()
         await asyncio.wait([self._empty], timeout=timeout_s)
         return not self.connections
+
+    def serve_late(self, late: LateProcessor, after_s: float) -> None:
+        """Have `late` serve what was read more than `after_s` after its turn of the loop began.
+
+        All that a turn reads was there when the turn began, so that is how long a request has waited at least. The
+        beginning of a turn is noted every few milliseconds only, which keeps reads free of any cost.
+        """
+        self.late = late
+        self.late_after_s = after_s
+        self.next_mark = 0.0
+
+    def mark_turn(self, now: float) -> None:
+        """Note that the present turn of the loop began not later than now."""
+        self.next_mark = now + MARK_STEP_S
+        if not self.turn_began:
+            self.turn_began = now
+            self.loop.call_soon(self._turn_over)
+
+    def _turn_over(self) -> None:
+        self.turn_began = 0.0
 
     def joined(self, connection: Connection) -> None:
         """A connection was made."""

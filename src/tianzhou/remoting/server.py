@@ -12,7 +12,7 @@ from typing import Self
 
 from tianzhou.clock import Clock
 from tianzhou.errors import ConfigError
-from tianzhou.remoting.connection import Connection, Processor
+from tianzhou.remoting.connection import Connection, LateProcessor, Processor
 from tianzhou.remoting.group import GATHER_BYTES, HELD_BYTES, ConnectionGroup
 from tianzhou.remoting.session import MAX_FRAME
 
@@ -40,6 +40,8 @@ class RemotingServer:
         gather_bytes: see `ConnectionGroup`.
         on_connect: called with every new connection.
         clock: source of monotonic time.
+        late: serves requests that have waited for more than `late_after_s` before the server came to them.
+        late_after_s: see `late`.
         port_setting: the setting that chooses the port, named in the error when it is taken.
     """
 
@@ -57,6 +59,8 @@ class RemotingServer:
         on_connect: Callable[[Connection], None] | None = None,
         clock: Clock | None = None,
         port_setting: str = "listenPort",
+        late: LateProcessor | None = None,
+        late_after_s: float = 0.2,
     ) -> None:
         self.host = host
         self.port = port
@@ -71,6 +75,8 @@ class RemotingServer:
             clock=clock,
         )
         self.group.on_connect = on_connect
+        if late is not None:
+            self.group.serve_late(late, late_after_s)
         self._socket: socket.socket | None = None
         self._adoptions: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None

@@ -14,6 +14,7 @@ from typing import Any
 from tianzhou._hot import send_reply
 from tianzhou.broker.admission import Admission
 from tianzhou.broker.delay import waiting_room, wanted_level
+from tianzhou.broker.flow import too_many_waiting
 from tianzhou.broker.flush_acks import FlushAcks
 from tianzhou.broker.put_answers import code_of, is_stored, remark_of
 from tianzhou.broker.retry import group_of_retry_topic, is_dead_on_arrival, limit_of
@@ -116,6 +117,8 @@ class SendHandler:
     def send(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         """Store a message, or a batch, and say where it is."""
         try:
+            if self._sync_flush:
+                self._check_waiting()
             header = command.header
             if header is None:
                 header = read_header(command)
@@ -177,6 +180,12 @@ class SendHandler:
             )
         except BrokerError as error:
             return command.reply(error.code, error.remark, self._marks)
+
+    def _check_waiting(self) -> None:
+        refusal = too_many_waiting(len(self._acks), self._tables.settings)
+        if refusal is not None:
+            self._stats.failed += 1
+            raise BrokerError(ResponseCode.SYSTEM_BUSY, refusal)
 
     def _unusual(self, connection: Connection, command: Command, header: Any) -> Reply | Awaitable[Reply]:
         now = self._clock.now_ms()

@@ -1,0 +1,49 @@
+"""Which requests are refused because the broker is too busy for them, and in what words (broker.md §6)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tianzhou.broker.settings import BrokerSettings
+from tianzhou.wire.codes import RequestCode as Code
+
+_SEND: Final = (
+    Code.SEND_MESSAGE, Code.SEND_MESSAGE_V2, Code.SEND_BATCH_MESSAGE, Code.CONSUMER_SEND_MSG_BACK,
+)  # fmt: skip
+_POOLS: Final[dict[int, tuple[str, str]]] = {
+    **dict.fromkeys(map(int, _SEND), ("waitTimeMillsInSendQueue", "wait_time_mills_in_send_queue")),
+    int(Code.PULL_MESSAGE): ("waitTimeMillsInPullQueue", "wait_time_mills_in_pull_queue"),
+    int(Code.LITE_PULL_MESSAGE): ("waitTimeMillsInLitePullQueue", "wait_time_mills_in_lite_pull_queue"),
+    int(Code.HEART_BEAT): ("waitTimeMillsInHeartbeatQueue", "wait_time_mills_in_heartbeat_queue"),
+    int(Code.END_TRANSACTION): ("waitTimeMillsInTransactionQueue", "wait_time_mills_in_transaction_queue"),
+}
+_OTHERS: Final = ("waitTimeMillsInAdminBrokerQueue", "wait_time_mills_in_admin_broker_queue")
+
+
+def waited_too_long(code: int, waited_ms: float, settings: BrokerSettings) -> str | None:
+    """Why a request that has waited so long is refused; None when it is served.
+
+    Args:
+        code: of the request.
+        waited_ms: how long it has been here at least.
+        settings: limits.
+    """
+    key, name = _POOLS.get(code, _OTHERS)
+    limit = getattr(settings, name)
+    if not settings.broker_fast_failure_enable or waited_ms <= limit:
+        return None
+    return (
+        f"[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: {waited_ms:.0f}ms, "
+        f"{key}={limit}; send less, spread the load over more brokers, or raise {key}"
+    )
+
+
+def too_many_waiting(waiting: int, settings: BrokerSettings) -> str | None:
+    """Why a send is refused that would wait for the disk with so many others; None when it is served."""
+    limit = settings.send_thread_pool_queue_capacity
+    if waiting < limit:
+        return None
+    return (
+        f"[OVERLOAD]system busy, start flow control for a while, {waiting} messages wait for the disk, "
+        f"sendThreadPoolQueueCapacity={limit}; send less, use a faster disk, or raise it"
+    )

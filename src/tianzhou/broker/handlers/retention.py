@@ -1,0 +1,57 @@
+"""What operators ask to be deleted: expired files (306, 329), queues of topics that are gone (316) (store.md §12)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from tianzhou.broker.tables import Tables
+from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.store.store import MessageStore
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+
+LIGHT_PREFIX = "%LMQ%"
+
+
+class RetentionHandler:
+    """Starts deletions; each is answered when it has begun, as Apache's broker does.
+
+    Args:
+        tables: the topics there are.
+        store: where the files are.
+    """
+
+    def __init__(self, tables: Tables, store: MessageStore) -> None:
+        self._tables = tables
+        self._store = store
+
+    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
+        """Request codes and who serves them."""
+        return {
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_queues,
+            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_topics,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self.delete_expired,
+        }
+
+    def delete_expired(self, connection: Connection, command: Command) -> Reply:
+        """Delete expired log segments at once and in the next runs, whatever the hour."""
+        self._store.delete_expired()
+        return command.reply(ResponseCode.SUCCESS)
+
+    def clean_queues(self, connection: Connection, command: Command) -> Reply:
+        """Delete the queue files whose messages have expired.
+
+        The last file of a queue stays, where Apache's broker deletes the queue if all its messages have expired: the
+        queue would begin again at offset 0, and groups that had read more of it would pass over what comes next.
+        """
+        self._store.clean_queues()
+        return command.reply(ResponseCode.SUCCESS)
+
+    def clean_topics(self, connection: Connection, command: Command) -> Reply:
+        """Delete the queues of topics that are not in the topic table."""
+        self._store.delete_other_topics(self._kept)
+        return command.reply(ResponseCode.SUCCESS)
+
+    def _kept(self, topic: str) -> bool:
+        topics = self._tables.topics
+        return topic in topics or topics.is_system(topic) or topic.startswith(LIGHT_PREFIX)
