@@ -21,6 +21,10 @@ _MS_SYNC: Final = 4
 
 _libc: Final = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 _can_populate = _libc is not None
+if sys.platform == "linux":
+    # Quicker than giving up the interpreter would be.
+    _mincore = ctypes.PyDLL(None).mincore
+    _mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
 
 
 def address_of(memory: mmap.mmap) -> int:
@@ -64,8 +68,10 @@ def resident(address: int, start: int, end: int) -> bool:
         return True
     start -= start % PAGE
     count = -(-(end - start) // PAGE)
-    vector = ctypes.create_string_buffer(max(count, 1))
-    if _libc.mincore(ctypes.c_void_p(address + start), ctypes.c_size_t(end - start), vector):
+    if count <= 0:
+        return True
+    vector = ctypes.create_string_buffer(count)
+    if _mincore(address + start, end - start, vector):
         return True
     # Only the lowest bit of each byte is defined; in practice a byte is 0 or 1.
     return vector.raw[:count].find(0) < 0

@@ -6,9 +6,9 @@ import asyncio
 import errno
 import logging
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from msgspec import structs
 
@@ -18,6 +18,7 @@ from tianzhou.model import names
 from tianzhou.store.admission import INNER_BATCH, illegal, refuse_batch, refuse_message, refuse_place
 from tianzhou.store.checkpoint import Checkpoint
 from tianzhou.store.cleaning import Cleaner, disk_use
+from tianzhou.store.coldreads import ROUNDS, ColdReads, Missing
 from tianzhou.store.commitlog import CommitLog
 from tianzhou.store.consumequeue import ConsumeQueue
 from tianzhou.store.dispatch import BACKLOG_LIMIT, SLICE_RECORDS, Dispatcher
@@ -89,6 +90,7 @@ class MessageStore:
             settings, self.clock, self._log, self._queues, self._index, self._needed_from, self._space_changed
         )
         self._limits = ReadLimits(settings)
+        self._cold = ColdReads(self._log)
         self._delays = parse_delay_levels(settings.message_delay_level)
         self._appends_crc = settings.enabled_append_prop_crc
         self._foreign_topics: frozenset[str] = frozenset()
@@ -128,7 +130,7 @@ class MessageStore:
             raise
         end = self._log.end
         self.flushed.advance(end)
-        self._dispatcher.position = end
+        self._dispatcher.position = self._cold.opened_at = end
         self._dispatcher.limit = end if self._sync else None
         self._dispatcher.logics_timestamp = self._checkpoint.logics_msg_timestamp
         self._dispatcher.dirty = [q for of_topic in self._queues.values() for q in of_topic.values() if q.dirty]
@@ -195,6 +197,7 @@ class MessageStore:
         self._flusher.close()
         self._upkeep.close()
         self._cleaner.close()
+        self._cold.close()
         for of_topic in self._queues.values():
             for queue in of_topic.values():
                 queue.close()
@@ -413,6 +416,60 @@ class MessageStore:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
         limit = MAX_BYTES if max_bytes is None else min(max_bytes, MAX_BYTES)
         return read_queue(self._log, queue, self._limits, offset, max_messages, tag_codes, limit, accept)
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int,
+        tag_codes: frozenset[int] | None = None,
+        max_bytes: int | None = None,
+        accept: Callable[[memoryview], bool] | None = None,
+    ) -> GetResult | Coroutine[Any, Any, GetResult]:
+        """As `get`, without stopping the loop for messages that have left the memory.
+
+        Returns:
+            The messages when they are in memory, otherwise a coroutine that returns them when they are.
+        """
+        missing = self._missing(topic, queue_id, offset, max_messages, tag_codes, max_bytes)
+        if missing:
+            return self._read_cold(missing, topic, queue_id, offset, max_messages, tag_codes, max_bytes, accept)
+        return self.get(topic, queue_id, offset, max_messages, tag_codes, max_bytes, accept)
+
+    def _missing(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int,
+        tag_codes: frozenset[int] | None,
+        max_bytes: int | None,
+    ) -> Missing:
+        queue = self._known(topic, queue_id)
+        if not isinstance(queue, ConsumeQueue):
+            return []
+        limits = self._limits.of(max_messages, MAX_BYTES if max_bytes is None else max_bytes)
+        units = max(self._limits.units, max_messages)
+        return self._cold.missing(queue, offset, units, limits.count_in_memory, limits.bytes_in_memory, tag_codes)
+
+    async def _read_cold(
+        self,
+        missing: Missing,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int,
+        tag_codes: frozenset[int] | None,
+        max_bytes: int | None,
+        accept: Callable[[memoryview], bool] | None,
+    ) -> GetResult:
+        for _ in range(ROUNDS):
+            await self._cold.fetch(missing)
+            missing = self._missing(topic, queue_id, offset, max_messages, tag_codes, max_bytes)
+            if not missing:
+                break
+        return self.get(topic, queue_id, offset, max_messages, tag_codes, max_bytes, accept)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Smallest offset of a queue; -1 when it is unknown."""

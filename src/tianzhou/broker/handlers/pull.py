@@ -83,11 +83,29 @@ class PullHandler:
             found.min_offset = max(self._store.min_offset(name, queue_id), 0)
             found.max_offset = max(self._store.max_offset(name, queue_id), 0)
             return self._answer(command, header, group, topic, found, "OFFSET_RESET")
-        found = self._store.get(name, queue_id, offset, max(header.max_msg_nums, 1), codes)
+        found = self._store.read(name, queue_id, offset, max(header.max_msg_nums, 1), codes)
         if header.sys_flag & COMMIT_OFFSET:
             offsets.commit(header.consumer_group, name, queue_id, header.commit_offset, self._clock.now_ms())
+        if type(found) is not GetResult:
+            return self._read_cold(connection, command, header, group, topic, codes, found)  # type: ignore[arg-type]
         if header.sys_flag & SUSPEND and pull_code(found.status, offset) is ResponseCode.PULL_NOT_FOUND:
             return self._wait(connection, command, header, group, topic, codes, found)
+        return self._answer(command, header, group, topic, found)
+
+    async def _read_cold(
+        self,
+        connection: Connection,
+        command: Command,
+        header: Any,
+        group: SubscriptionGroupConfig,
+        topic: TopicConfig,
+        codes: frozenset[int] | None,
+        reading: Awaitable[GetResult],
+    ) -> Reply:
+        found = await reading
+        await connection.drain()
+        if header.sys_flag & SUSPEND and pull_code(found.status, header.queue_offset) is ResponseCode.PULL_NOT_FOUND:
+            return await self._wait(connection, command, header, group, topic, codes, found)
         return self._answer(command, header, group, topic, found)
 
     def _check(
