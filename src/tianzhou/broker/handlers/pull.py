@@ -83,11 +83,12 @@ class PullHandler:
             found.min_offset = max(self._store.min_offset(name, queue_id), 0)
             found.max_offset = max(self._store.max_offset(name, queue_id), 0)
             return self._answer(command, header, group, topic, found, "OFFSET_RESET")
-        found = self._store.read(name, queue_id, offset, max(header.max_msg_nums, 1), codes)
+        read = self._store.read(name, queue_id, offset, max(header.max_msg_nums, 1), codes)
         if header.sys_flag & COMMIT_OFFSET:
             offsets.commit(header.consumer_group, name, queue_id, header.commit_offset, self._clock.now_ms())
-        if type(found) is not GetResult:
-            return self._read_cold(connection, command, header, group, topic, codes, found)  # type: ignore[arg-type]
+        if not isinstance(read, GetResult):
+            return self._read_cold(connection, command, header, group, topic, codes, read)
+        found = read
         if header.sys_flag & SUSPEND and pull_code(found.status, offset) is ResponseCode.PULL_NOT_FOUND:
             return self._wait(connection, command, header, group, topic, codes, found)
         return self._answer(command, header, group, topic, found)
