@@ -18,7 +18,7 @@ NOT_SERVED_YET = {
 def with_reasons(checks):
     for check in checks:
         reason = NOT_SERVED_YET.get(check.__name__)
-        marks = [pytest.mark.xfail(reason=reason, raises=BrokerError)] if reason else []
+        marks = [pytest.mark.xfail(reason=reason, raises=BrokerError, strict=True)] if reason else []
         yield pytest.param(check, marks=marks, id=check.__name__)
 
 
