@@ -16,6 +16,7 @@ from tianzhou.cli.conf_files import check_port, read_conf
 from tianzhou.cli.main import BEGAN
 from tianzhou.cli.output import Output, OutputOption, print_json, print_line, print_note
 from tianzhou.cli.running import run_server
+from tianzhou.errors import ConfigError
 from tianzhou.settings import bind, dump, format_properties
 
 if TYPE_CHECKING:
@@ -117,8 +118,9 @@ def namesrv(
         values["listenPort"] = str(port)
     if config is not None:
         values.setdefault("configStorePath", str(config))
-    settings = bind(NamesrvSettings, values, source=str(config or "flags"))
-    check_port("listenPort", settings.listen_port)
+    source = str(config or "flags")
+    settings = bind(NamesrvSettings, values, source=source)
+    check_port(f"{source}: listenPort", settings.listen_port)
     if print_all or print_important:
         _print_settings([settings], None if print_all else IMPORTANT_OF_NAMESRV, output)
         return
@@ -199,7 +201,9 @@ def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSetti
     if config is not None:
         values.setdefault("brokerConfigPath", str(config))
     settings = bind(BrokerSettings, values, source=source)
-    check_port("listenPort", settings.listen_port, least=3)
+    check_port(f"{source}: listenPort", settings.listen_port, least=3)
+    if not settings.broker_name.strip():
+        raise ConfigError(f"{source}: brokerName is empty; give it a name, or remove the key for this machine's")
     if settings.namesrv_addr:
         name_server_addresses(settings.namesrv_addr)
     for key, address in (("brokerIP1", settings.broker_ip1), ("brokerIP2", settings.broker_ip2)):

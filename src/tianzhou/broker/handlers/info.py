@@ -71,7 +71,10 @@ class InfoHandler:
     def update_config(self, connection: Connection, command: Command) -> Reply:
         """Set the keys that exist, and write the whole configuration to its file."""
         settings = self._tables.settings
-        values = parse_properties(bytes(command.body).decode("utf-8"), source="request")
+        try:
+            values = parse_properties(bytes(command.body).decode("utf-8"), source="request")
+        except (UnicodeDecodeError, ConfigError) as error:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the configuration cannot be read: {error}") from None
         refused = _ALWAYS_REFUSED | {key.strip() for key in settings.config_black_list.split(";")}
         for key in values:
             if key in refused:

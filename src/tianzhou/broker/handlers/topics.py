@@ -29,6 +29,7 @@ from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header
 
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+MOST_QUEUES = 65_535
 
 
 class TopicHandler:
@@ -120,6 +121,11 @@ class TopicHandler:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic.")
 
     def _check_type(self, config: TopicConfig) -> None:
+        for key, count in (("readQueueNums", config.read_queue_nums), ("writeQueueNums", config.write_queue_nums)):
+            if not 0 <= count <= MOST_QUEUES:
+                raise BrokerError(
+                    ResponseCode.INVALID_PARAMETER, f"{key}={count} of topic {config.topic_name}: 0 to {MOST_QUEUES}"
+                )
         mixed = config.attributes.get(MESSAGE_TYPE) == "MIXED"
         if mixed and not self._tables.settings.enable_mixed_message_type:
             raise BrokerError(

@@ -1,0 +1,36 @@
+"""The Spark rows of `bad_input_rows`: each mistake ends the query with its own text, and the server serves on."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "fault"))
+
+import bad_input_rows as rows
+
+
+@pytest.mark.parametrize("row", rows.SPARK, ids=lambda row: f"{row.what} {dict(row.options)}")
+def test_a_wrong_option_ends_the_query_with_the_fix(row, spark, server, topic, tmp_path) -> None:
+    server.send(topic, ["kept"], queue=0)
+    given = {"namesrvAddr": server.address, **({} if row.what == "write" else {"subscribe": topic}), **row.options}
+
+    def query() -> None:
+        if row.what == "write":
+            frame = spark.createDataFrame([(b"x",)], "body binary")
+            frame.write.format("tianzhou").options(**given).mode("append").save()
+        elif row.what == "read":
+            spark.read.format("tianzhou").options(**given).load().collect()
+        else:
+            stream = spark.readStream.format("tianzhou").options(**given).load()
+            stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).trigger(
+                availableNow=True
+            ).start().awaitTermination()
+
+    with pytest.raises(Exception, match=row.pattern):
+        query()
+    assert [message.body for message in server.messages(topic)] == [b"kept"]
+    server.send(topic, ["more"], queue=0)
+    assert len(server.messages(topic)) == 2
