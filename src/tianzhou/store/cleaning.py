@@ -243,14 +243,18 @@ class Cleaner:
             )
 
     async def _clean_queues(self, smallest: int) -> None:
-        for done, queue in enumerate(list(self._all_queues()), 1):
+        queues = list(self._all_queues())
+        for done, queue in enumerate(queues, 1):
             if not done % _QUEUES_PER_TURN:
                 await asyncio.sleep(0)
             for segment, start, end in queue.read_for_expiry(smallest):
                 if not segment.resident(start, end):
                     await self._in_thread(_fetch, segment, start, end)
-            retired = queue.expire(smallest)
             queue.correct_min_offset(smallest)
+        for done, queue in enumerate(queues, 1):
+            if not done % _QUEUES_PER_TURN:
+                await asyncio.sleep(0)
+            retired = queue.expire(smallest)
             if retired:
                 logger.info("queue %s/%d: %d expired files deleted", queue.topic, queue.queue_id, len(retired))
                 await self._in_thread(self._give_back, retired)
