@@ -5,12 +5,14 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import struct
 from pathlib import Path
 from typing import Final
 
 from tianzhou.errors import StoreLocked, StoreUnreadable
 
 _held: Final[set[Path]] = set()
+_FLOCK: Final = struct.Struct("hhqqi4x")
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -129,3 +131,16 @@ class StoreFolder:
             _held.discard(self.root.resolve())
             os.close(self._fd)
             self._fd = -1
+
+
+def is_held(root: Path) -> bool:
+    """Whether a broker has the folder open; nothing is locked or written to find out."""
+    if root.resolve() in _held:
+        # Closing the file would give up this process's lock, so it is not even opened.
+        return True
+    try:
+        with root.joinpath("lock").open("rb") as file:
+            answer = fcntl.fcntl(file, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+    except OSError:
+        return False
+    return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)

@@ -82,6 +82,7 @@ def survey(
     trusted_end: int | None = None,
     check_crc: bool = True,
     force_record_crc: bool = False,
+    newest: int = 0,
 ) -> Iterator[LogItem]:
     """Every record from a place on, and every damaged stretch that intact records follow.
 
@@ -95,12 +96,12 @@ def survey(
             None after a crash, when anything that is no record may have records behind it.
         check_crc: as `read_item`.
         force_record_crc: as `read_item`.
+        newest: store time of the newest record before the place, ms; older ones behind a gap are left-overs.
     """
-    newest = 0
     while index < len(parts):
         part = parts[index]
         item = read_item(part.view, position, part.start, check_crc=check_crc, force_record_crc=force_record_crc)
-        if item.finding is Finding.RECORD and not (trusted_end is None and _half_written(item, part)):
+        if item.finding is Finding.RECORD and not (trusted_end is None and half_written(item, part)):
             assert item.entry is not None
             newest = max(newest, item.entry.store_timestamp)
             yield item
@@ -123,7 +124,7 @@ def survey(
         )
 
 
-def _half_written(item: LogItem, part: LogPart) -> bool:
+def half_written(item: LogItem, part: LogPart) -> bool:
     """Whether a record that looks whole was the one being written when the process died.
 
     The properties come last, and no CRC covers them: zeros at their end, and nothing behind.

@@ -6,28 +6,28 @@ meanwhile may or may not be seen.
 
 from __future__ import annotations
 
+import errno
+import json
 import mmap
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tianzhou._hot.records import UNIT
 from tianzhou.errors import StoreUnreadable
 from tianzhou.store.checkpoint import Checkpoint
 from tianzhou.store.consumequeue import BLANK_SIZE, UNIT_SIZE
 from tianzhou.store.index import ENTRY, ENTRY_SIZE, HEADER, HEADER_SIZE
-from tianzhou.store.logscan import (
-    PREPARED,
-    ROLLBACK,
-    TRANSACTION_BITS,
-    Finding,
-    LogEntry,
-    LogItem,
-)
+from tianzhou.store.logscan import Finding, LogEntry, LogItem
 from tianzhou.store.recovery import survey
 
-_LIGHT_PREFIX: Final = "%LMQ%"
+if TYPE_CHECKING:
+    from tianzhou.store.check_report import CheckReport
+
+_STEP: Final = 1 << 20
 
 
 class ReadOnlySegment:
@@ -50,9 +50,52 @@ class ReadOnlySegment:
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
                 self.view = memoryview(self._map)
 
+    @property
+    def map(self) -> mmap.mmap | None:
+        """The map; None for an empty file."""
+        return self._map
+
     def find(self, needle: bytes, position: int) -> int:
-        """Position of the next `needle`, -1 without one."""
-        return -1 if self._map is None else self._map.find(needle, position)
+        """Position of the next `needle`, -1 without one; holes of the file are not read."""
+        if self._map is None:
+            return -1
+        pattern = re.compile(re.escape(needle), re.DOTALL)
+        with self.path.open("rb") as file:
+            while position < len(self.view):
+                data, hole = extent(file.fileno(), position, len(self.view))
+                if data < 0:
+                    return -1
+                # A needle may begin in the last bytes before the data found.
+                # Not self._map.find: CPython 3.11's reads behind the end of the map, where there may be no memory.
+                found = pattern.search(self._map, max(position, data - len(needle) + 1), hole)
+                if found is not None:
+                    return found.start()
+                position = max(hole - len(needle) + 1, position + 1) if hole < len(self.view) else hole
+        return -1
+
+    def data_end(self, position: int) -> int:
+        """Position behind the last byte that is not zero; `position` when there is none from there on."""
+        end = position
+        if self._map is not None:
+            with self.path.open("rb") as file:
+                while position < len(self.view):
+                    data, hole = extent(file.fileno(), position, len(self.view))
+                    if data < 0:
+                        break
+                    for at in range(data, hole, _STEP):
+                        piece = bytes(self.view[at : min(at + _STEP, hole)]).rstrip(b"\0")
+                        end = at + len(piece) if piece else end
+                    position = hole
+        return end
+
+
+def extent(fd: int, position: int, end: int) -> tuple[int, int]:
+    """The next piece of a file that is no hole: from and to; -1 when there is none from `position` on."""
+    try:
+        data = os.lseek(fd, position, os.SEEK_DATA)
+        return data, min(os.lseek(fd, data, os.SEEK_HOLE), end)
+    except OSError as error:
+        return (-1, end) if error.errno == errno.ENXIO else (position, end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,34 +144,6 @@ class IndexEntry:
     previous: int
 
 
-@dataclass
-class CheckReport:
-    """What `StoreScan.check` found.
-
-    Attributes:
-        records: intact records in the log.
-        units: queue units that point to one of them.
-        expired_units: queue units whose records have been deleted with their segment.
-        index_entries: entries of index files.
-        log_begin: start of the log.
-        log_end: end of the last intact record.
-        problems: what does not fit, in words; empty for a sound store.
-    """
-
-    records: int = 0
-    units: int = 0
-    expired_units: int = 0
-    index_entries: int = 0
-    log_begin: int = 0
-    log_end: int = 0
-    problems: list[str] = field(default_factory=list)
-
-    @property
-    def sound(self) -> bool:
-        """Whether nothing was found wrong."""
-        return not self.problems
-
-
 class StoreScan:
     """A store folder as files.
 
@@ -148,7 +163,7 @@ class StoreScan:
 
     def segments(self) -> list[ReadOnlySegment]:
         """The commit log's segments, in order."""
-        paths = [path for directory in self._log_directories for path in _segment_paths(directory)]
+        paths = [path for directory in self._log_directories for path in segment_paths(directory)]
         return [ReadOnlySegment(path) for path in sorted(paths, key=lambda path: path.name)]
 
     def walk(self, begin: int | None = None, *, check_crc: bool = True) -> Iterator[LogItem]:
@@ -167,12 +182,19 @@ class StoreScan:
                 position = max(begin - segments[index].start, 0)
         yield from survey(segments, index, position, check_crc=check_crc)
 
-    def records(self, begin: int | None = None, *, check_crc: bool = True) -> Iterator[tuple[LogEntry, memoryview]]:
+    def records(
+        self,
+        begin: int | None = None,
+        *,
+        check_crc: bool = True,
+        on_damage: Callable[[LogItem], None] | None = None,
+    ) -> Iterator[tuple[LogEntry, memoryview]]:
         """Every intact record: what it says about itself, and all its bytes.
 
         Args:
             begin: as `walk`.
             check_crc: as `walk`.
+            on_damage: called with every damaged stretch that is stepped over.
         """
         segments = self.segments()
         starts = {segment.start: segment for segment in segments}
@@ -180,6 +202,8 @@ class StoreScan:
         at = 0
         for item in self.walk(begin, check_crc=check_crc):
             if item.entry is None:
+                if on_damage is not None and item.finding is Finding.DAMAGED:
+                    on_damage(item)
                 continue
             while at + 1 < len(order) and order[at + 1] <= item.offset:
                 at += 1
@@ -201,7 +225,7 @@ class StoreScan:
         """The units of a queue up to the first that is not valid (store.md §5.8)."""
         directory = self.root / "consumequeue" / topic / str(queue_id)
         expected = None
-        for path in _segment_paths(directory):
+        for path in segment_paths(directory):
             segment = ReadOnlySegment(path)
             if expected is not None and segment.start != expected:
                 return
@@ -216,29 +240,42 @@ class StoreScan:
 
     def index_headers(self) -> list[IndexHeader]:
         """The headers of all index files, oldest first."""
-        directory = self.root / "index"
-        headers = []
-        for path in sorted(directory.iterdir()) if directory.is_dir() else []:
-            if path.name.isdigit() and path.stat().st_size >= HEADER_SIZE:
-                with path.open("rb") as file:
-                    headers.append(IndexHeader(path, *HEADER.unpack(file.read(HEADER_SIZE))))
-        return headers
+        return read_index_headers(self.root)
 
-    def index_entries(self, header: IndexHeader, slots: int) -> Iterator[IndexEntry]:
+    def index_entries(self, header: IndexHeader, slots: int | None = None) -> Iterator[IndexEntry]:
         """The entries of one index file.
 
         Args:
             header: of the file.
-            slots: `maxHashSlotNum` of the broker that wrote it.
+            slots: `maxHashSlotNum` of the broker that wrote it, None to find it out.
         """
-        view = ReadOnlySegment(header.path).view
-        base = HEADER_SIZE + 4 * slots
+        if header.count <= 1:
+            return
+        file = ReadOnlySegment(header.path)
+        view = file.view
+        if slots is None:
+            from tianzhou.store.check_index import slots_of
+
+            slots = slots_of(header, file)
+        base = HEADER_SIZE + 4 * (slots or 0)
         for number in range(1, max(header.count, 1)):
             at = base + ENTRY_SIZE * number
             if at + ENTRY_SIZE > len(view):
                 return
             key_hash, offset, difference, previous = ENTRY.unpack_from(view, at)
             yield IndexEntry(number, key_hash, offset, header.begin_timestamp + difference * 1000, previous)
+
+    def log_bytes(self) -> int:
+        """How many bytes the commit log's files have."""
+        return sum(len(segment.view) for segment in self.segments())
+
+    def topics(self) -> frozenset[str] | None:
+        """The topics the broker has configured; None when it left no readable file about them."""
+        try:
+            table = json.loads((self.root / "config" / "topics.json").read_bytes())["topicConfigTable"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return frozenset(table)
 
     def checkpoint(self) -> Checkpoint:
         """The checkpoint; zeros when there is none.
@@ -247,92 +284,43 @@ class StoreScan:
             StoreUnreadable: the file is none.
         """
         checkpoint = Checkpoint(self.root / "checkpoint")
-        checkpoint.load()
+        if problems := checkpoint.load():
+            raise StoreUnreadable(problems[0])
         return checkpoint
 
-    def check(self, slots: int | None = None) -> CheckReport:
-        """Go over everything: each record, and whether queues and index agree with the log.
+    def checkpoint_time(self) -> int:
+        """Up to when everything stored is known to be on disk, queues included, ms; 0 when nobody knows."""
+        try:
+            return self.checkpoint().min_timestamp
+        except StoreUnreadable:
+            return 0
+
+    def check(self, slots: int | None = None, progress: Callable[[int], None] | None = None) -> CheckReport:
+        """Go over everything: each record, and whether queues, index and the rest agree with the log.
 
         Args:
-            slots: `maxHashSlotNum`; None leaves the index entries out.
+            slots: `maxHashSlotNum`; None to find it out.
+            progress: told the bytes of the log that are done.
         """
-        report = CheckReport()
-        placed: dict[tuple[str, int], dict[int, tuple[int, int]]] = {}
-        starts: set[int] = set()
-        segments = self.segments()
-        report.log_begin = segments[0].start if segments else 0
-        self._check_sizes(report, segments)
-        for item in self.walk():
-            if item.finding is Finding.DAMAGED:
-                report.problems.append(
-                    f"commit log: no intact record between {item.offset} and {item.offset + item.size}: {item.reason}"
-                )
-                continue
-            entry = item.entry
-            assert entry is not None
-            report.records += 1
-            report.log_end = entry.offset + entry.size
-            starts.add(entry.offset)
-            if entry.sys_flag & TRANSACTION_BITS not in {PREPARED, ROLLBACK}:
-                placed.setdefault((entry.topic, entry.queue_id), {})[entry.queue_offset] = (
-                    entry.offset,
-                    entry.size,
-                )
-        self._check_queues(report, placed, starts)
-        if slots is not None:
-            self._check_index(report, starts, slots)
-        return report
+        from tianzhou.store.check import StoreCheck
 
-    def _check_sizes(self, report: CheckReport, segments: list[ReadOnlySegment]) -> None:
-        expected = None
-        for segment in segments:
-            if expected is not None and segment.start != expected:
-                report.problems.append(f"commit log: the segment that should start at {expected} is missing")
-            expected = segment.start + len(segment.view)
-
-    def _check_queues(
-        self, report: CheckReport, placed: dict[tuple[str, int], dict[int, tuple[int, int]]], starts: set[int]
-    ) -> None:
-        for topic, queue_id in self.queues():
-            light = topic.startswith(_LIGHT_PREFIX)
-            records = placed.pop((topic, queue_id), {})
-            for unit in self.units(topic, queue_id):
-                if unit.blank:
-                    continue
-                if unit.physical_offset < report.log_begin:
-                    report.expired_units += 1
-                    continue
-                place = records.pop(unit.queue_offset, None)
-                # Records of a light queue bear the name and number of another one (store.md §7).
-                if place == (unit.physical_offset, unit.size) or (light and unit.physical_offset in starts):
-                    report.units += 1
-                else:
-                    there = f"the log has it at {place[0]}" if place else "the log has no such record"
-                    report.problems.append(
-                        f"queue {topic}/{queue_id}: unit {unit.queue_offset} points to {unit.physical_offset}, {there}"
-                    )
-            if records:
-                report.problems.append(f"queue {topic}/{queue_id}: {len(records)} records of the log have no unit")
-        others = self.root / "batchconsumequeue"
-        elsewhere = {path.name for path in others.iterdir()} if others.is_dir() else set()
-        for (topic, queue_id), records in placed.items():
-            if topic not in elsewhere:
-                report.problems.append(
-                    f"queue {topic}/{queue_id} is missing; the log has {len(records)} records for it"
-                )
-
-    def _check_index(self, report: CheckReport, starts: set[int], slots: int) -> None:
-        for header in self.index_headers():
-            for entry in self.index_entries(header, slots):
-                report.index_entries += 1
-                if entry.physical_offset >= report.log_begin and entry.physical_offset not in starts:
-                    report.problems.append(
-                        f"index {header.path.name}: entry {entry.number} points to {entry.physical_offset}, "
-                        "where no record begins"
-                    )
+        return StoreCheck(self, slots).run(progress)
 
 
-def _segment_paths(directory: Path) -> list[Path]:
+def read_index_headers(root: Path) -> list[IndexHeader]:
+    """The headers of a store's index files, oldest first."""
+    directory = root / "index"
+    headers = []
+    for path in sorted(directory.iterdir()) if directory.is_dir() else []:
+        if path.name.isascii() and path.name.isdigit() and path.stat().st_size >= HEADER_SIZE:
+            with path.open("rb") as file:
+                headers.append(IndexHeader(path, *HEADER.unpack(file.read(HEADER_SIZE))))
+    return headers
+
+
+def segment_paths(directory: Path) -> list[Path]:
+    """The segment files of a directory, in order; everything else is left alone."""
     if not directory.is_dir():
         return []
-    return sorted(path for path in directory.iterdir() if len(path.name) == 20 and path.name.isdigit())
+    names = (path for path in directory.iterdir() if len(path.name) == 20 and path.name.isdigit())
+    return sorted(names, key=lambda path: path.name)
