@@ -177,6 +177,16 @@ class BatchQueue(ConsumeQueue):
         self.min_offset = self._entry(first // BATCH_UNIT_SIZE).base
         self.max_offset = self.next_offset = self._entry(self._end // BATCH_UNIT_SIZE - 1).end
 
+    def read_for_expiry(self, smallest_physical: int) -> Iterator[tuple[Segment, int, int]]:
+        """What `expire` and `correct_min_offset` are going to read: segments, with the bytes of them."""
+        for segment in self.files.segments[1:]:
+            yield segment, 0, BATCH_UNIT_SIZE
+            if self._first_physical(segment) > smallest_physical:
+                break
+        if self.files.segments:
+            first = self.files.segments[0]
+            yield first, 0, min(first.size, self._end - first.start)
+
     def reset(self) -> None:
         """Drop all units and start again at offset 0."""
         super().reset()

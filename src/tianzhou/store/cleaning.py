@@ -22,7 +22,7 @@ from tianzhou.store.commitlog import CommitLog
 from tianzhou.store.consumequeue import ConsumeQueue
 from tianzhou.store.index import Index
 from tianzhou.store.logscan import RECORD_HEAD, store_time
-from tianzhou.store.opening import QueueTable
+from tianzhou.store.queues import QueueTable
 from tianzhou.store.retention import (
     MANUAL_RUNS,
     Deletion,

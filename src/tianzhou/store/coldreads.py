@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import Final
 
 from tianzhou._hot.records import EXTENSION_ADDRESS, UNIT
+from tianzhou.store.batchqueue import BatchQueue
 from tianzhou.store.commitlog import CommitLog
 from tianzhou.store.consumequeue import BLANK_SIZE, UNIT_SIZE, ConsumeQueue
 from tianzhou.store.segments import Segment
@@ -57,6 +59,10 @@ class ColdReads:
         """
         if not queue.min_offset <= offset < queue.max_offset:
             return []
+        if isinstance(queue, BatchQueue):
+            wanted = islice(queue.units(queue.find(offset)), min(units, messages))
+            packed = b"".join(UNIT.pack(*unit[:3]) for _, unit in wanted)
+            return self._missing_records(memoryview(packed), messages, size, codes)
         position = offset * UNIT_SIZE
         segment = queue.files.find(position)
         if segment is None:

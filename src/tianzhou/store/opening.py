@@ -13,10 +13,14 @@ from typing import Any, Final
 
 from tianzhou.errors import StoreUnreadable
 from tianzhou.model import names
+from tianzhou.store.admission import INNER_BATCH, inner_count
+from tianzhou.store.batchqueue import BatchQueue
 from tianzhou.store.checkpoint import Checkpoint
 from tianzhou.store.commitlog import CommitLog
-from tianzhou.store.consumequeue import UNIT_SIZE, ConsumeQueue
+from tianzhou.store.consumequeue import ConsumeQueue
+from tianzhou.store.extension import ExtendedQueue
 from tianzhou.store.index import Index
+from tianzhou.store.light import is_light, stored_places
 from tianzhou.store.logscan import (
     PREPARED,
     ROLLBACK,
@@ -26,6 +30,7 @@ from tianzhou.store.logscan import (
     queue_tags_code,
     read_item,
 )
+from tianzhou.store.queues import BATCH_QUEUES, QUEUES, QueueMaker, QueueTable, batch_topics_in
 from tianzhou.store.recovery import (
     SegmentHead,
     judge_sizes,
@@ -41,10 +46,7 @@ from tianzhou.wire.properties import get_property
 logger = logging.getLogger(__name__)
 
 MARKER_NAME: Final = "clean.json"
-_LIGHT_PREFIX: Final = "%LMQ%"
 _HEAD: Final = struct.Struct(">ii")
-
-QueueTable = dict[str, dict[int, ConsumeQueue]]
 
 
 @dataclass
@@ -79,9 +81,7 @@ class StoreOpener:
         queues: filled with the queues found.
         index: the index, empty; None when there is none.
         checkpoint: filled with what is on disk.
-
-    Attributes:
-        foreign_topics: topics of queue type BatchCQ; left as they are.
+        kinds: makes the queues; told of topics of queue type BatchCQ that the folder knows.
     """
 
     def __init__(
@@ -91,19 +91,18 @@ class StoreOpener:
         queues: QueueTable,
         index: Index | None,
         checkpoint: Checkpoint,
+        kinds: QueueMaker,
     ) -> None:
         self._settings = settings
         self._log = log
         self._queues = queues
         self._index = index
         self._checkpoint = checkpoint
+        self._kinds = kinds
         self._delays = parse_delay_levels(settings.message_delay_level)
         self._accepted_gaps: set[ConsumeQueue] = set()
         self._read_at_least_from = 1 << 63
         self.report = OpeningReport()
-        # Topics whose queues are of the other type (store.md §6): their records must not get units of this one.
-        others = settings.root / "batchconsumequeue"
-        self.foreign_topics = frozenset(d.name for d in others.iterdir()) if others.is_dir() else frozenset[str]()
 
     def open(self, *, clean: bool, pages_survived: bool = False) -> OpeningReport:
         """Load and recover.
@@ -117,6 +116,7 @@ class StoreOpener:
         """
         report = self.report
         report.clean = clean
+        self._kinds.batch_topics |= batch_topics_in(self._settings.root)
         self._load_log()
         self._checkpoint.load()
         index_lost = False
@@ -128,10 +128,19 @@ class StoreOpener:
             )
             index_lost = bool(notes)
             report.notes += notes
-        lacking = self._load_queues()
+        settings = self._settings
+        lacking = self._load_queues(QUEUES, settings.queue_segment_size, "mappedFileSizeConsumeQueue")
+        lacking += self._load_queues(BATCH_QUEUES, settings.batch_queue_segment_size, "mapperFileSizeBatchConsumeQueue")
         marker = self._read_marker() if clean else None
         for queue in self._all_queues():
             queue.recover(thorough=not clean)
+            if isinstance(queue, ExtendedQueue) and queue.lacks_extension:
+                report.notes.append(
+                    f"queue {queue.topic}/{queue.queue_id} has lost its extension; made anew from the log"
+                )
+                queue.reset()
+                lacking.append(queue)
+                continue
             if self._lacks_its_beginning(queue, marker):
                 report.notes.append(
                     f"queue {queue.topic}/{queue.queue_id} has lost its first files; made anew from the log"
@@ -157,7 +166,7 @@ class StoreOpener:
         of_topic = self._queues.setdefault(topic, {})
         queue = of_topic.get(queue_id)
         if queue is None:
-            queue = of_topic[queue_id] = make_queue(self._settings, topic, queue_id)
+            queue = of_topic[queue_id] = self._kinds.make(topic, queue_id)
         return queue
 
     def _all_queues(self) -> Iterator[ConsumeQueue]:
@@ -201,10 +210,15 @@ class StoreOpener:
             self._log.files.adopt(Segment(path, start, size))
             expected = start + size
 
-    def _load_queues(self) -> list[ConsumeQueue]:
-        """Load the queues; those of which a file had to be given up are returned."""
-        settings = self._settings
-        root = settings.root / "consumequeue"
+    def _load_queues(self, family: str, size: int, key: str) -> list[ConsumeQueue]:
+        """Load the queues of one kind; those of which a file had to be given up are returned.
+
+        Args:
+            family: folder below the root.
+            size: bytes of their segments.
+            key: the setting that says so.
+        """
+        root = self._settings.root / family
         found: dict[tuple[str, int], list[tuple[int, Path, int]]] = {}
         if root.is_dir():
             for topic_directory in sorted(root.iterdir()):
@@ -212,13 +226,19 @@ class StoreOpener:
                     continue
                 for directory in topic_directory.iterdir():
                     if directory.is_dir() and directory.name.isascii() and directory.name.isdigit():
-                        key = (topic_directory.name, int(directory.name))
-                        found[key] = sorted(_segment_files(directory))
-        self._refuse_other_queue_size(root, found)
+                        files = sorted(_segment_files(directory))
+                        found[topic_directory.name, int(directory.name)] = files
+        self._refuse_other_queue_size(root, found, size, key)
         lacking = []
-        size = settings.queue_segment_size
         for (topic, queue_id), files in sorted(found.items()):
+            if files and (topic in self._kinds.batch_topics) != (family == BATCH_QUEUES):
+                raise StoreUnreadable(
+                    f"{root / topic}: the topic's queue type is BatchCQ, its queues are in {BATCH_QUEUES}; "
+                    "delete this folder: whatever is in the log is made anew from it"
+                )
             queue = self.queue(topic, queue_id)
+            if isinstance(queue, ExtendedQueue):
+                self._load_extension(queue)
             expected = files[0][0] if files else 0
             for number, (start, path, length) in enumerate(files):
                 if length == size and start == expected:
@@ -236,19 +256,32 @@ class StoreOpener:
                 break
         return lacking
 
-    def _refuse_other_queue_size(self, root: Path, found: dict[tuple[str, int], list[tuple[int, Path, int]]]) -> None:
-        size = self._settings.queue_segment_size
+    def _load_extension(self, queue: ExtendedQueue) -> None:
+        files = queue.extension.files
+        (directory,) = files.directories
+        expected = None
+        for start, path, length in sorted(_segment_files(directory)):
+            if length == files.size and expected in {None, start}:
+                files.adopt(Segment(path, start, length))
+                expected = start + length
+            else:
+                # Should anything point there, the queue is made anew.
+                path.unlink()
+
+    def _refuse_other_queue_size(
+        self, root: Path, found: dict[tuple[str, int], list[tuple[int, Path, int]]], size: int, key: str
+    ) -> None:
         lengths = {length for files in found.values() for _, _, length in files if length}
         if lengths and size not in lengths and len(lengths) == 1:
             (other,) = lengths
-            if other % 20 == 0:
+            if other % (46 if root.name == BATCH_QUEUES else 20) == 0:
                 raise StoreUnreadable(
-                    f"{root}: the queues were written with mappedFileSizeConsumeQueue={other}, configured is {size}; "
-                    f"set mappedFileSizeConsumeQueue={other}, or delete the folder: it is made anew from the log"
+                    f"{root}: the queues were written with {key}={other}, configured is {size}; "
+                    f"set {key}={other}, or delete the folder: it is made anew from the log"
                 )
         if any(length > size for length in lengths):
             raise StoreUnreadable(
-                f"{root}: there are queue files of {max(lengths)} bytes, mappedFileSizeConsumeQueue={size}; "
+                f"{root}: there are queue files of {max(lengths)} bytes, {key}={size}; "
                 "set the size the folder was written with, or delete the folder: it is made anew from the log"
             )
 
@@ -258,11 +291,11 @@ class StoreOpener:
         """Whether the queue begins later than the log: expiry keeps the file that crosses the log's beginning."""
         if not queue.files.segments or queue.files.segments[0].start == 0:
             return False
-        start = queue.files.segments[0].start // UNIT_SIZE
+        start = queue.files.segments[0].start // queue.unit_size
         if marker is not None and _marked_queues(marker).get((queue.topic, queue.queue_id), (start, 0))[0] == start:
             return False
-        unit = queue.unit(start)
-        return unit is not None and unit[0] > self._log.min_offset >= 0
+        physical = queue.first_physical()
+        return physical is not None and physical > self._log.min_offset >= 0
 
     def _choose_begin(
         self, marker: dict[str, Any] | None, lacking: list[ConsumeQueue], *, clean: bool, index_lost: bool
@@ -292,7 +325,7 @@ class StoreOpener:
         """Drop the units that the crash may have torn; all of them are made again from the log behind `begin`."""
         newest = self._dispatched_end()
         for queue in self._all_queues():
-            if queue.topic.startswith(_LIGHT_PREFIX) or queue.max_physical <= begin:
+            if queue.max_physical <= begin or (is_light(queue.topic) and not self._settings.enable_multi_dispatch):
                 continue
             if not pages_survived:
                 queue.recover(begin)
@@ -391,8 +424,13 @@ class StoreOpener:
 
     def _dispatch(self, entry: LogEntry, begin: int) -> int | None:
         kind = entry.sys_flag & TRANSACTION_BITS
-        if kind not in {PREPARED, ROLLBACK} and entry.topic not in self.foreign_topics:
+        if kind not in {PREPARED, ROLLBACK}:
+            inner = bool(entry.sys_flag & INNER_BATCH)
+            if inner and entry.topic not in self._queues:
+                # No other topic can have such records, whatever has become of the topic's settings.
+                self._kinds.batch_topics.add(entry.topic)
             queue = self.queue(entry.topic, entry.queue_id)
+            count = inner_count(entry.properties) if inner and queue.batched else None
             if entry.queue_offset > queue.max_offset and queue not in self._accepted_gaps:
                 # Units before this one are missing. If the log before `begin` has their records, go back to them.
                 self._accepted_gaps.add(queue)
@@ -401,9 +439,15 @@ class StoreOpener:
                     return wanted
             if entry.offset + entry.size > queue.max_physical:
                 tags = queue_tags_code(entry.topic, entry.properties, entry.store_timestamp, self._delays)
-                if queue.put(entry.queue_offset, entry.offset, entry.size, tags):
+                if count is not None and isinstance(queue, BatchQueue):
+                    queue.expect(entry.queue_offset, count)
+                if queue.put(entry.queue_offset, entry.offset, entry.size, tags, entry.store_timestamp):
                     self.report.dispatched += 1
                     queue.dirty = True
+            if self._settings.enable_multi_dispatch:
+                earlier = self._dispatch_further(entry, begin)
+                if earlier is not None:
+                    return earlier
         if self._index is not None and kind != ROLLBACK:
             self._index.put(
                 entry.topic,
@@ -412,6 +456,25 @@ class StoreOpener:
                 entry.offset,
                 entry.store_timestamp,
             )
+        return None
+
+    def _dispatch_further(self, entry: LogEntry, begin: int) -> int | None:
+        """Units of a record in the further queues it names (store.md §7); as `_dispatch`."""
+        for topic, queue_id, offset in stored_places(entry.topic, entry.queue_id, entry.properties):
+            if topic in self._kinds.batch_topics:
+                continue
+            queue = self.queue(topic, queue_id)
+            if entry.offset + entry.size <= queue.max_physical:
+                continue
+            if offset > queue.max_offset and queue not in self._accepted_gaps:
+                self._accepted_gaps.add(queue)
+                wanted = max(queue.max_physical, self._log.min_offset)
+                if wanted < begin:
+                    return wanted
+            tags = queue_tags_code(entry.topic, entry.properties, entry.store_timestamp, self._delays)
+            if queue.put(offset, entry.offset, entry.size, tags, entry.store_timestamp):
+                self.report.dispatched += 1
+                queue.dirty = True
         return None
 
     # the note a clean stop leaves
@@ -434,7 +497,7 @@ def write_marker(settings: StoreSettings, log_end: int, queues: QueueTable, inde
     for topic, of_topic in queues.items():
         for queue_id, queue in of_topic.items():
             if queue.files.segments:
-                first = queue.files.segments[0].start // UNIT_SIZE
+                first = queue.files.segments[0].start // queue.unit_size
                 table.setdefault(topic, {})[str(queue_id)] = [first, queue.max_offset]
     marker = {"logEnd": log_end, "indexEnd": index.end_offset if index is not None else -1, "queues": table}
     settings.root.joinpath(MARKER_NAME).write_text(json.dumps(marker) + "\n")
@@ -447,20 +510,6 @@ def _marked_queues(marker: dict[str, Any]) -> dict[tuple[str, int], tuple[int, i
         for topic, of_topic in marker["queues"].items()
         for queue_id, (first, maximum) in of_topic.items()
     }
-
-
-def make_queue(settings: StoreSettings, topic: str, queue_id: int) -> ConsumeQueue:
-    """A queue object for a topic and queue number, with no files yet."""
-    directory = settings.root / "consumequeue" / topic / str(queue_id)
-    queue = ConsumeQueue(
-        directory,
-        topic,
-        queue_id,
-        settings.queue_segment_size,
-        version_2=settings.auto_message_version_on_topic_len,
-    )
-    queue.delayed = topic == names.SCHEDULE_TOPIC
-    return queue
 
 
 def _segment_files(directory: Path) -> list[tuple[int, Path, int]]:

@@ -9,6 +9,7 @@ from typing import Final
 from tianzhou._hot.records import GatherLimits, gather
 from tianzhou.store.commitlog import CommitLog
 from tianzhou.store.consumequeue import UNIT_SIZE, ConsumeQueue
+from tianzhou.store.extension import ExtendedQueue
 from tianzhou.store.logscan import store_time
 from tianzhou.store.results import GetResult, GetStatus
 from tianzhou.store.settings import StoreSettings
@@ -69,14 +70,8 @@ def read_queue(
         accept: only records for which this holds; None for all.
     """
     low, high = queue.min_offset, queue.max_offset
-    if high == 0:
-        return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
-    if offset < low:
-        return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high)
-    if offset == high:
-        return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
-    if offset > high:
-        return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+    if not low <= offset < high:
+        return outside_queue(offset, low, high)
     if log.damaged:
         accept = log.intact if accept is None else _both(log.intact, accept)
     stop_at = min(high, offset + max(limits.units, max_messages))
@@ -92,6 +87,8 @@ def read_queue(
         at = position * UNIT_SIZE - segment.start
         upto = min(segment.size, stop_at * UNIT_SIZE - segment.start)
         units = segment.view[at:upto]
+        if tag_codes is not None and isinstance(queue, ExtendedQueue):
+            units = queue.resolved(units)
         parts, total, scanned, last, missing = gather(
             units, log.files.segments, log.files.size, log.end, tag_codes, accept, batch_limits
         )
@@ -104,6 +101,17 @@ def read_queue(
             break
     status = GetStatus.MESSAGE_WAS_REMOVING if gone else GetStatus.NO_MATCHED_MESSAGE
     return GetResult(status, position, low, high)
+
+
+def outside_queue(offset: int, low: int, high: int) -> GetResult:
+    """The answer to a read at an offset that the queue, which goes from `low` to `high`, does not have."""
+    if high == 0:
+        return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
+    if offset < low:
+        return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high)
+    if offset == high:
+        return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
+    return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
 
 
 def _both(first: Callable[[memoryview], bool], second: Callable[[memoryview], bool]) -> Callable[[memoryview], bool]:

@@ -242,6 +242,8 @@ class StoreSettings:
         for key, value, least in (
             ("mappedFileSizeCommitLog", self.mapped_file_size_commit_log, 1024),
             ("mappedFileSizeConsumeQueue", self.mapped_file_size_consume_queue, 1),
+            ("mapperFileSizeBatchConsumeQueue", self.mapper_file_size_batch_consume_queue, 1),
+            ("mappedFileSizeConsumeQueueExt", self.mapped_file_size_consume_queue_ext, 64),
             ("maxHashSlotNum", self.max_hash_slot_num, 1),
             ("maxIndexNum", self.max_index_num, 2),
             ("maxMessageSize", self.max_message_size, 10),
@@ -271,6 +273,11 @@ class StoreSettings:
     def queue_segment_size(self) -> int:
         """Bytes of a queue segment: a whole number of 20-byte units (store.md §5.1)."""
         return -(-self.mapped_file_size_consume_queue // 20) * 20
+
+    @property
+    def batch_queue_segment_size(self) -> int:
+        """Bytes of a segment of a BatchCQ queue: a whole number of 46-byte units (store.md §6)."""
+        return -(-self.mapper_file_size_batch_consume_queue // 46) * 46
 
     @property
     def index_file_size(self) -> int:

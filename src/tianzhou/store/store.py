@@ -15,7 +15,18 @@ from msgspec import structs
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import DiskFull, PageCacheBusy, StoreError, StoreUnreadable
 from tianzhou.model import names
-from tianzhou.store.admission import INNER_BATCH, illegal, refuse_batch, refuse_message, refuse_place
+from tianzhou.store.admission import (
+    INNER_BATCH,
+    illegal,
+    inner_count,
+    refuse_batch,
+    refuse_inner_batch,
+    refuse_message,
+    refuse_multi_dispatch,
+    refuse_place,
+)
+from tianzhou.store.batchqueue import BatchQueue
+from tianzhou.store.batchreading import read_batch_queue
 from tianzhou.store.checkpoint import Checkpoint
 from tianzhou.store.cleaning import Cleaner, disk_use
 from tianzhou.store.coldreads import ROUNDS, ColdReads, Missing
@@ -26,8 +37,10 @@ from tianzhou.store.flags import RunningFlag, RunningFlags
 from tianzhou.store.flush import LogFlusher, log_ranges, sync_ranges
 from tianzhou.store.folder import StoreFolder
 from tianzhou.store.index import Index
+from tianzhou.store.light import dispatched_queues, is_light, with_offsets
 from tianzhou.store.logscan import PREPARED, ROLLBACK, TRANSACTION_BITS, deliver_time, store_time
-from tianzhou.store.opening import OpeningReport, QueueTable, StoreOpener, make_queue, write_marker
+from tianzhou.store.opening import OpeningReport, StoreOpener, write_marker
+from tianzhou.store.queues import QueueMaker, QueueTable
 from tianzhou.store.reading import MAX_BYTES, ReadLimits, offset_at_time, read_queue, time_of
 from tianzhou.store.results import (
     GetResult,
@@ -42,7 +55,7 @@ from tianzhou.store.upkeep import Upkeep
 from tianzhou.watermark import Watermark
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import MAX_BYTES as MAX_PROPERTIES
-from tianzhou.wire.properties import get_property
+from tianzhou.wire.properties import decode_properties, encode_properties, get_property
 from tianzhou.wire.record import reserve_property_crc
 
 logger = logging.getLogger(__name__)
@@ -63,6 +76,7 @@ class MessageStore:
         flushed: commit-log offset up to which the disk has everything.
         report: what opening found and did.
         flags: what puts are refused for, besides that the store is not open; see `put_up` and `take_down`.
+        queue_kinds: which topics have queues of type BatchCQ; opening adds those the folder knows of.
     """
 
     def __init__(
@@ -81,6 +95,8 @@ class MessageStore:
         self._folder = StoreFolder(settings.root)
         self._log = CommitLog(settings, store_host, store_port)
         self._queues: QueueTable = {}
+        self.queue_kinds = QueueMaker(settings, self._log)
+        self._light: set[str] = set()
         self._index = Index(settings) if settings.message_index_enable else None
         self._checkpoint = Checkpoint(settings.root / "checkpoint")
         self._dispatcher = Dispatcher(self._index, self._dispatch_failed, self._dispatch_recovered)
@@ -93,7 +109,8 @@ class MessageStore:
         self._cold = ColdReads(self._log)
         self._delays = parse_delay_levels(settings.message_delay_level)
         self._appends_crc = settings.enabled_append_prop_crc
-        self._foreign_topics: frozenset[str] = frozenset()
+        # Whether what is stored may differ from what is put: a CRC, the offsets in further queues.
+        self._amends = settings.enabled_append_prop_crc or settings.enable_multi_dispatch
         self._sync = settings.sync_flush
         self._tasks: list[asyncio.Task[None]] = []
         self._refusal: tuple[PutStatus, str] | None = (
@@ -116,9 +133,11 @@ class MessageStore:
         folder = self._folder
         folder.lock()
         try:
-            opener = StoreOpener(self.settings, self._log, self._queues, self._index, self._checkpoint)
+            opener = StoreOpener(
+                self.settings, self._log, self._queues, self._index, self._checkpoint, self.queue_kinds
+            )
             self.report = opener.open(clean=folder.stopped_cleanly, pages_survived=folder.pages_survived)
-            self._foreign_topics = opener.foreign_topics
+            self._light = {topic for topic in self._queues if is_light(topic)}
             if not self.report.clean:
                 # What a crashed process left in the page cache has been read, but need not be on the disk yet.
                 sync_ranges(log_ranges(self._log, self.report.read_from, self._log.end))
@@ -231,10 +250,10 @@ class MessageStore:
             if isinstance(new, PutResult):
                 return new
             queue = new
-        if record.sys_flag & INNER_BATCH or len(record.body) > self.settings.max_message_size:
+        if self._amends or record.sys_flag & INNER_BATCH:
+            return self._append_amended(queue, record)
+        if len(record.body) > self.settings.max_message_size:
             return refuse_message(record, self.settings.max_message_size)
-        if self._appends_crc:
-            record = structs.replace(record, properties=reserve_property_crc(record.properties))
         if len(record.properties) > MAX_PROPERTIES:
             return refuse_message(record, self.settings.max_message_size)
         stored = self._now()
@@ -273,6 +292,8 @@ class MessageStore:
             record: what they have in common; its body, flag and tags are not used, its properties are added behind
                 those of each entry.
             entries: flag, body and property string of each.
+
+        What `settings` make of single messages (a CRC, further queues) is made of each.
         """
         if self._refusal is not None:
             return PutResult(self._refusal[0], remark=self._refusal[1])
@@ -286,9 +307,15 @@ class MessageStore:
                 if properties and not properties.endswith(b"\x02"):
                     properties += b"\x02"
                 properties += shared
-            if self._appends_crc:
-                properties = reserve_property_crc(properties)
-            member = structs.replace(record, body=bytes(body), properties=properties, flag=flag)
+            member = structs.replace(
+                record,
+                body=bytes(body),
+                properties=properties,
+                flag=flag,
+                tags_code=tags_code(get_property(properties, names.TAGS)),
+                keys=get_property(properties, names.KEYS) or "",
+                uniq_key=get_property(properties, names.UNIQ_KEY) or "",
+            )
             if len(member.body) > limit or len(properties) > MAX_PROPERTIES:
                 return refuse_message(member, limit)
             members.append(member)
@@ -303,34 +330,121 @@ class MessageStore:
             if isinstance(new, PutResult):
                 return new
             queue = new
-        return self._put_members(queue, members)
+        return self._put_records(queue, members)
 
-    def _put_members(self, queue: ConsumeQueue, members: list[NewRecord]) -> PutResult:
+    def _append_amended(self, queue: ConsumeQueue, record: NewRecord) -> PutResult:
+        """As `append`, for what the short way there does not do."""
+        limit = self.settings.max_message_size
+        count = 1
+        if len(record.body) > limit:
+            return refuse_message(record, limit)
+        if record.sys_flag & INNER_BATCH:
+            refused = refuse_inner_batch(record, batched=queue.batched)
+            if refused is not None:
+                return refused
+            count = inner_count(record.properties) or 1
+            pairs = decode_properties(record.properties)
+            pairs[names.INNER_BASE] = str(queue.next_offset)
+            record = structs.replace(record, properties=encode_properties(pairs))
+        result = self._put_records(queue, [record], count)
+        result.physical_offsets = ()
+        return result
+
+    def _put_records(self, queue: ConsumeQueue, records: list[NewRecord], count: int = 1) -> PutResult:
+        """Store records of one queue, all in one segment; each counts for `count` messages."""
         log = self._log
+        # What the records get in this queue and in the further ones that they name, before any of it is stored.
+        next_offsets = {queue: queue.next_offset}
+        plan: list[tuple[NewRecord, int, int, list[tuple[ConsumeQueue, int]]]] = []
+        for record in records:
+            kind = record.sys_flag & TRANSACTION_BITS
+            counted = kind != PREPARED and kind != ROLLBACK
+            further: list[tuple[ConsumeQueue, int]] = []
+            if self._amends:
+                amended = self._amend(record, next_offsets if counted else None, further)
+                if isinstance(amended, PutResult):
+                    return amended
+                record = amended
+            if len(record.properties) > MAX_PROPERTIES:
+                return refuse_message(record, self.settings.max_message_size)
+            offset = next_offsets[queue] if counted else 0
+            if counted:
+                next_offsets[queue] = offset + count
+            plan.append((record, kind, offset, further))
         stored = self._now()
-        try:
-            log.room_for(sum(log.size_of(member, queue.topic_field) for member in members))
-        except (OSError, StoreError) as error:
-            return self._append_failed(members[0], error)
-        first = queue.next_offset
         places = []
-        for member in members:
-            offset = queue.next_offset
-            properties = member.properties
-            size = log.append(member, queue.magic, queue.topic_field, offset, stored)
-            place = log.end - size
-            places.append(place)
-            tags = tags_code(get_property(properties, names.TAGS))
-            uniq_key = get_property(properties, names.UNIQ_KEY) or ""
-            keys = get_property(properties, names.KEYS) or ""
-            self._dispatcher.pending.append((queue, offset, place, size, tags, stored, 0, uniq_key, keys))
-            queue.next_offset = offset + 1
+        pending = self._dispatcher.pending
+        try:
+            log.room_for(sum(log.size_of(record, queue.topic_field) for record, *_ in plan))
+            for record, kind, offset, further in plan:
+                size = log.append(record, queue.magic, queue.topic_field, offset, stored)
+                place = log.end - size
+                places.append(place)
+                tags = record.tags_code
+                if queue.delayed:
+                    due = deliver_time(record.properties, stored, self._delays)
+                    tags = tags if due is None else due
+                if count > 1 and isinstance(queue, BatchQueue):
+                    queue.expect(offset, count)
+                pending.append((queue, offset, place, size, tags, stored, kind, record.uniq_key, record.keys))
+                for another, its_offset in further:
+                    pending.append((another, its_offset, place, size, tags, stored, kind, "", ""))
+                    another.next_offset = its_offset + 1
+                if kind != PREPARED and kind != ROLLBACK:
+                    queue.next_offset = offset + count
+        except (OSError, StoreError, struct.error) as error:
+            return self._append_failed(records[0], error)
         self._flusher.last_timestamp = stored
         if self._sync:
             self._flusher.request()
         else:
             self._dispatcher.kick()
-        return PutResult(_OK, places[0], first, stored, log.end, tuple(places))
+        return PutResult(_OK, places[0], plan[0][2], stored, log.end, tuple(places))
+
+    def _amend(
+        self,
+        record: NewRecord,
+        next_offsets: dict[ConsumeQueue, int] | None,
+        further: list[tuple[ConsumeQueue, int]],
+    ) -> NewRecord | PutResult:
+        """The record as it is to be stored.
+
+        Args:
+            record: as it was put.
+            next_offsets: of the queues that records before it go to; completed. None when it goes to no queue.
+            further: gets the queues the record is to be found in besides its own, and at which offset.
+        """
+        properties = record.properties
+        topic, queue_id = record.topic, record.queue_id
+        if self.settings.enable_multi_dispatch and next_offsets is not None:
+            given = {}
+            for place in dispatched_queues(topic, queue_id, properties):
+                queue = self._further_queue(record, place)
+                if isinstance(queue, PutResult):
+                    return queue
+                offset = given[place] = next_offsets.get(queue, queue.next_offset)
+                next_offsets[queue] = offset + 1
+                further.append((queue, offset))
+            if given:
+                given.setdefault((topic, queue_id), next_offsets.get(self._queues[topic][queue_id], 0))
+                properties = with_offsets(topic, queue_id, properties, lambda *place: given[place])
+        if self._appends_crc:
+            properties = reserve_property_crc(properties)
+        return structs.replace(record, properties=properties)
+
+    def _further_queue(self, record: NewRecord, place: tuple[str, int]) -> ConsumeQueue | PutResult:
+        queue = self._known(*place)
+        if queue is None:
+            refused = refuse_multi_dispatch(record, place, batched=place[0] in self.queue_kinds.batch_topics)
+            if refused is not None:
+                return refused
+            limit = self.settings.max_lmq_consume_queue_num
+            if is_light(place[0]) and len(self._light) >= limit:
+                text = f"there are {len(self._light)} light queues, maxLmqConsumeQueueNum={limit}; raise it"
+                return illegal(record, text, PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED)
+            return self._queue(*place)
+        refused = refuse_multi_dispatch(record, place, batched=True) if queue.batched else None
+        return queue if refused is None else refused
 
     async def settle(self, result: PutResult, timeout_ms: int | None = None) -> PutStatus:
         """Wait until a stored message is as safe as the flush type promises.
@@ -356,14 +470,16 @@ class MessageStore:
         return _OK
 
     def _queue_for(self, record: NewRecord) -> ConsumeQueue | PutResult:
-        refused = refuse_place(record, self._foreign_topics)
+        refused = refuse_place(record)
         return self._queue(record.topic, record.queue_id) if refused is None else refused
 
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         of_topic = self._queues.setdefault(topic, {})
         queue = of_topic.get(queue_id)
         if queue is None:
-            queue = of_topic[queue_id] = make_queue(self.settings, topic, queue_id)
+            queue = of_topic[queue_id] = self.queue_kinds.make(topic, queue_id)
+            if is_light(topic):
+                self._light.add(topic)
         return queue
 
     def _append_failed(self, record: NewRecord, error: OSError | StoreError | struct.error) -> PutResult:
@@ -415,6 +531,8 @@ class MessageStore:
         except KeyError:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
         limit = MAX_BYTES if max_bytes is None else min(max_bytes, MAX_BYTES)
+        if isinstance(queue, BatchQueue):
+            return read_batch_queue(self._log, queue, self._limits, offset, max_messages, tag_codes, limit, accept)
         return read_queue(self._log, queue, self._limits, offset, max_messages, tag_codes, limit, accept)
 
     def read(
@@ -499,6 +617,8 @@ class MessageStore:
             upper: the last message at or before the time instead of the first at or after it.
         """
         queue = self._known(topic, queue_id)
+        if isinstance(queue, BatchQueue):
+            return queue.offset_at_time(timestamp, upper=upper)
         return 0 if queue is None else offset_at_time(self._log, queue, timestamp, upper=upper)
 
     def store_time_of(self, topic: str, queue_id: int, offset: int) -> int:
@@ -554,7 +674,8 @@ class MessageStore:
         retired = [file for queue in self._queues.pop(topic, {}).values() for file in queue.retire()]
         dispatcher.pending = type(dispatcher.pending)(p for p in dispatcher.pending if p[0].topic != topic)
         dispatcher.dirty = [queue for queue in dispatcher.dirty if queue.topic != topic]
-        self._cleaner.remove(self.settings.root / "consumequeue" / topic, retired)
+        self._light.discard(topic)
+        self._cleaner.remove(self.queue_kinds.folder(topic), retired)
 
     # retention
 
@@ -571,8 +692,8 @@ class MessageStore:
         self._cleaner.clean_queues()
 
     def delete_other_topics(self, kept: Callable[[str], bool]) -> list[str]:
-        """Delete the queues of all topics for which `kept` does not hold; returns their names."""
-        doomed = [topic for topic in self._queues if not kept(topic)]
+        """Delete the queues of all topics for which `kept` does not hold, light ones excepted; returns their names."""
+        doomed = [topic for topic in self._queues if not kept(topic) and not is_light(topic)]
         for topic in doomed:
             self.delete_topic(topic)
         return doomed

@@ -1,0 +1,93 @@
+"""Reading queues of type BatchCQ: as `reading`, with units that may stand for several messages (store.md §14.1)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Final
+
+from tianzhou.store.admission import INNER_BATCH
+from tianzhou.store.batchqueue import BATCH_UNIT_SIZE, BatchQueue, BatchUnit
+from tianzhou.store.commitlog import CommitLog
+from tianzhou.store.consumequeue import UNIT_SIZE
+from tianzhou.store.reading import ReadLimits, outside_queue
+from tianzhou.store.results import GetResult, GetStatus
+
+_SYS_FLAG: Final = struct.Struct(">36xi")
+
+
+def read_batch_queue(
+    log: CommitLog,
+    queue: BatchQueue,
+    limits: ReadLimits,
+    offset: int,
+    max_messages: int,
+    tag_codes: frozenset[int] | None,
+    max_bytes: int,
+    accept: Callable[[memoryview], bool] | None,
+) -> GetResult:
+    """Records that hold the queue offsets from `offset` on.
+
+    The first record may begin before `offset`, and is never too much.
+
+    Args:
+        log: the commit log.
+        queue: the queue.
+        limits: of one read.
+        offset: first queue offset wanted.
+        max_messages: at most so many messages, unless the first record alone holds more.
+        tag_codes: only records with one of these codes, and inner batches, whose tags only their messages know; None
+            for all.
+        max_bytes: at most so many bytes, unless the first record alone is longer.
+        accept: only records for which this holds; None for all.
+    """
+    low, high = queue.min_offset, queue.max_offset
+    if not low <= offset < high:
+        return outside_queue(offset, low, high)
+    scan_bytes = max(limits.units * UNIT_SIZE, max_messages * BATCH_UNIT_SIZE)
+    most = limits.of(max_messages, max_bytes)
+    parts: list[memoryview] = []
+    count = total = last = 0
+    segments = 1
+    gone = False
+    position = offset
+    for rolled, unit in queue.units(queue.find(offset)):
+        if rolled:
+            segments += 1
+            if parts or segments > limits.segments:
+                break
+        if (unit.base - offset) * BATCH_UNIT_SIZE >= scan_bytes:
+            break
+        if parts:
+            near = log.end - unit.physical_offset <= limits.memory_bound
+            most_count = most.count_in_memory if near else most.count_on_disk
+            most_bytes = most.bytes_in_memory if near else most.bytes_on_disk
+            if count + unit.messages > max_messages or count >= most_count or total + unit.size > most_bytes:
+                break
+        position = unit.end
+        if tag_codes is not None and unit.tags_code not in tag_codes and unit.tags_code:
+            continue
+        record = log.read(unit.physical_offset, unit.size) if unit.physical_offset >= log.min_offset else None
+        if record is None or (log.damaged and not log.intact(record)):
+            gone = gone or not parts
+            continue
+        if not _wanted(record, unit, tag_codes) or (accept is not None and not accept(record)):
+            continue
+        parts.append(record)
+        count += unit.messages
+        total += unit.size
+        last = unit.physical_offset
+    if parts:
+        behind = log.end - last > limits.memory_bound
+        return GetResult(GetStatus.FOUND, position, low, high, parts, count, total, behind)
+    if position == offset:
+        return GetResult(GetStatus.OFFSET_FOUND_NULL, high, low, high)
+    return GetResult(GetStatus.MESSAGE_WAS_REMOVING if gone else GetStatus.NO_MATCHED_MESSAGE, position, low, high)
+
+
+def _wanted(record: memoryview, unit: BatchUnit, tag_codes: frozenset[int] | None) -> bool:
+    if tag_codes is None or unit.tags_code in tag_codes:
+        return True
+    # RocketMQ gives inner batches to nobody who asks for a tag, so that what is in them is lost to those; a
+    # consumer compares the tags of the messages itself.
+    return bool(_SYS_FLAG.unpack_from(record)[0] & INNER_BATCH)
