@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tianzhou.model import DataVersion
+from tianzhou.model import DataVersion, names
 from tianzhou.wire.bodies import DATA_VERSION
 
 SEPARATOR = "@"
@@ -19,12 +19,15 @@ class ConsumerOffsets:
 
     Args:
         version_step: commits between two versions of the table.
+        light: groups of light queues (`%LMQ%…`) have a table of their own in the file (store.md §15.5).
 
     Attributes:
+        light: as given.
         dirty: whether anything changed since `to_json` was last taken.
     """
 
-    def __init__(self, version_step: int = 500) -> None:
+    def __init__(self, version_step: int = 500, *, light: bool = False) -> None:
+        self.light = light
         self.version = DataVersion()
         self.dirty = False
         self._version_step = version_step
@@ -130,18 +133,31 @@ class ConsumerOffsets:
 
     def snapshot(self) -> dict[str, Any]:
         """The table as JSON values."""
-        return {
+        light = {}
+        if self.light:
+            # That table knows one queue only; whoever has read others stays in the table of all.
+            light = {key: queues[0] for key, queues in self._committed.items() if _is_light(key) and [*queues] == [0]}
+        members: dict[str, Any] = {
             "dataVersion": DATA_VERSION.encode(self.version),
-            "offsetTable": {key: dict(sorted(queues.items())) for key, queues in self._committed.items()},
+            "offsetTable": {
+                key: dict(sorted(queues.items())) for key, queues in self._committed.items() if key not in light
+            },
         }
+        return members | {"lmqOffsetTable": light} if self.light else members
 
     def load(self, value: dict[str, Any]) -> None:
-        """Take over what consumerOffset.json holds."""
+        """Take over what consumerOffset.json, or lmqConsumerOffset.json, holds."""
         self.version = DATA_VERSION.decode(value.get("dataVersion") or {})
         self._committed = {
             key: {int(queue): int(offset) for queue, offset in (queues or {}).items()}
             for key, queues in (value.get("offsetTable") or {}).items()
         }
+        for key, offset in (value.get("lmqOffsetTable") or {}).items():
+            self._committed.setdefault(key, {})[0] = int(offset)
+
+
+def _is_light(key: str) -> bool:
+    return split_key(key)[1].startswith(names.LMQ_PREFIX)
 
 
 def split_key(key: str) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from tianzhou.broker.topics import group_name_problem
-from tianzhou.model import DataVersion, SubscriptionGroupConfig
+from tianzhou.model import DataVersion, SubscriptionGroupConfig, names
 
 SYSTEM_PREFIX = "CID_RMQ_SYS_"
 FORBIDDEN_READ = 2
@@ -30,6 +30,7 @@ class GroupTable:
         auto_create: whether a group comes to be when it is first used.
         create_system: the same for groups whose name starts with CID_RMQ_SYS_.
         now_ms: stamp of the table's first version.
+        light: every name of a light queue (`%LMQ%…`) is a group, too; such groups are not kept (store.md §7).
 
     Attributes:
         version: changes with every change of the table.
@@ -37,7 +38,10 @@ class GroupTable:
         listeners: called after each change.
     """
 
-    def __init__(self, *, auto_create: bool = True, create_system: bool = True, now_ms: int = 0) -> None:
+    def __init__(
+        self, *, auto_create: bool = True, create_system: bool = True, now_ms: int = 0, light: bool = False
+    ) -> None:
+        self._light = light
         self.auto_create = auto_create
         self.create_system = create_system
         self.version = DataVersion(0, now_ms)
@@ -46,11 +50,15 @@ class GroupTable:
         self._groups = {name: SubscriptionGroupConfig(name) for name in BUILT_IN}
 
     def __contains__(self, group: str) -> bool:
-        return group in self._groups
+        return group in self._groups or self._is_light(group)
+
+    def _is_light(self, group: str) -> bool:
+        return self._light and group.startswith(names.LMQ_PREFIX)
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
         """A group's configuration, None when it is not there."""
-        return self._groups.get(group)
+        found = self._groups.get(group)
+        return SubscriptionGroupConfig(group) if found is None and self._is_light(group) else found
 
     def all(self) -> Mapping[str, SubscriptionGroupConfig]:
         """The whole table; not to be changed."""
@@ -62,7 +70,7 @@ class GroupTable:
 
     def find(self, group: str, now_ms: int) -> SubscriptionGroupConfig | None:
         """A group's configuration, created with defaults when that is allowed; None otherwise."""
-        found = self._groups.get(group)
+        found = self.get(group)
         if found is not None:
             return found
         allowed = self.auto_create or (self.create_system and group.startswith(SYSTEM_PREFIX))
@@ -80,7 +88,7 @@ class GroupTable:
         """Create or replace several groups as one change; returns the names that changed."""
         changed = []
         for config in configs:
-            if self._groups.get(config.group_name) != config:
+            if self._groups.get(config.group_name) != config and not self._is_light(config.group_name):
                 self._groups[config.group_name] = config
                 changed.append(config.group_name)
         if changed:

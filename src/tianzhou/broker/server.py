@@ -41,7 +41,7 @@ from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.state_files import StateFiles
 from tianzhou.broker.stats import BrokerStats
 from tianzhou.broker.tables import Tables
-from tianzhou.broker.topics import TopicTable, system_topics
+from tianzhou.broker.topics import TopicTable, follow_queue_types, system_topics
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import ConfigError
 from tianzhou.remoting.client import RemotingClient
@@ -282,6 +282,7 @@ def make_parts(
         ha_port = port + 1
     registrar = Registrar(tables, client, where, f"{settings.broker_ip2}:{ha_port}", clock)
     tables.topics.listeners.append(lambda _: registrar.request())
+    follow_queue_types(tables.topics, store.queue_kinds)
 
     async def settled() -> None:
         await written()
@@ -310,6 +311,7 @@ def make_parts(
 
 def make_tables(settings: BrokerSettings, store_settings: StoreSettings, now_ms: int) -> Tables:
     """The tables of a broker that has nothing yet."""
+    light = store_settings.enable_lmq
     topics = system_topics(
         cluster=settings.broker_cluster_name,
         broker=settings.broker_name,
@@ -323,13 +325,14 @@ def make_tables(settings: BrokerSettings, store_settings: StoreSettings, now_ms:
     )
     return Tables(
         settings,
-        TopicTable(topics, now_ms),
+        TopicTable(topics, now_ms, light=light),
         GroupTable(
             auto_create=settings.auto_create_subscription_group,
             create_system=settings.enable_create_sys_group,
             now_ms=now_ms,
+            light=light,
         ),
-        ConsumerOffsets(settings.consumer_offset_update_version_step),
+        ConsumerOffsets(settings.consumer_offset_update_version_step, light=light),
         ClientTable(),
         QueueLocks(),
         DelayLedger(parse_delay_levels(store_settings.message_delay_level), settings.delay_offset_update_version_step),

@@ -36,7 +36,9 @@ class StateFiles:
         self._tables = tables
         self._topics = JsonFile(folder / "topics.json")
         self._groups = JsonFile(folder / "subscriptionGroup.json")
-        self._offsets = JsonFile(folder / "consumerOffset.json")
+        ordinary, light = JsonFile(folder / "consumerOffset.json"), JsonFile(folder / "lmqConsumerOffset.json")
+        # RocketMQ keeps them elsewhere with enableLmq. Whoever turns it on or off goes on from where groups were.
+        self._offsets, self._other_offsets = (light, ordinary) if tables.offsets.light else (ordinary, light)
         self._delays = JsonFile(folder / "delayOffset.json")
         self._snapshots: dict[JsonFile, Callable[[], Any]] = {
             self._topics: self._topics_json,
@@ -63,13 +65,15 @@ class StateFiles:
             (self._delays, self._tables.delays.load),
         ):
             value = file.load()
+            if value is None and file is self._offsets:
+                value = self._other_offsets.load()
             if value is not None:
                 take(value)
         self._tables.topics.listeners.append(lambda _: self._ask(self._topics))
         self._tables.groups.listeners.append(lambda: self._ask(self._groups))
 
     def write_offsets(self) -> None:
-        """Have consumerOffset.json written, if anything in it changed."""
+        """Have the offsets written, if anything in it changed."""
         if self._tables.offsets.dirty:
             self._ask(self._offsets)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Protocol
 
 from tianzhou.model import DataVersion, TopicConfig, names
 from tianzhou.model.topic import PERM_INHERIT, PERM_READ, PERM_WRITE
@@ -115,27 +116,33 @@ class TopicTable:
     Args:
         system: the topics to start with; they are protected from tools.
         now_ms: stamp of the table's first version.
+        light: every light queue (`%LMQ%…`) is a topic of one queue; such topics are not kept (store.md §7).
 
     Attributes:
         version: changes with every change of the table.
         listeners: called after each change with the names that changed.
     """
 
-    def __init__(self, system: Iterable[TopicConfig] = (), now_ms: int = 0) -> None:
+    def __init__(self, system: Iterable[TopicConfig] = (), now_ms: int = 0, *, light: bool = False) -> None:
+        self._light = light
         self._topics: dict[str, TopicConfig] = {config.topic_name: config for config in system}
         self._system = _ALWAYS_SYSTEM | self._topics.keys()
         self.version = DataVersion(0, now_ms)
         self.listeners: list[Callable[[list[str]], None]] = []
 
     def __contains__(self, topic: str) -> bool:
-        return topic in self._topics
+        return topic in self._topics or self._is_light(topic)
+
+    def _is_light(self, topic: str) -> bool:
+        return self._light and topic.startswith(names.LMQ_PREFIX)
 
     def __len__(self) -> int:
         return len(self._topics)
 
     def get(self, topic: str) -> TopicConfig | None:
         """A topic's configuration, None when there is no such topic."""
-        return self._topics.get(topic)
+        found = self._topics.get(topic)
+        return TopicConfig(topic, 1, 1) if found is None and self._is_light(topic) else found
 
     def all(self) -> Mapping[str, TopicConfig]:
         """The whole table; not to be changed."""
@@ -156,17 +163,13 @@ class TopicTable:
 
     def put(self, config: TopicConfig, now_ms: int) -> bool:
         """Create or replace a topic; False when it is already exactly so."""
-        if self._topics.get(config.topic_name) == config:
-            return False
-        self._topics[config.topic_name] = config
-        self._changed([config.topic_name], now_ms)
-        return True
+        return bool(self.put_all([config], now_ms))
 
     def put_all(self, configs: Iterable[TopicConfig], now_ms: int) -> list[str]:
         """Create or replace several topics as one change; returns the names that changed."""
         changed = []
         for config in configs:
-            if self._topics.get(config.topic_name) != config:
+            if self._topics.get(config.topic_name) != config and not self._is_light(config.topic_name):
                 self._topics[config.topic_name] = config
                 changed.append(config.topic_name)
         if changed:
@@ -203,7 +206,7 @@ class TopicTable:
         Returns:
             The topic, or None when it neither exists nor may be created.
         """
-        found = self._topics.get(topic)
+        found = self.get(topic)
         if found is not None:
             return found
         pattern = self._topics.get(template)
@@ -254,3 +257,27 @@ class TopicTable:
         self.version = self.version.next(now_ms)
         for listener in self.listeners:
             listener(topics)
+
+
+class QueueKinds(Protocol):
+    """What the store has to know about topics to make their queues."""
+
+    batch_topics: set[str]
+
+
+def follow_queue_types(topics: TopicTable, kinds: QueueKinds) -> None:
+    """Tell the store which topics have queues of type BatchCQ, now and whenever topics change.
+
+    A deleted topic keeps its kind: its queues are still to be deleted.
+    """
+
+    def tell(changed: Iterable[str]) -> None:
+        for topic in changed:
+            config = topics.get(topic)
+            if config is not None and config.attributes.get("queue.type") == "BatchCQ":
+                kinds.batch_topics.add(topic)
+            elif config is not None:
+                kinds.batch_topics.discard(topic)
+
+    tell(list(topics.all()))
+    topics.listeners.append(tell)

@@ -692,8 +692,8 @@ class MessageStore:
         self._cleaner.clean_queues()
 
     def delete_other_topics(self, kept: Callable[[str], bool]) -> list[str]:
-        """Delete the queues of all topics for which `kept` does not hold, light ones excepted; returns their names."""
-        doomed = [topic for topic in self._queues if not kept(topic) and not is_light(topic)]
+        """Delete the queues of all topics for which `kept` does not hold; returns their names."""
+        doomed = [topic for topic in self._queues if not kept(topic)]
         for topic in doomed:
             self.delete_topic(topic)
         return doomed

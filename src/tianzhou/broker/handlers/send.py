@@ -24,12 +24,13 @@ from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, ProtocolError
 from tianzhou.model import TopicConfig, names
 from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.store.queues import is_batch_type
 from tianzhou.store.results import NewRecord, PutResult, PutStatus
 from tianzhou.store.store import MessageStore
 from tianzhou.wire.batch import decode_batch
 from tianzhou.wire.codes import FLAG_ONEWAY, RequestCode, ResponseCode
 from tianzhou.wire.command import Command
-from tianzhou.wire.fields import read_header
+from tianzhou.wire.fields import read_header, write_reply
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.ids import UniqueIdGenerator, offset_msg_id
 from tianzhou.wire.properties import decode_properties, encode_properties
@@ -323,6 +324,8 @@ class SendHandler:
             connection.remote_port,
             header.reconsume_times,
         )
+        if is_batch_type(config.attributes) and shared.get(names.UNIQ_KEY):
+            return self._inner_batch(command, record, shared, len(entries))
         members = [(flag, bytes(body), bytes(properties)) for flag, body, properties in entries]
         result = self._store.append_batch(record, members)
         if result.status is not PutStatus.PUT_OK:
@@ -332,6 +335,47 @@ class SendHandler:
         traffic.bytes += len(command.body)
         unique = shared.get(names.UNIQ_KEY)
         return self._stored(connection, command, result, queue_id, unique, shared.get(names.WAIT))
+
+    def _inner_batch(
+        self, command: Command, record: NewRecord, shared: dict[str, str], count: int
+    ) -> Reply | Awaitable[Reply]:
+        """Store a batch as one record (store.md §16.2).
+
+        Args:
+            command: the request, whose body is stored as it is.
+            record: without body and properties.
+            shared: properties of the batch.
+            count: messages in it.
+        """
+        unique, wait = shared[names.UNIQ_KEY], shared.get(names.WAIT)
+        record.body = bytes(command.body)
+        record.properties = encode_properties(shared | {names.INNER_NUM: str(count)}) + self._tail
+        record.sys_flag |= INNER_BATCH_FLAGS
+        record.tags_code = tags_code(shared.get(names.TAGS))
+        record.keys, record.uniq_key = shared.get(names.KEYS, ""), unique
+        result = self._store.append(record)
+        if result.status is not PutStatus.PUT_OK:
+            return self._refused(command, result)
+        traffic = self._stats.put(record.topic)
+        traffic.count += count
+        traffic.bytes += len(command.body)
+        if command.flag & FLAG_ONEWAY:
+            return None
+        fields = self._marks | write_reply(
+            RequestCode.SEND_BATCH_MESSAGE,
+            msg_id=f"{self._id_head}{result.physical_offset:016X}",
+            queue_id=record.queue_id,
+            queue_offset=result.queue_offset,
+            transaction_id=unique,
+            batch_uniq_id=unique,
+        )
+        if self._sync_flush and wait != "false":
+            return self._when_settled(command, result, fields)
+        return command.reply(ResponseCode.SUCCESS, None, fields)
+
+    async def _when_settled(self, command: Command, result: PutResult, fields: dict[str, str]) -> Reply:
+        command.body = b""
+        return command.reply(code_of(await self._store.settle(result)), None, fields)
 
     def _queue(self, config: TopicConfig, queue_id: int) -> int:
         if queue_id >= 0:
