@@ -7,8 +7,6 @@ import struct
 from pathlib import Path
 from typing import Final
 
-from tianzhou.errors import StoreUnreadable
-
 SIZE: Final = 4096
 _FIELDS: Final = struct.Struct(">qqqqq")
 _SAFETY_MS: Final = 3000
@@ -47,24 +45,20 @@ class Checkpoint:
         self.confirm_phy_offset = 0
         self._written = b""
 
-    def load(self) -> None:
-        """Read the file when there is one; an empty one counts as none.
+    def load(self) -> list[str]:
+        """Read the file when there is one; one that says nothing is as none.
 
-        Raises:
-            StoreUnreadable: it has a length that no store writes.
+        Returns:
+            What was wrong with it, for the log.
         """
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
-            return
+            return []
         if not data:
-            return
+            return []
         if len(data) != SIZE:
-            raise StoreUnreadable(
-                f"{self.path} is {len(data)} bytes long, a checkpoint has {SIZE}; "
-                "if nothing else is in the folder that you do not know, delete this file: it is made anew, "
-                "and the next start reads the whole log"
-            )
+            return [f"{self.path} is {len(data)} bytes long, not {SIZE}; it is made anew"]
         (
             self.physic_msg_timestamp,
             self.logics_msg_timestamp,
@@ -73,6 +67,7 @@ class Checkpoint:
             self.confirm_phy_offset,
         ) = _FIELDS.unpack_from(data)
         self._written = data[: _FIELDS.size]
+        return []
 
     @property
     def min_timestamp(self) -> int:

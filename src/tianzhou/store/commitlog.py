@@ -21,6 +21,8 @@ from tianzhou.wire.record import (
     MAGIC_V2,
     OVERHEAD,
     STORE_HOST_V6,
+    Record,
+    encode_record,
     fill_property_crc,
 )
 
@@ -30,6 +32,10 @@ _ADDRESS_BITS: Final = BORN_HOST_V6 | STORE_HOST_V6
 
 _BLANK: Final = struct.Struct(">ii")
 _POSITION: Final = struct.Struct(">ii20xq")
+FILLER_TOPIC: Final = "-"
+"""Topic of records that fill places where others were lost."""
+_FILLER_OVERHEAD: Final = OVERHEAD + len(FILLER_TOPIC)
+_ROLLED_BACK: Final = 0xC
 STEP: Final = 1 << 20
 _SMALL_STEP: Final = 64 << 10
 AHEAD: Final = 16 << 20
@@ -54,7 +60,7 @@ class CommitLog:
         stalled: tells for how long, in ms, the disk has been at what `next_reservation` asked for.
         stall_limit_ms: puts that need more of the disk are refused when that takes longer.
         on_pressure: called when a busy log should have more prepared by way of `next_reservation`.
-        appends_crc: records carry a CRC property.
+        appends_crc: every record carries a CRC property; otherwise those that come with room for it.
         store_host_field: address and port as stored.
     """
 
@@ -272,7 +278,7 @@ class CommitLog:
             record,
         )
         self.position = position = position + size
-        if self.appends_crc:
+        if self.appends_crc or record.properties[-1:] == b"\0":
             fill_property_crc(memoryview(memory)[position - size : position])
         return size
 
@@ -299,6 +305,36 @@ class CommitLog:
         if magic not in {MAGIC_V1, MAGIC_V2} or size < OVERHEAD:
             return None
         return self.read(offset, size)
+
+    def fill(self, start: int, stop: int, store_timestamp: int) -> None:
+        """Put records that nobody is given into a stretch that was on its way to the disk when the power failed.
+
+        Behind it intact records follow, which RocketMQ would cut off; and what is left of a torn record must not be
+        taken for one later. The fillers are rolled-back halves (store.md §3.7), their bodies what was there.
+
+        Args:
+            start: where the stretch begins.
+            stop: where the next intact record begins.
+            store_timestamp: of that record, ms.
+        """
+        for segment in self.files.segments:
+            begin, end = max(start, segment.start), min(stop, segment.end)
+            at, upto = begin - segment.start, end - segment.start
+            if end - begin < BLANK_SIZE:
+                continue
+            if end == segment.end:
+                upto = max(upto - BLANK_SIZE, at)
+                if at:
+                    upto = at
+                _BLANK.pack_into(segment.map, upto, segment.size - upto, MAGIC_BLANK)
+            body = upto - at - _FILLER_OVERHEAD
+            if body < 0:
+                continue
+            filler = Record(
+                FILLER_TOPIC, 0, 0, begin, 0, _ROLLED_BACK, store_timestamp, bytes(4), 0, store_timestamp, bytes(4), 0,
+                0, 0, bytes(segment.view[upto - body : upto]), b"",
+            )  # fmt: skip
+            segment.map[at:upto] = encode_record(filler)
 
     def intact(self, record: memoryview) -> bool:
         """Whether a record, given from its first byte on, lies outside the damaged stretches."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from tianzhou.errors import StoreUnreadable
 from tianzhou.store.retention import expired_index_files
-from tianzhou.store.segments import RetiredSegment, Segment, make_directory
+from tianzhou.store.segments import RetiredSegment, Segment, make_directory, sync_directory
 from tianzhou.store.settings import StoreSettings
 from tianzhou.wire.hashing import index_hash
 
@@ -248,7 +248,9 @@ class Index:
         # The record whose entries may be split between a file that is here and one that was deleted.
         self._cut_at = -1
 
-    def load(self, *, drop_after: int | None, store_time: Callable[[int], int] | None) -> list[str]:
+    def load(
+        self, *, drop_after: int | None, store_time: Callable[[int], int] | None, synced_until: int = 0
+    ) -> list[str]:
         """Open the files; names that are no numbers are left alone (store.md §8.5).
 
         Args:
@@ -256,6 +258,7 @@ class Index:
                 completely written and is deleted. None when everything that was written is there.
             store_time: after an abnormal exit that lost nothing, tells the newest file's repair the store time of
                 the record at an offset, -1 without one.
+            synced_until: the checkpoint's index timestamp.
 
         Returns:
             What was deleted, for the log.
@@ -264,6 +267,7 @@ class Index:
             StoreUnreadable: a file has another length than the settings say.
         """
         notes = []
+        deleted = False
         size = self._settings.index_file_size
         paths = sorted(self._directory.iterdir()) if self._directory.is_dir() else []
         for path in paths:
@@ -272,6 +276,7 @@ class Index:
             length = path.stat().st_size
             if length == 0:
                 path.unlink()
+                deleted = True
                 notes.append(f"empty index file {path} deleted")
                 continue
             if length != size:
@@ -281,18 +286,30 @@ class Index:
                     "two keys the folder was written with, or delete the folder `index`: it is made anew from the log"
                 )
             file = IndexFile(Segment(path, 0, size), self._settings.max_hash_slot_num, self._settings.max_index_num)
-            if drop_after is not None and file.end_timestamp > drop_after:
+            # One that is not full was never brought to the disk as a whole: its slots may be newer than its entries.
+            if drop_after is not None and (
+                not file.full
+                or file.end_timestamp > drop_after
+                or (file.end_timestamp == drop_after and self.files and self.files[-1].end_timestamp == drop_after)
+            ):
                 file.delete()
+                deleted = True
                 notes.append(f"index file {path} was not complete; deleted, to be made anew from the log")
                 continue
             self.files.append(file)
         if len(self.files) > 1 and self.files[-1].untouched:
             # Made in the last moment; it does not even say yet where its predecessor ends.
             self.files.pop().delete()
+            deleted = True
+        if deleted:
+            # They must not come back with the power: their entries are of records that are no more.
+            sync_directory(self._directory)
         self._newest = self.files[-1] if self.files else None
-        if self._newest is not None and (notes or store_time is not None):
+        if self._newest is not None and (deleted or drop_after is not None or store_time is not None):
             if store_time is not None:
                 self._newest.repair(store_time)
+                # The dead process may not have brought the others to the disk.
+                self._full = [file for file in self.files[:-1] if file.end_timestamp > synced_until]
             self._cut_at = self._newest.end_offset
         return notes
 
@@ -303,11 +320,13 @@ class Index:
             Whether there were any; what they knew of earlier records has to be indexed again.
         """
         dropped = False
-        while self.files and self.files[-1].count > 1 and self.files[-1].end_offset >= end:
+        # A file that has no entry yet says where its predecessor ends.
+        while self.files and self.files[-1].end_offset >= end and (self.files[-1].count > 1 or len(self.files) > 1):
             self.files.pop().delete()
             dropped = True
         self._newest = self.files[-1] if self.files else None
         if dropped:
+            sync_directory(self._directory)
             self._cut_at = self.end_offset
         return dropped
 

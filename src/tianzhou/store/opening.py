@@ -8,6 +8,7 @@ import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from tianzhou.model import names
 from tianzhou.store.admission import INNER_BATCH, inner_count
 from tianzhou.store.batchqueue import BatchQueue
 from tianzhou.store.checkpoint import Checkpoint
-from tianzhou.store.commitlog import CommitLog
+from tianzhou.store.commitlog import FILLER_TOPIC, CommitLog
 from tianzhou.store.consumequeue import ConsumeQueue
 from tianzhou.store.extension import ExtendedQueue
 from tianzhou.store.index import Index
@@ -32,20 +33,24 @@ from tianzhou.store.logscan import (
 )
 from tianzhou.store.queues import BATCH_QUEUES, QUEUES, QueueMaker, QueueTable, batch_topics_in
 from tianzhou.store.recovery import (
+    OffsetVerdict,
     SegmentHead,
+    judge_offset,
     judge_sizes,
     rebuild_start,
     start_after_crash,
     start_after_stop,
     survey,
 )
-from tianzhou.store.segments import Segment, segment_name
+from tianzhou.store.segments import Segment, segment_name, sync_directory
 from tianzhou.store.settings import StoreSettings, parse_delay_levels
 from tianzhou.wire.properties import get_property
 
 logger = logging.getLogger(__name__)
 
 MARKER_NAME: Final = "clean.json"
+_LONGEST_TOPIC: Final = 255
+_LOOK_AHEAD: Final = 100_000
 _HEAD: Final = struct.Struct(">ii")
 
 
@@ -102,6 +107,10 @@ class StoreOpener:
         self._delays = parse_delay_levels(settings.message_delay_level)
         self._accepted_gaps: set[ConsumeQueue] = set()
         self._read_at_least_from = 1 << 63
+        self._doubted_from: int | None = None
+        self._wrong: list[tuple[int, int]] = []
+        self._torn: list[tuple[int, int, int]] = []
+        self._filled = 0
         self.report = OpeningReport()
 
     def open(self, *, clean: bool, pages_survived: bool = False) -> OpeningReport:
@@ -118,15 +127,19 @@ class StoreOpener:
         report.clean = clean
         self._kinds.batch_topics |= batch_topics_in(self._settings.root)
         self._load_log()
-        self._checkpoint.load()
-        index_lost = False
+        report.notes += self._checkpoint.load()
+        if not clean and not pages_survived:
+            self._doubted_from = self._checkpoint.physic_msg_timestamp
+        # What the index had only in memory when the power failed is gone with its files.
+        index_lost = not clean and not pages_survived
         if self._index is not None:
             keep = clean or pages_survived
             notes = self._index.load(
                 drop_after=None if keep else self._checkpoint.index_msg_timestamp,
                 store_time=None if clean or not pages_survived else self._store_time,
+                synced_until=self._checkpoint.index_msg_timestamp,
             )
-            index_lost = bool(notes)
+            index_lost = index_lost or bool(notes)
             report.notes += notes
         settings = self._settings
         lacking = self._load_queues(QUEUES, settings.queue_segment_size, "mappedFileSizeConsumeQueue")
@@ -248,6 +261,7 @@ class StoreOpener:
                 # What follows is of no use without it, and all of it can be had from the log again.
                 for _, later, _ in files[number:]:
                     later.unlink()
+                sync_directory(path.parent)
                 if length or number + 1 < len(files):
                     lacking.append(queue)
                     what = "is missing" if start != expected else f"is {length} bytes long instead of {size}"
@@ -329,7 +343,10 @@ class StoreOpener:
                 continue
             if not pages_survived:
                 queue.recover(begin)
-            elif queue.max_physical == newest:
+                continue
+            # The dead process may not have brought them to the disk.
+            queue.doubt(begin)
+            if queue.max_physical == newest:
                 # Only what the process was writing when it died can be half done.
                 unit = queue.unit(queue.max_offset - 1)
                 if unit is not None and unit[0] >= begin:
@@ -343,12 +360,18 @@ class StoreOpener:
                 report.notes.append("there is no commit log; the queues that point into it are deleted")
             for queue in self._all_queues():
                 queue.reset()
+            if self._index is not None:
+                self._index.drop_behind(0)
             self._log.resume(0)
             return
         again: int | None = begin
         while again is not None:
             again = self._replay(begin := again, trusted_end)
         end = report.end
+        for start, stop, timestamp in self._torn:
+            self._log.fill(start, stop, timestamp)
+        # Nothing behind the end is anything's place any more.
+        report.damaged = [(start, min(stop, end)) for start, stop in report.damaged if start < end]
         if self._index is not None and self._index.drop_behind(end):
             report.notes.append(f"the index knows records behind the log's end {end}; its last part is made anew")
             damaged = list(report.damaged)
@@ -395,6 +418,10 @@ class StoreOpener:
         report.read_from = report.end = begin
         report.records = report.dispatched = 0
         report.damaged.clear()
+        self._wrong.clear()
+        self._torn.clear()
+        self._filled = 0
+        unsure: list[tuple[int, int]] = []
         index = max(self._log.files.index_of(begin), 0)
         for item in survey(
             segments,
@@ -403,12 +430,18 @@ class StoreOpener:
             trusted_end=trusted_end,
             check_crc=settings.check_crc_on_recover,
             force_record_crc=settings.force_verify_prop_crc,
+            doubted_from=self._doubted_from,
         ):
             if item.finding is Finding.DAMAGED:
                 report.damaged.append((item.offset, item.offset + item.size))
+                unsure.append(report.damaged[-1])
                 continue
             entry = item.entry
             assert entry is not None
+            if unsure:
+                if self._doubted_from is not None and entry.store_timestamp >= self._doubted_from:
+                    self._torn += [(start, stop, entry.store_timestamp) for start, stop in unsure]
+                unsure.clear()
             report.records += 1
             report.end = entry.offset + entry.size
             earlier = self._dispatch(entry, begin)
@@ -418,13 +451,19 @@ class StoreOpener:
             report.notes.append(
                 f"bytes {start} to {stop} of the commit log hold no intact record; they are passed over"
             )
+        report.damaged = sorted(report.damaged + self._wrong)
         if self._index is not None:
             self._index.write_header()
         return None
 
     def _dispatch(self, entry: LogEntry, begin: int) -> int | None:
         kind = entry.sys_flag & TRANSACTION_BITS
+        if kind == ROLLBACK and entry.topic == FILLER_TOPIC:
+            self._filled += entry.size
         if kind not in {PREPARED, ROLLBACK}:
+            if (reason := impossible_place(entry.topic, entry.queue_id)) is not None:
+                self._leave_out(entry, reason)
+                return None
             inner = bool(entry.sys_flag & INNER_BATCH)
             if inner and entry.topic not in self._queues:
                 # No other topic can have such records, whatever has become of the topic's settings.
@@ -438,6 +477,9 @@ class StoreOpener:
                 if wanted < begin:
                     return wanted
             if entry.offset + entry.size > queue.max_physical:
+                if entry.queue_offset != queue.max_offset and not queue.batched and self._is_wrong(entry, queue):
+                    self._leave_out(entry, f"its queue is at {queue.max_offset}, it says {entry.queue_offset}")
+                    return None
                 tags = queue_tags_code(entry.topic, entry.properties, entry.store_timestamp, self._delays)
                 if count is not None and isinstance(queue, BatchQueue):
                     queue.expect(entry.queue_offset, count)
@@ -477,6 +519,35 @@ class StoreOpener:
                 queue.dirty = True
         return None
 
+    def _is_wrong(self, entry: LogEntry, queue: ConsumeQueue) -> bool:
+        """Whether the record's queue offset cannot be what was written."""
+        first = self._log.min_offset
+        lost = self._filled + sum(stop - start for start, stop in self.report.damaged + self._wrong)
+        before = lost + (first if queue.max_physical < first else 0)
+        following = self._next_in_queue(entry)
+        return judge_offset(entry.queue_offset, queue.max_offset, following, before) is OffsetVerdict.WRONG
+
+    def _next_in_queue(self, entry: LogEntry) -> int | None:
+        """Queue offset that the next record of the same queue states."""
+        segments = self._log.files.segments
+        index = self._log.files.index_of(entry.offset)
+        position = entry.offset + entry.size - segments[index].start
+        for item in islice(survey(segments, index, position), _LOOK_AHEAD):
+            other = item.entry
+            if (
+                other is not None
+                and (other.topic, other.queue_id) == (entry.topic, entry.queue_id)
+                and other.sys_flag & TRANSACTION_BITS not in {PREPARED, ROLLBACK}
+            ):
+                return other.queue_offset
+        return None
+
+    def _leave_out(self, entry: LogEntry, reason: str) -> None:
+        self._wrong.append((entry.offset, entry.offset + entry.size))
+        self.report.notes.append(
+            f"the record at {entry.offset} of the commit log, {entry.topic!r}/{entry.queue_id}, is left out: {reason}"
+        )
+
     # the note a clean stop leaves
 
     def _read_marker(self) -> dict[str, Any] | None:
@@ -501,6 +572,16 @@ def write_marker(settings: StoreSettings, log_end: int, queues: QueueTable, inde
                 table.setdefault(topic, {})[str(queue_id)] = [first, queue.max_offset]
     marker = {"logEnd": log_end, "indexEnd": index.end_offset if index is not None else -1, "queues": table}
     settings.root.joinpath(MARKER_NAME).write_text(json.dumps(marker) + "\n")
+
+
+def impossible_place(topic: str, queue_id: int) -> str | None:
+    """Why no queue can have this topic and number; None when one can."""
+    if queue_id < 0:
+        return f"queue {queue_id} cannot be"
+    length = len(topic.encode("utf-8", "surrogatepass"))
+    if not length or length > _LONGEST_TOPIC or "/" in topic or "\0" in topic or topic in {".", ".."}:
+        return f"no folder can have the name {topic!r}"
+    return None
 
 
 def _marked_queues(marker: dict[str, Any]) -> dict[tuple[str, int], tuple[int, int]]:

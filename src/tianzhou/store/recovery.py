@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from itertools import pairwise
 from typing import Final, Protocol
 
 from tianzhou.store.logscan import Finding, LogItem, read_item
-from tianzhou.wire.record import MAGIC_V1, MAGIC_V2
+from tianzhou.wire.record import MAGIC_V1, MAGIC_V2, OVERHEAD, verify_property_crc
 
 _MAGIC_BYTES: Final = (
     MAGIC_V1.to_bytes(4, "big", signed=True)[:3]  # the versions differ in the last byte only
 )
+_SMALL_GAP: Final = 10_000
 
 
 class LogPart(Protocol):
@@ -83,6 +85,7 @@ def survey(
     check_crc: bool = True,
     force_record_crc: bool = False,
     newest: int = 0,
+    doubted_from: int | None = None,
 ) -> Iterator[LogItem]:
     """Every record from a place on, and every damaged stretch that intact records follow.
 
@@ -97,11 +100,13 @@ def survey(
         check_crc: as `read_item`.
         force_record_crc: as `read_item`.
         newest: store time of the newest record before the place, ms; older ones behind a gap are left-overs.
+        doubted_from: after a power failure, the store time in ms from which on records need not have reached the
+            disk as a whole. None when at most the last one can be incomplete.
     """
     while index < len(parts):
         part = parts[index]
         item = read_item(part.view, position, part.start, check_crc=check_crc, force_record_crc=force_record_crc)
-        if item.finding is Finding.RECORD and not (trusted_end is None and half_written(item, part)):
+        if item.finding is Finding.RECORD and not (trusted_end is None and half_written(item, part, doubted_from)):
             assert item.entry is not None
             newest = max(newest, item.entry.store_timestamp)
             yield item
@@ -124,14 +129,26 @@ def survey(
         )
 
 
-def half_written(item: LogItem, part: LogPart) -> bool:
-    """Whether a record that looks whole was the one being written when the process died.
+def half_written(item: LogItem, part: LogPart, doubted_from: int | None = None) -> bool:
+    """Whether a record that looks whole may have been on its way to the disk when the process or the power ended.
 
-    The properties come last, and no CRC covers them: zeros at their end, and nothing behind.
+    No CRC covers topic and properties unless the record carries its own. What was not written reads as zeros, and
+    a record with zeros there is never stored without its CRC.
+
+    Args:
+        item: the record.
+        part: the segment it is in.
+        doubted_from: as `survey`.
     """
-    if item.entry is None or not item.entry.properties.endswith(b"\0"):
+    entry = item.entry
+    if entry is None or (b"\0" not in entry.properties and "\0" not in entry.topic):
         return False
-    following = read_item(part.view, item.offset - part.start + item.size, part.start)
+    position = item.offset - part.start
+    if verify_property_crc(part.view[position : position + item.size]):
+        return False
+    if doubted_from is not None:
+        return entry.store_timestamp >= doubted_from
+    following = read_item(part.view, position + item.size, part.start)
     return following.finding not in {Finding.RECORD, Finding.BLANK}
 
 
@@ -150,6 +167,37 @@ def _next_intact(parts: Sequence[LogPart], index: int, position: int, newest: in
                 return at, found - 4
             found = part.find(_MAGIC_BYTES, found + 1)
     return None
+
+
+class OffsetVerdict(Enum):
+    """What a record's queue offset means that is not the next one of its queue."""
+
+    GAP = auto()
+    ANOTHER_LIFE = auto()
+    WRONG = auto()
+
+
+def judge_offset(offset: int, expected: int, following: int | None, bytes_before: int) -> OffsetVerdict:
+    """Tell lost records and a topic made again from a number that was changed on the disk.
+
+    Args:
+        offset: what the record says.
+        expected: the queue's next offset.
+        following: what the next record of the same queue says; None when the log has none.
+        bytes_before: bytes of log before the record in which records of the queue may have stood that are no more.
+    """
+    if offset == 0:
+        life = following is None or following == 1 or following not in {expected, expected + 1}
+        return OffsetVerdict.ANOTHER_LIFE if life else OffsetVerdict.WRONG
+    if offset < expected:
+        return OffsetVerdict.WRONG
+    if following == offset + 1:
+        return OffsetVerdict.GAP
+    if following is not None and expected <= following < offset:
+        return OffsetVerdict.WRONG
+    # In doubt the message counts more than a few blank units.
+    gap = offset - expected
+    return OffsetVerdict.GAP if gap <= _SMALL_GAP or gap * OVERHEAD <= bytes_before else OffsetVerdict.WRONG
 
 
 @dataclass(frozen=True, slots=True)

@@ -444,11 +444,15 @@ class SegmentQueue:
         return retired
 
     def delete(self) -> None:
-        """Remove all files, and the directories when nothing else is in them."""
+        """Remove all files, and the directories when nothing else is in them; the disk has that on return."""
         for segment in self.segments:
             segment.delete()
         self.segments.clear()
         self._starts.clear()
         for directory in self.directories:
-            if directory.is_dir() and not any(directory.iterdir()):
-                directory.rmdir()
+            if directory.is_dir():
+                if any(directory.iterdir()):
+                    sync_directory(directory)
+                else:
+                    directory.rmdir()
+                    sync_directory(directory.parent)

@@ -67,7 +67,7 @@ class ForgetfulDisk:
             self._take_names(Path(folder))
             for name in files:
                 path = Path(folder, name)
-                self._content[self._key(os.stat(path))] = path.read_bytes()
+                self._content[self._key(path.stat())] = path.read_bytes()
 
     # what the store does
 
@@ -107,7 +107,7 @@ class ForgetfulDisk:
                     return
                 with self._lock:
                     self._step(path)
-                    dying = os.stat(path).st_ino if name in {"unlink", "replace", "rename"} and path.exists() else None
+                    dying = path.stat().st_ino if name in {"unlink", "replace", "rename"} and path.exists() else None
                     real[name](*arguments, **keywords)
                     if dying is not None:
                         # The number may be given to another file.
@@ -163,7 +163,7 @@ class ForgetfulDisk:
     def write_back(self, share: float) -> None:
         """Let the kernel write some dirty pages on its own, in any order."""
         for path in self._files():
-            key = self._key(os.stat(path))
+            key = self._key(path.stat())
             live, safe = path.read_bytes(), self._content.get(key, b"")
             if live == safe:
                 continue
@@ -181,12 +181,13 @@ class ForgetfulDisk:
 
     def _take_names(self, folder: Path) -> None:
         self._names[str(folder)] = {
-            entry.name: None if entry.is_dir() else self._key(os.stat(entry.path)) for entry in os.scandir(folder)
+            entry.name: None if entry.is_dir() else self._key(entry.stat(follow_symlinks=False))
+            for entry in os.scandir(folder)
         }
 
     def _take_pages(self, path: Path, start: int, end: int) -> None:
         live = path.read_bytes()
-        key = self._key(os.stat(path))
+        key = self._key(path.stat())
         safe = bytearray(self._content.get(key, b"").ljust(len(live), b"\0")[: len(live)])
         start -= start % PAGE
         end += -end % PAGE
@@ -207,7 +208,8 @@ class ForgetfulDisk:
         target.mkdir(parents=True, exist_ok=True)
         safe = self._names.get(str(folder), {})
         live: dict[str, tuple[int, int] | None] = {
-            entry.name: None if entry.is_dir() else self._key(os.stat(entry.path)) for entry in os.scandir(folder)
+            entry.name: None if entry.is_dir() else self._key(entry.stat(follow_symlinks=False))
+            for entry in os.scandir(folder)
         }
         for name, key in self._surviving_names(safe, live).items():
             if key is None:
@@ -267,7 +269,7 @@ class ForgetfulDisk:
 
 def _mapped_file(address: int) -> Path | None:
     """The file that is mapped at an address of this process."""
-    with open("/proc/self/maps", encoding="utf-8") as maps:
+    with Path("/proc/self/maps").open(encoding="utf-8") as maps:
         for line in maps:
             span, _, _, _, _, *name = line.split(maxsplit=5)
             begin, _, end = span.partition("-")

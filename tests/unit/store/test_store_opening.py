@@ -207,10 +207,15 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         MessageStore(settings_for(tmp_path / "file" / "store")).open()
 
 
-def test_a_checkpoint_of_strange_length_is_refused(folder: Path) -> None:
-    (folder / "checkpoint").write_bytes(b"from the future")
-    with pytest.raises(StoreUnreadable, match="checkpoint is 15 bytes long"):
-        reopened(folder)
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_checkpoint_of_strange_length_is_made_anew(folder: Path, crashed: Path, clean: bool) -> None:
+    target = folder if clean else crashed
+    (target / "checkpoint").write_bytes(b"no checkpoint")
+    store = reopened(target)
+    assert "checkpoint is 13 bytes long, not 4096; it is made anew" in store.report.notes[0]
+    assert bodies(store) == expected(range(300))
+    store.close_now()
+    assert (target / "checkpoint").stat().st_size == 4096
 
 
 def test_stray_files_are_left_alone(folder: Path) -> None:
