@@ -369,6 +369,8 @@ class StoreCheck:
             self._index.finish()
 
     def _record_at(self, offset: int) -> LogEntry | None:
+        if any(start <= offset < end for start, end in self.report.damaged):
+            return None
         for segment in self._segments:
             if segment.start <= offset < segment.start + len(segment.view):
                 return read_item(segment.view, offset - segment.start, segment.start, check_crc=False).entry

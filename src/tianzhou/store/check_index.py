@@ -103,7 +103,7 @@ class IndexWalk:
             if header.count <= 1:
                 continue
             file = ReadOnlySegment(header.path)
-            slots = self._slots if self._slots is not None else slots_of(header, file)
+            slots = self._slots if self._slots is not None else slots_of(header, file) or self._slots_of_others(file)
             base = HEADER_SIZE + 4 * (slots or 0)
             end = base + ENTRY_SIZE * header.count
             if slots is None or end > len(file.view):
@@ -128,6 +128,15 @@ class IndexWalk:
                 self._wrong(Kind.INDEX_FILE, f"{self._name}: {broken} links of its chains are wrong")
         while True:
             yield _LAST
+
+    def _slots_of_others(self, file: ReadOnlySegment) -> int | None:
+        """What the other files of the same length have."""
+        for header in self._headers:
+            other = ReadOnlySegment(header.path)
+            slots = slots_of(header, other) if header.count > 1 and len(other.view) == len(file.view) else None
+            if slots is not None:
+                return slots
+        return None
 
     def _count(self, kind: Kind, what: str, example: str, count: int = 1) -> None:
         before = self._found.get((kind, what), (0, f"{self._name}: {example}"))

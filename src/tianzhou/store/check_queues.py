@@ -162,6 +162,11 @@ class QueueCheck:
             stored: store time, ms.
         """
         self._take_in()
+        if not self.hits and number <= self.last:
+            # The topic was deleted and made again: what came before is of another life.
+            self._former += self._absent + self._absent_later + self._wrong + self._late
+            self._absent = self._absent_later = self._wrong = self._late = 0
+            self.last = -1
         files = self.files
         at = number * UNIT_SIZE - files.start
         if not 0 <= at < len(files.view):
@@ -185,10 +190,6 @@ class QueueCheck:
             self.last = self.next - 1
 
     def _miss(self, number: int, physical: int, there: tuple[int, int, int], stored: int) -> None:
-        if not self.hits and number <= self.last:
-            # The topic was deleted and made again: what came before is of another life.
-            self._former += self._absent + self._absent_later + self._wrong + self._late
-            self._absent = self._absent_later = self._wrong = self._late = 0
         self.last = max(self.last, number) if self.hits else number
         self.next = -1
         if there[1] <= 0 or there[1] == BLANK_SIZE:
@@ -265,6 +266,8 @@ class QueueCheck:
                 text = f"{count} records have no unit, the first is offset {self._first_absent}"
                 self._tell(Kind.UNIT_MISSING, text, expected, count)
         self._look_at_rest(record_at)
+        if (self.topic, self.queue_id) in report.bad_queues and report.clean and not self.files.files_wrong:
+            report.ends[self.topic, self.queue_id] = self.end_offset
         self.files.close()
 
     def _look_at_rest(self, record_at: RecordAt) -> None:
@@ -343,6 +346,9 @@ class BatchQueueCheck:
         self.present = directory.is_dir()
         self._files = QueueFiles(directory, f"{topic}/{queue_id}", BATCH_UNIT.size, report)
         self._report = report
+        self._key = (topic, queue_id)
+        if self._files.files_wrong:
+            report.bad_batches.add(self._key)
         self._number = self._files.begin // BATCH_UNIT.size
         self._missing = self._dangling = 0
         self._next = -1
@@ -369,6 +375,7 @@ class BatchQueueCheck:
             return
         found = (self._size, self._tags, self._stored, self._base, self._count)
         if found != (size, tags, stored, base, count):
+            self._report.bad_batches.add(self._key)
             self._report.add(
                 Kind.UNIT_WRONG,
                 f"queue {self._files.name}: unit {self._number - 1} says {found} of the record at {physical}, which "
@@ -389,5 +396,7 @@ class BatchQueueCheck:
             (self._dangling, Kind.UNIT_DANGLING, "units point to no record of theirs"),
         ):
             if count:
+                if report.clean:
+                    report.bad_batches.add(self._key)
                 report.add(kind, f"queue {self._files.name}: {count} {text}", expected=not report.clean, count=count)
         self._files.close()

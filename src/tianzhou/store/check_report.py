@@ -100,7 +100,9 @@ class CheckReport:
         tail: end of the log's bytes, when something that is no record follows the last one.
         damaged: start and end of stretches of the log that hold no intact record, though intact ones follow.
         gaps: start and end of missing log files.
-        bad_queues: topic and number of queues that do not agree with the log, BatchCQ ones left out.
+        bad_queues: topic and number of queues that do not agree with the log.
+        bad_batches: the same of BatchCQ queues.
+        ends: next offset of each bad queue, by its files.
         index_wrong: index and log do not agree.
         wrong_offsets: positions behind the end of their queue.
         checkpoint_wrong: the checkpoint claims more than there is, or is none.
@@ -127,6 +129,8 @@ class CheckReport:
     damaged: list[tuple[int, int]] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
     bad_queues: set[tuple[str, int]] = field(default_factory=set)
+    bad_batches: set[tuple[str, int]] = field(default_factory=set)
+    ends: dict[tuple[str, int], int] = field(default_factory=dict)
     index_wrong: bool = False
     wrong_offsets: list[WrongOffset] = field(default_factory=list)
     checkpoint_wrong: bool = False

@@ -314,16 +314,6 @@ class ConsumeQueue:
                 low = middle + 1
         self.min_offset = low
 
-    def doubt(self, physical: int) -> None:
-        """Count units that point at or behind a commit-log offset as not known to be on the disk."""
-        for segment in reversed(self.files.segments):
-            if segment.start >= self.flushed:
-                continue
-            self.flushed = segment.start
-            if self._first_physical(segment) < physical:
-                break
-        self.dirty = True
-
     def unit(self, queue_offset: int) -> tuple[int, int, int] | None:
         """Commit-log offset, size and tags code of one unit; None when the files do not hold it."""
         position = queue_offset * UNIT_SIZE
@@ -387,7 +377,8 @@ def _halve_units(segment: Segment, limit: int) -> tuple[int, int]:
             high = middle
         else:
             low = middle + 1
-    if low == 0:
-        return 0, -1
-    offset, size, _ = UNIT.unpack_from(view, (low - 1) * UNIT_SIZE)
-    return low * UNIT_SIZE, -1 if size == BLANK_SIZE and offset == 0 else offset + size
+    for number in range(low - 1, -1, -1):
+        offset, size, _ = UNIT.unpack_from(view, number * UNIT_SIZE)
+        if size != BLANK_SIZE or offset != 0:
+            return low * UNIT_SIZE, offset + size
+    return low * UNIT_SIZE, -1
