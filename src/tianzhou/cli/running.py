@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from types import FrameType, TracebackType
+from typing import Any, Self, TypeVar
 
 import typer
 
@@ -23,29 +22,74 @@ CLIENT_STOP_LIMIT_S = 4.0
 EXIT_TERMINATED = 143
 
 
+class Ending:
+    """Watches for SIGINT and SIGTERM while a loop runs, its beginning and its cleaning up included.
+
+    Python's own handlers and not the loop's, because they run also while something keeps the loop busy.
+
+    Args:
+        limit_s: how long the clean end may take.
+        at_once: ends the process, told why: the limit has passed, or a second signal came.
+    """
+
+    def __init__(self, limit_s: float, at_once: Callable[[str], None]) -> None:
+        self.number = 0
+        self._at_once = at_once
+        self._watchdog = threading.Timer(limit_s, at_once, (f"not stopped cleanly within {limit_s:g} s",))
+        self._watchdog.daemon = True
+        self._before: dict[int, Any] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._end: Callable[[], object] = lambda: None
+
+    def calls(self, end: Callable[[], object]) -> None:
+        """From now on the first signal calls `end` in the running loop; at once when it has come already."""
+        self._loop, self._end = asyncio.get_running_loop(), end
+        if self.number:
+            end()
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._watchdog.cancel()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.number:
+            self._at_once("stopped at once, as asked twice")
+            return
+        self.number = number
+        self._watchdog.start()
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._end)
+
+
 def run_client(work: Coroutine[Any, Any, T]) -> T:
     """Run a client command to its end, or until SIGINT or SIGTERM, which let it clean up.
 
     Raises:
         typer.Exit: it was interrupted.
     """
-    code = EXIT_INTERRUPTED
+
+    def code() -> int:
+        return EXIT_TERMINATED if ending.number == signal.SIGTERM else EXIT_INTERRUPTED
 
     async def main() -> T:
         task = asyncio.ensure_future(work)
+        ending.calls(task.cancel)
+        return await task
 
-        def end(number: int) -> None:
-            nonlocal code
-            code = EXIT_INTERRUPTED if number == signal.SIGINT else EXIT_TERMINATED
-            task.cancel()
-
-        with _signals(end, CLIENT_STOP_LIMIT_S, lambda _: os._exit(code)):
-            return await task
-
-    try:
-        return asyncio.run(main())
-    except asyncio.CancelledError:
-        raise typer.Exit(code) from None
+    with Ending(CLIENT_STOP_LIMIT_S, lambda _: os._exit(code())) as ending:
+        try:
+            return asyncio.run(main())
+        except asyncio.CancelledError:
+            raise typer.Exit(code()) from None
 
 
 def run_server(start: Callable[[], Coroutine[Any, Any, Callable[[], Awaitable[None]]]]) -> None:
@@ -60,60 +104,22 @@ def run_server(start: Callable[[], Coroutine[Any, Any, Callable[[], Awaitable[No
         asked = asyncio.Event()
         starting = asyncio.ensure_future(start())
 
-        def end(_: int) -> None:
+        def end() -> None:
             asked.set()
             starting.cancel()
 
-        with _signals(end, STOP_LIMIT_S, _end_at_once):
-            try:
-                stop = await starting
-            except asyncio.CancelledError:
-                return
-            _settle_memory()
-            await asked.wait()
-            await stop()
+        ending.calls(end)
+        try:
+            stop = await starting
+        except asyncio.CancelledError:
+            return
+        await asked.wait()
+        await stop()
 
-    run(main())
-
-
-def _settle_memory() -> None:
-    """Leave what was made at the start out of collections, and collect seldom.
-
-    A broker's garbage is freed by reference counts; at the default threshold the collector would look through
-    pending records several hundred times a second for cycles that are not there.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
+    with Ending(STOP_LIMIT_S, _end_at_once) as ending:
+        run(main())
 
 
 def _end_at_once(why: str) -> None:
     print_note(f"{why}; the next start recovers the store")
     os._exit(EXIT_FAILED)
-
-
-@contextmanager
-def _signals(end: Callable[[int], None], limit_s: float, at_once: Callable[[str], None]) -> Iterator[None]:
-    """Call `end` in the loop on the first signal, and `at_once` with the reason on the second or `limit_s` later."""
-    # Python's own handlers instead of the loop's: they run also while something keeps the loop busy.
-    loop = asyncio.get_running_loop()
-    watchdog = threading.Timer(limit_s, at_once, (f"not stopped cleanly within {limit_s:g} s",))
-    watchdog.daemon = True
-
-    def handle(number: int, _: object) -> None:
-        if watchdog.ident is not None:
-            at_once("stopped at once, as asked twice")
-            return
-        watchdog.start()
-        loop.call_soon_threadsafe(end, number)
-
-    ours = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
-    before = {number: signal.getsignal(number) for number in ours}
-    for number in before:
-        signal.signal(number, handle)
-    try:
-        yield
-    finally:
-        watchdog.cancel()
-        for number, handler in before.items():
-            signal.signal(number, handler)
