@@ -314,6 +314,16 @@ class ConsumeQueue:
                 low = middle + 1
         self.min_offset = low
 
+    def doubt(self, physical: int) -> None:
+        """Count units that point at or behind a commit-log offset as not known to be on the disk."""
+        for segment in reversed(self.files.segments):
+            if segment.start >= self.flushed:
+                continue
+            self.flushed = segment.start
+            if self._first_physical(segment) < physical:
+                break
+        self.dirty = True
+
     def unit(self, queue_offset: int) -> tuple[int, int, int] | None:
         """Commit-log offset, size and tags code of one unit; None when the files do not hold it."""
         position = queue_offset * UNIT_SIZE
