@@ -45,10 +45,12 @@ from tianzhou.store.recovery import (
 from tianzhou.store.segments import Segment, segment_name, sync_directory
 from tianzhou.store.settings import StoreSettings, parse_delay_levels
 from tianzhou.wire.properties import get_property
+from tianzhou.wire.record import OVERHEAD
 
 logger = logging.getLogger(__name__)
 
 MARKER_NAME: Final = "clean.json"
+BATCH_ENTRY_BYTES: Final = 22
 _LONGEST_TOPIC: Final = 255
 _LOOK_AHEAD: Final = 100_000
 _HEAD: Final = struct.Struct(">ii")
@@ -245,9 +247,10 @@ class StoreOpener:
         lacking = []
         for (topic, queue_id), files in sorted(found.items()):
             if files and (topic in self._kinds.batch_topics) != (family == BATCH_QUEUES):
+                kind, right = ("SimpleCQ", QUEUES) if family == BATCH_QUEUES else ("BatchCQ", BATCH_QUEUES)
                 raise StoreUnreadable(
-                    f"{root / topic}: the topic's queue type is BatchCQ, its queues are in {BATCH_QUEUES}; "
-                    "delete this folder: whatever is in the log is made anew from it"
+                    f"{root / topic}: the topic's queue type is {kind}, its queues belong into {right}; "
+                    "delete this folder: what the log has is made anew from it"
                 )
             queue = self.queue(topic, queue_id)
             if isinstance(queue, ExtendedQueue):
@@ -477,7 +480,7 @@ class StoreOpener:
                 if wanted < begin:
                     return wanted
             if entry.offset + entry.size > queue.max_physical:
-                if entry.queue_offset != queue.max_offset and not queue.batched and self._is_wrong(entry, queue):
+                if entry.queue_offset != queue.max_offset and self._is_wrong(entry, queue, count or 1):
                     self._leave_out(entry, f"its queue is at {queue.max_offset}, it says {entry.queue_offset}")
                     return None
                 tags = queue_tags_code(entry.topic, entry.properties, entry.store_timestamp, self._delays)
@@ -503,7 +506,7 @@ class StoreOpener:
     def _dispatch_further(self, entry: LogEntry, begin: int) -> int | None:
         """Units of a record in the further queues it names (store.md §7); as `_dispatch`."""
         for topic, queue_id, offset in stored_places(entry.topic, entry.queue_id, entry.properties):
-            if topic in self._kinds.batch_topics:
+            if impossible_place(topic, queue_id) is not None or topic in self._kinds.batch_topics:
                 continue
             queue = self.queue(topic, queue_id)
             if entry.offset + entry.size <= queue.max_physical:
@@ -513,18 +516,31 @@ class StoreOpener:
                 wanted = max(queue.max_physical, self._log.min_offset)
                 if wanted < begin:
                     return wanted
+            known = judge_offset(offset, queue.max_offset, None, self._lost_before(queue))
+            if offset != queue.max_offset and known is OffsetVerdict.WRONG:
+                text = f"it is left out of {topic!r}: that queue is at {queue.max_offset}, it says {offset}"
+                self.report.notes.append(f"the record at {entry.offset} of the commit log: {text}")
+                continue
             tags = queue_tags_code(entry.topic, entry.properties, entry.store_timestamp, self._delays)
             if queue.put(offset, entry.offset, entry.size, tags, entry.store_timestamp):
                 self.report.dispatched += 1
                 queue.dirty = True
         return None
 
-    def _is_wrong(self, entry: LogEntry, queue: ConsumeQueue) -> bool:
-        """Whether the record's queue offset cannot be what was written."""
+    def _lost_before(self, queue: ConsumeQueue) -> int:
+        """Bytes of log in which records of a queue may have stood that are no more."""
         first = self._log.min_offset
         lost = self._filled + sum(stop - start for start, stop in self.report.damaged + self._wrong)
-        before = lost + (first if queue.max_physical < first else 0)
+        return lost + (first if queue.max_physical < first else 0)
+
+    def _is_wrong(self, entry: LogEntry, queue: ConsumeQueue, count: int) -> bool:
+        """Whether the record's queue offset, the first of `count`, cannot be what was written."""
+        before = self._lost_before(queue)
         following = self._next_in_queue(entry)
+        if queue.batched:
+            # Messages of an inner batch are smaller than records, and it takes many numbers at once.
+            before = before * OVERHEAD // BATCH_ENTRY_BYTES
+            following = None if following is None else following - count + 1
         return judge_offset(entry.queue_offset, queue.max_offset, following, before) is OffsetVerdict.WRONG
 
     def _next_in_queue(self, entry: LogEntry) -> int | None:

@@ -79,20 +79,21 @@ class QueueMaker:
 
 
 def batch_topics_in(root: Path) -> set[str]:
-    """Topics that are of queue type BatchCQ by what lies in a store folder: their queues, and `topics.json`.
+    """Topics that are of queue type BatchCQ by what lies in a store folder.
 
-    The broker knows its topics only once the folder is its own; recovery has to know before.
+    `topics.json` says so; of topics that it does not know, the queues do. The broker knows its topics only once the
+    folder is its own; recovery has to know before.
     """
     folder = root / BATCH_QUEUES
-    found = {path.name for path in folder.iterdir() if path.is_dir()} if folder.is_dir() else set()
+    present = {path.parts[-3] for path in folder.glob("*/*/*")} if folder.is_dir() else set()
     try:
         table: Any = JsonFile(root / "config" / "topics.json").load()
         configs = (table or {}).get("topicConfigTable") or {}
-        found |= {topic for topic, config in configs.items() if is_batch_type(config.get("attributes"))}
+        configured = {topic for topic, config in configs.items() if is_batch_type(config.get("attributes"))}
+        return configured | present - configs.keys()
     except (TianzhouError, AttributeError):
         # Whoever needs the file itself will say what is wrong with it.
-        pass
-    return found
+        return present
 
 
 def is_batch_type(attributes: Any) -> bool:
