@@ -100,10 +100,6 @@ class ColdReads:
                 found.append((segment, begin - segment.start, min(end + _AHEAD, self._log.end) - segment.start))
         return found
 
-    def missing_record(self, queue: ConsumeQueue, offset: int) -> Missing:
-        """What reading one record's head would have to fetch."""
-        return self.missing(queue, offset, 1, 1, 1, None)
-
     async def fetch(self, missing: Missing) -> None:
         """Return when the ranges are in memory, or cannot be had."""
         await asyncio.get_running_loop().run_in_executor(self._threads, _fetch, missing)

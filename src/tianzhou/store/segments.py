@@ -131,7 +131,7 @@ class Segment:
 
     def resident(self, start: int, end: int) -> bool:
         """Whether [start, end) of the file can be read without waiting for the disk."""
-        return pages.resident(self._address, start, min(end, self.size)) if self._map is not None else False
+        return pages.resident(self._address, start, min(end, self.size)) if self.map else False
 
     def fetch(self, start: int, end: int) -> None:
         """Bring [start, end) of the file into memory; for another thread, it may wait for the disk.

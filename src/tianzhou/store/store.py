@@ -622,6 +622,22 @@ class MessageStore:
             return queue.offset_at_time(timestamp, upper=upper)
         return 0 if queue is None else offset_at_time(self._log, queue, timestamp, upper=upper)
 
+    async def find_offset(self, topic: str, queue_id: int, timestamp: int, *, upper: bool = False) -> int:
+        """As `offset_by_time`, without stopping the loop for messages that have left the memory."""
+        low, high = self.min_offset(topic, queue_id), self.max_offset(topic, queue_id)
+        queue = self._known(topic, queue_id)
+        while isinstance(queue, ConsumeQueue) and low < high:
+            # The same places as the search itself will look at.
+            middle = (low + high) // 2
+            if missing := self._cold.missing(queue, middle, 1, 1, 1, None):
+                await self._cold.fetch(missing)
+            stored = time_of(self._log, queue, middle)
+            if stored < timestamp or (upper and stored == timestamp):
+                low = middle + 1
+            else:
+                high = middle
+        return self.offset_by_time(topic, queue_id, timestamp, upper=upper)
+
     def store_time_of(self, topic: str, queue_id: int, offset: int) -> int:
         """Store time of a message, ms; -1 when there is none at the offset."""
         queue = self._known(topic, queue_id)

@@ -87,11 +87,11 @@ class OffsetHandler:
         if topic not in self._tables.topics:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
 
-    def by_time(self, connection: Connection, command: Command) -> Reply:
+    async def by_time(self, connection: Connection, command: Command) -> Reply:
         """The offset of a store time."""
         header = read_header(command)
         upper = header.boundary_type.upper() == "UPPER"
-        offset = self._store.offset_by_time(header.topic, header.queue_id, header.timestamp, upper=upper)
+        offset = await self._store.find_offset(header.topic, header.queue_id, header.timestamp, upper=upper)
         return command.reply(ResponseCode.SUCCESS, None, write_reply(command.code, offset=offset))
 
     def maximum(self, connection: Connection, command: Command) -> Reply:
