@@ -178,6 +178,7 @@ COMMANDS = [
         "folder: is no store, it has neither commitlog/ nor checkpoint; name a storePathRootDir or a --data folder",
     ),
     Command("store dump binary", "binary: no such folder; name a storePathRootDir or a --data folder"),
+    Command("store repair {data}", "store … is in use by process … (file `lock` is locked); stop that broker, or …"),
     Command("store dump {data} --part tree", "…Invalid value for '--part': …'tree'…"),
     # configuration
     Command("namesrv -c missing", f"-c missing: No such file or directory; {KV_FILE}"),

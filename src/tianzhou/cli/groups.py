@@ -165,7 +165,7 @@ def destination_of(text: str) -> dict[str, Any]:
     """
     if text in ("earliest", "latest"):
         return {f"to_{text}": True}
-    if text.isdigit():
+    if text.isascii() and text.isdecimal():
         return {"to_offset": int(text)}
     try:
         return {"to_time_ms": int(dt.datetime.fromisoformat(text).timestamp() * 1000)}

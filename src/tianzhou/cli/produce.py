@@ -232,7 +232,8 @@ class LineSplitter:
         return [line] if line else []
 
     def _check(self) -> None:
-        if self._size > LONGEST_LINE:
+        ending = self._parts[-1].endswith(b"\r")
+        if self._size > LONGEST_LINE + ending:
             raise ConfigError(
                 f"{self._source}: line {self._number + 1} is longer than the {LONGEST_LINE} bytes a message may have; "
                 "each line is one message"

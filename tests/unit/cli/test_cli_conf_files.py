@@ -1,0 +1,149 @@
+"""broker.conf and namesrv.conf as RocketMQ's users write them, and what a broker makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tianzhou.broker.settings import BrokerSettings
+from tianzhou.cli.conf_files import check_port, read_conf
+from tianzhou.cli.servers import broker_settings
+from tianzhou.errors import ConfigError
+from tianzhou.namesrv.settings import NamesrvSettings
+from tianzhou.store.settings import StoreSettings
+
+AS_DOCUMENTED = """\
+# Licensed to whom it may concern
+brokerClusterName = DefaultCluster
+brokerName = broker-a
+brokerId = 0
+deleteWhen = 04
+fileReservedTime = 48
+brokerRole = ASYNC_MASTER
+flushDiskType = ASYNC_FLUSH
+namesrvAddr=127.0.0.1:9876;127.0.0.1:9877
+storePathRootDir=~/rocketmq/store
+"""
+
+
+@pytest.fixture
+def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+
+    def write(content: str | bytes) -> Path:
+        path = tmp_path / "broker.conf"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+def test_the_file_of_rocketmqs_documentation_is_read_without_a_word(conf, tmp_path, capsys) -> None:
+    path = conf(AS_DOCUMENTED)
+    broker, store = broker_settings(path, "")
+    assert (broker.broker_name, broker.broker_id, broker.listen_port) == ("broker-a", 0, 10911)
+    assert broker.namesrv_addresses == ["127.0.0.1:9876", "127.0.0.1:9877"]
+    assert (store.file_reserved_time, store.flush_disk_type) == (48, "ASYNC_FLUSH")
+    root = tmp_path / "home" / "rocketmq" / "store"
+    assert store.root == root
+    assert store.commit_log_directories == [root / "commitlog"]
+    assert capsys.readouterr().err == ""
+
+
+def test_what_rocketmq_derives_is_derived(conf) -> None:
+    path = conf("listenPort=20911\nstorePathRootDir=relative/store\n")
+    broker, store = broker_settings(path, "127.0.0.1:9876")
+    assert store.ha_listen_port == 20912
+    assert store.store_path_commit_log == "relative/store/commitlog"
+    assert broker.broker_config_path == str(path)  # hot changes go to the file they came from
+    assert broker.namesrv_addr == "127.0.0.1:9876"
+    assert broker_settings(None, "")[0].broker_config_path.endswith("store/config/broker.properties")
+
+
+def test_the_flag_goes_before_the_file(conf) -> None:
+    path = conf("namesrvAddr=127.0.0.1:1\n")
+    assert broker_settings(path, "127.0.0.1:2")[0].namesrv_addr == "127.0.0.1:2"
+
+
+def test_home_is_replaced_in_paths_only(conf, tmp_path) -> None:
+    path = conf("storePathRootDir=${user.home}/store\nbrokerName=${user.home}\n")
+    values = read_conf(path, BrokerSettings, StoreSettings)
+    assert values == {"storePathRootDir": f"{tmp_path}/home/store", "brokerName": "${user.home}"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "\ufeffbrokerName=b\n".encode(),
+        b"brokerName=b\r\n",
+        b"# \xc4\xe3\xba\xc3, a comment in GBK\nbrokerName=b\n",
+        b"brokerName: b",
+        b"brokerName b",
+        b"  brokerName = \\\n   b",
+    ],
+)
+def test_files_as_they_come_are_read(conf, content: bytes) -> None:
+    assert read_conf(conf(content), BrokerSettings) == {"brokerName": "b"}
+
+
+def test_unknown_keys_are_named_with_the_nearest(conf, capsys) -> None:
+    path = conf("listnPort=1\ncompletelyOther=2\nmapedFileSizeCommitLog=3\n")
+    read_conf(path, BrokerSettings, StoreSettings)
+    assert capsys.readouterr().err.splitlines() == [
+        f"warning: {path}: unknown key listnPort is ignored; did you mean listenPort?",
+        f"warning: {path}: unknown key completelyOther is ignored",
+        f"warning: {path}: unknown key mapedFileSizeCommitLog is ignored; did you mean mappedFileSizeCommitLog?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("brokerRole=SLAVE", "replicates nothing"),
+        ("enableDLegerCommitLog = TRUE", "replicates nothing"),
+        ("enableControllerMode=true", "replicates nothing"),
+        ("aclEnable=true", "checks no credentials"),
+        ("authenticationEnabled=true", "checks no credentials"),
+        ("authorizationEnabled=true", "checks no permissions"),
+        ("storeType=defaultRocksDB", "default store only"),
+        ("listenPort=1", "listenPort 1: expected 3 to 65535"),
+        ("brokerName=", "brokerName is empty"),
+        ("namesrvAddr=here", "is no host:port"),
+        ("brokerIP1=224.0.0.1", "brokerIP1=224.0.0.1: nobody can connect to it"),
+        ("bindAddress=127.0.0.1\nbrokerIP1=203.0.113.9", "listen on loopback only"),
+        ("fileReservedTime=long", "expected a whole number"),
+        ("storePathRootDir=${ROCKETMQ_HOME}/store", "only ${user.home} is replaced"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_reason(conf, line: str, text: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        broker_settings(conf(line + "\n"), "")
+    assert text in str(refused.value)
+
+
+def test_switches_that_are_off_are_no_obstacle(conf) -> None:
+    broker_settings(conf("aclEnable=false\nenableDLegerCommitLog=false\nstoreType=default\n"), "")
+
+
+def test_values_that_are_corrected_are_said(conf, capsys) -> None:
+    broker, _ = broker_settings(conf("brokerId=3\nbrokerRole=SYNC_MASTER\n"), "")
+    assert broker.broker_id == 0
+    said = capsys.readouterr().err
+    assert "brokerId=3: a master's is 0" in said
+    assert "brokerRole=SYNC_MASTER: no slave can connect" in said
+
+
+def test_a_name_servers_file(conf, tmp_path) -> None:
+    path = conf("listenPort=9877\nkvConfigPath=~/kv.json\n")
+    assert read_conf(path, NamesrvSettings) == {"listenPort": "9877", "kvConfigPath": f"{tmp_path}/home/kv.json"}
+
+
+def test_ports() -> None:
+    assert [check_port("p", port) for port in (0, 1, 65_535)] == [0, 1, 65_535]
+    for port in (-1, 65_536):
+        with pytest.raises(ConfigError, match="expected 1 to 65535, or 0 for any free port"):
+            check_port("p", port)
+    with pytest.raises(ConfigError, match="expected 3 to 65535"):
+        check_port("p", 2, least=3)

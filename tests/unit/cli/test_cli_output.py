@@ -1,0 +1,78 @@
+"""What people and programs see: tables, fields, JSON, times, bodies."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tianzhou.cli import output
+from tianzhou.cli.output import Output
+
+
+def test_a_table_is_aligned_numbers_to_the_right(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_rows(("broker", "queue", "lag"), [("b", 0, 12), ("broker-long", 10, None)], Output.text)
+    assert capsys.readouterr().out.splitlines() == [
+        "broker       queue  lag",
+        "b                0   12",
+        "broker-long     10    -",
+    ]
+
+
+def test_a_table_without_rows_still_has_its_head(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_rows(("broker", "queue"), [], Output.text)
+    assert capsys.readouterr().out == "broker  queue\n"
+
+
+def test_a_table_as_json_is_one_document_with_the_columns_as_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_rows(("broker offset", "member"), [(5, None)], Output.json)
+    assert json.loads(capsys.readouterr().out) == [{"broker_offset": 5, "member": None}]
+
+
+def test_fields_are_aligned(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_fields({"a": True, "longer": 1.5, "none": None}, Output.text)
+    assert capsys.readouterr().out == "a       true\nlonger  1.50\nnone    -\n"
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 messages"), (1, "1 message"), (2, "2 messages")])
+def test_counts_agree_with_their_noun(number: int, text: str) -> None:
+    assert output.counted(number, "message") == text
+
+
+def test_times_are_to_the_second_or_millisecond_and_none_before_1970() -> None:
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d", output.local_time(1_700_000_000_123) or "")
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\.123", output.local_time_ms(1_700_000_000_123))
+    assert output.local_time(0) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b"plain", "plain"),
+        ("天舟 €".encode(), "天舟 €"),
+        (b"two\nlines\tand a tab", "two\\nlines\tand a tab"),
+        (b"\x1b[31mred", "\\x1b[31mred"),
+        (b"\xff\xfe", "\\xff\\xfe"),
+    ],
+)
+def test_bodies_stay_on_one_line_and_move_no_cursor(body: bytes, text: str) -> None:
+    assert output.body_text(body) == text
+
+
+@given(st.binary(max_size=60))
+def test_no_body_breaks_the_line(body: bytes) -> None:
+    text = output.body_text(body)
+    assert len(text.splitlines()) <= 1
+    assert "\x1b" not in text
+
+
+def test_what_the_terminals_encoding_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    output.print_line("天 ok")
+    assert written.getvalue() == b"\\u5929 ok\n"

@@ -1,0 +1,241 @@
+"""The embedded server: where it listens, which folders it takes, and that ready means usable."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tianzhou.client import Producer, PullConsumer
+from tianzhou.embedded import (
+    LAYOUT,
+    SEGMENT_BYTES,
+    EmbeddedServer,
+    EmbeddedSettings,
+    advertised_address,
+    check_advertised,
+    free_port_pair,
+)
+from tianzhou.errors import ConfigError, StoreLocked
+from tianzhou.model import Message, SendStatus
+
+
+def settings(data: Path, **changes: Any) -> EmbeddedSettings:
+    return replace(EmbeddedSettings(data, namesrv_port=0, broker_port=0), **changes)
+
+
+def served(one: EmbeddedSettings, work: Callable[[EmbeddedServer], Coroutine[Any, Any, Any]]) -> Any:
+    async def main() -> Any:
+        async with EmbeddedServer(one) as server:
+            return await work(server)
+
+    return asyncio.run(asyncio.wait_for(main(), 30))
+
+
+async def send(server: EmbeddedServer, *bodies: bytes) -> list[SendStatus]:
+    async with Producer("tests", server.namesrv_address) as producer:
+        return [(await producer.send(Message("orders", body))).status for body in bodies]
+
+
+async def read(server: EmbeddedServer) -> list[bytes]:
+    found = []
+    async with PullConsumer("tests", server.namesrv_address) as consumer:
+        for queue in await consumer.queues("orders"):
+            if await consumer.max_offset(queue):
+                found += [message.body for message in (await consumer.pull(queue, 0)).messages]
+    return sorted(found)
+
+
+# --- addresses -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "advertise", "told"),
+    [
+        ("127.0.0.1", "", "127.0.0.1"),
+        ("localhost", "", "localhost"),
+        ("::1", "", "[::1]"),
+        ("127.0.0.1", "localhost", "localhost"),
+        ("127.0.0.1", "127.0.0.9", "127.0.0.9"),
+        ("0.0.0.0", "127.0.0.1", "127.0.0.1"),
+        ("0.0.0.0", "203.0.113.9", "203.0.113.9"),  # a container's outside address
+        ("::", "2001:db8::9", "[2001:db8::9]"),
+        ("203.0.113.9", "198.51.100.7", "198.51.100.7"),
+    ],
+)
+def test_clients_are_told_an_address_they_may_be_able_to_reach(host: str, advertise: str, told: str) -> None:
+    assert advertised_address(host, advertise) == told
+
+
+def test_listening_everywhere_an_address_of_this_machine_is_told() -> None:
+    told = advertised_address("0.0.0.0", "")
+    with socket.socket() as probe:
+        probe.bind((told, 0))
+
+
+@pytest.mark.parametrize(
+    ("host", "advertise", "text"),
+    [
+        ("0.0.0.0", "0.0.0.0", "nobody can connect to it; give this machine's address"),
+        ("0.0.0.0", "0.1.2.3", "nobody can connect to it"),
+        ("0.0.0.0", "::", "nobody can connect to it"),
+        ("0.0.0.0", "255.255.255.255", "nobody can connect to it"),
+        ("0.0.0.0", "240.0.0.1", "nobody can connect to it"),
+        ("0.0.0.0", "239.1.2.3", "nobody can connect to it"),
+        ("0.0.0.0", "ff02::1", "nobody can connect to it"),
+        ("0.0.0.0", "two words", "does not resolve"),
+        ("0.0.0.0", "127.0.0.1:10911", "without a port"),
+        ("0.0.0.0", "x" * 300, "does not resolve"),
+        ("127.0.0.1", "203.0.113.9", "listen on loopback only"),
+        ("localhost", "203.0.113.9", "listen on loopback only"),
+        ("203.0.113.9", "127.0.0.1", "give 203.0.113.9, or listen on 0.0.0.0"),
+    ],
+)
+def test_addresses_nobody_can_reach_are_refused(host: str, advertise: str, text: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        advertised_address(host, advertise)
+    assert str(refused.value).startswith(f"--advertise {advertise}: ")
+    assert text in str(refused.value)
+
+
+def test_the_key_of_a_file_is_named_as_well() -> None:
+    with pytest.raises(ConfigError, match=r"^broker.conf: brokerIP1=0.0.0.0: nobody"):
+        check_advertised("broker.conf: brokerIP1=0.0.0.0", "0.0.0.0", "0.0.0.0")
+
+
+@pytest.mark.parametrize("broker", [30_911, 30_913])
+def test_two_of_its_own_ports_may_not_be_the_same(tmp_path: Path, broker: int) -> None:
+    with pytest.raises(ConfigError, match="--namesrv-port 30911: the broker takes it"):
+        EmbeddedServer(EmbeddedSettings(tmp_path / "data", namesrv_port=30_911, broker_port=broker))
+
+
+def test_a_pair_of_ports_is_free() -> None:
+    port = free_port_pair("127.0.0.1")
+    for number in (port, port - 2):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", number))
+    with pytest.raises(ConfigError, match="cannot listen on two words"):
+        free_port_pair("two words")
+
+
+@pytest.mark.parametrize("port", ["namesrv_port", "broker_port"])
+def test_a_port_that_is_taken_is_named_with_its_flag_and_nothing_stays_open(tmp_path: Path, port: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        number = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{number}: the port is taken.*--{port[:4]}"):
+            served(settings(tmp_path / "data", **{port: number}), read)
+    assert served(settings(tmp_path / "data", **{port: number}), lambda server: send(server, b"x"))
+
+
+# --- folders -------------------------------------------------------------------------------------------------
+
+
+def test_a_new_folder_is_made_marked_and_used_again(tmp_path: Path) -> None:
+    data = tmp_path / "deep" / "data"
+    assert served(settings(data), lambda server: send(server, b"one")) == [SendStatus.SEND_OK]
+    assert json.loads((data / "tianzhou.json").read_text()) == {"layout": LAYOUT}
+    assert not (data / "store" / "abort").exists()
+    assert served(settings(data), read) == [b"one"]
+
+
+def test_a_store_put_into_the_folder_is_taken_over(tmp_path: Path) -> None:
+    served(settings(tmp_path / "one"), lambda server: send(server, b"one"))
+    (tmp_path / "two" / ".hidden").mkdir(parents=True)
+    (tmp_path / "two" / "lost+found").mkdir()
+    (tmp_path / "one" / "store").rename(tmp_path / "two" / "store")
+    assert served(settings(tmp_path / "two"), read) == [b"one"]
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b'{"layout": 2}', "written by a newer Tianzhou (layout 2, this version knows 1); upgrade"),
+        (b"{}", "its tianzhou.json is damaged"),
+        (b"[]", "its tianzhou.json is damaged"),
+        (b'{"layout": "new"}', "its tianzhou.json is damaged"),
+        (b"\xff\xfe\0", "its tianzhou.json is damaged"),
+        (b"", "its tianzhou.json is damaged"),
+    ],
+)
+def test_a_mark_that_says_something_else_is_respected(tmp_path: Path, content: bytes, text: str) -> None:
+    (tmp_path / "tianzhou.json").write_bytes(content)
+    with pytest.raises(ConfigError) as refused:
+        served(settings(tmp_path), read)
+    assert text in str(refused.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["tianzhou.json"]
+
+
+@pytest.mark.parametrize(
+    ("made", "data", "text"),
+    [
+        ("thesis/thesis.txt", "thesis", "holds things that are not the server's (thesis.txt)"),
+        ("other/commitlog/x", "other", "is itself a store of RocketMQ; move it to"),
+        ("file", "file", "is no folder; give an empty or a new one"),
+        ("file", "file/below", "cannot be used (Not a directory)"),
+    ],
+)
+def test_what_belongs_to_something_else_is_left_alone(tmp_path: Path, made: str, data: str, text: str) -> None:
+    (tmp_path / made).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / made).write_text("years of work")
+    with pytest.raises(ConfigError) as refused:
+        served(settings(tmp_path / data), read)
+    assert text in str(refused.value)
+    assert (tmp_path / made).read_text() == "years of work"
+    assert not (tmp_path / data / "tianzhou.json").exists()
+
+
+def test_a_folder_in_use_is_refused_and_its_server_undisturbed(tmp_path: Path) -> None:
+    async def work(server: EmbeddedServer) -> list[bytes]:
+        with pytest.raises(StoreLocked, match=r"--data .*; stop that server, or give another folder"):
+            await EmbeddedServer(settings(tmp_path / "data")).__aenter__()
+        await send(server, b"one")
+        return await read(server)
+
+    assert served(settings(tmp_path / "data"), work) == [b"one"]
+
+
+# --- serving -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "0.0.0.0"])
+def test_ready_means_a_client_can_use_it_at_once(tmp_path: Path, host: str) -> None:
+    if host == "::1" and not _has_ipv6():
+        pytest.skip("no IPv6 on this machine")
+
+    async def work(server: EmbeddedServer) -> list[bytes]:
+        assert await send(server, b"one", b"two") == [SendStatus.SEND_OK] * 2
+        return await read(server)
+
+    assert served(settings(tmp_path / "data", host=host), work) == [b"one", b"two"]
+
+
+def test_it_keeps_small_segments_and_deletes_nothing_by_itself(tmp_path: Path) -> None:
+    async def work(server: EmbeddedServer) -> None:
+        store = server.broker.store_settings
+        assert store.mapped_file_size_commit_log == SEGMENT_BYTES
+        assert not store.clean_file_forcibly_enable
+        await send(server, b"one")
+
+    served(settings(tmp_path / "data"), work)
+    (segment,) = (tmp_path / "data" / "store" / "commitlog").iterdir()
+    assert segment.stat().st_size == SEGMENT_BYTES
+
+
+def test_an_acknowledgement_can_wait_for_the_disk(tmp_path: Path) -> None:
+    one = settings(tmp_path / "data", flush="SYNC_FLUSH")
+    assert served(one, lambda server: send(server, b"one")) == [SendStatus.SEND_OK]
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
