@@ -200,3 +200,35 @@ def test_queues_taken_from_a_topic_and_given_back_keep_their_messages(broker: Ru
         assert [record.body for record in bench.records("S", 3)] == [b"a3", b"b3"]
 
     broker(body)
+
+
+def test_limits_changed_by_request_count_at_once(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+
+        async def update(text: str) -> Command:
+            reply: Command = await peer.ask(RequestCode.UPDATE_BROKER_CONFIG, text.encode())
+            return reply
+
+        assert (await peer.send("T", body=b"x" * 200)).code == ResponseCode.SUCCESS
+        assert (await update("maxMessageSize=100")).code == ResponseCode.SUCCESS
+        refused = await peer.send("T", body=b"x" * 200)
+        assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+        assert "maxMessageSize is 100" in refused.remark
+        for _ in range(40):
+            await peer.send("T", body=b"x" * 100, properties={"UNIQ_KEY": "u", "PAD": "p" * 30_000})
+        store = bench.store
+        await settle(lambda: store.flushed.value > 1 << 20)
+        first = bench.store_settings.root / "commitlog" / ("0" * 20)
+        ninety_minutes_ago = bench.clock.now_ms() / 1000 - 5400
+        os.utime(first, (ninety_minutes_ago, ninety_minutes_ago))
+        await asyncio.sleep(120)
+        assert store.begin_offset == 0
+        every_hour = ";".join(f"{hour:02d}" for hour in range(24))
+        assert (await update(f"fileReservedTime=1\ndeleteWhen={every_hour}")).code == ResponseCode.SUCCESS
+        await settle(lambda: store.begin_offset > 0)
+        refused = await update("deleteWhen=25")
+        assert refused.code == ResponseCode.SYSTEM_ERROR
+        assert "deleteWhen=25" in (refused.remark or "")
+
+    broker(body, store={"delete_when": "", "flush_commit_log_least_pages": 0})
