@@ -566,7 +566,7 @@ class MessageStore:
         max_bytes: int | None,
     ) -> Missing:
         queue = self._known(topic, queue_id)
-        if not isinstance(queue, ConsumeQueue):
+        if queue is None or isinstance(queue, BatchQueue):
             return []
         limits = self._limits.of(max_messages, MAX_BYTES if max_bytes is None else max_bytes)
         units = max(self._limits.units, max_messages)
@@ -626,7 +626,7 @@ class MessageStore:
         """As `offset_by_time`, without stopping the loop for messages that have left the memory."""
         low, high = self.min_offset(topic, queue_id), self.max_offset(topic, queue_id)
         queue = self._known(topic, queue_id)
-        while isinstance(queue, ConsumeQueue) and low < high:
+        while queue is not None and not isinstance(queue, BatchQueue) and low < high:
             # The same places as the search itself will look at.
             middle = (low + high) // 2
             if missing := self._cold.missing(queue, middle, 1, 1, 1, None):
