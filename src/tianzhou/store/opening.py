@@ -172,6 +172,19 @@ class StoreOpener:
             if smallest >= 0:
                 queue.correct_min_offset(smallest)
         self._drop_marker()
+        if not clean:
+            logger.warning(
+                "%s: not stopped cleanly, %s; %d records from %d to %d read again, %d of them put into queues, "
+                "%d places without an intact record",
+                self._settings.root,
+                "by the death of its process" if pages_survived else "perhaps by a loss of power",
+                report.records,
+                report.read_from,
+                report.end,
+                report.dispatched,
+                len(report.damaged),
+            )
+        report.notes = list(dict.fromkeys(report.notes))
         for note in report.notes:
             logger.warning("%s: %s", self._settings.root, note)
         return report
