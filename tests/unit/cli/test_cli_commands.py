@@ -49,7 +49,7 @@ def test_the_commands_are_those_of_the_documentation() -> None:
         "serve", "namesrv", "broker", "produce", "consume", "flights",
         "topic list", "topic describe", "topic create", "topic delete",
         "group list", "group describe", "group lag", "group reset",
-        "store dump", "store check", "store repair",
+        "store dump", "store check", "store repair", "store export", "store import",
     }  # fmt: skip
 
 
