@@ -250,7 +250,7 @@ class MessageStore:
             if isinstance(new, PutResult):
                 return new
             queue = new
-        if self._amends or record.sys_flag & INNER_BATCH or b"\0" in record.properties:
+        if self._amends or record.sys_flag & INNER_BATCH or 0 in record.properties:
             return self._append_amended(queue, record)
         if len(record.body) > self.settings.max_message_size:
             return refuse_message(record, self.settings.max_message_size)
@@ -360,7 +360,7 @@ class MessageStore:
             kind = record.sys_flag & TRANSACTION_BITS
             counted = kind != PREPARED and kind != ROLLBACK
             further: list[tuple[ConsumeQueue, int]] = []
-            if self._amends or b"\0" in record.properties:
+            if self._amends or 0 in record.properties:
                 amended = self._amend(record, next_offsets if counted else None, further)
                 if isinstance(amended, PutResult):
                     return amended
@@ -428,7 +428,7 @@ class MessageStore:
             if given:
                 given.setdefault((topic, queue_id), next_offsets.get(self._queues[topic][queue_id], 0))
                 properties = with_offsets(topic, queue_id, properties, lambda *place: given[place])
-        if self._appends_crc or b"\0" in properties:
+        if self._appends_crc or 0 in properties:
             # Zeros could be taken for what did not reach the disk: such a record says by its CRC that it is whole.
             properties = reserve_property_crc(properties)
         return structs.replace(record, properties=properties)
