@@ -38,6 +38,8 @@ _HEADS: Final = {
     (host, store): struct.Struct(f">iiiiiqqiq{host}siq{store + 4}siqi") for host in (4, 16) for store in (4, 16)
 }
 _I16: Final = struct.Struct(">h")
+_PLACE: Final = struct.Struct(">ii20xq")
+_MAGICS: Final = frozenset((-626843481, -626843477))
 
 
 class Storable(Protocol):
@@ -208,6 +210,7 @@ def gather(
     parts: list[memoryview] = []
     total = scanned = last = 0
     gone = False
+    locate = _PLACE.unpack_from
     memory_bound, count_in_memory, bytes_in_memory, count_on_disk, bytes_on_disk = limits
     log_begin = segments[0].start if segments else log_end
     for physical, size, tags in UNIT.iter_unpack(units):
@@ -226,7 +229,16 @@ def gather(
             continue
         segment = segments[at // segment_size]
         at = physical - segment.start
-        record = segment.view[at : at + size]
+        if at > segment_size - _PLACE.size:
+            gone = gone or not parts
+            continue
+        view = segment.view
+        stated, magic, place = locate(view, at)
+        if stated != size or place != physical or magic not in _MAGICS:
+            # Unit or record was changed on the disk; a reader could not even tell where the next record begins.
+            gone = gone or not parts
+            continue
+        record = view[at : at + size]
         if accept is not None and not accept(record):
             continue
         parts.append(record)

@@ -270,6 +270,7 @@ class Index:
         deleted = False
         size = self._settings.index_file_size
         paths = sorted(self._directory.iterdir()) if self._directory.is_dir() else []
+        sizes = {path.stat().st_size for path in paths if path.name.isdigit() and path.is_file()} - {0}
         for path in paths:
             if not (path.name.isascii() and path.name.isdigit()) or not path.is_file():
                 continue
@@ -278,6 +279,11 @@ class Index:
                 path.unlink()
                 deleted = True
                 notes.append(f"empty index file {path} deleted")
+                continue
+            if length != size and sizes != {length}:
+                path.unlink()
+                deleted = True
+                notes.append(f"index file {path} is {length} bytes long, not {size}; deleted, to be made anew")
                 continue
             if length != size:
                 raise StoreUnreadable(

@@ -35,6 +35,7 @@ from tianzhou.store.queues import BATCH_QUEUES, QUEUES, QueueMaker, QueueTable, 
 from tianzhou.store.recovery import (
     OffsetVerdict,
     SegmentHead,
+    half_written,
     judge_offset,
     judge_sizes,
     rebuild_start,
@@ -401,7 +402,7 @@ class StoreOpener:
         self._log.resume(end)
         self._log.damaged = list(report.damaged)
 
-    def _begin_after_stop(self, marker: dict[str, Any] | None, dispatched_end: int) -> tuple[int, int]:
+    def _begin_after_stop(self, marker: dict[str, Any] | None, dispatched_end: int) -> tuple[int, int | None]:
         """Where to read from after a clean stop, and what the log reaches to at least."""
         segments = self._log.files.segments
         first = segments[0].start
@@ -417,7 +418,33 @@ class StoreOpener:
         if self._index is not None and self._index.end_offset < marker["indexEnd"]:
             self.report.notes.append("the index has lost entries; they are made anew from the log")
             begin = min(begin, self._index.end_offset)
+        if not self._ends_intact(marker["logEnd"]):
+            self.report.notes.append(
+                f"the commit log is not intact at its end {marker['logEnd']}, though the last stop was a clean one"
+            )
+            index = start_after_stop([segment.start for segment in segments], dispatched_end - 1)
+            return max(min(begin, segments[index].start), first), None
         return max(begin, first), marker["logEnd"]
+
+    def _ends_intact(self, log_end: int) -> bool:
+        """Whether the last dispatched record and what follows it are records up to `log_end`."""
+        newest = max(self._all_queues(), key=lambda queue: queue.max_physical, default=None)
+        unit = newest.unit(newest.max_offset - 1) if newest is not None else None
+        if newest is None or unit is None or unit[0] + unit[1] != newest.max_physical:
+            return True
+        offset = unit[0]
+        while offset < log_end:
+            segment = self._log.files.find(offset)
+            if segment is None:
+                return False
+            item = read_item(segment.view, offset - segment.start, segment.start)
+            if item.finding is Finding.BLANK:
+                offset = segment.end
+                continue
+            if item.finding is not Finding.RECORD or half_written(item, segment):
+                return False
+            offset += item.size
+        return True
 
     def _store_time(self, offset: int) -> int:
         segment = self._log.files.find(offset)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import struct
 from dataclasses import dataclass
 
 import pytest
@@ -83,38 +84,62 @@ def units(*places: tuple[int, int, int]) -> memoryview:
     return memoryview(b"".join(UNIT.pack(*place) for place in places))
 
 
-PARTS = [Part(1000, memoryview(bytes(range(100)))), Part(1100, memoryview(bytes(range(100, 200))))]
+def record_of(place: int, mark: int) -> bytes:
+    return struct.pack(">ii20xqi", 40, MAGIC_V1, place, mark)
+
+
+PARTS = [
+    Part(start, memoryview(b"".join(record_of(start + 40 * n, start // 400 * 10 + n) for n in range(10))))
+    for start in (1000, 1400)
+]
+
+
+def marks(parts: list[memoryview]) -> list[int]:
+    return [part[-1] for part in parts]
 
 
 def test_gather_takes_records_across_segments() -> None:
     parts, total, passed, last, gone = gather(
-        units((1000, 10, 0), (1090, 10, 0), (1100, 5, 0)), PARTS, 100, 1105, None, None, UNLIMITED
+        units((1000, 40, 0), (1360, 40, 0), (1400, 40, 0)), PARTS, 400, 1440, None, None, UNLIMITED
     )
-    assert [bytes(part)[:1] for part in parts] == [b"\x00", b"\x5a", b"\x64"]
-    assert (total, passed, last, gone) == (25, 3, 1100, False)
+    assert marks(parts) == [20, 29, 30]
+    assert (total, passed, last, gone) == (120, 3, 1400, False)
 
 
 def test_gather_filters_by_tag_but_not_what_only_an_extension_file_knows() -> None:
     address = -(1 << 63) + 40
     parts, _, passed, _, _ = gather(
-        units((1000, 10, 7), (1010, 10, 8), (1020, 10, address)), PARTS, 100, 1200, frozenset({8}), None, UNLIMITED
+        units((1000, 40, 7), (1040, 40, 8), (1080, 40, address)), PARTS, 400, 1800, frozenset({8}), None, UNLIMITED
     )
-    assert [part[0] for part in parts] == [10, 20]
+    assert marks(parts) == [21, 22]
     assert passed == 3
 
 
 def test_gather_reports_that_records_have_gone_only_before_the_first_found() -> None:
-    _, _, passed, _, gone = gather(units((10, 10, 0), (0, 0x7FFFFFFF, 0)), PARTS, 100, 1200, None, None, UNLIMITED)
+    _, _, passed, _, gone = gather(units((10, 40, 0), (0, 0x7FFFFFFF, 0)), PARTS, 400, 1800, None, None, UNLIMITED)
     assert (passed, gone) == (2, True)
-    parts, _, passed, _, gone = gather(units((1000, 10, 0), (10, 10, 0)), PARTS, 100, 1200, None, None, UNLIMITED)
+    parts, _, passed, _, gone = gather(units((1000, 40, 0), (10, 40, 0)), PARTS, 400, 1800, None, None, UNLIMITED)
     assert (len(parts), passed, gone) == (1, 2, False)
+
+
+def test_gather_passes_over_units_and_records_that_contradict_each_other() -> None:
+    changed = bytearray(PARTS[0].view)
+    changed[44:48] = b"magi"
+    changed[87] ^= 1
+    changed[155] ^= 4
+    wrong = [(1000, 39, 0), (1001, 40, 0), (1399, 1, 0), (1000, -40, 0), (1040, 40, 0), (1080, 40, 0), (1120, 40, 0)]
+    parts, _, passed, _, gone = gather(
+        units(*wrong, (1160, 40, 0)), [Part(1000, memoryview(changed))], 400, 1400, None, None, UNLIMITED
+    )
+    assert marks(parts) == [24]
+    assert (passed, gone) == (8, True)
 
 
 def test_gather_asks_about_the_record_itself() -> None:
     parts, _, passed, _, _ = gather(
-        units((1000, 10, 0), (1010, 10, 0)), PARTS, 100, 1200, None, lambda record: record[0] == 10, UNLIMITED
+        units((1000, 40, 0), (1040, 40, 0)), PARTS, 400, 1800, None, lambda record: record[-1] == 21, UNLIMITED
     )
-    assert [part[0] for part in parts] == [10]
+    assert marks(parts) == [21]
     assert passed == 2
 
 
@@ -122,13 +147,13 @@ def test_gather_asks_about_the_record_itself() -> None:
     ("limits", "count"),
     [
         (GatherLimits(1 << 60, 3, 1 << 30, 1, 1), 3),
-        (GatherLimits(1 << 60, 100, 45, 1, 1), 4),
+        (GatherLimits(1 << 60, 100, 180, 1, 1), 4),
         (GatherLimits(1 << 60, 100, 1, 1, 1), 1),
         (GatherLimits(0, 100, 1 << 30, 2, 1 << 30), 2),
-        (GatherLimits(0, 100, 1 << 30, 100, 35), 3),
+        (GatherLimits(0, 100, 1 << 30, 100, 140), 3),
     ],
 )
 def test_gather_stops_at_limits_but_gives_at_least_one(limits: GatherLimits, count: int) -> None:
-    wanted = units(*[(1000 + 10 * n, 10, 0) for n in range(20)])
-    parts, _, passed, _, _ = gather(wanted, PARTS, 100, 1200, None, None, limits)
+    wanted = units(*[(1000 + 40 * n, 40, 0) for n in range(20)])
+    parts, _, passed, _, _ = gather(wanted, PARTS, 400, 1800, None, None, limits)
     assert (len(parts), passed) == (count, count)
