@@ -60,9 +60,12 @@ class ColdReads:
         if not queue.min_offset <= offset < queue.max_offset:
             return []
         if isinstance(queue, BatchQueue):
-            wanted = islice(queue.units(queue.find(offset)), min(units, messages))
-            packed = b"".join(UNIT.pack(*unit[:3]) for _, unit in wanted)
-            return self._missing_records(memoryview(packed), messages, size, codes)
+            wanted = [unit for _, unit in islice(queue.units(queue.find(offset)), min(units, messages))]
+            if not wanted or self._is_hot(wanted[0].physical_offset):
+                return []
+            # Inner batches are read whatever the tags: only their messages know theirs.
+            packed = b"".join(UNIT.pack(*unit[:3]) for unit in wanted)
+            return self._missing_records(memoryview(packed), messages, size, None)
         position = offset * UNIT_SIZE
         segment = queue.files.find(position)
         if segment is None:
@@ -72,10 +75,12 @@ class ColdReads:
         if not segment.resident(start, end):
             return [(segment, start, end)]
         view = segment.view[start:end]
-        first = UNIT.unpack_from(view, 0)[0]
-        if first >= self.opened_at and first >= self._log.end - HOT_BYTES:
+        if self._is_hot(UNIT.unpack_from(view, 0)[0]):
             return []
         return self._missing_records(view, messages, size, codes)
+
+    def _is_hot(self, physical: int) -> bool:
+        return physical >= self.opened_at and physical >= self._log.end - HOT_BYTES
 
     def _missing_records(self, view: memoryview, messages: int, size: int, codes: frozenset[int] | None) -> Missing:
         spans: list[tuple[int, int]] = []

@@ -566,7 +566,7 @@ class MessageStore:
         max_bytes: int | None,
     ) -> Missing:
         queue = self._known(topic, queue_id)
-        if queue is None or isinstance(queue, BatchQueue):
+        if queue is None:
             return []
         limits = self._limits.of(max_messages, MAX_BYTES if max_bytes is None else max_bytes)
         units = max(self._limits.units, max_messages)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
 import shutil
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from tianzhou.errors import StoreUnreadable
 from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
 from tianzhou.store.batchqueue import BATCH_UNIT, BATCH_UNIT_SIZE, BatchQueue, BatchUnit, unit_at
+from tianzhou.store.segments import Segment
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import decode_properties
@@ -221,6 +224,28 @@ def test_tags_leave_out_single_messages_and_no_batch(store: MessageStore) -> Non
         put(store, count, tag)
     assert bases(store, 0, 32, tag_codes=frozenset({tags_code("A")})) == [0, 1]
     assert bases(store, 0, 32, tag_codes=frozenset({tags_code("B")})) == [1, 3]
+
+
+def test_batches_that_have_left_the_memory_are_fetched_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_in(tmp_path / "s")
+    for count in (3, 1, 2):
+        put(store, count, "A")
+    store.close_now()
+    fetched: list[tuple[int, int]] = []
+    monkeypatch.setattr(Segment, "fetch", lambda _, start, end: fetched.append((start, end)))
+    monkeypatch.setattr(Segment, "resident", lambda *_: bool(fetched))
+
+    async def main() -> None:
+        async with store_in(tmp_path / "s") as store:
+            found = store.read("B", 0, 1, 32, frozenset({tags_code("A")}))
+            assert inspect.isawaitable(found)
+            found = await found
+            assert (found.status, found.next_offset, found.count) == (GetStatus.FOUND, 6, 6)
+            assert fetched
+
+    asyncio.run(main())
 
 
 def test_who_waits_is_told_of_the_last_message_of_a_batch(store: MessageStore) -> None:
