@@ -271,7 +271,8 @@ def _claim_folder(data: Path) -> None:
                 f"--data {data}: is itself a store of RocketMQ; move it to {data}/store, or run `tianzhou broker` with "
                 f"storePathRootDir={data}"
             )
-        if strangers:
+        # A folder with a store in it was handed over by RocketMQ, and may have its logs beside it.
+        if strangers and not (data / "store").is_dir():
             raise ConfigError(
                 f"--data {data}: holds things that are not the server's ({', '.join(strangers[:3])}); "
                 "give an empty or a new folder"

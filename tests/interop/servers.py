@@ -84,7 +84,7 @@ def _tianzhou(data_dir: Path, ports: Ports, clean: bool) -> Iterator[Server]:
     command = [sys.executable, "-m", "tianzhou", "serve", "--data", str(data_dir), "--host", HOST]
     command += ["--namesrv-port", str(ports.namesrv), "--broker-port", str(ports.broker)]
     path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
-    log_file = data_dir / "server.log"
+    log_file = data_dir.with_name(f"{data_dir.name}-server.log")
     with log_file.open("ab") as log:
         process = subprocess.Popen(
             command,
