@@ -209,6 +209,12 @@ class MessageStore:
                 self._folder.mark_stopped()
             else:
                 logger.error("%s: not stopped cleanly; the next start reads the log again", self.settings.root)
+        except OSError as error:
+            logger.error(
+                "%s: not stopped cleanly, the disk refused (%s); the next start reads the log again",
+                self.settings.root,
+                error,
+            )
         finally:
             self._release()
 

@@ -121,8 +121,13 @@ class Upkeep:
         for queue, mark in zip(queues, marks, strict=True):
             queue.flushed = max(queue.flushed, mark)
         for file in full:
-            await loop.run_in_executor(self._thread, file.sync)
-            self._checkpoint.index_msg_timestamp = file.end_timestamp
+            try:
+                await loop.run_in_executor(self._thread, file.sync)
+            except OSError:
+                self.failed = True
+                raise
+            if not self.failed:
+                self._checkpoint.index_msg_timestamp = file.end_timestamp
         if thorough and not self.failed:
             self._checkpoint.logics_msg_timestamp = max(self._checkpoint.logics_msg_timestamp, timestamp)
         fields = self._checkpoint.encode()
@@ -157,9 +162,10 @@ class Upkeep:
         if self._index is not None:
             for file in self._index.take_full():
                 file.sync()
-                self._checkpoint.index_msg_timestamp = file.end_timestamp
+                if not self.failed:
+                    self._checkpoint.index_msg_timestamp = file.end_timestamp
             self._index.sync()
-        if write_checkpoint:
+        if write_checkpoint and not self.failed:
             self._checkpoint.logics_msg_timestamp = max(
                 self._checkpoint.logics_msg_timestamp, self._dispatcher.logics_timestamp
             )
