@@ -139,7 +139,7 @@ class IndexWalk:
         return None
 
     def _count(self, kind: Kind, what: str, example: str, count: int = 1) -> None:
-        before = self._found.get((kind, what), (0, f"{self._name}: {example}"))
+        before = self._found.get((kind, what), (0, f"{self._name}, {example}"))
         self._found[kind, what] = (before[0] + count, before[1])
 
     def _wrong(self, kind: Kind, text: str, count: int = 1) -> None:
@@ -165,27 +165,29 @@ class IndexWalk:
             if key_hash in hashes:
                 found.add(key_hash)
                 if self.begin and seconds != max(0, min((stored - self.begin) // 1000, _LIMIT)):
-                    self._count(Kind.INDEX_ENTRY, "entries have the wrong time", f"of the record at {physical}")
+                    self._count(Kind.INDEX_ENTRY, "entries with the wrong time", f"of the record at {physical}")
             else:
-                what = "entries have the hash of no key of their record"
+                what = "entries with the hash of no key of their record"
                 self._count(Kind.INDEX_ENTRY, what, f"of the record at {physical}")
             self.entry = self.advance()
         lacking = len(set(hashes) - found)
         if lacking:
-            self._count(Kind.INDEX_LACKS, "keys are not in the index", f"of the record at {physical}", lacking)
+            self._count(Kind.INDEX_LACKS, "keys that are not in it", f"of the record at {physical}", lacking)
 
     def _pass(self, physical: int) -> None:
         """Go on to the entries of the record at `physical`; those before it have none."""
         while (offset := self.entry[1]) < physical:
             if offset >= self._report.log_begin:
-                self._count(Kind.INDEX_ENTRY, "entries point to where no record with keys begins", f"to {offset}")
+                self._count(
+                    Kind.INDEX_ENTRY, "entries that point to where no record with keys begins", f"entry to {offset}"
+                )
             self.entry = self.advance()
 
     def finish(self) -> None:
         """Look at what is left behind the last record."""
         self._pass(_MOST)
         for (kind, what), (count, example) in self._found.items():
-            self._wrong(kind, f"{count} {what}, the first in {example}", count)
+            self._wrong(kind, f"{what}: {count}, the first in {example}", count)
 
 
 def _differing(newest: array[int], table: memoryview, last: int) -> int:

@@ -258,12 +258,14 @@ class QueueCheck:
         if self.files.files_wrong:
             report.bad_queues.add((self.topic, self.queue_id))
         if self._wrong:
-            self._tell(Kind.UNIT_WRONG, f"{self._wrong} units point to other records", count=self._wrong)
+            self._tell(Kind.UNIT_WRONG, f"units that point to other records: {self._wrong}", count=self._wrong)
         if self._late:
-            self._tell(Kind.UNIT_WRONG, f"{self._late} units point to other records", expected=True, count=self._late)
+            self._tell(
+                Kind.UNIT_WRONG, f"units that point to other records: {self._late}", expected=True, count=self._late
+            )
         for count, expected in ((self._absent, False), (self._absent_later, unclean)):
             if count:
-                text = f"{count} records have no unit, the first is offset {self._first_absent}"
+                text = f"records without a unit: {count}, the first is offset {self._first_absent}"
                 self._tell(Kind.UNIT_MISSING, text, expected, count)
         self._look_at_rest(record_at)
         if (self.topic, self.queue_id) in report.bad_queues and report.clean and not self.files.files_wrong:
@@ -287,16 +289,19 @@ class QueueCheck:
                 report.expired_units += 1
             elif physical >= report.log_end:
                 behind += 1
-                example = example or f"unit {number} points to {physical}"
+                example = example or f"unit {number}, to {physical}"
             elif not self._fits(record_at(physical), number, size):
                 dangling += 1
-                example = example or f"unit {number} points to {physical}"
+                example = example or f"unit {number}, to {physical}"
         if dangling:
             self._tell(
-                Kind.UNIT_DANGLING, f"{dangling} units point to no record of theirs, as {example}", False, dangling
+                Kind.UNIT_DANGLING,
+                f"units that point to no record of theirs: {dangling}, the first is {example}",
+                False,
+                dangling,
             )
         elif behind:
-            text = f"{behind} units point behind the log's end {report.log_end}, as {example}"
+            text = f"units that point behind the log's end {report.log_end}: {behind}, the first is {example}"
             self._tell(Kind.UNIT_DANGLING, text, not report.clean, behind)
 
     def _expired_before(self, begin: int, end: int) -> int:
@@ -392,11 +397,11 @@ class BatchQueueCheck:
             self._dangling += 1
             self._read()
         for count, kind, text in (
-            (self._missing, Kind.UNIT_MISSING, "records have no unit"),
-            (self._dangling, Kind.UNIT_DANGLING, "units point to no record of theirs"),
+            (self._missing, Kind.UNIT_MISSING, "records without a unit"),
+            (self._dangling, Kind.UNIT_DANGLING, "units that point to no record of theirs"),
         ):
             if count:
                 if report.clean:
                     report.bad_batches.add(self._key)
-                report.add(kind, f"queue {self._files.name}: {count} {text}", expected=not report.clean, count=count)
+                report.add(kind, f"queue {self._files.name}: {text}: {count}", expected=not report.clean, count=count)
         self._files.close()
