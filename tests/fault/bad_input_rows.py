@@ -178,8 +178,16 @@ COMMANDS = [
         "folder: is no store, it has neither commitlog/ nor checkpoint; name a storePathRootDir or a --data folder",
     ),
     Command("store dump binary", "binary: no such folder; name a storePathRootDir or a --data folder"),
-    Command("store repair {data}", "store … is in use by process … (file `lock` is locked); stop that broker, or …"),
+    Command(
+        "store repair {data} --apply", "store … is in use by process … (file `lock` is locked); stop that broker, or …"
+    ),
     Command("store dump {data} --part tree", "…Invalid value for '--part': …'tree'…"),
+    # the main job
+    Command("flights --out binary", "--out binary: is no folder; give an empty or a new one"),
+    Command(
+        "flights --out theirs",
+        "--out theirs: the folder is not empty and not from an earlier run; give another one",
+    ),
     # configuration
     Command("namesrv -c missing", f"-c missing: No such file or directory; {KV_FILE}"),
     Command("namesrv -c folder", f"-c folder: Is a directory; {KV_FILE}"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -210,6 +211,30 @@ def test_a_server_can_be_interrupted_at_any_moment_of_its_start_and_started_agai
             server.assert_no_traceback()
     with serve(tmp_path) as server:
         send(server.ready()["namesrv"], "orders", b"still works")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("after_s", [1.0, 4.0])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_main_job_can_be_interrupted_and_leaves_no_process(tmp_path: Path, after_s: float, number: int) -> None:
+    pytest.importorskip("pyspark")
+    out = tmp_path / "flights"
+    with Tianzhou(tmp_path, "flights", "--rows", 50_000, "--out", out) as job:
+        time.sleep(after_s)
+        code, took = job.interrupt(number)
+        assert code in {130, 143}
+        assert took < CTRL_C_LIMIT_S
+        job.assert_no_traceback()
+        until(lambda: not _processes_with(str(out).encode()))
+
+
+def _processes_with(text: bytes) -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if text in path.read_bytes():
+                found.append(path.parent.name)
+    return found
 
 
 # --- pipes and files -----------------------------------------------------------------------------------------

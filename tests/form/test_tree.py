@@ -32,7 +32,7 @@ VAGUE = {"base", "common", "helper", "helpers", "impl", "manager", "misc", "shar
 # Spelled in pieces, so that this file does not hold what it looks for.
 MACHINE_PATHS = re.compile("(?<![\\w.}$])/(?:" + "|".join(["home", "Users", "root", "work"]) + r")/\w")
 REGISTRIES = re.compile(
-    "|".join([r"pypi\.org", "python" + "hosted", r"registry\.npm", r"maven\.org", r"proxy\.golang", "extra-index"])
+    "|".join([r"pypi\.org", "python" + "hosted", r"registry\.npm", r"maven\.org", r"proxy\.golang", "extra-" + "index"])
 )
 TEXT = {".py", ".md", ".toml", ".txt", ".in", ".cfg", ".ini", ".sh", ".yml", ".yaml", ".xml", ".go", ".java", ".c", ""}
 
@@ -106,7 +106,7 @@ def pages() -> list[Path]:
     return [
         path
         for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-        if path.name != "bad-input.md" and path.parent.name != "spec"  # those show what must not work, or others' tools
+        if path.name not in {"bad-input.md", "plan.md"} and path.parent.name != "spec"
     ]
 
 

@@ -25,7 +25,8 @@ EXIT_TERMINATED = 143
 class Ending:
     """Watches for SIGINT and SIGTERM while a loop runs, its beginning and its cleaning up included.
 
-    Python's own handlers and not the loop's, because they run also while something keeps the loop busy.
+    Python's own handlers and not the loop's, because they run also while something keeps the loop busy. Without a
+    loop the first signal is a KeyboardInterrupt. The limit also holds for what the interpreter does at its exit.
 
     Args:
         limit_s: how long the clean end may take.
@@ -39,7 +40,7 @@ class Ending:
         self._watchdog.daemon = True
         self._before: dict[int, Any] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._end: Callable[[], object] = lambda: None
+        self._end: Callable[[], object] = _interrupt
 
     def calls(self, end: Callable[[], object]) -> None:
         """From now on the first signal calls `end` in the running loop; at once when it has come already."""
@@ -49,14 +50,20 @@ class Ending:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._handle)
+            self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+            self.watch()
         return self
+
+    def watch(self) -> None:
+        """Take the signals back from a library that has put its own handlers in place."""
+        for number in self._before:
+            signal.signal(number, self._handle)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._watchdog.cancel()
+        if not self.number:
+            self._watchdog.cancel()
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -66,8 +73,14 @@ class Ending:
             return
         self.number = number
         self._watchdog.start()
-        if self._loop is not None and not self._loop.is_closed():
+        if self._loop is None:
+            self._end()
+        elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._end)
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
 
 
 def run_client(work: Coroutine[Any, Any, T]) -> T:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tianzhou.cli.main import EXIT_INTERRUPTED
 from tianzhou.cli.output import Output, OutputOption, print_json, print_line
+from tianzhou.cli.running import CLIENT_STOP_LIMIT_S, Ending
 
 if TYPE_CHECKING:
     from tianzhou.cli.flights.job import JobResult
@@ -29,6 +32,21 @@ def flights(
 
     Example: tianzhou flights --rows 5000
     """
+    from tianzhou.cli.flights import job
+
+    def at_once(_: str) -> None:
+        job.end_children()
+        os._exit(EXIT_INTERRUPTED)
+
+    with Ending(CLIENT_STOP_LIMIT_S, at_once) as ending:
+        try:
+            _run(rows, out, output, ending)
+        except KeyboardInterrupt:
+            job.end_children()
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def _run(rows: int | None, out: Path, output: Output, ending: Ending) -> None:
     from rich.console import Console
 
     from tianzhou.cli.flights import job, report
@@ -37,7 +55,7 @@ def flights(
     with job.ServerProcess(out / "server") as server:
         if output is Output.text:
             print_line(f"server: name server {server.namesrv}, broker {server.broker}, ready in {server.start_s:.2f} s")
-        result = job.run_job(out, rows, server, Console(stderr=True))
+        result = job.run_job(out, rows, server, Console(stderr=True), ending.watch)
         plot = out / "delays.png"
         report.plot_delays(result.delays, plot)
         if output is Output.json:

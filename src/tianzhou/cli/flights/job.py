@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -38,6 +38,7 @@ STOP_LIMIT_S = 15.0
 # Many sends in flight share one write per loop turn; more than this only adds memory.
 SENDS_IN_FLIGHT = 512
 MARK = "flights.json"
+PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -91,19 +92,30 @@ class ServerProcess:
             text=True,
             # A Ctrl-C at the terminal goes to the job, which then stops the server in order.
             start_new_session=True,
+            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
         )  # fmt: skip
-        assert self._process.stdout is not None
-        watchdog = threading.Timer(START_LIMIT_S, self._process.kill)
-        watchdog.start()
-        line = self._process.stdout.readline()
-        watchdog.cancel()
-        if not line:
-            code = self._process.wait()
-            raise ConfigError(f"the server did not start (exit code {code}); its reason is printed above")
-        ready = json.loads(line)
+        try:
+            ready = self._ready()
+        except BaseException:
+            self.__exit__()
+            raise
         self.namesrv, self.broker = ready["namesrv"], ready["broker"]
         self.start_s = time.monotonic() - began
         return self
+
+    def _ready(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        watchdog = threading.Timer(START_LIMIT_S, self._process.kill)
+        watchdog.start()
+        try:
+            line = self._process.stdout.readline()
+        finally:
+            watchdog.cancel()
+        if not line:
+            code = self._process.wait()
+            raise ConfigError(f"the server did not start (exit code {code}); its reason is printed above")
+        ready: dict[str, Any] = json.loads(line)
+        return ready
 
     @property
     def alive(self) -> bool:
@@ -122,6 +134,25 @@ class ServerProcess:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+
+
+def _end_with_parent() -> None:
+    """In the child: have the kernel send SIGTERM when the job is gone, in whatever way."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def end_children() -> None:
+    """End the processes this one has started: at once, for a JVM that is just starting outlives its stdin.
+
+    But for the server, which gets a SIGTERM and stops in order.
+    """
+    for path in Path("/proc/self/task").glob("*/children"):
+        for child in map(int, path.read_text(encoding="ascii").split()):
+            with contextlib.suppress(OSError):
+                is_server = b"\0serve\0" in Path(f"/proc/{child}/cmdline").read_bytes()
+                os.kill(child, signal.SIGTERM if is_server else signal.SIGKILL)
 
 
 def usual_or_free_ports(host: str = "127.0.0.1") -> tuple[int, int]:
@@ -145,6 +176,8 @@ def prepare_folder(out: Path) -> None:
     Raises:
         ConfigError: the folder holds something this job has not made.
     """
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"--out {out}: is no folder; give an empty or a new one")
     if out.exists() and any(out.iterdir()):
         if not (out / MARK).exists():
             raise ConfigError(f"--out {out}: the folder is not empty and not from an earlier run; give another one")
@@ -203,7 +236,9 @@ class FlightProducer(threading.Thread):
             yield number, row
 
 
-def run_job(out: Path, limit: int | None, server: ServerProcess, console: Console) -> JobResult:
+def run_job(
+    out: Path, limit: int | None, server: ServerProcess, console: Console, session_made: Callable[[], None]
+) -> JobResult:
     """Produce, stream, count.
 
     Args:
@@ -211,6 +246,7 @@ def run_job(out: Path, limit: int | None, server: ServerProcess, console: Consol
         limit: rows to take, None for all.
         server: the running server.
         console: where progress is shown.
+        session_made: called when Spark's session is there, which puts handlers of its own in place for signals.
 
     Raises:
         TianzhouError: the producer or the server failed.
@@ -230,6 +266,7 @@ def run_job(out: Path, limit: int | None, server: ServerProcess, console: Consol
         producer = FlightProducer(server.namesrv, limit)
         producer.start()
         spark = session("tianzhou-flights", profile="local")
+        session_made()
         pipeline = FlightPipeline(spark, server.namesrv, TOPIC, out)
         try:
             reading = time.monotonic()
