@@ -1,4 +1,4 @@
-"""Disks that refuse to sync, and slow ones: nothing is acknowledged that the disk does not have (users.md faults 5, 7)."""
+"""Disks that refuse to sync, and slow ones: no acknowledgement the disk does not have (users.md faults 5, 7)."""
 
 from __future__ import annotations
 

@@ -45,6 +45,7 @@ from tianzhou.store.recovery import (
 )
 from tianzhou.store.segments import Segment, segment_name, sync_directory
 from tianzhou.store.settings import StoreSettings, parse_delay_levels
+from tianzhou.store.usual import UsualRecords
 from tianzhou.wire.properties import get_property
 from tianzhou.wire.record import OVERHEAD
 
@@ -466,30 +467,51 @@ class StoreOpener:
         self._filled = 0
         unsure: list[tuple[int, int]] = []
         index = max(self._log.files.index_of(begin), 0)
-        for item in survey(
-            segments,
-            index,
-            begin - segments[index].start,
-            trusted_end=trusted_end,
-            check_crc=settings.check_crc_on_recover,
-            force_record_crc=settings.force_verify_prop_crc,
-            doubted_from=self._doubted_from,
-        ):
+        position = begin - segments[index].start
+        usual = UsualRecords(self._queues, self._index, self._delays, check_crc=settings.check_crc_on_recover)
+        short_way = not settings.force_verify_prop_crc and not settings.enable_multi_dispatch
+        while True:
+            if short_way and not unsure:
+                passed = usual.run(segments[index], position)
+                if passed != position:
+                    position = passed
+                    report.end = segments[index].start + position
+            item = next(
+                survey(
+                    segments,
+                    index,
+                    position,
+                    trusted_end=trusted_end,
+                    check_crc=settings.check_crc_on_recover,
+                    force_record_crc=settings.force_verify_prop_crc,
+                    newest=usual.newest,
+                    doubted_from=self._doubted_from,
+                ),
+                None,
+            )
+            if item is None:
+                break
+            following = item.offset + item.size
+            index = max(self._log.files.index_of(following), 0)
+            position = following - segments[index].start
             if item.finding is Finding.DAMAGED:
-                report.damaged.append((item.offset, item.offset + item.size))
+                report.damaged.append((item.offset, following))
                 unsure.append(report.damaged[-1])
                 continue
             entry = item.entry
             assert entry is not None
+            usual.newest = max(usual.newest, entry.store_timestamp)
             if unsure:
                 if self._doubted_from is not None and entry.store_timestamp >= self._doubted_from:
                     self._torn += [(start, stop, entry.store_timestamp) for start, stop in unsure]
                 unsure.clear()
             report.records += 1
-            report.end = entry.offset + entry.size
+            report.end = following
             earlier = self._dispatch(entry, begin)
             if earlier is not None:
                 return earlier
+        report.records += usual.records
+        report.dispatched += usual.dispatched
         for start, stop in report.damaged:
             report.notes.append(
                 f"bytes {start} to {stop} of the commit log hold no intact record; they are passed over"
