@@ -85,7 +85,7 @@ def produce(
         sending, complete = Sending(total, output), False
         try:
             async with Producer(group, namesrv) as producer:
-                with progress("acknowledged", total, worth_it=total is None or total >= PROGRESS_FROM) as advance:
+                with progress("acknowledged", total, worth_it=_is_much(total, file)) as advance:
                     await sending.run(producer, (message(payload) async for payload in bodies), advance)
             complete = True
         finally:
@@ -154,6 +154,13 @@ def _result_fields(result: SendResult) -> dict[str, Any]:
         "queue_id": result.queue.queue_id,
         "queue_offset": result.queue_offset,
     }
+
+
+def _is_much(total: int | None, file: Path | None) -> bool:
+    if total is not None:
+        return total >= PROGRESS_FROM
+    # A bar would come between somebody's lines while they are typed.
+    return file is not None or not sys.stdin.isatty()
 
 
 async def _repeated(body: bytes, count: int) -> AsyncIterator[bytes]:

@@ -104,7 +104,7 @@ class Plans:
         if route is None:
             raise ClientError(
                 f"topic {topic} does not exist, and no broker creates topics on sending; create it, or set "
-                "autoCreateTopicEnable=true at the broker"
+                "autoCreateTopicEnable=true at the broker, or start one if none runs"
             )
         if plan is not None and plan.route is route:
             plan.version = routes.version
