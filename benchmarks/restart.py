@@ -26,6 +26,7 @@ from tianzhou.store import MessageStore, NewRecord, StoreSettings  # noqa: E402 
 
 TOPIC = "Restart"
 QUEUES = 8
+STOPS = ("clean", "served", "killed", "rebuilt")
 
 
 def settings_for(folder: str) -> StoreSettings:
@@ -94,9 +95,9 @@ def opened(folder: str) -> dict[str, object]:
     return result
 
 
-def measure(where: str | None, gib: float, body: int) -> list[dict[str, object]]:
+def measure(where: str | None, gib: float, body: int, stops: list[str]) -> list[dict[str, object]]:
     results = []
-    for how in ("clean", "served", "killed", "rebuilt"):
+    for how in stops:
         folder = tempfile.mkdtemp(prefix="restart-", dir=where)
         try:
             kind = "killed" if how == "rebuilt" else how
@@ -134,12 +135,18 @@ def main() -> None:
     parser.add_argument("--gib", type=float, default=1, help="size of the log")
     parser.add_argument("--body", type=int, default=1024, help="bytes of a body")
     parser.add_argument("--dir", help="where the stores go; the system's temporary folder by default")
+    parser.add_argument(
+        "--stop",
+        action="append",
+        choices=STOPS,
+        help="served: killed in service; killed: nothing checkpointed; rebuilt: queues and index gone, too",
+    )
     parser.add_argument("--build", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.build:
         build(arguments.dir, arguments.gib, arguments.body, arguments.build)
         return
-    print(json.dumps(measure(arguments.dir, arguments.gib, arguments.body), indent=1))
+    print(json.dumps(measure(arguments.dir, arguments.gib, arguments.body, arguments.stop or list(STOPS)), indent=1))
 
 
 if __name__ == "__main__":

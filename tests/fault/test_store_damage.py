@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -66,14 +67,10 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def copy(originals: dict[str, Path], tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    number = 0
-
     def make(stop: str) -> Path:
-        nonlocal number
-        number += 1
-        target = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path, f"tianzhou-{os.getpid()}-{number}")
-        shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(originals[stop], target)
+        shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path
+        target = Path(tempfile.mkdtemp(dir=shared, prefix="tianzhou-"))
+        shutil.copytree(originals[stop], target, dirs_exist_ok=True)
         made.append(target)
         return target
 
@@ -184,9 +181,13 @@ def check_flips(copy: Callable[[str], Path], kind: str, stop: str, seeds: range)
             return
         path = rng.choice(files)
         at = flip(path, rng)
-        found, notes = open_twice(folder)
+        context = f"seed {seed}: {path.relative_to(folder)} byte {at}"
+        try:
+            found, notes = open_twice(folder)
+        except Exception as error:
+            raise AssertionError(f"{context}: {error!r}") from error
         missing = EVERYTHING.keys() - found.keys()
-        context = f"seed {seed}: {path.relative_to(folder)} byte {at}: missing {missing}, {notes}"
+        context = f"{context}: missing {missing}, {notes}"
         if kind in {"commitlog", "consumequeue"}:
             # A flipped bit costs what it is in, and never anything else.
             assert len(missing) <= 1, context

@@ -91,6 +91,17 @@ class IndexFile:
         return self.count >= self.capacity
 
     @property
+    def plausible(self) -> bool:
+        """Whether the header can be what was written."""
+        return (
+            self.count <= self.capacity
+            and 0 <= self.slot_count <= self.slots
+            and 0 <= self.begin_offset <= self.end_offset
+            and self.begin_timestamp >= 0
+            and self.end_timestamp >= 0
+        )
+
+    @property
     def untouched(self) -> bool:
         """Whether nothing was ever written into the file."""
         return self.count <= 1 and self.end_timestamp == 0 and not any(self._map[self._entries : self._entries + 40])
@@ -292,6 +303,11 @@ class Index:
                     "two keys the folder was written with, or delete the folder `index`: it is made anew from the log"
                 )
             file = IndexFile(Segment(path, 0, size), self._settings.max_hash_slot_num, self._settings.max_index_num)
+            if not file.plausible:
+                file.delete()
+                deleted = True
+                notes.append(f"index file {path} does not say how much is in it; deleted, to be made anew from the log")
+                continue
             # One that is not full was never brought to the disk as a whole: its slots may be newer than its entries.
             if drop_after is not None and (
                 not file.full

@@ -18,6 +18,7 @@ from tianzhou.store.admission import INNER_BATCH, inner_count
 from tianzhou.store.batchqueue import BatchQueue
 from tianzhou.store.checkpoint import Checkpoint
 from tianzhou.store.commitlog import FILLER_TOPIC, CommitLog
+from tianzhou.store.config_file import JsonFile
 from tianzhou.store.consumequeue import ConsumeQueue
 from tianzhou.store.extension import ExtendedQueue
 from tianzhou.store.index import Index
@@ -52,10 +53,12 @@ from tianzhou.wire.record import OVERHEAD
 logger = logging.getLogger(__name__)
 
 MARKER_NAME: Final = "clean.json"
+DAMAGE_NAME: Final = "damaged.json"
 BATCH_ENTRY_BYTES: Final = 22
 _LONGEST_TOPIC: Final = 255
 _LOOK_AHEAD: Final = 100_000
 _HEAD: Final = struct.Struct(">ii")
+_PLACE: Final = struct.Struct(">ii20xq")
 
 
 @dataclass
@@ -163,6 +166,8 @@ class StoreOpener:
                     f"queue {queue.topic}/{queue.queue_id} has lost its first files; made anew from the log"
                 )
                 queue.reset()
+                lacking.append(queue)
+            if self._drop_wrong_end(queue, -1 if not clean else marker["logEnd"] if marker is not None else -1):
                 lacking.append(queue)
         begin, trusted_end = self._choose_begin(marker, lacking, clean=clean, index_lost=index_lost)
         if not clean:
@@ -353,6 +358,32 @@ class StoreOpener:
     def _dispatched_end(self) -> int:
         return max((queue.max_physical for queue in self._all_queues()), default=-1)
 
+    def _drop_wrong_end(self, queue: ConsumeQueue, believed: int) -> bool:
+        """Drop a queue's last unit when the log has no such record: by it the queue knows what it has already.
+
+        Args:
+            queue: the queue.
+            believed: a unit whose record ends here or earlier need not be compared with the log.
+        """
+        unit = queue.unit(queue.max_offset - 1)
+        if queue.batched or unit is None or queue.max_physical <= believed or queue.max_physical != unit[0] + unit[1]:
+            return False
+        offset, size, _ = unit
+        segments = self._log.files.segments
+        if not segments or offset < segments[0].start:
+            return False
+        segment = self._log.files.find(offset)
+        if segment is not None and offset - segment.start + _PLACE.size <= segment.size:
+            stated, _, place = _PLACE.unpack_from(segment.view, offset - segment.start)
+            if (stated, place) == (size, offset):
+                return False
+        queue.recover(offset)
+        self.report.notes.append(
+            f"the last unit of queue {queue.topic}/{queue.queue_id} points to {size} bytes at {offset}, where no such "
+            "record is; dropped"
+        )
+        return True
+
     def _distrust_units(self, begin: int, *, pages_survived: bool) -> None:
         """Drop the units that the crash may have torn; all of them are made again from the log behind `begin`."""
         newest = self._dispatched_end()
@@ -369,6 +400,7 @@ class StoreOpener:
                 unit = queue.unit(queue.max_offset - 1)
                 if unit is not None and unit[0] >= begin:
                     queue.recover(unit[0])
+                    self._drop_wrong_end(queue, -1)
 
     def _recover_log(self, begin: int, trusted_end: int | None) -> None:
         report = self.report
@@ -401,7 +433,39 @@ class StoreOpener:
                 if queue.max_physical > end:
                     queue.recover(end)
         self._log.resume(end)
-        self._log.damaged = list(report.damaged)
+        self._log.damaged = merged(report.damaged + self._known_damage(end))
+        self._remember_damage()
+
+    def _known_damage(self, end: int) -> list[tuple[int, int]]:
+        """Damaged stretches that earlier starts found and this one did not read again."""
+        try:
+            told = json.loads(self._damage_path.read_bytes())
+            known = [(int(start), int(stop)) for start, stop in told["damaged"]]
+        except (OSError, ValueError, KeyError, TypeError):
+            return []
+        segments = self._log.files.segments
+        still = []
+        for start, stop in known:
+            segment = self._log.files.find(start)
+            if segment is None or not segments[0].start <= start < stop <= end:
+                continue
+            item = next(survey([segment], 0, start - segment.start), None)
+            entry = item.entry if item is not None else None
+            if entry is None or impossible_place(entry.topic, entry.queue_id) is not None:
+                still.append((start, stop))
+        return still
+
+    @property
+    def _damage_path(self) -> Path:
+        return self._settings.root / DAMAGE_NAME
+
+    def _remember_damage(self) -> None:
+        """Leave a note of the damaged stretches: a clean start does not read the log."""
+        if self._log.damaged:
+            text = json.dumps({"damaged": self._log.damaged}) + "\n"
+            JsonFile(self._damage_path).write(text.encode())
+        else:
+            self._damage_path.unlink(missing_ok=True)
 
     def _begin_after_stop(self, marker: dict[str, Any] | None, dispatched_end: int) -> tuple[int, int | None]:
         """Where to read from after a clean stop, and what the log reaches to at least."""
@@ -650,6 +714,17 @@ def write_marker(settings: StoreSettings, log_end: int, queues: QueueTable, inde
                 table.setdefault(topic, {})[str(queue_id)] = [first, queue.max_offset]
     marker = {"logEnd": log_end, "indexEnd": index.end_offset if index is not None else -1, "queues": table}
     settings.root.joinpath(MARKER_NAME).write_text(json.dumps(marker) + "\n")
+
+
+def merged(stretches: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same places, in order, without repeats and overlaps."""
+    result: list[tuple[int, int]] = []
+    for start, stop in sorted(stretches):
+        if result and start <= result[-1][1]:
+            result[-1] = (result[-1][0], max(stop, result[-1][1]))
+        else:
+            result.append((start, stop))
+    return result
 
 
 def impossible_place(topic: str, queue_id: int) -> str | None:
