@@ -161,5 +161,9 @@ def test_a_golden_killed_store_is_continued_and_given_back(name: str, namesrv: A
                 f"ours {place} {number} ".encode() * (number % 9 + 1) for number in range(120)
             ]
 
-    with ApacheBroker(namesrv.address, store_dir=tmp_path / "store", conf=conf, home=tmp_path / "home"):
+    broker = ApacheBroker(namesrv.address, store_dir=tmp_path / "store", conf=conf, home=tmp_path / "home")
+    try:
+        broker.start()
         asyncio.run(check())
+    finally:
+        broker.kill()
