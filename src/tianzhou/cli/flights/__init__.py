@@ -44,6 +44,12 @@ def flights(
         except KeyboardInterrupt:
             job.end_children()
             raise typer.Exit(EXIT_INTERRUPTED) from None
+        except Exception:
+            # A library in the middle of something may turn the interruption into an error of its own.
+            if not ending.number:
+                raise
+            job.end_children()
+            raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
 def _run(rows: int | None, out: Path, output: Output, ending: Ending) -> None:
