@@ -69,7 +69,7 @@ def test_dispatch_works_in_slices_and_lets_others_run(tmp_path: Path) -> None:
 
 
 def test_a_flood_without_turns_of_the_loop_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tianzhou.store.store.BACKLOG_LIMIT", 500)
+    monkeypatch.setattr("tianzhou.store.puts.BACKLOG_LIMIT", 500)
 
     async def main() -> None:
         async with MessageStore(settings_for(tmp_path)) as store:
