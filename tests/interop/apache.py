@@ -1,4 +1,4 @@
-"""Apache RocketMQ's own name server and broker 5.3.3 as processes under our control."""
+"""Apache RocketMQ's own name server and broker, 5.3.3 or 4.9.7, as processes under our control."""
 
 from __future__ import annotations
 
@@ -15,13 +15,17 @@ from types import TracebackType
 from typing import IO, Self
 
 from frames import masters, wait_until
-from toolchain import server_classpath, tool
+from toolchain import SERVERS, server_classpath, tool
 
 HOST = "127.0.0.1"
 SEGMENT_SIZE = 64 * 1024 * 1024
 START_TIMEOUT = 90
 STOP_TIMEOUT = 45
 EXIT_TIMEOUT = 15
+# Unmapping a file reaches into these packages; without them 4.9.7 never lets go of a deleted segment.
+OPENED = ("java.base/java.nio", "java.base/sun.nio.ch", "java.base/jdk.internal.ref")
+# 4.9.7 ends at once when it finds no configuration of its logging below its home.
+QUIET = '<configuration><root level="WARN"/></configuration>\n'
 
 
 def free_ports(count: int = 1) -> int:
@@ -46,10 +50,12 @@ class _JavaServer:
     """One Java process with its home, its logs and its configuration below `home`."""
 
     main_class: str
+    logback: str
     heap: tuple[str, ...]
 
-    def __init__(self, port: int, home: Path | str | None) -> None:
+    def __init__(self, port: int, home: Path | str | None, version: str) -> None:
         self.port = port
+        self.version = version
         self.address = f"{HOST}:{port}"
         self._own_home = home is None
         self.home = Path(home) if home is not None else Path(tempfile.mkdtemp(prefix="rocketmq-"))
@@ -67,16 +73,19 @@ class _JavaServer:
     def _launch(self, conf: Mapping[str, object]) -> None:
         config_file = self.home / "server.conf"
         config_file.write_text("".join(f"{name}={value}\n" for name, value in conf.items()))
+        logging_file = self.home / "conf" / self.logback
+        logging_file.parent.mkdir(exist_ok=True)
+        logging_file.write_text(QUIET)
         command = [
             tool("java"),
             *self.heap,
             "-XX:+UseSerialGC",
             "-XX:MaxDirectMemorySize=512m",
-            "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+            *(f"--add-opens={package}=ALL-UNNAMED" for package in OPENED),
             f"-Duser.home={self.home}",
             f"-Drocketmq.home.dir={self.home}",
             "-cp",
-            server_classpath(),
+            server_classpath(self.version),
             self.main_class,
             "-c",
             str(config_file),
@@ -119,13 +128,15 @@ class ApacheNamesrv(_JavaServer):
     Args:
         port: The port to listen on; a free one when None.
         home: Where configuration and logs go; a temporary directory, removed at the end, when None.
+        version: Which of `toolchain.SERVERS`.
     """
 
     main_class = "org.apache.rocketmq.namesrv.NamesrvStartup"
+    logback = "logback_namesrv.xml"
     heap = ("-Xms128m", "-Xmx256m")
 
-    def __init__(self, port: int | None = None, home: Path | str | None = None) -> None:
-        super().__init__(free_ports() if port is None else port, home)
+    def __init__(self, port: int | None = None, home: Path | str | None = None, version: str = SERVERS[0]) -> None:
+        super().__init__(free_ports() if port is None else port, home, version)
 
     def start(self) -> None:
         """Start it and wait until it accepts connections."""
@@ -173,9 +184,11 @@ class ApacheBroker(_JavaServer):
         store_dir: The store root, kept at the end; below `home` when None.
         conf: Entries of `broker.conf` that override ours.
         home: Where configuration, logs and offsets go; a temporary directory, removed at the end, when None.
+        version: Which of `toolchain.SERVERS`.
     """
 
     main_class = "org.apache.rocketmq.broker.BrokerStartup"
+    logback = "logback_broker.xml"
     heap = ("-Xms512m", "-Xmx1g")
 
     def __init__(
@@ -185,8 +198,9 @@ class ApacheBroker(_JavaServer):
         store_dir: Path | str | None = None,
         conf: Mapping[str, object] | None = None,
         home: Path | str | None = None,
+        version: str = SERVERS[0],
     ) -> None:
-        super().__init__(free_ports(4) + 2 if port is None else port, home)
+        super().__init__(free_ports(4) + 2 if port is None else port, home, version)
         self.namesrv = namesrv
         self.store_dir = Path(store_dir) if store_dir is not None else self.home / "store"
         self.conf: dict[str, object] = {

@@ -6,12 +6,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from apache import HOST, ApacheBroker, ApacheNamesrv, free_ports
 from frames import masters, wait_until
+from toolchain import SERVERS
 
 START_TIMEOUT = 60
 STOP_TIMEOUT = 45
@@ -44,7 +45,7 @@ class Server:
 
 @contextmanager
 def serve(kind: str, data_dir: Path, ports: Ports | None = None, *, clean: bool = True) -> Iterator[Server]:
-    """Run a server of kind `tianzhou` or `apache` over `data_dir`.
+    """Run a server of kind `tianzhou`, `apache` or `apache-4.9.7` over `data_dir`.
 
     Args:
         kind: Which server.
@@ -53,19 +54,23 @@ def serve(kind: str, data_dir: Path, ports: Ports | None = None, *, clean: bool 
         clean: Whether it is stopped in an orderly way, its store closed. Else it is killed, which is faster.
     """
     chosen = ports or Ports.free()
-    runner = {"tianzhou": _tianzhou, "apache": _apache}[kind]
-    with runner(data_dir, chosen, clean) as server:
+    running: AbstractContextManager[Server]
+    if kind == "tianzhou":
+        running = _tianzhou(data_dir, chosen, clean)
+    else:
+        running = _apache(data_dir, chosen, clean, kind.partition("-")[2] or SERVERS[0])
+    with running as server:
         yield server
     if clean and (server.store_dir / "abort").exists():
         raise AssertionError(f"{kind} left its abort file behind after a clean stop")
 
 
 @contextmanager
-def _apache(data_dir: Path, ports: Ports, clean: bool) -> Iterator[Server]:
+def _apache(data_dir: Path, ports: Ports, clean: bool, version: str) -> Iterator[Server]:
     store_dir = data_dir / "store"
     home = data_dir / "home"
-    namesrv = ApacheNamesrv(ports.namesrv, home / "namesrv")
-    broker = ApacheBroker(namesrv.address, ports.broker, store_dir, home=home / "broker")
+    namesrv = ApacheNamesrv(ports.namesrv, home / "namesrv", version)
+    broker = ApacheBroker(namesrv.address, ports.broker, store_dir, home=home / "broker", version=version)
     try:
         namesrv.start()
         broker.start()

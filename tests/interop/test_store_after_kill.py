@@ -78,7 +78,15 @@ async def write(producer: Producer, ledger: Ledger, name: str, until: float) -> 
             ledger.acknowledge(place, result.queue_offset, bodies)
 
 
-@pytest.mark.parametrize(("writer", "reader"), [("tianzhou", "apache"), ("apache", "tianzhou")])
+@pytest.mark.parametrize(
+    ("writer", "reader"),
+    [
+        ("tianzhou", "apache"),
+        ("apache", "tianzhou"),
+        ("tianzhou", "apache-4.9.7"),
+        ("apache-4.9.7", "tianzhou"),
+    ],
+)
 def test_a_killed_store_is_taken_over(writer: str, reader: str, server_kind: str, tmp_path: Path) -> None:
     if server_kind == "apache":
         pytest.skip("this is about two different servers")

@@ -29,7 +29,16 @@ SETTLE_SECONDS = 2.0
 CONSUME_TIMEOUT = 60
 
 
-@pytest.mark.parametrize(("writer", "reader"), [("tianzhou", "apache"), ("apache", "tianzhou")])
+@pytest.mark.parametrize(
+    ("writer", "reader"),
+    [
+        ("tianzhou", "apache"),
+        ("apache", "tianzhou"),
+        # These two say the same of the older version, whose hand-over `test_store_kinds.py` shows every time.
+        pytest.param("tianzhou", "apache-4.9.7", marks=pytest.mark.slow),
+        pytest.param("apache-4.9.7", "tianzhou", marks=pytest.mark.slow),
+    ],
+)
 def test_store_is_handed_over(writer: str, reader: str, server_kind: str, tmp_path: Path) -> None:
     """After a clean stop another server goes on with the store.
 
@@ -37,8 +46,8 @@ def test_store_is_handed_over(writer: str, reader: str, server_kind: str, tmp_pa
     behind what is there.
     """
     if server_kind == "apache":
-        if writer == "apache":
-            pytest.skip("Apache takes both parts in the other case")
+        if (writer, reader) != ("tianzhou", "apache"):
+            pytest.skip("Apache takes both parts in another case")
         writer = reader = "apache"
     data_dir, ports = tmp_path / "data", Ports.free()
     try:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 JAVA_CLIENTS = ("5.3.3", "4.9.7")
+SERVERS = ("5.3.3", "4.9.7")
 DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 BUILD_TIMEOUT = 600
 FETCH_ATTEMPTS = 2
@@ -49,9 +50,9 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
 
 
-def server_classpath() -> str:
-    """Return the class path of Apache's name server and broker."""
-    return f"{_jars(HERE / 'java' / 'server' / 'pom.xml')}/*"
+def server_classpath(version: str = SERVERS[0]) -> str:
+    """Return the class path of Apache's name server and broker of a version."""
+    return f"{_jars(HERE / 'java' / f'server-{version}' / 'pom.xml')}/*"
 
 
 def java_client(version: str) -> str:
