@@ -168,39 +168,16 @@ def decode_record(buffer: Octets, offset: int = 0, check_crc: bool = False) -> R
         CorruptRecord: see its `reason` and `size`; a blank record counts as `magic`, ask `peek` about it.
     """
     try:
+        fixed = _FIXED_V4
+        head = fixed.unpack_from(buffer, offset)
+        if head[7] & _V6_BITS:
+            fixed = _FIXED[head[7] & _V6_BITS]
+            head = fixed.unpack_from(buffer, offset)
         (
-            size,
-            magic,
-            body_crc,
-            queue_id,
-            flag,
-            queue_offset,
-            physical_offset,
-            sys_flag,
-            born_timestamp,
-            born_host,
-            born_port,
-            store_timestamp,
-            store_host,
-            store_port,
-            reconsume_times,
-            prepared_transaction_offset,
-            body_size,
-        ) = _FIXED_V4.unpack_from(buffer, offset)
-        body_at = offset + 88
-        if sys_flag & _V6_BITS:
-            fixed = _FIXED[sys_flag & _V6_BITS]
-            (
-                born_host,
-                born_port,
-                store_timestamp,
-                store_host,
-                store_port,
-                reconsume_times,
-                prepared_transaction_offset,
-                body_size,
-            ) = fixed.unpack_from(buffer, offset)[9:]
-            body_at = offset + fixed.size
+            size, magic, body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_timestamp, born_host,
+            born_port, store_timestamp, store_host, store_port, reconsume_times, prepared_transaction_offset, body_size,
+        ) = head  # fmt: skip
+        body_at = offset + fixed.size
         topic_at = body_at + body_size + 1
         if magic == MAGIC_V1:
             topic_size = buffer[topic_at - 1]
