@@ -6,16 +6,20 @@ import asyncio
 import logging
 import os
 import socket
+import ssl
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from tianzhou.clock import Clock
 from tianzhou.errors import ConfigError, ConnectFailed, ConnectionLost
 from tianzhou.remoting.connection import Connection, Processor
 from tianzhou.remoting.group import MAX_IN_FLIGHT, ConnectionGroup
 from tianzhou.remoting.session import MAX_FRAME
+from tianzhou.remoting.tls import SHUTDOWN_TIMEOUT_S
 from tianzhou.wire.codes import ResponseCode
-from tianzhou.wire.command import Command
+from tianzhou.wire.command import Command, decode, encode
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +43,32 @@ def _reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
+@dataclass(slots=True)
+class Exchange:
+    """A request on its way, as RPC hooks see it.
+
+    Attributes:
+        address: the server's `host:port`.
+        request: the request; a hook may change it, its header fields above all.
+        reply: what the server answered; None before, and for one-way requests.
+    """
+
+    address: str
+    request: Command
+    reply: Command | None = None
+
+
+RpcHook = Callable[[Exchange], "Callable[[Exchange], Any] | None"]
+"""Called with each request before it is encoded; what it returns is called when the reply is there.
+
+What hooks raise goes to whoever made the request.
+"""
+
+
+def _in_handshake(error: OSError) -> bool:
+    return isinstance(error, ssl.SSLError | ConnectionResetError | ConnectionAbortedError)
+
+
 class RemotingClient:
     """Sends requests to any number of servers; one connection per address, dialled anew after it was lost.
 
@@ -52,7 +82,9 @@ class RemotingClient:
         max_frame: most bytes of a frame.
         idle_timeout_s: connections without traffic for so long are closed.
         max_in_flight: most requests awaiting replies (wire.md §1.8).
+        hooks: see `RpcHook`; in this order.
         clock: source of monotonic time.
+        tls: speak TLS to every server (`tianzhou.remoting.tls.client_context`); None speaks plain.
     """
 
     def __init__(
@@ -63,9 +95,13 @@ class RemotingClient:
         max_frame: int = MAX_FRAME,
         idle_timeout_s: float = 120.0,
         max_in_flight: int = MAX_IN_FLIGHT,
+        hooks: Iterable[RpcHook] = (),
         clock: Clock | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        self._tls = tls
         self.connect_timeout_ms = connect_timeout_ms
+        self.hooks = list(hooks)
         self.group = ConnectionGroup(
             processor,
             max_frame=max_frame,
@@ -107,6 +143,27 @@ class RemotingClient:
             RequestTimeout: no reply came in time.
             TooManyRequests: too many requests are in flight.
         """
+        if not self.hooks:
+            return await self._invoke(address, command, timeout_ms)
+        exchange = Exchange(address, command)
+        afters = self._before(exchange)
+        exchange.reply = await self._invoke(address, exchange.request, timeout_ms)
+        for after in afters:
+            after(exchange)
+        return exchange.reply
+
+    def _before(self, exchange: Exchange) -> list[Callable[[Exchange], Any]]:
+        return [after for hook in self.hooks if (after := hook(exchange)) is not None]
+
+    def prepare(self, address: str, command: Command) -> Command:
+        """A one-way request as the hooks want it, for who sends it over a connection of this client."""
+        if self.hooks:
+            exchange = Exchange(address, command)
+            self._before(exchange)
+            return exchange.request
+        return command
+
+    async def _invoke(self, address: str, command: Command, timeout_ms: float) -> Command:
         connection = self._connections.get(address)
         if connection is None or connection.closed:
             started = self.group.monotonic()
@@ -121,6 +178,17 @@ class RemotingClient:
 
     async def invoke_frame(self, address: str, opaque: int, frame: bytes, timeout_ms: float = 3000) -> Command:
         """`invoke` for a request the caller encoded with an id of `next_opaque`; GO_AWAY is just returned."""
+        if self.hooks:
+            exchange = Exchange(address, decode(memoryview(frame)[4:]))
+            afters = self._before(exchange)
+            exchange.request.opaque = opaque
+            exchange.reply = await self._invoke_frame(address, opaque, encode(exchange.request), timeout_ms)
+            for after in afters:
+                after(exchange)
+            return exchange.reply
+        return await self._invoke_frame(address, opaque, frame, timeout_ms)
+
+    async def _invoke_frame(self, address: str, opaque: int, frame: bytes, timeout_ms: float) -> Command:
         connection = self._connections.get(address)
         if connection is None or connection.closed:
             connection = await self.connect(address, timeout_ms)
@@ -136,7 +204,20 @@ class RemotingClient:
         connection = self._connections.get(address)
         if connection is None or connection.closed:
             connection = await self.connect(address)
-        connection.invoke_oneway(command)
+        connection.invoke_oneway(self.prepare(address, command))
+
+    async def send_frame(self, address: str, frame: bytes) -> None:
+        """`invoke_oneway` for a request the caller encoded; returns when the connection can take more.
+
+        Raises:
+            ConnectFailed: no connection could be made.
+            ConnectionLost: the connection ended just now.
+        """
+        connection = await self.connect(address)
+        if self.hooks:
+            frame = encode(self.prepare(address, decode(memoryview(frame)[4:])))
+        connection.send(frame)
+        await connection.drain()
 
     def connected(self, address: str) -> Connection | None:
         """The open connection to an address, None when there is none now."""
@@ -171,16 +252,25 @@ class RemotingClient:
             raise ConnectFailed(f"cannot connect to {address} within {timeout_ms:.0f} ms") from None
 
     async def _dial(self, address: str, host: str, port: int) -> Connection:
+        shutdown_s = None if self._tls is None else SHUTDOWN_TIMEOUT_S
         try:
             async with asyncio.timeout(self.connect_timeout_ms / 1000):
-                _, connection = await self.group.loop.create_connection(lambda: Connection(self.group), host, port)
+                _, connection = await self.group.loop.create_connection(
+                    lambda: Connection(self.group), host, port, ssl=self._tls, ssl_shutdown_timeout=shutdown_s
+                )
         except TimeoutError:
             raise ConnectFailed(
                 f"cannot connect to {address} within {self.connect_timeout_ms:.0f} ms; is the address right"
                 " and reachable?"
             ) from None
+        except ssl.SSLCertVerificationError as error:
+            raise ConnectFailed(
+                f"cannot connect to {address}: its certificate is not trusted ({error.verify_message}); give"
+                " tls.client.trustCertPath the certificate that signed it"
+            ) from error
         except OSError as error:
-            raise ConnectFailed(f"cannot connect to {address}: {_reason(error)}") from error
+            hint = "; does the server speak TLS?" if self._tls is not None and _in_handshake(error) else ""
+            raise ConnectFailed(f"cannot connect to {address}: {_reason(error)}{hint}") from error
         self._connections[address] = connection
         connection.on_close(lambda lost: self._forget(address, lost, close=False))
         return connection

@@ -15,6 +15,7 @@ from tianzhou.errors import ConfigError
 from tianzhou.remoting.connection import Connection, LateProcessor, Processor
 from tianzhou.remoting.group import GATHER_BYTES, HELD_BYTES, ConnectionGroup
 from tianzhou.remoting.session import MAX_FRAME
+from tianzhou.remoting.tls import HANDSHAKE, HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, WATCH_S, ServerTls
 
 BACKLOG = 1024
 ACCEPTS_PER_TURN = 64
@@ -43,6 +44,7 @@ class RemotingServer:
         late: serves requests that have waited for more than `late_after_s` before the server came to them.
         late_after_s: see `late`.
         port_setting: the setting that chooses the port, named in the error when it is taken.
+        tls: which connections speak TLS; None speaks plain only.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class RemotingServer:
         port_setting: str = "listenPort",
         late: LateProcessor | None = None,
         late_after_s: float = 0.2,
+        tls: ServerTls | None = None,
     ) -> None:
         self.host = host
         self.port = port
@@ -80,6 +83,8 @@ class RemotingServer:
         self._socket: socket.socket | None = None
         self._adoptions: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
+        self._tls = tls if tls is not None and tls.offered else None
+        self._watch: asyncio.TimerHandle | None = None
         self._refusing = False
         self._admitted = 0
 
@@ -107,6 +112,7 @@ class RemotingServer:
         self._socket = await self._bind()
         self.port = self._socket.getsockname()[1]
         self.group.loop.add_reader(self._socket, self._accept)
+        self._watch_certificates()
 
     async def close(self, grace_s: float = 3.0) -> None:
         """Stop accepting, close every connection (waiting `grace_s` at most for writes), end every handler."""
@@ -122,6 +128,9 @@ class RemotingServer:
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
         if self._socket is not None:
             self.group.loop.remove_reader(self._socket)
             self._socket.close()
@@ -213,7 +222,7 @@ class RemotingServer:
         try:
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            _, connection = await self.group.loop.connect_accepted_socket(lambda: Connection(self.group), accepted)
+            connection = await self._connection(accepted)
         except BaseException as error:
             accepted.close()
             self._admitted -= 1
@@ -221,7 +230,60 @@ class RemotingServer:
                 raise
             _log.warning("port %d: an accepted connection could not be set up: %s", self.port, error)
         else:
-            connection.on_close(self._dismiss)
+            if connection is None:
+                accepted.close()
+                self._admitted -= 1
+            else:
+                connection.on_close(self._dismiss)
+
+    async def _connection(self, accepted: socket.socket) -> Connection | None:
+        """What speaks with the peer; None when it went, or said nothing for the idle timeout."""
+        loop, tls = self.group.loop, self._tls
+        if tls is not None:
+            first = await self._first_byte(accepted)
+            if not first:
+                return None
+            if first == HANDSHAKE:
+                _, connection = await loop.connect_accepted_socket(
+                    lambda: Connection(self.group),
+                    accepted,
+                    ssl=tls.context(),
+                    ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
+                    ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_S,
+                )
+                return connection
+            if not tls.sniffs:
+                _log.warning(
+                    "port %d: closing %s: it speaks no TLS, and tls.server.mode is enforcing",
+                    self.port,
+                    accepted.getpeername(),
+                )
+                return None
+        _, connection = await loop.connect_accepted_socket(lambda: Connection(self.group), accepted)
+        return connection
+
+    async def _first_byte(self, accepted: socket.socket) -> bytes:
+        """The first byte the peer sends, which stays to be read; empty when none comes."""
+        try:
+            return accepted.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            pass
+        loop = self.group.loop
+        ready = asyncio.Event()
+        loop.add_reader(accepted, ready.set)
+        try:
+            async with asyncio.timeout(self.group.idle_timeout_s or None):
+                await ready.wait()
+            return accepted.recv(1, socket.MSG_PEEK)
+        except TimeoutError:
+            return b""
+        finally:
+            loop.remove_reader(accepted)
+
+    def _watch_certificates(self) -> None:
+        if self._tls is not None:
+            self._tls.refresh()
+            self._watch = self.group.loop.call_later(WATCH_S, self._watch_certificates)
 
     def _dismiss(self, _connection: Connection) -> None:
         self._admitted -= 1

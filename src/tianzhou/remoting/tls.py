@@ -1,0 +1,293 @@
+"""TLS on the ports that also speak plain (wire.md §1.10, broker.md §23)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import logging
+import ssl
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Final
+
+from tianzhou.errors import ConfigError
+from tianzhou.settings import apply, bind, key_of, keyed, parse_properties
+
+HANDSHAKE: Final = b"\x16"
+"""First byte of every TLS connection: a handshake record."""
+HANDSHAKE_TIMEOUT_S: Final = 10.0
+SHUTDOWN_TIMEOUT_S: Final = 2.0
+WATCH_S: Final = 0.5
+
+_MODES: Final = ("disabled", "permissive", "enforcing")
+_CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
+_NOT_FROM_FILE: Final = frozenset({"tls.server.mode", "tls.enable", "tls.config.file"})
+_SELF_SIGNED_DAYS: Final = 3650
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TlsSettings:
+    """RocketMQ's `tls.*` keys, of servers and of clients.
+
+    Attributes:
+        server_mode: `disabled`, `permissive` (TLS and plain on one port) or `enforcing` (TLS only).
+        enable: whether clients, and a broker towards its name servers, use TLS.
+        config_file: properties file whose keys go before these, mode and enable excepted.
+        test_mode_enable: self-signed certificate and no verification; on when no certificate is configured.
+        need_client_auth: `none`, `optional` or `require` a client's certificate; checked with `server_auth_client`.
+        server_key_path: private key, PEM.
+        server_key_password: of the private key.
+        server_cert_path: certificate chain, PEM.
+        server_auth_client: verify clients' certificates.
+        server_trust_cert_path: certificates that may sign clients', PEM; empty means the system's.
+        client_key_path: as the server's; so the others.
+        client_auth_server: verify the server's certificate; its host name is not looked at, as in RocketMQ.
+    """
+
+    server_mode: str = keyed("tls.server.mode", "permissive")
+    enable: bool = keyed("tls.enable", default=False)
+    config_file: str = keyed("tls.config.file", "/etc/rocketmq/tls.properties")
+    test_mode_enable: bool = keyed("tls.test.mode.enable", default=True)
+    need_client_auth: str = keyed("tls.server.need.client.auth", "none")
+    server_key_path: str = keyed("tls.server.keyPath", "")
+    server_key_password: str = keyed("tls.server.keyPassword", "")
+    server_cert_path: str = keyed("tls.server.certPath", "")
+    server_auth_client: bool = keyed("tls.server.authClient", default=False)
+    server_trust_cert_path: str = keyed("tls.server.trustCertPath", "")
+    client_key_path: str = keyed("tls.client.keyPath", "")
+    client_key_password: str = keyed("tls.client.keyPassword", "")
+    client_cert_path: str = keyed("tls.client.certPath", "")
+    client_auth_server: bool = keyed("tls.client.authServer", default=False)
+    client_trust_cert_path: str = keyed("tls.client.trustCertPath", "")
+
+    def __post_init__(self) -> None:
+        for key, value, allowed in (
+            ("tls.server.mode", self.server_mode, _MODES),
+            ("tls.server.need.client.auth", self.need_client_auth, tuple(_CLIENT_AUTH)),
+        ):
+            # RocketMQ takes an unknown mode for permissive: whoever misspells `enforcing` would serve plain text.
+            if value.lower() not in allowed:
+                raise ValueError(f"{key}={value}: expected one of {', '.join(allowed)}")
+
+    @property
+    def server_identity(self) -> tuple[str, str, str]:
+        """Certificate, key, password of the key."""
+        return self.server_cert_path, self.server_key_path, self.server_key_password
+
+    @property
+    def client_identity(self) -> tuple[str, str, str]:
+        """Certificate, key, password of the key."""
+        return self.client_cert_path, self.client_key_path, self.client_key_password
+
+
+KEYS: Final = frozenset(key_of(field) for field in fields(TlsSettings))
+
+
+def load_tls(values: Mapping[str, str] | None = None, *, source: str = "configuration") -> TlsSettings:
+    """The settings of these values and of the file that `tls.config.file` names.
+
+    Args:
+        values: a configuration; keys other than `tls.*` are left alone.
+        source: what it was read from, for errors.
+
+    Raises:
+        ConfigError: a value cannot be, or the file is named and cannot be read.
+    """
+    given = {key: value for key, value in (values or {}).items() if key in KEYS}
+    settings = bind(TlsSettings, given, source=source)
+    path = Path(settings.config_file)
+    if path.is_file() or "tls.config.file" in given:
+        try:
+            text = path.read_text("utf-8", errors="replace")
+        except OSError as error:
+            raise ConfigError(
+                f"{source}: tls.config.file={path}: {error.strerror}; name a file that is there"
+            ) from error
+        of_file = parse_properties(text, source=str(path))
+        given |= {key: value for key, value in of_file.items() if key in KEYS - _NOT_FROM_FILE}
+        settings = apply(settings, given, source=str(path))
+    derived = {}
+    if "tls.test.mode.enable" not in given and (settings.server_cert_path or settings.client_trust_cert_path):
+        derived["tls.test.mode.enable"] = "false"
+    if "tls.enable" not in given and settings.server_mode.lower() == "enforcing":
+        derived["tls.enable"] = "true"  # whoever enforces it speaks it to the name servers as well
+    return apply(settings, derived, source=source)
+
+
+def client_context(settings: TlsSettings) -> ssl.SSLContext:
+    """What a client needs to speak TLS.
+
+    Raises:
+        ConfigError: a certificate or key cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    if settings.test_mode_enable or not settings.client_auth_server:
+        context.verify_mode = ssl.CERT_NONE
+    else:
+        _trust(context, "tls.client.trustCertPath", settings.client_trust_cert_path, ssl.Purpose.SERVER_AUTH)
+    if settings.client_cert_path and not settings.test_mode_enable:
+        _present(context, "tls.client", settings.client_identity)
+    return context
+
+
+class ServerTls:
+    """Which connections speak TLS, and with which certificate; it may be replaced while the server runs.
+
+    Args:
+        settings: see `TlsSettings`.
+
+    Raises:
+        ConfigError: a certificate or key is configured and cannot be used.
+    """
+
+    def __init__(self, settings: TlsSettings) -> None:
+        mode = settings.server_mode.lower()
+        self._settings = settings
+        self._context: ssl.SSLContext | None = None
+        self._stamps = self._stamped()
+        self._digests = self._digested()
+        self.sniffs = mode == "permissive"
+        self.offered = mode != "disabled"
+        if self.offered and not settings.test_mode_enable:
+            self._context = self._build()
+
+    def context(self) -> ssl.SSLContext:
+        """For a new connection."""
+        if self._context is None:
+            # A certificate of one's own takes some milliseconds to make, which most servers never need.
+            self._context = self._build()
+        return self._context
+
+    def refresh(self) -> None:
+        """Use new certificates when their files have changed; a certificate waits for its key and the key for it."""
+        if self._settings.test_mode_enable or not self.offered:
+            return
+        stamps = self._stamped()
+        if stamps == self._stamps:
+            return
+        digests = self._digested()
+        certificate, key, trusted = (new != old for new, old in zip(digests, self._digests, strict=True))
+        if None in digests or certificate != key or not (certificate or trusted):
+            return
+        self._stamps = stamps
+        self._digests = digests
+        try:
+            self._context = self._build()
+        except ConfigError as error:
+            _log.error("new certificates are not used, the old ones stay in force: %s", error)
+        else:
+            _log.info("new certificates of %s are in force", self._settings.server_cert_path)
+
+    def _build(self) -> ssl.SSLContext:
+        settings = self._settings
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        if settings.test_mode_enable:
+            _present_self_signed(context)
+            return context
+        if not settings.server_cert_path or not settings.server_key_path:
+            raise ConfigError(
+                "tls.test.mode.enable=false needs tls.server.certPath and tls.server.keyPath; set both, or remove it"
+                " and have a self-signed certificate"
+            )
+        _present(context, "tls.server", settings.server_identity)
+        if settings.server_auth_client:
+            wanted = _CLIENT_AUTH[settings.need_client_auth.lower()]
+            context.verify_mode = wanted if wanted is not ssl.CERT_NONE else ssl.CERT_OPTIONAL
+            _trust(context, "tls.server.trustCertPath", settings.server_trust_cert_path, ssl.Purpose.CLIENT_AUTH)
+        elif settings.need_client_auth.lower() == "require":
+            raise ConfigError(
+                "tls.server.need.client.auth=require: certificates of clients are only looked at with"
+                " tls.server.authClient=true; set that too, or remove the key"
+            )
+        return context
+
+    def _files(self) -> tuple[str, str, str]:
+        settings = self._settings
+        return settings.server_cert_path, settings.server_key_path, settings.server_trust_cert_path
+
+    def _stamped(self) -> tuple[tuple[int, int] | None, ...]:
+        return tuple(_stamp(path) for path in self._files())
+
+    def _digested(self) -> tuple[bytes | None, ...]:
+        return tuple(_digest(path) for path in self._files())
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
+def _digest(path: str) -> bytes | None:
+    """What tells one content from another; None while the file is away."""
+    if not path:
+        return b""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).digest()
+    except OSError:
+        return None
+
+
+def _present(context: ssl.SSLContext, prefix: str, files: tuple[str, str, str]) -> None:
+    certificate, key, password = files
+    for name, path in (("certPath", certificate), ("keyPath", key)):
+        if path and not Path(path).is_file():
+            raise ConfigError(f"{prefix}.{name}={path}: there is no such file; name a PEM file")
+    try:
+        # A callable: without one OpenSSL asks the terminal for the password of a key that has one.
+        context.load_cert_chain(certificate, key or None, password=lambda: password)
+    except (ssl.SSLError, OSError, ValueError) as error:
+        raise ConfigError(
+            f"{prefix}.certPath={certificate}, {prefix}.keyPath={key}: {_words(error)}; both have to be PEM, belong"
+            f" together, and {prefix}.keyPassword has to open the key"
+        ) from error
+
+
+def _trust(context: ssl.SSLContext, key: str, path: str, purpose: ssl.Purpose) -> None:
+    if not path:
+        context.load_default_certs(purpose)
+        return
+    try:
+        context.load_verify_locations(path)
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigError(f"{key}={path}: {_words(error)}; name a PEM file of certificates") from error
+
+
+def _words(error: Exception) -> str:
+    return getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+
+
+def _present_self_signed(context: ssl.SSLContext) -> None:
+    """Give the context a certificate made now, which nobody can verify (RocketMQ's test mode)."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, "localhost")])
+    now = dt.datetime.now(dt.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=_SELF_SIGNED_DAYS))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = certificate.public_bytes(serialization.Encoding.PEM) + key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    # The ssl module takes files only; this one only its owner can read, and it is gone at once.
+    with tempfile.NamedTemporaryFile(prefix="tianzhou-", suffix=".pem") as file:
+        file.write(pem)
+        file.flush()
+        context.load_cert_chain(file.name)

@@ -1,0 +1,296 @@
+"""TLS and plain on one port, on both event loops; certificates checked, refused and replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+import os
+import ssl
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tianzhou.errors import ConfigError, ConnectFailed, ConnectionLost
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.remoting.loop import loop_factory
+from tianzhou.remoting.server import RemotingServer
+from tianzhou.remoting.tls import ServerTls, TlsSettings, client_context, load_tls
+from tianzhou.wire.command import Command
+
+Main = Callable[[], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture(params=["asyncio", "fastest"])
+def run(request: pytest.FixtureRequest) -> Callable[[Main], None]:
+    factory = asyncio.new_event_loop if request.param == "asyncio" else loop_factory()
+
+    def runner(main: Main) -> None:
+        with asyncio.Runner(loop_factory=factory) as loop:
+            loop.run(asyncio.wait_for(main(), 30))
+
+    return runner
+
+
+def echo(_connection: Connection, command: Command) -> Reply:
+    return command.reply(0, body=bytes(command.body))
+
+
+def server(settings: TlsSettings, **options: Any) -> RemotingServer:
+    return RemotingServer("127.0.0.1", 0, echo, tls=ServerTls(settings), **options)
+
+
+def client(settings: TlsSettings | None = None) -> RemotingClient:
+    return RemotingClient(tls=None if settings is None else client_context(settings))
+
+
+async def echoed(of: RemotingClient, to: RemotingServer, body: bytes = b"hello") -> None:
+    reply = await of.invoke(f"127.0.0.1:{to.port}", Command(1, body=body), 10_000)
+    assert reply.body == body
+
+
+class Authority:
+    """Signs certificates."""
+
+    def __init__(self, folder: Path, name: str = "ca") -> None:
+        self.folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, name)])
+        self.path = folder / f"{name}.pem"
+        certificate = self._certificate(self._name, self._key, authority=True)
+        self.path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+
+    def _certificate(
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, *, authority: bool = False
+    ) -> x509.Certificate:
+        now = dt.datetime.now(dt.UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - dt.timedelta(days=1))
+            .not_valid_after(now + dt.timedelta(days=1))
+            .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+            .sign(self._key, hashes.SHA256())
+        )
+
+    def issue(self, name: str, password: str = "") -> tuple[str, str]:
+        """Paths of a certificate and its key."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, name)])
+        certificate, private = self.folder / f"{name}.crt", self.folder / f"{name}.key"
+        certificate.write_bytes(self._certificate(subject, key).public_bytes(serialization.Encoding.PEM))
+        locked = serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
+        private.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked))
+        return str(certificate), str(private)
+
+
+def certified(authority: Authority, name: str = "server") -> TlsSettings:
+    certificate, key = authority.issue(name)
+    return TlsSettings(test_mode_enable=False, server_cert_path=certificate, server_key_path=key)
+
+
+def trusting(authority: Authority) -> TlsSettings:
+    return TlsSettings(test_mode_enable=False, client_auth_server=True, client_trust_cert_path=str(authority.path))
+
+
+def test_plain_and_tls_share_a_port_without_any_configuration(run: Callable[[Main], None]) -> None:
+    async def main() -> None:
+        async with server(TlsSettings()) as to, client() as plain, client(TlsSettings()) as secure:
+            await asyncio.gather(
+                *(echoed(one, to, os.urandom(size)) for size in (0, 5, 3_000_000) for one in (plain, secure))
+            )
+            many = [secure.invoke(f"127.0.0.1:{to.port}", Command(1, body=b"%d" % n), 10_000) for n in range(2000)]
+            assert [reply.body for reply in await asyncio.gather(*many)] == [b"%d" % n for n in range(2000)]
+            assert len(to.connections) == 2
+
+    run(main)
+
+
+def test_enforcing_closes_who_speaks_plain(run: Callable[[Main], None], caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with server(TlsSettings("enforcing")) as to, client() as plain, client(TlsSettings()) as secure:
+            await echoed(secure, to)
+            with pytest.raises(ConnectionLost):
+                await echoed(plain, to)
+            await echoed(secure, to)
+
+    run(main)
+    assert "tls.server.mode is enforcing" in caplog.text
+
+
+def test_disabled_closes_who_speaks_tls_and_the_client_asks_the_right_question(run: Callable[[Main], None]) -> None:
+    async def main() -> None:
+        async with server(TlsSettings("disabled")) as to, client() as plain, client(TlsSettings()) as secure:
+            await echoed(plain, to)
+            with pytest.raises(ConnectFailed, match="does the server speak TLS"):
+                await echoed(secure, to)
+
+    run(main)
+
+
+@pytest.mark.parametrize("said", [b"", b"\x16", b"\x16\x03\x01\x00\x04oops"])
+def test_who_says_too_little_or_nonsense_is_dropped_and_others_are_served(
+    run: Callable[[Main], None], said: bytes
+) -> None:
+    async def main() -> None:
+        async with server(TlsSettings(), idle_timeout_s=0.2, max_connections=2) as to, client(TlsSettings()) as secure:
+            reader, writer = await asyncio.open_connection("127.0.0.1", to.port)
+            writer.write(said)
+            if said != b"\x16":  # the handshake has a longer limit of its own
+                while await asyncio.wait_for(reader.read(100), 10):
+                    pass
+            await echoed(secure, to)
+            writer.close()
+
+    run(main)
+
+
+def test_a_client_verifies_the_server_when_told_to(run: Callable[[Main], None], tmp_path: Path) -> None:
+    authority, other = Authority(tmp_path), Authority(tmp_path, "other")
+
+    async def main() -> None:
+        async with (
+            server(certified(authority)) as to,
+            client(trusting(authority)) as knows,
+            client(trusting(other)) as knows_not,
+            client(TlsSettings()) as trusts_all,
+        ):
+            await echoed(knows, to)
+            await echoed(trusts_all, to)
+            with pytest.raises(ConnectFailed, match=r"not trusted .*tls\.client\.trustCertPath"):
+                await echoed(knows_not, to)
+
+    run(main)
+
+
+def test_a_server_asks_clients_for_certificates_when_told_to(run: Callable[[Main], None], tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    asking = replace(
+        certified(authority),
+        need_client_auth="require",
+        server_auth_client=True,
+        server_trust_cert_path=str(authority.path),
+    )
+    certificate, key = authority.issue("client", password="sesame")
+    known = replace(
+        trusting(authority), client_cert_path=certificate, client_key_path=key, client_key_password="sesame"
+    )
+
+    async def main() -> None:
+        async with server(asking) as to, client(known) as one, client(trusting(authority)) as nobody:
+            await echoed(one, to)
+            with pytest.raises((ConnectFailed, ConnectionLost)):
+                await echoed(nobody, to)
+
+    run(main)
+
+
+def test_new_certificates_come_into_force_once_both_files_have_changed(tmp_path: Path) -> None:
+    old, new = Authority(tmp_path, "old"), Authority(tmp_path, "new")
+    settings = certified(old)
+    tls = ServerTls(settings)
+    certificate, key = Path(settings.server_cert_path), Path(settings.server_key_path)
+    fresh = [Path(path).read_bytes() for path in new.issue("fresh")]
+
+    async def main() -> None:
+        async with (
+            RemotingServer("127.0.0.1", 0, echo, tls=tls) as to,
+            client(trusting(old)) as before,
+            client(trusting(old)) as too_late,
+            client(trusting(new)) as after,
+        ):
+            await echoed(before, to)
+            certificate.write_bytes(fresh[0])
+            tls.refresh()
+            with pytest.raises(ConnectFailed):
+                await echoed(after, to)
+            key.write_bytes(fresh[1])
+            tls.refresh()
+            await echoed(after, to)
+            with pytest.raises(ConnectFailed):
+                await echoed(too_late, to)
+            await echoed(before, to)
+
+    asyncio.run(main())
+
+
+def test_certificates_that_cannot_be_used_leave_the_old_ones_in_force(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority = Authority(tmp_path)
+    settings = certified(authority)
+    tls = ServerTls(settings)
+    before = tls.context()
+    with caplog.at_level(logging.ERROR):
+        for path in (settings.server_cert_path, settings.server_key_path):
+            Path(path).write_text("nonsense")
+        tls.refresh()
+    assert tls.context() is before
+    assert "the old ones stay in force" in caplog.text
+    for path, content in zip(settings.server_identity, authority.issue("again"), strict=False):
+        Path(path).write_bytes(Path(content).read_bytes())
+    tls.refresh()
+    assert tls.context() is not before
+
+
+def test_the_file_goes_before_the_configuration_except_for_the_mode(tmp_path: Path) -> None:
+    path = tmp_path / "tls.properties"
+    path.write_text("tls.server.mode=disabled\ntls.enable=true\ntls.server.need.client.auth=optional\n")
+    values = {"tls.config.file": str(path), "tls.server.need.client.auth": "none", "listenPort": "1"}
+    settings = load_tls(values)
+    assert (settings.server_mode, settings.enable, settings.need_client_auth) == ("permissive", False, "optional")
+
+
+def test_what_is_not_said_follows_from_what_is() -> None:
+    assert load_tls({"tls.server.mode": "enforcing"}).enable
+    assert not load_tls({"tls.server.mode": "enforcing", "tls.enable": "false"}).enable
+    assert load_tls({}).test_mode_enable
+    assert not load_tls({"tls.server.certPath": "a"}).test_mode_enable
+    assert load_tls({"tls.server.certPath": "a", "tls.test.mode.enable": "true"}).test_mode_enable
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"tls.server.mode": "enforcng"}, "tls.server.mode=enforcng: expected one of disabled, permissive, enforcing"),
+        ({"tls.server.need.client.auth": "yes"}, "expected one of none, optional, require"),
+        ({"tls.enable": "on"}, "tls.enable=on: expected true or false"),
+        ({"tls.config.file": "no/such/file"}, "tls.config.file=no/such/file: No such file"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(values: dict[str, str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        load_tls(values)
+
+
+def test_keys_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("one", password="sesame")
+    _, stranger = authority.issue("two")
+    good = TlsSettings(
+        test_mode_enable=False, server_cert_path=certificate, server_key_path=key, server_key_password="sesame"
+    )
+    assert isinstance(ServerTls(good).context(), ssl.SSLContext)
+    for bad, says in [
+        (replace(good, server_key_password="wrong"), "tls.server.keyPassword has to open the key"),
+        (replace(good, server_key_path=stranger), "belong together"),
+        (replace(good, server_key_path="away.pem"), "tls.server.keyPath=away.pem: there is no such file"),
+        (replace(good, server_key_path=""), "needs tls.server.certPath and tls.server.keyPath"),
+        (replace(good, need_client_auth="require"), "tls.server.authClient=true"),
+        (
+            replace(good, need_client_auth="require", server_auth_client=True, server_trust_cert_path=key),
+            "tls.server.trustCertPath",
+        ),
+    ]:
+        with pytest.raises(ConfigError, match=says):
+            ServerTls(bad)
