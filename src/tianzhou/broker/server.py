@@ -46,6 +46,7 @@ from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import ConfigError
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.server import RemotingServer
+from tianzhou.remoting.tls import ServerTls, TlsSettings, client_context
 from tianzhou.store.settings import StoreSettings, parse_delay_levels
 from tianzhou.store.store import MessageStore
 from tianzhou.wire.ids import UniqueIdGenerator
@@ -70,6 +71,7 @@ class Broker:
         store_settings: see `StoreSettings`.
         clock: where time comes from.
         port_setting: what sets the port, for the error when it is taken.
+        tls: see `TlsSettings`; by default TLS is spoken with who begins to.
 
     Raises:
         ConfigError: on entry, when an address cannot be used.
@@ -83,7 +85,9 @@ class Broker:
         *,
         clock: Clock | None = None,
         port_setting: str = "listenPort",
+        tls: TlsSettings | None = None,
     ) -> None:
+        self._tls = tls or TlsSettings()
         self.settings = settings
         self.store_settings = store_settings
         self._clock = clock or SystemClock()
@@ -152,7 +156,11 @@ class Broker:
         self._stack.callback(self._files.close)
         await self._store.start()
         client = await self._stack.enter_async_context(
-            RemotingClient(connect_timeout_ms=settings.connect_timeout_millis, clock=clock)
+            RemotingClient(
+                connect_timeout_ms=settings.connect_timeout_millis,
+                clock=clock,
+                tls=client_context(self._tls) if self._tls.enable else None,
+            )
         )
         self._parts = make_parts(
             self._tables,
@@ -179,6 +187,7 @@ class Broker:
         settings = self.settings
         idle = settings.server_channel_max_idle_time_seconds
         late_after_s = LEAST_LATENESS_S
+        tls = ServerTls(self._tls)
         await self._stack.enter_async_context(
             RemotingServer(
                 settings.bind_address,
@@ -189,6 +198,7 @@ class Broker:
                 port_setting=self._port_setting,
                 late=router.serve_late,
                 late_after_s=late_after_s,
+                tls=tls,
             )
         )
         if settings.listen_port > FAST_PORT_BELOW:
@@ -202,6 +212,7 @@ class Broker:
                     port_setting=self._port_setting,
                     late=router.serve_late,
                     late_after_s=late_after_s,
+                    tls=tls,
                 )
             )
 

@@ -21,6 +21,7 @@ from tianzhou.settings import bind, dump, format_properties
 
 if TYPE_CHECKING:
     from tianzhou.broker.settings import BrokerSettings
+    from tianzhou.remoting.tls import TlsSettings
     from tianzhou.store.settings import StoreSettings
 
 Stop = Callable[[], Awaitable[None]]
@@ -112,8 +113,9 @@ def namesrv(
     Example: tianzhou namesrv -c namesrv.conf
     """
     from tianzhou.namesrv.settings import NamesrvSettings
+    from tianzhou.remoting.tls import TlsSettings, load_tls
 
-    values = read_conf(config, NamesrvSettings)
+    values = read_conf(config, NamesrvSettings, TlsSettings)
     if port is not None:
         values["listenPort"] = str(port)
     if config is not None:
@@ -121,14 +123,15 @@ def namesrv(
     source = str(config or "flags")
     settings = bind(NamesrvSettings, values, source=source)
     check_port(f"{source}: listenPort", settings.listen_port)
+    tls = load_tls(values, source=source)
     if print_all or print_important:
-        _print_settings([settings], None if print_all else IMPORTANT_OF_NAMESRV, output)
+        _print_settings([settings, tls], None if print_all else IMPORTANT_OF_NAMESRV, output)
         return
 
     async def start() -> Stop:
         from tianzhou.namesrv.server import NameServer
 
-        server = NameServer(settings)
+        server = NameServer(settings, tls=tls)
         await server.__aenter__()
         _announce(
             output,
@@ -153,16 +156,16 @@ def broker(
 
     Example: tianzhou broker -n 127.0.0.1:9876 -c broker.conf
     """
-    settings, store_settings = broker_settings(config, namesrv_addr)
+    settings, store_settings, tls = broker_settings(config, namesrv_addr)
     if print_all or print_important:
-        _print_settings([settings, store_settings], None if print_all else IMPORTANT_OF_BROKER, output)
+        _print_settings([settings, store_settings, tls], None if print_all else IMPORTANT_OF_BROKER, output)
         return
 
     async def start() -> Stop:
         from tianzhou import _hot
         from tianzhou.broker.server import Broker
 
-        server = Broker(settings, store_settings)
+        server = Broker(settings, store_settings, tls=tls)
         await server.__aenter__()
         took = time.monotonic() - BEGAN
         if settings.namesrv_addr:
@@ -179,7 +182,7 @@ def broker(
     run_server(start)
 
 
-def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSettings, StoreSettings]:
+def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSettings, StoreSettings, TlsSettings]:
     """What a broker is told by its file and flags, with the values RocketMQ derives (broker.md §3.1).
 
     Args:
@@ -192,9 +195,10 @@ def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSetti
     from tianzhou.broker.settings import BrokerSettings
     from tianzhou.client.identity import name_server_addresses
     from tianzhou.embedded import check_advertised
+    from tianzhou.remoting.tls import TlsSettings, load_tls
     from tianzhou.store.settings import StoreSettings
 
-    values = read_conf(config, BrokerSettings, StoreSettings)
+    values = read_conf(config, BrokerSettings, StoreSettings, TlsSettings)
     source = str(config or "flags")
     if namesrv_addr:
         values["namesrvAddr"] = namesrv_addr
@@ -221,7 +225,7 @@ def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSetti
         settings.broker_id = 0
     if store_settings.broker_role == "SYNC_MASTER":
         print_note(f"warning: {source}: brokerRole=SYNC_MASTER: no slave can connect, so nothing is replicated")
-    return settings, store_settings
+    return settings, store_settings, load_tls(values, source=source)
 
 
 async def _registered(ready: Awaitable[None], namesrv_addr: str) -> None:

@@ -15,6 +15,7 @@ from tianzhou.namesrv.routes import MinBrokerChange, RouteTable
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.server import RemotingServer
+from tianzhou.remoting.tls import ServerTls, TlsSettings, client_context
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
@@ -34,6 +35,7 @@ class NameServer:
         clock: time of liveness and idleness.
         host: address to bind, in place of the one in the settings.
         port_setting: what sets the port, for the error when it is taken.
+        tls: see `TlsSettings`; by default TLS is spoken with who begins to.
 
     Raises:
         ConfigError: on entry, when the address cannot be bound or the KV configuration cannot be read.
@@ -46,7 +48,9 @@ class NameServer:
         clock: Clock | None = None,
         host: str | None = None,
         port_setting: str = "listenPort",
+        tls: TlsSettings | None = None,
     ) -> None:
+        tls = tls or TlsSettings()
         settings = settings or NamesrvSettings()
         self._clock = clock or SystemClock()
         self._kv = KvConfig(settings.kv_config_file)
@@ -67,8 +71,9 @@ class NameServer:
             idle_timeout_s=settings.server_channel_max_idle_time_seconds,
             clock=self._clock,
             port_setting=port_setting,
+            tls=ServerTls(tls),
         )
-        self._client = RemotingClient(clock=self._clock)
+        self._client = RemotingClient(clock=self._clock, tls=client_context(tls) if tls.enable else None)
         self._scan_timer: asyncio.TimerHandle | None = None
         self._notices: set[asyncio.Task[None]] = set()
 

@@ -42,7 +42,7 @@ def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_the_file_of_rocketmqs_documentation_is_read_without_a_word(conf, tmp_path, capsys) -> None:
     path = conf(AS_DOCUMENTED)
-    broker, store = broker_settings(path, "")
+    broker, store, _ = broker_settings(path, "")
     assert (broker.broker_name, broker.broker_id, broker.listen_port) == ("broker-a", 0, 10911)
     assert broker.namesrv_addresses == ["127.0.0.1:9876", "127.0.0.1:9877"]
     assert (store.file_reserved_time, store.flush_disk_type) == (48, "ASYNC_FLUSH")
@@ -54,7 +54,7 @@ def test_the_file_of_rocketmqs_documentation_is_read_without_a_word(conf, tmp_pa
 
 def test_what_rocketmq_derives_is_derived(conf) -> None:
     path = conf("listenPort=20911\nstorePathRootDir=relative/store\n")
-    broker, store = broker_settings(path, "127.0.0.1:9876")
+    broker, store, _ = broker_settings(path, "127.0.0.1:9876")
     assert store.ha_listen_port == 20912
     assert store.store_path_commit_log == "relative/store/commitlog"
     assert broker.broker_config_path == str(path)  # hot changes go to the file they came from
@@ -128,7 +128,7 @@ def test_switches_that_are_off_are_no_obstacle(conf) -> None:
 
 
 def test_values_that_are_corrected_are_said(conf, capsys) -> None:
-    broker, _ = broker_settings(conf("brokerId=3\nbrokerRole=SYNC_MASTER\n"), "")
+    broker, _, _ = broker_settings(conf("brokerId=3\nbrokerRole=SYNC_MASTER\n"), "")
     assert broker.broker_id == 0
     said = capsys.readouterr().err
     assert "brokerId=3: a master's is 0" in said
