@@ -6,6 +6,7 @@ ask, and what to do when it does not answer, is the caller's business.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from tianzhou.client.hints import broker_error, check
@@ -20,6 +21,7 @@ from tianzhou.wire.record import decode_records, to_message
 
 API_TIMEOUT_MS = 3000
 OFFSET_TIMEOUT_MS = 5000
+LOCK_TIMEOUT_MS = 1000
 QUERY_TIMEOUT_MS = 18_000
 
 
@@ -258,6 +260,37 @@ async def send_back(
         max_reconsume_times=max_reconsume_times,
         bname=message.broker_name,
     )
+
+
+async def lock_queues(
+    remoting: RemotingClient,
+    address: str,
+    client_id: str,
+    group: str,
+    queues: Iterable[MessageQueue],
+    timeout_ms: float = LOCK_TIMEOUT_MS,
+) -> list[MessageQueue]:
+    """Lock queues of one broker for ordered consumption, or renew the locks (wire.md §7.4).
+
+    Returns:
+        The queues whose locks are ours now.
+    """
+    body = bodies.encode_lock_request(bodies.LockRequest(client_id, group, list(queues)))
+    reply = await call(remoting, address, RequestCode.LOCK_BATCH_MQ, body=body, timeout_ms=timeout_ms)
+    return bodies.decode_locked_queues(reply.body)
+
+
+async def unlock_queues(
+    remoting: RemotingClient,
+    address: str,
+    client_id: str,
+    group: str,
+    queues: Iterable[MessageQueue],
+    timeout_ms: float = LOCK_TIMEOUT_MS,
+) -> None:
+    """Free our locks on queues of one broker, and have it confirmed (wire.md §7.4)."""
+    body = bodies.encode_lock_request(bodies.LockRequest(client_id, group, list(queues)))
+    await call(remoting, address, RequestCode.UNLOCK_BATCH_MQ, body=body, timeout_ms=timeout_ms)
 
 
 async def view_message(

@@ -1,29 +1,23 @@
-"""Handing pulled messages to handlers, and what follows from what they say (client.md §13)."""
+"""Handing pulled messages to handlers without an order, and what follows from what they say (client.md §13)."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, Protocol
 
+from tianzhou.client.consume_rates import ConsumeRates
+from tianzhou.client.handlers import ConsumeContext, Handlers
 from tianzhou.client.process_queue import ProcessQueue
 from tianzhou.client.retry import SEND_BACK_RETRY_MS
 from tianzhou.client.send_back import SendBack
+from tianzhou.client.workers import Slot, Workers
 from tianzhou.clock import Clock
-from tianzhou.errors import ClientError
 from tianzhou.model import ConsumeResult, MessageExt, MessageModel
 
 _log = logging.getLogger(__name__)
-
-Handler: TypeAlias = Callable[[Any], "ConsumeResult | Awaitable[ConsumeResult | None] | None"]
-"""Consumes a message, or a list of messages when `consume_message_batch_max_size` is above 1.
-
-Returning nothing or SUCCESS means consumed; RECONSUME_LATER or raising means: deliver it again later.
-"""
 
 EXPIRED_DELAY_LEVEL = 3
 """Messages that took too long come again at this delay level (client.md §13.5)."""
@@ -42,15 +36,40 @@ class Work(NamedTuple):
     messages: list[MessageExt]
 
 
-class _Slot:
-    """One worker: since when it runs a handler, None while it does not, and whether that was cut short."""
+class Consumption(Protocol):
+    """How a consumer hands out messages: `Consuming` without an order, `in_order.InOrder` with one."""
 
-    __slots__ = ("expired", "since_s", "task")
+    def put(self, pq: ProcessQueue, messages: list[MessageExt]) -> None:
+        """Queue pulled messages, whose topics are the original ones already."""
+        ...
 
-    def __init__(self) -> None:
-        self.task: asyncio.Task[None] | None = None
-        self.since_s: float | None = None
-        self.expired = False
+    async def next(self) -> Work | None:
+        """The next work whose queue is still ours; None when the consumer has stopped."""
+        ...
+
+    def finish(self, work: Work) -> None:
+        """Its messages are consumed."""
+        ...
+
+    async def fail(self, work: Work, failure: Exception | None, context: ConsumeContext) -> None:
+        """Its messages were not consumed; they are delivered again."""
+        ...
+
+    async def expire(self, work: Work) -> None:
+        """Its messages took too long."""
+        ...
+
+    def start_workers(self, count: int) -> None:
+        """Begin to call handlers, so many at the same time."""
+        ...
+
+    def resize(self, count: int) -> None:
+        """Change how many handlers run at the same time."""
+        ...
+
+    async def drain(self, timeout_s: float) -> None:
+        """Hand out nothing more, and let running handlers finish for so long."""
+        ...
 
 
 class Consuming:
@@ -61,76 +80,62 @@ class Consuming:
     Args:
         group: the consumer group.
         model: broadcast messages are not delivered again.
+        handlers: who consumes.
         send_back: takes what was not consumed.
+        rates: counts what was consumed.
         clock: source of time.
         spawn: runs a coroutine as a task of the consumer.
-        batch_size: most messages of one call; above 1, handlers get lists.
         timeout_s: limit of one call.
-        concurrency: how many calls run at the same time.
     """
 
     def __init__(
         self,
         group: str,
         model: MessageModel,
+        handlers: Handlers,
         send_back: SendBack,
+        rates: ConsumeRates,
         clock: Clock,
         spawn: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]],
         *,
-        batch_size: int,
         timeout_s: float,
-        concurrency: int,
     ) -> None:
         self._group = group
         self._model = model
+        self._handlers = handlers
         self._send_back = send_back
+        self._rates = rates
         self._clock = clock
         self._spawn = spawn
         self._timeout_s = timeout_s
-        self._concurrency = concurrency
         self._waiting: deque[Work] = deque()
         self._arrived = asyncio.Event()
-        self._slots: list[_Slot] = []
+        self._workers = Workers(self._work, spawn)
         self._turn = 0
-        self._executor: ThreadPoolExecutor | None = None
         self._open = True
-        self.batch_size = batch_size
-        self.handlers: dict[str, tuple[Handler, bool]] = {}
-        """Handlers by topic, and whether they are coroutine functions."""
-        self.consumed = 0
-        self.failed = 0
 
-    def subscribe(self, topic: str, handler: Handler) -> None:
-        """Have a topic's messages consumed by `handler`."""
-        self.handlers[topic] = (handler, inspect.iscoroutinefunction(handler))
+    def start_workers(self, count: int) -> None:
+        """See `Consumption.start_workers`."""
+        self._workers.resize(count)
+        self._spawn(self._sweep())
 
-    def start_workers(self) -> None:
-        """Begin to call handlers."""
-        for _ in range(self._concurrency):
-            slot = _Slot()
-            slot.task = self._spawn(self._work(slot))
-            self._slots.append(slot)
-        self._spawn(self._expire())
+    def resize(self, count: int) -> None:
+        """See `Consumption.resize`."""
+        if self._workers.slots:
+            self._workers.resize(count)
 
     async def drain(self, timeout_s: float) -> None:
-        """Hand out nothing more, and let running handlers finish for so long."""
+        """See `Consumption.drain`."""
         self._open = False
         self._waiting.clear()
         self._arrived.set()
-        workers = [slot.task for slot in self._slots if slot.task is not None]
-        if workers:
-            await asyncio.wait(workers, timeout=timeout_s)
-
-    def close(self) -> None:
-        """Drop the threads; handlers that still run in them are not waited for."""
-        if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
+        await self._workers.drain(timeout_s)
 
     def put(self, pq: ProcessQueue, messages: list[MessageExt]) -> None:
-        """Queue pulled messages, whose topics are the original ones already."""
+        """See `Consumption.put`."""
         if not messages:
             return
-        size = self.batch_size
+        size = self._handlers.batch_size
         if size == 1:
             self._waiting.extend([Work(pq, [message]) for message in messages])
         else:
@@ -142,7 +147,7 @@ class Consuming:
         self._arrived.set()
 
     async def next(self) -> Work | None:
-        """The next work whose queue is still ours; None when the consumer has stopped."""
+        """See `Consumption.next`."""
         self._turn += 1
         if self._turn >= TURN_MESSAGES:
             self._turn = 0
@@ -158,99 +163,94 @@ class Consuming:
             self._arrived.clear()
             await self._arrived.wait()
 
-    async def _work(self, slot: _Slot) -> None:
-        while (work := await self.next()) is not None:
+    async def _work(self, slot: Slot) -> None:
+        monotonic = self._clock.monotonic
+        while not slot.retiring:
+            slot.idle = True
+            work = await self.next()
+            slot.idle = False
+            if work is None:
+                return
+            topic = work.messages[0].topic
+            context = ConsumeContext(work.pq.queue)
             failure: Exception | None = None
             result: ConsumeResult | None = None
-            delay_level = 0
-            slot.since_s = self._clock.monotonic()
+            expired = False
+            began_s = slot.since_s = monotonic()
             try:
-                result = await self.call(work.messages[0].topic, work.messages)
+                result = await self._handlers.call(topic, work.messages, context)
             except asyncio.CancelledError:
                 if not slot.expired or slot.task is None:
                     raise
                 slot.expired = False
                 slot.task.uncancel()
-                delay_level = EXPIRED_DELAY_LEVEL
+                expired = True
             except Exception as error:  # noqa: BLE001 - a handler may raise anything; it means "again later"
                 failure = error
             finally:
                 slot.since_s = None
+            rates = self._rates.of(topic)
+            rates.calls += 1
+            rates.call_ms += (monotonic() - began_s) * 1000
             if work.pq.dropped:
                 continue
-            if delay_level or failure is not None or result is ConsumeResult.RECONSUME_LATER:
-                await self.fail(work, failure, delay_level)
-            else:
+            if expired:
+                await self.expire(work)
+            elif failure is not None or result is ConsumeResult.RECONSUME_LATER:
+                await self.fail(work, failure, context)
+            elif context.ack_index is None:
                 self.finish(work)
+            else:
+                await self._finish_first(work, context.ack_index + 1, context)
 
-    async def _expire(self) -> None:
+    async def _finish_first(self, work: Work, count: int, context: ConsumeContext) -> None:
+        count = max(count, 0)
+        if done := work.messages[:count]:
+            self.finish(Work(work.pq, done))
+        if rest := work.messages[count:]:
+            await self.fail(Work(work.pq, rest), None, context)
+
+    async def _sweep(self) -> None:
         # One look at all workers now and then, instead of a timer for each message.
         pause_s = min(SLOWEST_SWEEP_S, self._timeout_s / SWEEPS_PER_TIMEOUT)
         while True:
             await asyncio.sleep(pause_s)
             latest_s = self._clock.monotonic() - self._timeout_s
-            for slot in self._slots:
+            for slot in self._workers.slots:
                 if slot.since_s is not None and slot.since_s <= latest_s and slot.task is not None:
                     slot.since_s = None
                     slot.expired = True
                     slot.task.cancel()
 
-    async def call(self, topic: str, messages: list[MessageExt]) -> ConsumeResult | None:
-        """Call the topic's handler; sync ones in a thread.
-
-        Raises:
-            Exception: what the handler raises.
-            ClientError: there is no handler, or it returned what nobody understands.
-        """
-        try:
-            handler, is_async = self.handlers[topic]
-        except KeyError:
-            raise ClientError(
-                f"group {self._group} got a message of topic {topic} but has no handler for it; subscribe with one, "
-                "or use handlers for all topics or for none"
-            ) from None
-        argument = messages if self.batch_size > 1 else messages[0]
-        outcome: Any
-        if is_async:
-            outcome = await handler(argument)  # type: ignore[misc]
-        else:
-            if self._executor is None:
-                self._executor = ThreadPoolExecutor(self._concurrency, f"consume-{self._group}")
-            outcome = await asyncio.get_running_loop().run_in_executor(self._executor, handler, argument)
-            if inspect.isawaitable(outcome):
-                outcome = await outcome
-        if outcome is None or isinstance(outcome, ConsumeResult):
-            return outcome
-        raise ClientError(
-            f"the handler of topic {topic} returned {outcome!r}; return None, ConsumeResult.SUCCESS or "
-            "ConsumeResult.RECONSUME_LATER"
-        )
-
     def finish(self, work: Work) -> None:
-        """Its messages are consumed."""
+        """See `Consumption.finish`."""
         for message in work.messages:
             work.pq.finish(message.queue_offset)
-        self.consumed += len(work.messages)
+        self._rates.of(work.messages[0].topic).consumed += len(work.messages)
 
-    async def fail(self, work: Work, failure: Exception | None, delay_level: int = 0) -> None:
-        """Its messages were not consumed: send them back, or keep those that nobody takes and try again here.
+    async def fail(self, work: Work, failure: Exception | None, context: ConsumeContext) -> None:
+        """Send messages back, or keep those that nobody takes and try again here.
 
         Args:
             work: the messages.
             failure: what the handler raised, None when it asked for a later delivery.
-            delay_level: when they are delivered again; 0 lets the broker decide.
+            context: when they are delivered again.
         """
-        self.failed += len(work.messages)
-        first = work.messages[0]
-        others = len(work.messages) - 1
-        what = f"{first.topic} {first.msg_id}" + (f" and {others} more" if others else "")
-        if delay_level == EXPIRED_DELAY_LEVEL:
-            _log.warning("%s: not consumed by group %s within %.0f s", what, self._group, self._timeout_s)
-        elif failure is not None:
-            _log.warning("%s: not consumed by group %s", what, self._group, exc_info=failure)
+        if failure is not None:
+            _log.warning("%s: not consumed by group %s", _named(work), self._group, exc_info=failure)
+        await self._give_back(work, context.delay_level)
+
+    async def expire(self, work: Work) -> None:
+        """See `Consumption.expire`."""
+        _log.warning("%s: not consumed by group %s within %.0f s", _named(work), self._group, self._timeout_s)
+        await self._give_back(work, EXPIRED_DELAY_LEVEL)
+
+    async def _give_back(self, work: Work, delay_level: int) -> None:
+        self._rates.of(work.messages[0].topic).failed += len(work.messages)
         if self._model is MessageModel.BROADCASTING:
-            _log.warning("%s: dropped, a broadcast message is not delivered again", what)
-            self.finish(work)
+            _log.warning("%s: dropped, a broadcast message is not delivered again", _named(work))
+            for message in work.messages:
+                work.pq.finish(message.queue_offset)
             return
         kept = []
         for message in work.messages:
@@ -268,3 +268,9 @@ class Consuming:
         await asyncio.sleep(SEND_BACK_RETRY_MS / 1000)
         self._waiting.append(work)
         self._arrived.set()
+
+
+def _named(work: Work) -> str:
+    first = work.messages[0]
+    others = len(work.messages) - 1
+    return f"{first.topic} {first.msg_id}" + (f" and {others} more" if others else "")

@@ -21,6 +21,23 @@ class PullLimits:
     span: int = 2000
 
 
+def shared_limits(limits: PullLimits, messages: int, size_bytes: int, queues: int) -> PullLimits:
+    """The limits of one queue when all share limits of their own (client.md §10.3).
+
+    Args:
+        limits: of each queue.
+        messages: number of messages of all queues together, -1 for no such limit.
+        size_bytes: their bodies together, -1 for no such limit.
+        queues: how many queues there are, of all topics.
+    """
+    count = max(queues, 1)
+    return PullLimits(
+        limits.messages if messages < 0 else max(1, messages // count),
+        limits.size_bytes if size_bytes < 0 else max(1, size_bytes // count),
+        limits.span,
+    )
+
+
 class OffsetTracker:
     """The unfinished messages of one queue, and the offset up to which all is done.
 

@@ -6,13 +6,16 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from tianzhou.client import calls, pulling
+from tianzhou.client.consume_rates import ConsumeRates
+from tianzhou.client.consumer_settings import ConsumerSettings
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.offset_store import OffsetStore
-from tianzhou.client.offset_tracker import PullLimits
-from tianzhou.client.process_queue import ProcessQueue
+from tianzhou.client.offset_tracker import PullLimits, shared_limits
+from tianzhou.client.process_queue import ProcessQueue, Turn
+from tianzhou.client.queue_locks import QueueLocks
 from tianzhou.client.retry import needs_heartbeat, pull_delay_ms
 from tianzhou.client.subscription import Begin, first_offset, original_topic
 from tianzhou.errors import TianzhouError
@@ -20,10 +23,19 @@ from tianzhou.model import ConsumeFromWhere, MessageExt, MessageModel, MessageQu
 
 _log = logging.getLogger(__name__)
 
+ANY_SPAN = 2**62
 BROKER_SUSPEND_MS = 15_000
 PULL_ANSWER_MS = 15_000
 """What a pull may take beyond the time the broker holds it."""
 PULL_EXPIRY_MS = 120_000
+LOCK_INTERVAL_S = 20.0
+BROKER_LOCK_LIFE_S = 60.0
+"""A broker gives a lock to another member when it was not renewed for so long."""
+LEAVE_AT_ONCE_S = 0.5
+"""So long the sharing of queues waits for a running handler before it goes on with other queues."""
+UNLOCK_DELAY_S = 20.0
+"""So long after its last renewal a lock is kept for a handler that does not end, though the queue is given up."""
+WARN_INTERVAL_MS = 60_000
 
 
 @dataclass(slots=True, frozen=True)
@@ -39,6 +51,9 @@ class PullOptions:
         interval_s: pause between pulls.
         suspend_ms: how long the broker may hold a pull while there is no new message.
         limits: how much of a queue may wait.
+        topic_messages: how many messages of all queues may wait together, -1 for no such limit.
+        topic_bytes: how many bytes of all queues may wait together, -1 for no such limit.
+        orderly: only queues whose lock is ours are pulled.
     """
 
     model: MessageModel
@@ -49,6 +64,36 @@ class PullOptions:
     interval_s: float = 0.0
     suspend_ms: int = BROKER_SUSPEND_MS
     limits: PullLimits = field(default_factory=PullLimits)
+    topic_messages: int = -1
+    topic_bytes: int = -1
+    orderly: bool = False
+
+    @classmethod
+    def of(cls, settings: ConsumerSettings, suspend_ms: int) -> Self:
+        """As a push consumer's settings want it."""
+        limits = PullLimits(
+            settings.pull_threshold_for_queue,
+            settings.pull_threshold_size_for_queue_bytes,
+            ANY_SPAN if settings.orderly else settings.consume_concurrently_max_span,
+        )
+        return cls(
+            settings.message_model,
+            settings.consume_from_where,
+            settings.consume_timestamp_ms,
+            settings.pull_batch_size,
+            settings.pull_batch_size_in_bytes,
+            settings.pull_interval_ms / 1000,
+            suspend_ms,
+            limits,
+            settings.pull_threshold_for_topic,
+            settings.pull_threshold_size_for_topic_bytes,
+            settings.orderly,
+        )
+
+    @property
+    def locks(self) -> bool:
+        """Whether queues have to be locked; members that get all messages do not compete for them."""
+        return self.orderly and self.model is MessageModel.CLUSTERING
 
 
 class OwnedQueues:
@@ -61,6 +106,8 @@ class OwnedQueues:
         offsets: where progress is kept.
         subscription: the subscription of a topic, None when it is not subscribed.
         hand_out: takes the messages that were pulled.
+        lost: told when a queue was given up because another member has its lock.
+        rates: counts pulls.
         spawn: runs a coroutine as a task of the consumer.
     """
 
@@ -73,6 +120,8 @@ class OwnedQueues:
         *,
         subscription: Callable[[str], SubscriptionData | None],
         hand_out: Callable[[ProcessQueue, list[MessageExt]], None],
+        lost: Callable[[], None],
+        rates: ConsumeRates,
         spawn: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]],
     ) -> None:
         self._instance = instance
@@ -81,7 +130,11 @@ class OwnedQueues:
         self._offsets = offsets
         self._subscription = subscription
         self._hand_out = hand_out
+        self._lost = lost
+        self._rates = rates
         self._spawn = spawn
+        self._locks = QueueLocks(instance, group)
+        self._turns: dict[MessageQueue, Turn] = {}
         self._unpaused = asyncio.Event()
         self._unpaused.set()
         self._open = True
@@ -90,33 +143,80 @@ class OwnedQueues:
 
     # --- taking and giving up --------------------------------------------------------------------------------
 
+    @property
+    def kept(self) -> list[MessageQueue]:
+        """The queues that are ours and stay it, so far as is known."""
+        return [queue for queue, pq in self.table.items() if not pq.leaving]
+
     async def take(self, queue: MessageQueue) -> bool:
-        """Take a queue over from the offset its group has reached.
+        """Take a queue over from the offset its group has reached; in order, once its lock is ours.
 
         Returns:
-            False when that offset cannot be learnt now.
+            False when that is not possible now.
         """
+        if queue in self.table:  # its last handler has not ended yet
+            return False
+        locked_s = self._instance.clock.monotonic()
+        if self._options.locks and not (await self._locks.lock([queue])).get(queue, False):
+            return False
         try:
+            # Read behind the lock: its former owner has stored the offset before.
             stored = await self._offsets.read(queue)
             start = await self._first_offset(queue, stored)
         except TianzhouError as error:
             _log.info("the first offset of %s for group %s is not known yet: %s", queue, self._group, error)
+            if self._options.locks:
+                await self._locks.unlock([queue])
             return False
         if self._open and queue not in self.table:
-            self._start(queue, start, stored)
+            pq = self._start(queue, start, stored)
+            if self._options.locks:
+                pq.locked(locked_s, self._instance.clock.now_ms())
+            self._share_limits()
         return True
 
     async def give_up(self, queues: list[MessageQueue]) -> None:
-        """Give queues up and store how far they are consumed."""
-        leaving = [self.table.pop(queue) for queue in queues if queue in self.table]
+        """Give queues up and store how far they are consumed; in order, once the handler at work has ended."""
+        leaving = [self.table[queue] for queue in queues if queue in self.table]
+        if not leaving:
+            return
+        if self._options.orderly:
+            for pq in leaving:
+                pq.leave()
+            ends = [self._spawn(self._end_in_order(pq)) for pq in leaving]
+            await asyncio.wait(ends, timeout=LEAVE_AT_ONCE_S)
+            return
         for pq in leaving:
+            del self.table[pq.queue]
             pq.drop()
-        if leaving:
-            await self._offsets.persist({pq.queue: pq.tracker.committable for pq in leaving})
+        self._share_limits()
+        await self._offsets.persist({pq.queue: pq.tracker.committable for pq in leaving})
+
+    async def _end_in_order(self, pq: ProcessQueue) -> None:
+        clock = self._instance.clock
+        deadline_s = (clock.monotonic() if pq.locked_s is None else pq.locked_s) + UNLOCK_DELAY_S
+        while pq.turn.taken and clock.monotonic() < deadline_s:
+            try:
+                await asyncio.wait_for(pq.turn.ended(), min(1.0, deadline_s - clock.monotonic()))
+            except TimeoutError:
+                pq.unlock_tries += 1
+        if pq.turn.taken:
+            _log.warning(
+                "group %s gives %s up though its handler has not ended: another member may overtake it",
+                self._group,
+                pq.queue,
+            )
+        pq.drop()
+        await self._offsets.persist({pq.queue: pq.tracker.committable}, confirm=True)
+        if self.table.get(pq.queue) is pq:
+            del self.table[pq.queue]
+            self._share_limits()
+        if self._options.locks:
+            await self._locks.unlock([pq.queue])
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Continue those of the queues that are ours at other offsets; what is in hand does not count."""
-        ours = {queue: offset for queue, offset in offsets.items() if queue in self.table}
+        ours = {queue: offset for queue, offset in offsets.items() if queue in self.kept}
         for queue, offset in ours.items():
             self._restart(self.table[queue], offset)
         await self._offsets.persist(ours, confirm=True)
@@ -127,6 +227,10 @@ class OwnedQueues:
         for pq in self.table.values():
             if pq.pull_task is not None:
                 pq.pull_task.cancel()
+
+    async def unlock_all(self) -> None:
+        """Free every lock, so that others need not wait for their end."""
+        await self._locks.unlock(self._locks.held)
 
     def close(self) -> None:
         """Forget every queue."""
@@ -152,23 +256,83 @@ class OwnedQueues:
             return await calls.max_offset(remoting, address, queue, limit_ms)
         return await calls.search_offset(remoting, address, queue, self._options.timestamp_ms, timeout_ms=limit_ms)
 
-    def _start(self, queue: MessageQueue, start: int, stored: int | None) -> None:
-        pq = ProcessQueue(queue, start, self._options.limits, self._instance.clock.now_ms(), stored)
+    def _start(
+        self, queue: MessageQueue, start: int, stored: int | None, former: ProcessQueue | None = None
+    ) -> ProcessQueue:
+        limits = self._options.limits if former is None else former.limits
+        # A handler may still be at work from when the queue was ours before; in order, ours waits for its end.
+        turn = self._turns.setdefault(queue, Turn()) if self._options.orderly else None
+        pq = ProcessQueue(queue, start, limits, self._instance.clock.now_ms(), stored, turn)
+        if former is not None:
+            pq.succeed(former)
         self.table[queue] = pq
         pq.pull_task = self._spawn(self._pull_loop(pq))
+        return pq
 
     def _restart(self, pq: ProcessQueue, offset: int) -> None:
         pq.drop()
-        self._start(pq.queue, offset, None)
+        self._start(pq.queue, offset, None, pq)
+
+    def _share_limits(self) -> None:
+        options = self._options
+        limits = shared_limits(options.limits, options.topic_messages, options.topic_bytes, len(self.table))
+        for pq in self.table.values():
+            pq.limit(limits)
 
     def revive(self) -> None:
-        """Start the pull loops anew that have ended or hung for two minutes."""
+        """Start the pull loops anew that have ended or hung for two minutes; warn of queues that stay full."""
         now_ms = self._instance.clock.now_ms()
         for pq in list(self.table.values()):
-            hangs = pq.room.is_set() and self._unpaused.is_set() and now_ms - pq.last_pull_ms > PULL_EXPIRY_MS
+            if pq.given_up:
+                continue
+            paused = not pq.room.is_set()
+            if paused and now_ms - pq.warned_ms > WARN_INTERVAL_MS:
+                pq.warned_ms = now_ms
+                why = pq.tracker.pause_reason(pq.limits)
+                _log.warning("pulling %s for group %s pauses, handlers are too slow: %s", pq.queue, self._group, why)
+            hangs = not paused and self._unpaused.is_set() and now_ms - pq.last_pull_ms > PULL_EXPIRY_MS
             if pq.pull_task is not None and (hangs or pq.pull_task.done()) and self._open:
                 _log.warning("pulling %s for group %s has stopped; starting again", pq.queue, self._group)
                 self._restart(pq, pq.tracker.committable)
+
+    # --- locks -----------------------------------------------------------------------------------------------
+
+    async def keep_locks(self) -> None:
+        """Renew our locks until cancelled."""
+        while self._options.locks:
+            await asyncio.sleep(LOCK_INTERVAL_S)
+            await self._renew([pq for pq in self.table.values() if not pq.given_up])
+
+    async def relock(self, pq: ProcessQueue) -> bool | None:
+        """Ask for a lock again that could not be renewed in time.
+
+        Returns:
+            True when it is ours, False when the queue is not ours any more, None when that cannot be learnt now.
+        """
+        answers = await self._renew([pq])
+        return None if pq.queue not in answers else not pq.given_up
+
+    async def _renew(self, renewed: list[ProcessQueue]) -> dict[MessageQueue, bool]:
+        clock = self._instance.clock
+        asked_s = clock.monotonic()
+        answers = await self._locks.lock(pq.queue for pq in renewed)
+        stray = [pq.queue for pq in renewed if answers.get(pq.queue) and pq.queue not in self.table]
+        if stray and self._open:  # given up while the question was on its way
+            await self._locks.unlock(stray)
+        for pq in renewed:
+            if pq.given_up or pq.queue not in answers:
+                continue
+            unsafe = pq.locked_s is None or clock.monotonic() - pq.locked_s > BROKER_LOCK_LIFE_S
+            if answers[pq.queue] and not unsafe:
+                pq.locked(asked_s, clock.now_ms())
+                continue
+            # Another member has consumed of it, or may have: what we hold of it is out of date.
+            _log.warning("group %s has lost the lock of %s for a while and begins it anew", self._group, pq.queue)
+            pq.drop()
+            if self.table.get(pq.queue) is pq:
+                del self.table[pq.queue]
+            self._lost()
+        return answers
 
     # --- pulling ---------------------------------------------------------------------------------------------
 
@@ -178,8 +342,11 @@ class OwnedQueues:
                 await pq.room.wait()
             if not self._unpaused.is_set():
                 await self._unpaused.wait()
-            if pq.dropped:
+            if pq.given_up:
                 return
+            if self._options.locks and not pq.is_locked(self._instance.clock.monotonic()):
+                await asyncio.sleep(1.0)
+                continue
             pq.last_pull_ms = self._instance.clock.now_ms()
             try:
                 await self._pull_once(pq)
@@ -202,6 +369,7 @@ class OwnedQueues:
             and self._options.model is MessageModel.CLUSTERING
             and address == self._instance.routes.master(queue.broker_name)
         )
+        began_s = self._instance.clock.monotonic()
         raw = await pulling.pull(
             self._instance.remoting,
             address,
@@ -215,11 +383,15 @@ class OwnedQueues:
             suspend_ms=self._options.suspend_ms,
             timeout_ms=self._options.suspend_ms + PULL_ANSWER_MS,
         )
-        if pq.dropped:
+        if pq.given_up:
             return
         pq.suggested_broker_id = raw.suggested_broker_id
         if raw.status is PullStatus.FOUND:
             messages = pulling.messages_of(raw.body, queue.broker_name, subscription.tags_set)
+            rates = self._rates.of(queue.topic)
+            rates.pulls += 1
+            rates.pulled += len(messages)
+            rates.pull_ms += (self._instance.clock.monotonic() - began_s) * 1000
             for message in messages:
                 message.topic = original_topic(message.topic, message.properties, self._group)
             self._hand_out(pq, pq.take_in(messages, raw.next_offset))
@@ -241,7 +413,7 @@ class OwnedQueues:
         pq.dropped = True  # what is still in hand must not store an offset over this one
         await self._offsets.persist({pq.queue: raw.next_offset}, confirm=True)
         if self._open and self.table.get(pq.queue) is pq:
-            self._start(pq.queue, raw.next_offset, raw.next_offset)
+            self._start(pq.queue, raw.next_offset, raw.next_offset, pq)
 
     async def _after_error(self, pq: ProcessQueue, error: TianzhouError) -> None:
         _log.info("pull from %s for group %s failed: %s", pq.queue, self._group, error)

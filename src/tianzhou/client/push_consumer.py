@@ -1,7 +1,7 @@
 """A consumer that is handed messages: by handlers, or by `async for` (client.md §8, §9).
 
-Its parts: `sharing` decides which queues are ours, `owned_queues` keeps them filled, `consuming` runs the
-handlers, `send_back` returns what was not consumed.
+Its parts: `sharing` decides which queues are ours, `owned_queues` keeps them filled, `consuming` or `in_order` runs
+the handlers, `send_back` returns what was not consumed.
 """
 
 from __future__ import annotations
@@ -14,29 +14,32 @@ from types import TracebackType
 from typing import Any, Self
 
 from tianzhou.client import calls
-from tianzhou.client.consuming import EXPIRED_DELAY_LEVEL, Consuming, Handler, Work
+from tianzhou.client.consume_directly import directly
+from tianzhou.client.consume_rates import ConsumeRates
+from tianzhou.client.consumer_settings import ConsumerSettings, check_concurrency
+from tianzhou.client.consuming import Consuming, Consumption, Work
+from tianzhou.client.handlers import ConsumeContext, Handler, Handlers
 from tianzhou.client.identity import local_ip, make_client_id
+from tianzhou.client.in_order import UNLIMITED_TIMES, InOrder
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.offset_store import LocalOffsets, OffsetStore, RemoteOffsets
-from tianzhou.client.offset_tracker import PullLimits
 from tianzhou.client.owned_queues import OwnedQueues, PullOptions
 from tianzhou.client.rebalance import AllocateStrategy, Averagely
 from tianzhou.client.send_back import SendBack
-from tianzhou.client.sharing import Sharing
-from tianzhou.client.subscription import ALL, TAG, build_subscription, original_topic
+from tianzhou.client.sharing import TAKE_OVER_DELAY_S, SharesChanged, Sharing
+from tianzhou.client.subscription import ALL, TAG, build_subscription
 from tianzhou.client.validation import DEFAULT_CONSUMER_GROUP, check_group, check_topic
-from tianzhou.errors import ClientError, ConfigError
+from tianzhou.errors import ClientError
 from tianzhou.model import (
     ConsumeFromWhere,
     ConsumerData,
-    ConsumeResult,
     MessageExt,
     MessageModel,
     MessageQueue,
     SubscriptionData,
     names,
 )
-from tianzhou.wire.bodies import ConsumerRunningInfo, ConsumeStatus, DirectConsumption
+from tianzhou.wire.bodies import ConsumerRunningInfo, DirectConsumption
 
 _log = logging.getLogger(__name__)
 
@@ -51,10 +54,16 @@ class PushConsumer:
     the next one is asked for, or when the `async with` block ends without an error; an error that leaves the block
     sends the message back, to be delivered again later.
 
+    With `orderly` the messages of each queue are consumed one after the other, in their order, by whichever member
+    has locked the queue; different queues are consumed side by side. A message that is not consumed is not sent back
+    but delivered again after a moment, and those behind it wait. Send with a `sharding_key` to have related messages
+    in one queue.
+
     Args:
         group: the consumer group.
         namesrv_addr: name servers, see `ClientInstance`.
         instance: an instance to share; by default the consumer owns one.
+        orderly: whether queues are consumed in order; all members of a group should agree.
         message_model: whether members share the messages, or each gets all.
         consume_from_where: where a group begins on queues it has no offset of.
         consume_timestamp_ms: the time for CONSUME_FROM_TIMESTAMP, milliseconds since the epoch; by default half
@@ -62,19 +71,25 @@ class PushConsumer:
         allocate_message_queue_strategy: how members share the queues; all have to use the same.
         consume_concurrency: how many handlers run at the same time.
         consume_message_batch_max_size: most messages a handler gets at once; above 1 it gets lists.
-        consume_timeout_ms: a message not consumed in this time is sent back.
-        max_reconsume_times: after so many attempts a message goes to the dead letters; -1 for the default, 16.
+        consume_timeout_ms: a message not consumed in this time is sent back; not with `orderly`.
+        max_reconsume_times: after so many attempts a message goes to the dead letters; -1 for the default, 16, and
+            for no limit with `orderly`.
+        suspend_current_queue_time_ms: with `orderly`, how long a queue rests before its messages are delivered again.
         pull_batch_size: most messages asked for at once.
         pull_batch_size_in_bytes: most bytes asked for at once, where brokers know this wish.
         pull_interval_ms: pause between pulls of a queue.
         broker_suspend_max_time_ms: how long a broker may hold a pull while there is no new message.
         pull_threshold_for_queue: pulling a queue pauses above so many unfinished messages.
+        pull_threshold_for_topic: so many unfinished messages are shared by all queues; -1 for no such limit.
         pull_threshold_size_for_queue_bytes: pulling a queue pauses above so many unfinished bytes.
-        consume_concurrently_max_span: pulling a queue pauses above so large a span of unfinished offsets.
+        pull_threshold_size_for_topic_bytes: so many unfinished bytes are shared by all queues; -1 for no such limit.
+        consume_concurrently_max_span: pulling a queue pauses above so large a span of unfinished offsets; not with
+            `orderly`.
         persist_consumer_offset_interval_ms: how often offsets are stored.
         await_termination_ms: how long `stop` lets running handlers finish.
         local_offset_dir: where offsets are kept when broadcasting; by default `~/.rocketmq_offsets`.
         instance_name: names this member in that folder when broadcasting; keep it the same over restarts.
+        queues_changed: called with a topic, all its queues and those that are ours, after our share has changed.
         client_options: further arguments of `ClientInstance`, when the consumer owns it.
     """
 
@@ -84,6 +99,7 @@ class PushConsumer:
         namesrv_addr: str | Sequence[str] | None = None,
         *,
         instance: ClientInstance | None = None,
+        orderly: bool = False,
         message_model: MessageModel = MessageModel.CLUSTERING,
         consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
         consume_timestamp_ms: int | None = None,
@@ -92,50 +108,61 @@ class PushConsumer:
         consume_message_batch_max_size: int = 1,
         consume_timeout_ms: int = 15 * 60_000,
         max_reconsume_times: int = -1,
+        suspend_current_queue_time_ms: int = 1_000,
         pull_batch_size: int = 32,
         pull_batch_size_in_bytes: int = 256 * 1024,
         pull_interval_ms: int = 0,
         broker_suspend_max_time_ms: int = 15_000,
         pull_threshold_for_queue: int = 1_000,
+        pull_threshold_for_topic: int = -1,
         pull_threshold_size_for_queue_bytes: int = 100 * 1024 * 1024,
+        pull_threshold_size_for_topic_bytes: int = -1,
         consume_concurrently_max_span: int = 2_000,
         persist_consumer_offset_interval_ms: int = 5_000,
         await_termination_ms: int = 10_000,
         local_offset_dir: Path | str | None = None,
         instance_name: str = "DEFAULT",
+        queues_changed: SharesChanged | None = None,
         **client_options: Any,
     ) -> None:
         check_group(group, default=DEFAULT_CONSUMER_GROUP)
-        _check_range("consume_concurrency", consume_concurrency, 1, 1_000)
-        _check_range("consume_message_batch_max_size", consume_message_batch_max_size, 1, 1_024)
-        _check_range("pull_batch_size", pull_batch_size, 1, 1_024)
-        _check_range("pull_threshold_for_queue", pull_threshold_for_queue, 1, 65_535)
-        _check_range("consume_concurrently_max_span", consume_concurrently_max_span, 1, 65_535)
+        strategy = allocate_message_queue_strategy or Averagely()
         self._group = group
         self._owns_instance = instance is None
         self._instance = instance or ClientInstance(namesrv_addr, **client_options)
-        self._model = message_model
-        self._where = consume_from_where
-        self._concurrency = consume_concurrency
-        self._consume_timeout_s = consume_timeout_ms / 1000
+        clock = self._instance.clock
+        self._made_ms = now_ms = clock.now_ms()
+        self._settings = settings = ConsumerSettings(
+            orderly,
+            message_model,
+            consume_from_where,
+            now_ms - DEFAULT_HISTORY_MS if consume_timestamp_ms is None else consume_timestamp_ms,
+            strategy.name,
+            consume_concurrency,
+            consume_message_batch_max_size,
+            consume_timeout_ms,
+            max_reconsume_times,
+            suspend_current_queue_time_ms,
+            pull_batch_size,
+            pull_batch_size_in_bytes,
+            pull_interval_ms,
+            pull_threshold_for_queue,
+            pull_threshold_for_topic,
+            pull_threshold_size_for_queue_bytes,
+            pull_threshold_size_for_topic_bytes,
+            consume_concurrently_max_span,
+            await_termination_ms,
+        )
         self._persist_interval_s = persist_consumer_offset_interval_ms / 1000
-        self._await_termination_s = await_termination_ms / 1000
-        self._made_ms = now_ms = self._instance.clock.now_ms()
         self._subscriptions: dict[str, SubscriptionData] = {}
         if message_model is MessageModel.CLUSTERING:
             retry_topic = names.retry_topic(group)
             self._subscriptions[retry_topic] = build_subscription(retry_topic, version_ms=now_ms)
-        self._send_back = SendBack(self._instance, group, max_reconsume_times)
-        self._consuming = Consuming(
-            group,
-            message_model,
-            self._send_back,
-            self._instance.clock,
-            self._spawn,
-            batch_size=consume_message_batch_max_size,
-            timeout_s=self._consume_timeout_s,
-            concurrency=consume_concurrency,
+        self._handlers = Handlers(
+            group, orderly=orderly, batch_size=consume_message_batch_max_size, threads=consume_concurrency
         )
+        self._rates = ConsumeRates(clock.monotonic())
+        self._send_back = SendBack(self._instance, group, max_reconsume_times)
         self._offsets: OffsetStore
         if message_model is MessageModel.BROADCASTING:
             stable_id = make_client_id(local_ip(self._instance.name_servers[0]), instance_name)
@@ -145,38 +172,46 @@ class PushConsumer:
         self._queues = OwnedQueues(
             self._instance,
             group,
-            PullOptions(
-                message_model,
-                consume_from_where,
-                now_ms - DEFAULT_HISTORY_MS if consume_timestamp_ms is None else consume_timestamp_ms,
-                pull_batch_size,
-                pull_batch_size_in_bytes,
-                pull_interval_ms / 1000,
-                broker_suspend_max_time_ms,
-                PullLimits(
-                    pull_threshold_for_queue, pull_threshold_size_for_queue_bytes, consume_concurrently_max_span
-                ),
-            ),
+            PullOptions.of(settings, broker_suspend_max_time_ms),
             self._offsets,
             subscription=self._subscriptions.get,
-            hand_out=self._consuming.put,
+            hand_out=lambda pq, messages: self._consuming.put(pq, messages),
+            lost=self.wake_rebalance,
+            rates=self._rates,
             spawn=self._spawn,
         )
+        self._consuming = self._make_consumption()
         self._sharing = Sharing(
             self._instance,
             group,
             message_model,
-            allocate_message_queue_strategy or Averagely(),
+            strategy,
             topics=self.topics,
-            owned=self._queues.table.keys,
+            owned=lambda: self._queues.kept,
             take=self._queues.take,
             give_up=self._queues.give_up,
+            changed=queues_changed,
+            take_over_s=0.0 if orderly else TAKE_OVER_DELAY_S,
         )
         self._current: Work | None = None
         self._current_since = 0.0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._running = False
         self._stopped = False
+
+    def _make_consumption(self) -> Consumption:
+        settings = self._settings
+        parts = (self._group, settings.message_model, self._handlers, self._send_back, self._rates)
+        if not settings.orderly:
+            return Consuming(*parts, self._instance.clock, self._spawn, timeout_s=settings.consume_timeout_ms / 1000)
+        return InOrder(
+            *parts,
+            self._instance.clock,
+            self._spawn,
+            relock=self._queues.relock,
+            rest_default_ms=settings.suspend_current_queue_time_ms,
+            max_times=settings.max_reconsume_times if settings.max_reconsume_times >= 0 else UNLIMITED_TIMES,
+        )
 
     @property
     def group(self) -> str:
@@ -191,7 +226,23 @@ class PushConsumer:
     @property
     def assignment(self) -> list[MessageQueue]:
         """The queues that are ours now, those of the retry topic included."""
-        return sorted(self._queues.table)
+        return sorted(self._queues.kept)
+
+    @property
+    def consume_concurrency(self) -> int:
+        """How many handlers run at the same time."""
+        return self._settings.consume_concurrency
+
+    def change_concurrency(self, count: int) -> None:
+        """Change how many handlers run at the same time; those that run now are let finish.
+
+        Raises:
+            ConfigError: it is below 1 or above 1000.
+        """
+        check_concurrency(count)
+        self._settings.consume_concurrency = count
+        self._handlers.resize(count)
+        self._consuming.resize(count)
 
     # --- subscriptions ---------------------------------------------------------------------------------------
 
@@ -212,19 +263,19 @@ class PushConsumer:
             ClientError: the topic or the expression is wrong, or a first handler comes after the start.
         """
         check_topic(topic)
-        if self._running and handler is not None and not self._consuming.handlers:
+        if self._running and handler is not None and not self._handlers:
             raise ClientError(f"group {self._group} was started without handlers; subscribe with one before the start")
         now_ms = self._instance.clock.now_ms()
         self._subscriptions[topic] = build_subscription(topic, tags, sql, version_ms=now_ms)
         if handler is not None:
-            self._consuming.subscribe(topic, handler)
+            self._handlers.add(topic, handler)
         if self._running:
             self._spawn(self._announce())
 
     def unsubscribe(self, topic: str) -> None:
         """Give up a topic's queues; the brokers learn of it with the next heartbeat."""
         self._subscriptions.pop(topic, None)
-        self._consuming.handlers.pop(topic, None)
+        self._handlers.remove(topic)
         self._sharing.wake()
 
     def on(
@@ -255,7 +306,7 @@ class PushConsumer:
             if error is None:
                 self._consuming.finish(current)
             elif isinstance(error, Exception):
-                await self._consuming.fail(current, error)
+                await self._consuming.fail(current, error, ConsumeContext(current.pq.queue))
         await self.stop()
 
     async def start(self) -> None:
@@ -278,8 +329,9 @@ class PushConsumer:
             raise
         self._spawn(self._sharing.run())
         self._spawn(self._keep_house())
-        if self._consuming.handlers:
-            self._consuming.start_workers()
+        self._spawn(self._queues.keep_locks())
+        if self._handlers:
+            self._consuming.start_workers(self._settings.consume_concurrency)
 
     async def stop(self) -> None:
         """Let running handlers finish, store the offsets, leave the group, close what it owns.
@@ -291,7 +343,7 @@ class PushConsumer:
             return
         was_running, self._running, self._stopped = self._running, False, True
         self._queues.stop_pulling()
-        await self._consuming.drain(self._await_termination_s)
+        await self._consuming.drain(self._settings.await_termination_ms / 1000)
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
@@ -299,9 +351,10 @@ class PushConsumer:
             await asyncio.wait(tasks)
         if was_running:
             await self._queues.persist(confirm=True)
+            await self._queues.unlock_all()
             await self._instance.remove_consumer(self._group)
         self._queues.close()
-        self._consuming.close()
+        self._handlers.close()
         await self._send_back.stop()
         if self._owns_instance:
             await self._instance.close()
@@ -331,7 +384,7 @@ class PushConsumer:
             await self._instance.route(topic)
         await self._check_sql()
         await self._instance.heartbeat_all()
-        if self._model is MessageModel.CLUSTERING:
+        if self._settings.message_model is MessageModel.CLUSTERING:
             # Brokers make the retry topic on the first heartbeat; ask at once instead of at the next timer.
             await self._instance.route(names.retry_topic(self._group))
         self._sharing.wake()
@@ -352,6 +405,7 @@ class PushConsumer:
             await asyncio.sleep(self._persist_interval_s)
             await self._queues.persist()
             self._queues.revive()
+            self._rates.sample(self._instance.clock.monotonic())
             await self._expire_current()
 
     # --- iterating -------------------------------------------------------------------------------------------
@@ -365,9 +419,9 @@ class PushConsumer:
             self._current = None
             if not current.pq.dropped:
                 self._consuming.finish(current)
-        elif self._consuming.handlers:
+        elif self._handlers:
             raise ClientError("a consumer with handlers cannot be iterated; subscribe without them to iterate")
-        elif self._consuming.batch_size > 1:
+        elif self._handlers.batch_size > 1:
             raise ClientError("iteration gives one message at a time; leave consume_message_batch_max_size at 1")
         elif not self._running and not self._stopped:
             raise ClientError(f"the consumer of group {self._group} is not running; use 'async with' or await start()")
@@ -380,11 +434,12 @@ class PushConsumer:
 
     async def _expire_current(self) -> None:
         current = self._current
-        if current is None or self._model is MessageModel.BROADCASTING:
+        if current is None or self._settings.message_model is MessageModel.BROADCASTING:
             return
-        if self._instance.clock.monotonic() - self._current_since > self._consume_timeout_s:
-            self._current_since = self._instance.clock.monotonic()
-            await self._consuming.fail(current, None, EXPIRED_DELAY_LEVEL)
+        now_s = self._instance.clock.monotonic()
+        if now_s - self._current_since > self._settings.consume_timeout_ms / 1000:
+            self._current_since = now_s
+            await self._consuming.expire(current)
 
     # --- group member ----------------------------------------------------------------------------------------
 
@@ -392,8 +447,8 @@ class PushConsumer:
         """See `GroupMember`."""
         return ConsumerData(
             self._group,
-            message_model=self._model,
-            consume_from_where=self._where,
+            message_model=self._settings.message_model,
+            consume_from_where=self._settings.consume_from_where,
             subscription_data_set=[self._subscriptions[topic] for topic in sorted(self._subscriptions)],
         )
 
@@ -415,39 +470,16 @@ class PushConsumer:
 
     def running_info(self) -> ConsumerRunningInfo:
         """See `GroupMember`."""
-        counters = ConsumeStatus(consume_failed_msgs=self._consuming.failed)
+        now_s = self._instance.clock.monotonic()
         return ConsumerRunningInfo(
-            properties={
-                "PROP_CLIENT_VERSION": "V5_3_3",
-                "PROP_CONSUMEORDERLY": "false",
-                "PROP_CONSUMER_START_TIMESTAMP": str(self._made_ms),
-                "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
-                "PROP_NAMESERVER_ADDR": "".join(f"{address};" for address in self._instance.name_servers),
-                "PROP_THREADPOOL_CORE_SIZE": str(self._concurrency),
-                "consumeMessageBatchMaxSize": str(self._consuming.batch_size),
-                "consumerGroup": self._group,
-                "messageModel": self._model.value,
-            },
+            properties=self._settings.properties(self._group, self._instance.name_servers, self._made_ms),
             subscription_set=self.consumer_data().subscription_data_set,
             mq_table={queue: pq.info() for queue, pq in sorted(self._queues.table.items())},
-            status_table=dict.fromkeys(sorted(self._subscriptions), counters),
+            status_table={topic: self._rates.of(topic).status(now_s) for topic in sorted(self._subscriptions)},
         )
 
     async def consume_directly(self, message: MessageExt) -> DirectConsumption:
         """See `GroupMember`."""
-        message.topic = original_topic(message.topic, message.properties, self._group)
-        began = self._instance.clock.monotonic()
-        answer = DirectConsumption()
-        try:
-            if await self._consuming.call(message.topic, [message]) is ConsumeResult.RECONSUME_LATER:
-                answer.consume_result = "CR_LATER"
-        except Exception as error:  # noqa: BLE001 - what the handler raises is the answer
-            answer.consume_result = "CR_THROW_EXCEPTION"
-            answer.remark = f"{type(error).__name__}: {error}"
-        answer.spent_time_mills = int((self._instance.clock.monotonic() - began) * 1000)
-        return answer
-
-
-def _check_range(name: str, value: int, low: int, high: int) -> None:
-    if not low <= value <= high:
-        raise ConfigError(f"{name} is {value}; it has to be {low} to {high}")
+        return await directly(
+            self._handlers, message, self._group, self._instance.clock, orderly=self._settings.orderly
+        )

@@ -54,10 +54,19 @@ class SendBack:
             )
         except TianzhouError as error:
             _log.info("%s was not taken back, storing it in the retry topic: %s", message.msg_id, error)
-            return await self._resend(message)
+            return await self.store_again(message, self._max_times)
         return True
 
-    async def _resend(self, message: MessageExt) -> bool:
+    async def store_again(self, message: MessageExt, max_times: int) -> bool:
+        """Send a message to the retry topic as a new one, tried once more often.
+
+        Args:
+            message: the message, under its original topic.
+            max_times: when it was tried more often than that, the broker makes a dead letter of it.
+
+        Returns:
+            Whether a broker has it; when not, the caller still has it.
+        """
         try:
             if self._producer is None:
                 producer = Producer(INNER_PRODUCER_GROUP, instance=self._instance)
@@ -66,7 +75,7 @@ class SendBack:
             await self._producer.resend_for_retry(
                 message,
                 self._group,
-                max_reconsume_times=self._max_times,
+                max_reconsume_times=max_times,
                 delay_level=FIRST_RETRY_LEVEL + message.reconsume_times,
                 timeout_ms=RESEND_TIMEOUT_MS,
             )

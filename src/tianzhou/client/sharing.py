@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection
+from typing import TypeAlias
 
 from tianzhou.client import calls
 from tianzhou.client.instance import ClientInstance
@@ -22,6 +23,9 @@ RETRY_S = 1.0
 TAKE_OVER_DELAY_S = 0.3
 """Between another member's losing a queue and our taking it: it stores its offset meanwhile."""
 
+SharesChanged: TypeAlias = Callable[[str, list[MessageQueue], list[MessageQueue]], None]
+"""Told of a topic, all its queues and those that are ours now."""
+
 
 class Sharing:
     """Decides again and again which queues are ours, and has them taken and given up.
@@ -35,6 +39,8 @@ class Sharing:
         owned: the queues that are ours now.
         take: takes a queue over; False when that has to be tried again.
         give_up: gives queues up.
+        changed: told of a topic, its queues and ours, when our share of it has changed.
+        take_over_s: how long to let a queue's former owner store its offset.
     """
 
     def __init__(
@@ -48,6 +54,8 @@ class Sharing:
         owned: Callable[[], Collection[MessageQueue]],
         take: Callable[[MessageQueue], Awaitable[bool]],
         give_up: Callable[[list[MessageQueue]], Awaitable[None]],
+        changed: SharesChanged | None = None,
+        take_over_s: float = TAKE_OVER_DELAY_S,
     ) -> None:
         self._instance = instance
         self._group = group
@@ -57,6 +65,8 @@ class Sharing:
         self._owned = owned
         self._take = take
         self._give_up = give_up
+        self._changed = changed
+        self._take_over_s = take_over_s
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
@@ -82,6 +92,9 @@ class Sharing:
             except TianzhouError as error:
                 balanced = False
                 _log.info("queues of %s cannot be shared in group %s now: %s", topic, self._group, error)
+            except Exception:  # noqa: BLE001 - strategies and listeners may be the user's; the sharing goes on
+                balanced = False
+                _log.exception("queues of %s cannot be shared in group %s now", topic, self._group)
         gone = [queue for queue in self._owned() if queue.topic not in topics]
         if gone:
             await self._give_up(gone)
@@ -108,11 +121,13 @@ class Sharing:
         lost, taken = changes([queue for queue in self._owned() if queue.topic == topic], mine)
         if lost:
             await self._give_up(lost)
+        if taken and members > 1:
+            await asyncio.sleep(self._take_over_s)
+        results = await asyncio.gather(*map(self._take, taken))
+        if self._changed is not None and (lost or any(results)):
+            self._changed(topic, queues, [queue for queue in self._owned() if queue.topic == topic])
         if not taken:
             return True
-        if members > 1:
-            await asyncio.sleep(TAKE_OVER_DELAY_S)
-        results = await asyncio.gather(*map(self._take, taken))
         _log.info(
             "%s in group %s has %d of %d queues of %s, shared by %d",
             self._instance.client_id,

@@ -43,6 +43,31 @@ class SendResult(NamedTuple):
     trace_on: bool = True
 
 
+class TransactionState(enum.Enum):
+    """What a local transaction came to; the values are those of END_TRANSACTION (wire.md §7.7)."""
+
+    UNKNOWN = 0
+    COMMIT = 8
+    ROLLBACK = 12
+
+
+class TransactionSendResult(NamedTuple):
+    """A message that was sent together with a local transaction.
+
+    Attributes:
+        result: how storing the half message went.
+        state: what the broker was told; UNKNOWN has it ask again later.
+    """
+
+    result: SendResult
+    state: TransactionState
+
+    @property
+    def msg_id(self) -> str:
+        """The message's unique key, which is the transaction's id."""
+        return self.result.msg_id
+
+
 class PullStatus(enum.Enum):
     """How a pull ended (wire.md §6.3)."""
 
@@ -74,7 +99,20 @@ class PullResult:
 
 
 class ConsumeResult(enum.Enum):
-    """What a handler says about the messages it was given."""
+    """What a handler says about the messages it was given (client.md §13, §14).
+
+    RECONSUME_LATER is for consumers without an order, the last three for orderly ones.
+
+    Attributes:
+        SUCCESS: they are consumed.
+        RECONSUME_LATER: deliver them again, after those that follow.
+        SUSPEND_CURRENT_QUEUE_A_MOMENT: deliver them again before those that follow, after a moment.
+        COMMIT: with `auto_commit` off, they and all before them are consumed.
+        ROLLBACK: with `auto_commit` off, deliver them and all since the last COMMIT again.
+    """
 
     SUCCESS = "SUCCESS"
     RECONSUME_LATER = "RECONSUME_LATER"
+    SUSPEND_CURRENT_QUEUE_A_MOMENT = "SUSPEND_CURRENT_QUEUE_A_MOMENT"
+    COMMIT = "COMMIT"
+    ROLLBACK = "ROLLBACK"

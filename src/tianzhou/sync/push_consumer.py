@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tianzhou import client
-from tianzhou.client.consuming import Handler
+from tianzhou.client.handlers import Handler
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.subscription import ALL
 from tianzhou.model import MessageExt, MessageQueue
@@ -43,6 +43,15 @@ class PushConsumer(Blocking):
     def assignment(self) -> list[MessageQueue]:
         """See `tianzhou.client.PushConsumer.assignment`."""
         return self._call(lambda: self._consumer.assignment)
+
+    @property
+    def consume_concurrency(self) -> int:
+        """See `tianzhou.client.PushConsumer.consume_concurrency`."""
+        return self._consumer.consume_concurrency
+
+    def change_concurrency(self, count: int) -> None:
+        """See `tianzhou.client.PushConsumer.change_concurrency`."""
+        self._call(self._consumer.change_concurrency, count)
 
     def subscribe(
         self, topic: str, tags: str | None = ALL, handler: Handler | None = None, *, sql: str | None = None

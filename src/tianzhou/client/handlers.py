@@ -1,0 +1,135 @@
+"""Handlers: who consumes a topic's messages, what they are given, and what they may answer (client.md §13.2, §14)."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from tianzhou.errors import ClientError
+from tianzhou.model import ConsumeResult, MessageExt, MessageQueue
+
+Handler: TypeAlias = Callable[..., "ConsumeResult | Awaitable[ConsumeResult | None] | None"]
+"""Consumes a message, or a list of messages when `consume_message_batch_max_size` is above 1.
+
+It takes a `ConsumeContext` as its second argument when it has one, or one called `context`. Returning nothing or
+SUCCESS means consumed. Raising means: deliver it again, later and after others; in an orderly consumer after a moment
+and before any other of its queue. See `ConsumeResult` for the other answers.
+"""
+
+UNORDERED = frozenset({ConsumeResult.SUCCESS, ConsumeResult.RECONSUME_LATER})
+ORDERLY = frozenset(ConsumeResult) - {ConsumeResult.RECONSUME_LATER}
+
+
+@dataclass(slots=True)
+class ConsumeContext:
+    """What a handler gets beside the messages; what it sets here goes with its answer.
+
+    Attributes:
+        queue: the queue the messages are from.
+        delay_level: when messages that are not consumed are delivered again; 0 lets the broker decide, -1 makes dead
+            letters of them.
+        ack_index: of a list, the index of the last message that is consumed, -1 for none; those behind it are
+            delivered again. None for all.
+        auto_commit: orderly consumers only: with False, SUCCESS commits nothing until a COMMIT.
+        suspend_ms: orderly consumers only: how long the queue rests before the messages are delivered again; None for
+            the consumer's `suspend_current_queue_time_ms`.
+    """
+
+    queue: MessageQueue
+    delay_level: int = 0
+    ack_index: int | None = None
+    auto_commit: bool = True
+    suspend_ms: int | None = None
+
+
+class _Known(NamedTuple):
+    handler: Handler
+    is_async: bool
+    wants_context: bool
+
+
+class Handlers:
+    """The handlers of a consumer, by topic.
+
+    Args:
+        group: the consumer group.
+        orderly: whether it consumes in order.
+        batch_size: most messages of one call; above 1, handlers get lists.
+        threads: how many sync handlers run at the same time.
+    """
+
+    def __init__(self, group: str, *, orderly: bool, batch_size: int, threads: int) -> None:
+        self._group = group
+        self._answers = ORDERLY if orderly else UNORDERED
+        self._known: dict[str, _Known] = {}
+        self._threads = threads
+        self._executor: ThreadPoolExecutor | None = None
+        self.batch_size = batch_size
+
+    def __bool__(self) -> bool:
+        return bool(self._known)
+
+    def add(self, topic: str, handler: Handler) -> None:
+        """Have a topic's messages consumed by `handler`."""
+        self._known[topic] = _Known(handler, inspect.iscoroutinefunction(handler), _wants_context(handler))
+
+    def remove(self, topic: str) -> None:
+        """Forget a topic's handler."""
+        self._known.pop(topic, None)
+
+    def resize(self, threads: int) -> None:
+        """Change how many sync handlers run at the same time; those that run now are let finish."""
+        self._threads = threads
+        self.close()
+        self._executor = None
+
+    def close(self) -> None:
+        """Drop the threads; handlers that still run in them are not waited for."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=False)
+
+    async def call(self, topic: str, messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult | None:
+        """Call the topic's handler; sync ones in a thread.
+
+        Raises:
+            Exception: what the handler raises.
+            ClientError: there is no handler, or it answered what this consumer cannot do.
+        """
+        try:
+            handler, is_async, wants_context = self._known[topic]
+        except KeyError:
+            raise ClientError(
+                f"group {self._group} got a message of topic {topic} but has no handler for it; subscribe with one, "
+                "or use handlers for all topics or for none"
+            ) from None
+        argument: Any = messages if self.batch_size > 1 else messages[0]
+        arguments = (argument, context) if wants_context else (argument,)
+        outcome: Any
+        if is_async:
+            outcome = await handler(*arguments)  # type: ignore[misc]
+        else:
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(self._threads, f"consume-{self._group}")
+            outcome = await asyncio.get_running_loop().run_in_executor(self._executor, handler, *arguments)
+            if inspect.isawaitable(outcome):
+                outcome = await outcome
+        if outcome is None or outcome in self._answers:
+            result: ConsumeResult | None = outcome
+            return result
+        allowed = ", ".join(sorted(f"ConsumeResult.{answer.name}" for answer in self._answers))
+        raise ClientError(f"the handler of topic {topic} returned {outcome!r}; return None or one of {allowed}")
+
+
+def _wants_context(handler: Handler) -> bool:
+    try:
+        parameters = inspect.signature(handler).parameters.values()
+    except (TypeError, ValueError):  # some builtins do not tell
+        return False
+    places = [p for p in parameters if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
+    if any(p.name == "context" for p in places[1:2]):
+        return True
+    return len([p for p in places if p.default is p.empty]) == 2

@@ -1,0 +1,64 @@
+"""Tasks that do the same side by side, as many as wanted; their number may change at any time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+
+class Slot:
+    """One worker.
+
+    Attributes:
+        task: it.
+        since_s: since when it runs a handler, None while it does not.
+        expired: whether that handler was cut short because it took too long.
+        idle: whether it waits for work, so that it may be ended.
+        retiring: whether it is to end after what it does now.
+    """
+
+    __slots__ = ("expired", "idle", "retiring", "since_s", "task")
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self.since_s: float | None = None
+        self.expired = False
+        self.idle = False
+        self.retiring = False
+
+
+class Workers:
+    """The workers of a consumer.
+
+    Args:
+        work: what each does, until its slot is retiring or there is nothing more to come.
+        spawn: runs a coroutine as a task of the consumer.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[Slot], Coroutine[Any, Any, None]],
+        spawn: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]],
+    ) -> None:
+        self._work = work
+        self._spawn = spawn
+        self.slots: list[Slot] = []
+
+    def resize(self, count: int) -> None:
+        """Have so many workers; those that are too many end when they have nothing in hand."""
+        while len(self.slots) < count:
+            slot = Slot()
+            slot.task = self._spawn(self._work(slot))
+            self.slots.append(slot)
+        for slot in self.slots[count:]:
+            slot.retiring = True
+            if slot.idle and slot.task is not None:
+                slot.task.cancel()
+        del self.slots[count:]
+
+    async def drain(self, timeout_s: float) -> None:
+        """Let them finish for so long; they have been told that nothing more comes."""
+        tasks = [slot.task for slot in self.slots if slot.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=timeout_s)
