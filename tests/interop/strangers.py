@@ -120,12 +120,15 @@ def _cpp(home: Path) -> list[str]:
 
 ALL_MODES = ("sync", "async", "oneway", "batch")
 BINARY = "-Drocketmq.serialize.type=ROCKETMQ"
+TLS = "-Dtls.enable=true"
 STRANGERS = {
     stranger.name: stranger
     for stranger in (
         Stranger("java-5.3.3", _java("5.3.3"), ALL_MODES, members=2, inspects=True),
         Stranger("java-4.9.7", _java("4.9.7"), ALL_MODES, members=2, inspects=True),
         Stranger("java-5.3.3-binary", _java("5.3.3", BINARY), ("sync", "batch"), members=2),
+        Stranger("java-4.9.7-tls", _java("4.9.7", TLS), ("sync", "batch")),
+        Stranger("java-5.3.3-tls", _java("5.3.3", TLS), ("sync", "batch")),
         Stranger("go-2.1.2", _go, ALL_MODES, members=2),
         Stranger("cpp-0.4.4", _cpp, ("sync", "oneway")),
     )
