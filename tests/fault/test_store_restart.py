@@ -112,12 +112,12 @@ def test_acknowledged_messages_survive_being_killed_again_and_again(tmp_path: Pa
 def test_being_killed_while_recovering_does_no_harm(tmp_path: Path) -> None:
     acknowledged = killed_writer(tmp_path, "SYNC_FLUSH", 300)
     code = (
-        "import os, sys\nfrom tianzhou.store import MessageStore, StoreSettings\nfrom tianzhou.store import opening\n"
-        "count = 0\nbefore = opening.StoreOpener._dispatch\n"
+        "import os, sys\nfrom tianzhou.store import MessageStore, StoreSettings\nfrom tianzhou.store import replay\n"
+        "count = 0\nbefore = replay.LogReplay._dispatch\n"
         "def dispatch(*a):\n    global count\n    count += 1\n"
         "    if count > int(sys.argv[2]): os.kill(os.getpid(), 9)\n"
         "    return before(*a)\n"
-        "opening.StoreOpener._dispatch = dispatch\n"
+        "replay.LogReplay._dispatch = dispatch\n"
         "MessageStore(StoreSettings(store_path_root_dir=sys.argv[1], mapped_file_size_commit_log=1 << 18,"
         " mapped_file_size_consume_queue=4000, max_hash_slot_num=500, max_index_num=2000)).open()\n"
     )

@@ -12,7 +12,7 @@ from tianzhou.model import names
 from tianzhou.store.check_report import CheckReport, Kind, WrongOffset
 from tianzhou.store.checkpoint import Checkpoint
 from tianzhou.store.config_file import JsonFile
-from tianzhou.store.opening import MARKER_NAME
+from tianzhou.store.notes import MARKER_NAME
 from tianzhou.wire.json_dialect import loads
 
 MaxOffset = Callable[[str, int], int | None]

@@ -18,9 +18,9 @@ from tianzhou.store.folder import StoreFolder
 from tianzhou.store.index import Index
 from tianzhou.store.light import is_light
 from tianzhou.store.logscan import store_time
-from tianzhou.store.opening import OpeningReport
 from tianzhou.store.queues import QueueMaker, QueueTable
 from tianzhou.store.reading import ReadLimits
+from tianzhou.store.recovery import OpeningReport
 from tianzhou.store.results import PutStatus
 from tianzhou.store.settings import StoreSettings, parse_delay_levels
 from tianzhou.store.upkeep import Upkeep

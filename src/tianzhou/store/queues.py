@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,6 +76,21 @@ class QueueMaker:
             return b""
         at = physical_offset - segment.start
         return self.filter_bitmap(topic, segment.view[at : at + size])
+
+
+def each_queue(queues: QueueTable) -> Iterator[ConsumeQueue]:
+    """All queues of a table."""
+    for of_topic in queues.values():
+        yield from of_topic.values()
+
+
+def queue_of(queues: QueueTable, kinds: QueueMaker, topic: str, queue_id: int) -> ConsumeQueue:
+    """A queue of the table, made when it is not there yet."""
+    of_topic = queues.setdefault(topic, {})
+    queue = of_topic.get(queue_id)
+    if queue is None:
+        queue = of_topic[queue_id] = kinds.make(topic, queue_id)
+    return queue
 
 
 def batch_topics_in(root: Path) -> set[str]:

@@ -1,13 +1,13 @@
 """What to do with a store found on disk: pure decisions over what was read (store.md §10).
 
 Where to begin reading the log, how to go on behind a damaged place, where the log ends, and which files' sizes
-make no sense. `tianzhou.store.opening` carries it out.
+make no sense. `tianzhou.store.loading` and `tianzhou.store.opening` carry it out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import pairwise
 from typing import Final, Protocol
@@ -19,6 +19,29 @@ _MAGIC_BYTES: Final = (
     MAGIC_V1.to_bytes(4, "big", signed=True)[:3]  # the versions differ in the last byte only
 )
 _SMALL_GAP: Final = 10_000
+
+
+@dataclass
+class OpeningReport:
+    """What opening a store found and did.
+
+    Attributes:
+        clean: the last stop was clean.
+        read_from: log offset from which records were looked at.
+        end: the log's end.
+        records: how many were looked at.
+        dispatched: how many of them queues or index did not have.
+        damaged: start and end of stretches of the log that hold no intact record, though intact ones follow.
+        notes: repairs, in words.
+    """
+
+    clean: bool = True
+    read_from: int = 0
+    end: int = 0
+    records: int = 0
+    dispatched: int = 0
+    damaged: list[tuple[int, int]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 class LogPart(Protocol):

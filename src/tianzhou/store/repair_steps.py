@@ -24,7 +24,7 @@ from tianzhou.store.consumequeue import BLANK_SIZE as BLANK_UNIT
 from tianzhou.store.folder import StoreFolder
 from tianzhou.store.index import Index
 from tianzhou.store.logscan import PREPARED, ROLLBACK, TRANSACTION_BITS, LogEntry, queue_tags_code, read_item
-from tianzhou.store.opening import MARKER_NAME
+from tianzhou.store.notes import MARKER_NAME
 from tianzhou.store.repair import (
     FILLER_TOPIC,
     LEAST_FILLER,

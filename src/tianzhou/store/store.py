@@ -12,9 +12,11 @@ from typing import Self
 from tianzhou.errors import DiskFull, StoreError, StoreUnreadable
 from tianzhou.store.flush import log_ranges, sync_ranges
 from tianzhou.store.light import is_light
-from tianzhou.store.opening import OpeningReport, StoreOpener, write_marker
+from tianzhou.store.notes import write_marker
+from tianzhou.store.opening import StoreOpener
 from tianzhou.store.puts import StorePuts
 from tianzhou.store.reads import StoreReads
+from tianzhou.store.recovery import OpeningReport
 from tianzhou.store.results import PutStatus
 
 logger = logging.getLogger(__name__)
