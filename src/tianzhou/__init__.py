@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tianzhou.client import Producer, PullConsumer, PushConsumer
+    from tianzhou.client import Producer, PullConsumer, PushConsumer, TransactionProducer
     from tianzhou.errors import TianzhouError
     from tianzhou.model import (
         ConsumeFromWhere,
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
         PullStatus,
         SendResult,
         SendStatus,
+        TransactionSendResult,
+        TransactionState,
     )
 
 __version__ = "0.1.0"
@@ -42,6 +44,9 @@ _HOMES = {
     "SendResult": "model",
     "SendStatus": "model",
     "TianzhouError": "errors",
+    "TransactionProducer": "client",
+    "TransactionSendResult": "model",
+    "TransactionState": "model",
 }
 
 __all__ = [
@@ -59,6 +64,9 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "TianzhouError",
+    "TransactionProducer",
+    "TransactionSendResult",
+    "TransactionState",
 ]
 
 

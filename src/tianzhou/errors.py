@@ -47,6 +47,10 @@ class RequestTimeout(RemotingError):
     """No reply came in time; whether the request was carried out is unknown."""
 
 
+class ReplyTimeout(RequestTimeout):
+    """A request was stored, but no reply to it came in time (RocketMQ's client code 10006)."""
+
+
 class TooManyRequests(RemotingError):
     """More requests are in flight on this client than its limit allows (wire.md §1.8)."""
 
@@ -84,6 +88,14 @@ class ClientError(TianzhouError):
     """The client was used in a way it cannot serve; nothing was sent."""
 
     response_code = 13
+
+
+class TopicUnavailable(ClientError):
+    """The topic has no queue that can be sent to now: it does not exist, or its brokers are gone."""
+
+
+class ReplyError(ClientError):
+    """A delivered message cannot be replied to: nobody waits for a reply (RocketMQ's client code 10007)."""
 
 
 class StoreError(TianzhouError):

@@ -8,11 +8,13 @@ from tianzhou import admin, client, sync
 from tianzhou.sync import admin as blocking_admin
 
 # What an instance or a broker calls on a consumer (tianzhou.client.member.GroupMember), and what consumers call on
-# their inner producer: no business of users.
+# their inner producer, and the two halves of a transaction: no business of users.
 INTERNAL = {
     "consume_directly",
     "consume_offsets",
+    "conclude",
     "consumer_data",
+    "prepare",
     "resend_for_retry",
     "reset_offsets",
     "running_info",
@@ -22,6 +24,7 @@ INTERNAL = {
 
 PAIRS = [
     (client.Producer, sync.Producer, INTERNAL),
+    (client.TransactionProducer, sync.TransactionProducer, INTERNAL),
     (client.PushConsumer, sync.PushConsumer, INTERNAL),
     (client.PullConsumer, sync.PullConsumer, INTERNAL),
     (admin.Admin, sync.Admin, set()),

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from tianzhou.client.pulling import RawPull
     from tianzhou.client.push_consumer import PushConsumer
     from tianzhou.client.rebalance import Averagely, ByCircle, ConsistentHash, FixedQueues
+    from tianzhou.client.requests import create_reply_message
     from tianzhou.client.selector import select_at_random, select_by_hash
+    from tianzhou.client.transactions import TransactionProducer
 
 _HOMES = {
     "Averagely": "rebalance",
@@ -27,6 +29,8 @@ _HOMES = {
     "PullConsumer": "pull_consumer",
     "PushConsumer": "push_consumer",
     "RawPull": "pulling",
+    "TransactionProducer": "transactions",
+    "create_reply_message": "requests",
     "select_at_random": "selector",
     "select_by_hash": "selector",
 }
@@ -41,6 +45,8 @@ __all__ = [
     "PullConsumer",
     "PushConsumer",
     "RawPull",
+    "TransactionProducer",
+    "create_reply_message",
     "select_at_random",
     "select_by_hash",
 ]

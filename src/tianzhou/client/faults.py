@@ -29,6 +29,7 @@ class _Fault:
     latency_ms: float
     available_from_ms: float
     reachable: bool
+    asked_ms: float = 0
 
 
 class LatencyFaults:
@@ -36,10 +37,12 @@ class LatencyFaults:
 
     Args:
         enabled: off, nothing is remembered and every broker is fit for use.
+        detecting: somebody asks brokers that did not answer whether they do again.
     """
 
-    def __init__(self, *, enabled: bool = True) -> None:
+    def __init__(self, *, enabled: bool = True, detecting: bool = False) -> None:
         self.enabled = enabled
+        self.detecting = detecting
         self._faults: dict[str, _Fault] = {}
 
     def record(
@@ -76,3 +79,20 @@ class LatencyFaults:
         """Whether the broker answered the last time."""
         fault = self._faults.get(broker_name)
         return fault is None or fault.reachable
+
+    def due(self, now_ms: float, interval_ms: float) -> list[str]:
+        """The brokers to ask now whether they answer; each is due again after the interval."""
+        due = [name for name, fault in self._faults.items() if now_ms >= fault.asked_ms]
+        for name in due:
+            self._faults[name].asked_ms = now_ms + interval_ms
+        return due
+
+    def answered(self, broker_name: str) -> None:
+        """The broker answers again."""
+        fault = self._faults.get(broker_name)
+        if fault is not None:
+            fault.reachable = True
+
+    def forget(self, broker_name: str) -> None:
+        """The broker is gone for good."""
+        self._faults.pop(broker_name, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import socket
 import time
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ from collections.abc import Sequence
 from tianzhou.errors import ConfigError
 
 NAMESRV_ENV = "NAMESRV_ADDR"
+_ENDPOINT = re.compile(r"(?:\w+://)?(MQ_INST_\w+_\w+)\.")
+VIP_PORT_BELOW = 2
 _serial = itertools.count()
 
 
@@ -42,6 +45,19 @@ def name_server_addresses(given: str | Sequence[str] | None) -> list[str]:
             f"no name server address: pass namesrv_addr='host:9876' or set the environment's {NAMESRV_ENV}"
         )
     return result
+
+
+def endpoint_namespace(given: str | Sequence[str] | None) -> str | None:
+    """The namespace a name server address of the form `http://MQ_INST_….…:9876` stands for, None without one."""
+    first = given if isinstance(given, str) else next(iter(given or ()), "")
+    match = _ENDPOINT.match(first.strip())
+    return match[1] if match else None
+
+
+def vip_address(address: str) -> str:
+    """A broker's fast port: the usual one minus two (client.md §21)."""
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) - VIP_PORT_BELOW}"
 
 
 def local_ip(towards: str = "") -> str:

@@ -10,20 +10,30 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from tianzhou.client import calls
+from tianzhou.client import address_server, calls
 from tianzhou.client.hints import check
-from tianzhou.client.identity import instance_name, local_ip, make_client_id, name_server_addresses
-from tianzhou.client.member import GroupMember
+from tianzhou.client.identity import (
+    NAMESRV_ENV,
+    endpoint_namespace,
+    instance_name,
+    local_ip,
+    make_client_id,
+    name_server_addresses,
+    vip_address,
+)
+from tianzhou.client.member import GroupMember, StateCheck
+from tianzhou.client.requests import PendingReplies
 from tianzhou.client.reverse import answer
 from tianzhou.client.routes import RouteTable, borrowed, subscribe_queues
 from tianzhou.clock import Clock, SystemClock
-from tianzhou.errors import ClientError, ConnectFailed, RemotingError, TianzhouError
+from tianzhou.errors import ClientError, ConnectFailed, RemotingError, TianzhouError, TopicUnavailable
 from tianzhou.model import HeartbeatData, MessageQueue, TopicRoute
-from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.client import Exchange, RemotingClient, RpcHook
 from tianzhou.remoting.connection import Connection
 from tianzhou.wire import bodies
 from tianzhou.wire.codes import RequestCode, ResponseCode
@@ -42,9 +52,17 @@ class ClientInstance:
 
     Args:
         namesrv_addr: name servers, `host:port` joined by `;` or a list; None takes the environment's
-            `NAMESRV_ADDR`.
+            `NAMESRV_ADDR`, or else asks `namesrv_domain`.
         client_id: the id to go by; None makes one that is unique on this machine.
-        unit_name: appended to the id, where RocketMQ deployments use units.
+        namesrv_domain: an address server that lists the name servers, when no address is given.
+        namesrv_domain_subgroup: which of its lists.
+        unit_name: appended to the id and to the address server's URL, where RocketMQ deployments use units.
+        unit_mode: whether producers and consumers say that they work in unit mode.
+        namespace: wraps the names of topics and groups, see `tianzhou.client.namespaces`; by default what a name
+            server address of the form `http://MQ_INST_….…` says.
+        namespace_v2: travels with each request and leaves the names as they are; brokers of RocketMQ 5 know it.
+        vip_channel_enabled: send to, and ask, the brokers' port minus two; pulls use the usual port.
+        rpc_hooks: called around each request, see `tianzhou.remoting.client.RpcHook`.
         poll_name_server_interval_ms: how often known routes are asked for again.
         heartbeat_broker_interval_ms: how often brokers are told that this client lives.
         mq_client_api_timeout_ms: limit of small requests.
@@ -58,7 +76,14 @@ class ClientInstance:
         namesrv_addr: str | Sequence[str] | None = None,
         *,
         client_id: str | None = None,
+        namesrv_domain: str | None = None,
+        namesrv_domain_subgroup: str = address_server.DEFAULT_SUBGROUP,
         unit_name: str | None = None,
+        unit_mode: bool = False,
+        namespace: str | None = None,
+        namespace_v2: str | None = None,
+        vip_channel_enabled: bool = False,
+        rpc_hooks: Iterable[RpcHook] = (),
         poll_name_server_interval_ms: int = 30_000,
         heartbeat_broker_interval_ms: int = 30_000,
         mq_client_api_timeout_ms: int = 3_000,
@@ -66,19 +91,29 @@ class ClientInstance:
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self.name_servers = name_server_addresses(namesrv_addr)
+        self._lookup_url: str | None = None
+        if namesrv_domain and not namesrv_addr and not os.environ.get(NAMESRV_ENV):
+            self._lookup_url = address_server.lookup_url(namesrv_domain, namesrv_domain_subgroup, unit_name)
+        self.name_servers = [] if self._lookup_url else name_server_addresses(namesrv_addr)
+        self.namespace = namespace or endpoint_namespace(namesrv_addr)
+        self.unit_mode = unit_mode
+        self._vip = vip_channel_enabled
         self.clock: Clock = clock or SystemClock()
         self.rng = rng or random.Random()
-        ip = local_ip(self.name_servers[0])
+        ip = local_ip(self.name_servers[0] if self.name_servers else "")
         self.client_id = client_id or make_client_id(ip, instance_name(), unit_name)
         self.ids = UniqueIdGenerator(address_bytes(ip), os.getpid(), self.rng.getrandbits(32))
         self.routes = RouteTable()
         self.api_timeout_ms = mq_client_api_timeout_ms
-        self.remoting = RemotingClient(self._answer, connect_timeout_ms=connect_timeout_ms, clock=self.clock)
+        hooks = [_namespace_hook(namespace_v2), *rpc_hooks] if namespace_v2 else list(rpc_hooks)
+        self.remoting = RemotingClient(
+            self._answer, connect_timeout_ms=connect_timeout_ms, hooks=hooks, clock=self.clock
+        )
+        self.replies = PendingReplies()
         self._route_interval_s = poll_name_server_interval_ms / 1000
         self._heartbeat_interval_s = heartbeat_broker_interval_ms / 1000
-        self._name_server = self.rng.randrange(len(self.name_servers))
-        self._producers: set[str] = set()
+        self._name_server = self.rng.randrange(len(self.name_servers)) if self.name_servers else 0
+        self._producers: dict[str, StateCheck | None] = {}
         self._consumers: dict[str, GroupMember] = {}
         self._borrowed: set[str] = set()
         self._asked: dict[str, asyncio.Task[TopicRoute | None]] = {}
@@ -104,19 +139,25 @@ class ClientInstance:
 
         Raises:
             ClientError: the instance has been closed.
+            ConnectFailed: name servers have to be looked up, and the address server does not answer.
         """
         if self._closed:
             raise ClientError(f"client instance {self.client_id} is closed; make a new one")
         if self._started:
             return
+        if self._lookup_url is not None:
+            self.name_servers = name_server_addresses(await address_server.look_up(self._lookup_url))
         self._started = True
         self.remoting.group.on_connect = self._connected
+        if self._lookup_url is not None:
+            self.spawn(self._look_up_name_servers(self._lookup_url))
         self.spawn(self._refresh_routes())
         self.spawn(self._send_heartbeats())
 
     async def close(self) -> None:
         """End every timer and connection. Producers and consumers unregister before, in their own `stop`."""
         self._closed = True
+        self.replies.close()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -138,8 +179,12 @@ class ClientInstance:
 
     # --- groups ----------------------------------------------------------------------------------------------
 
-    def add_producer(self, group: str) -> None:
+    def add_producer(self, group: str, check: StateCheck | None = None) -> None:
         """Announce a producer group from the next heartbeat on.
+
+        Args:
+            group: the group, as the servers know it.
+            check: answers brokers that ask for the state of the group's transactions.
 
         Raises:
             ClientError: the instance has a producer of that group already.
@@ -149,7 +194,7 @@ class ClientInstance:
                 f"client instance {self.client_id} has a producer of group {group} already; share that producer, "
                 "or let each own its instance"
             )
-        self._producers.add(group)
+        self._producers[group] = check
 
     def add_consumer(self, member: GroupMember) -> None:
         """Announce a consumer from the next heartbeat on.
@@ -164,13 +209,17 @@ class ClientInstance:
             )
         self._consumers[member.group] = member
 
+    def state_check(self, group: str) -> StateCheck | None:
+        """Who knows the state of a producer group's transactions; None when nobody does here."""
+        return self._producers.get(group)
+
     def consumer(self, group: str) -> GroupMember | None:
         """The consumer of a group, None when there is none here."""
         return self._consumers.get(group)
 
     async def remove_producer(self, group: str) -> None:
         """Stop announcing a producer group, and tell the brokers."""
-        self._producers.discard(group)
+        self._producers.pop(group, None)
         await self._unregister(producer_group=group)
 
     async def remove_consumer(self, group: str) -> None:
@@ -200,7 +249,7 @@ class ClientInstance:
         """
         failures = []
         for _ in range(len(self.name_servers)):
-            address = self.name_servers[self._name_server]
+            address = self.name_servers[self._name_server % len(self.name_servers)]
             try:
                 return await self.remoting.invoke(
                     address, calls.request(code, body, **header), timeout_ms or self.api_timeout_ms
@@ -209,6 +258,15 @@ class ClientInstance:
                 failures.append(str(error))
                 self._name_server = (self._name_server + 1) % len(self.name_servers)
         raise ConnectFailed(f"no name server answers: {'; '.join(failures)}")
+
+    async def _look_up_name_servers(self, url: str) -> None:
+        await asyncio.sleep(address_server.FIRST_REFRESH_S)
+        while True:
+            try:
+                self.name_servers = name_server_addresses(await address_server.look_up(url))
+            except TianzhouError as error:
+                _log.warning("the list of name servers stays as it was: %s", error)
+            await asyncio.sleep(address_server.REFRESH_S)
 
     async def route(self, topic: str, *, default_topic: str | None = None, queue_nums: int = 4) -> TopicRoute | None:
         """The topic's route: the cached one, else the name server's; None when the topic does not exist.
@@ -262,7 +320,7 @@ class ClientInstance:
         )
         if reply.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
-        return bodies.decode_route(check(reply, self.name_servers[self._name_server]).body)
+        return bodies.decode_route(check(reply, self.name_servers[self._name_server % len(self.name_servers)]).body)
 
     async def queues_to_read(self, topic: str, *, refresh: bool = False) -> list[MessageQueue]:
         """A topic's readable queues, sorted; empty when it does not exist."""
@@ -273,15 +331,19 @@ class ClientInstance:
         """Address of a broker's master, asking for the topic's route again when it is unknown.
 
         Raises:
-            ClientError: the broker has no master now.
+            TopicUnavailable: the broker has no master now.
         """
         address = self.routes.master(broker_name)
         if address is None:
             await self.refresh_route(topic)
             address = self.routes.master(broker_name)
         if address is None:
-            raise ClientError(f"broker {broker_name} of topic {topic} has no master now; is it running?")
-        return address
+            raise TopicUnavailable(f"broker {broker_name} of topic {topic} has no master now; is it running?")
+        return self.send_address(address)
+
+    def send_address(self, address: str) -> str:
+        """Where a broker takes sends and questions: its address, or its fast port (client.md §21)."""
+        return vip_address(address) if self._vip else address
 
     async def reader(self, queue: MessageQueue, broker_id: int = 0) -> str:
         """Address to read a queue from: the wanted replica, else any (client.md §3.5).
@@ -333,9 +395,10 @@ class ClientInstance:
     def heartbeat_data(self) -> HeartbeatData:
         """What this client announces about itself now."""
         consumers = [data for m in self._consumers.values() if (data := m.consumer_data()) is not None]
-        return HeartbeatData(
-            self.client_id, producer_groups=sorted(self._producers | {INNER_PRODUCER_GROUP}), consumers=consumers
-        )
+        if self.unit_mode:
+            consumers = [replace(data, unit_mode=True) for data in consumers]
+        groups = sorted({*self._producers, INNER_PRODUCER_GROUP})
+        return HeartbeatData(self.client_id, producer_groups=groups, consumers=consumers)
 
     async def heartbeat_all(self, *, strangers_only: bool = False) -> None:
         """Tell every known broker that this client lives; failures are logged, the next round tries again.
@@ -389,10 +452,20 @@ class ClientInstance:
     # --- requests from brokers -------------------------------------------------------------------------------
 
     def _answer(self, connection: Connection, command: Command) -> Any:
-        return answer(self, command)
+        return answer(self, connection, command)
 
     def wake_consumers(self, group: str) -> None:
         """A broker says that the group's members have changed (request 40)."""
         member = self._consumers.get(group)
         if member is not None:
             member.wake_rebalance()
+
+
+def _namespace_hook(namespace: str) -> RpcHook:
+    """Names the namespace in each request (wire.md §12)."""
+
+    def add(exchange: Exchange) -> None:
+        request = exchange.request
+        request.fields = {**request.fields, "ns": namespace, "nsd": "true"}
+
+    return add

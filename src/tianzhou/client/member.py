@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
 
 from tianzhou.model import ConsumerData, MessageExt, MessageQueue
+from tianzhou.remoting.connection import Connection
 from tianzhou.wire.bodies import ConsumerRunningInfo, DirectConsumption
+
+
+class StateQuestion(NamedTuple):
+    """A broker asks what became of a local transaction (CHECK_TRANSACTION_STATE, wire.md §7.7).
+
+    Attributes:
+        message: the half message.
+        transaction_id: the broker's name for the transaction.
+        half_queue_offset: where the broker keeps it; goes back with the answer.
+        commitlog_offset: likewise.
+        broker_name: who asks.
+        address: who asks, `host:port`.
+        connection: the connection it came on, on which the answer goes back.
+    """
+
+    message: MessageExt
+    transaction_id: str | None
+    half_queue_offset: int
+    commitlog_offset: int
+    broker_name: str
+    address: str
+    connection: Connection
+
+
+StateCheck = Callable[[StateQuestion], None]
+"""Takes a question; the answer follows by END_TRANSACTION."""
 
 
 class GroupMember(Protocol):

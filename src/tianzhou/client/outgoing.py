@@ -16,9 +16,8 @@ from tianzhou.client.validation import MAX_PROPERTIES_BYTES
 from tianzhou.errors import ClientError
 from tianzhou.model import Message, MessageExt, MessageQueue, names
 from tianzhou.wire.codes import FLAG_ONEWAY, VERSION, LanguageCode, RequestCode
-from tianzhou.wire.compression import COMPRESSED, KIND_MASK, LZ4, ZLIB, ZSTD, compress
+from tianzhou.wire.compression import COMPRESSED, KIND_MASK, compress
 
-COMPRESSION_KINDS: Mapping[str, int] = {"ZLIB": ZLIB, "LZ4": LZ4, "ZSTD": ZSTD}
 _pack_lengths = Struct(">ii").pack
 _PLAIN = re.compile(r"[ !#-\[\]-~]*").fullmatch
 _LANGUAGE = LanguageCode.PYTHON.name
@@ -38,10 +37,12 @@ def json_text(text: str) -> str:
         raise ClientError(f"{text!r} holds a lone surrogate, which cannot be sent as UTF-8; clean the text") from None
 
 
-def message_properties(message: Message, unique_key: str) -> dict[str, str]:
+def message_properties(message: Message, unique_key: str, namespace: str | None = None) -> dict[str, str]:
     """All properties of a message: its own, and those its fields stand for."""
     result = dict(message.properties)
     result[names.UNIQ_KEY] = unique_key
+    if namespace:
+        result[names.INSTANCE_ID] = namespace
     if message.tags:
         result[names.TAGS] = message.tags
     if message.keys and (keys := message.key_text()):
@@ -136,17 +137,30 @@ class FrameTemplate:
         queue: where the messages go.
         default_topic: whose permissions a topic created on the fly takes over.
         default_topic_queue_nums: how many queues such a topic gets.
+        topic: the queue's topic as the servers know it, when that differs: inside a namespace.
+        unit_mode: whether the producer works in unit mode.
     """
 
     __slots__ = ("_end", "_middle", "_single", "_start", "queue")
 
-    def __init__(self, group: str, queue: MessageQueue, default_topic: str, default_topic_queue_nums: int) -> None:
+    def __init__(
+        self,
+        group: str,
+        queue: MessageQueue,
+        default_topic: str,
+        default_topic_queue_nums: int,
+        *,
+        topic: str | None = None,
+        unit_mode: bool = False,
+    ) -> None:
         self.queue = queue
         self._start = (
-            f'"extFields":{{"a":"{json_text(group)}","b":"{json_text(queue.topic)}","c":"{json_text(default_topic)}",'
+            f'"extFields":{{"a":"{json_text(group)}","b":"{json_text(topic or queue.topic)}",'
+            f'"c":"{json_text(default_topic)}",'
             f'"d":"{default_topic_queue_nums}","e":"{queue.queue_id}","f":"'
         )
-        self._middle = f'","k":"false","n":"{json_text(queue.broker_name)}"'
+        unit = "true" if unit_mode else "false"
+        self._middle = f'","k":"{unit}","n":"{json_text(queue.broker_name)}"'
         self._single = f'{{"code":{RequestCode.SEND_MESSAGE_V2:d},{self._start}'
         self._end = f'","j":"0{self._middle},"m":"false"}},"flag":0,"language":"{_LANGUAGE}","opaque":'
 
@@ -182,7 +196,7 @@ class FrameTemplate:
             body: as sent, so compressed already; of a batch its encoding.
             flag: the user's flag.
             sys_flag: bits of wire.md §4.4.
-            code: 310, or 320 for a batch.
+            code: 310, 320 for a batch, or 325 for a reply.
             oneway: whether no reply is wanted.
             reconsume_times: of messages sent to a retry topic.
             max_reconsume_times: of messages sent to a retry topic.

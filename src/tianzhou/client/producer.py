@@ -1,54 +1,47 @@
-"""Sends messages (client.md §4 to §6).
+"""Sends messages (client.md §4 to §7).
 
 The path of one message is kept short: the topic's queues with address and frame template are at hand, a unique
 id and the few changing header fields are formatted, and the frame joins all others of this loop turn in one
-write. Everything that can go wrong is met off that path.
+write. Everything that can go wrong is met off that path, and so is every option that asks for more.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Sequence
+import asyncio
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from tianzhou.client.attempts import Attempts
+from tianzhou.client.composing import Composer
+from tianzhou.client.detector import Detector
 from tianzhou.client.faults import LatencyFaults
-from tianzhou.client.hints import broker_error
+from tianzhou.client.hooks import ForbiddenHook, Hooks, SendHook
 from tianzhou.client.instance import ClientInstance
+from tianzhou.client.member import StateCheck
+from tianzhou.client.namespaces import wrap
 from tianzhou.client.outgoing import (
-    COMPRESSION_KINDS,
-    check_properties_size,
     is_plain,
     message_properties,
-    pack_body,
     plain_properties_json,
     properties_json,
-    retry_properties,
 )
+from tianzhou.client.requests import create_reply_message
 from tianzhou.client.retry import RETRY_ON_OTHER_BROKER, RetryPolicy
-from tianzhou.client.selector import QueueSelector, select_by_hash
-from tianzhou.client.sending import Failed, Outgoing, Plan, Plans, Target
+from tianzhou.client.selector import QueueSelector
+from tianzhou.client.sending import SINGLE, Failed, Outgoing, Plan, Plans
 from tianzhou.client.validation import (
+    COMPRESSION_KINDS,
     DEFAULT_PRODUCER_GROUP,
     MAX_MESSAGE_SIZE,
     check_attributes,
-    check_batch,
     check_body,
+    check_compression,
     check_group,
 )
-from tianzhou.errors import ClientError, ConfigError, RequestTimeout, TianzhouError
-from tianzhou.model import Message, MessageExt, MessageQueue, SendResult, SendStatus, names
-from tianzhou.wire.batch import encode_batch
-from tianzhou.wire.codes import RequestCode, ResponseCode
-from tianzhou.wire.command import Command
-from tianzhou.wire.fields import read_reply
-from tianzhou.wire.properties import encode_properties
-
-_log = logging.getLogger(__name__)
-
-_STATUSES = {status.value: status for status in SendStatus}
-_SINGLE = int(RequestCode.SEND_MESSAGE_V2)
-_BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
+from tianzhou.errors import ClientError, ReplyTimeout, TianzhouError
+from tianzhou.model import Message, MessageExt, MessageQueue, SendResult, names
 
 
 class Producer:
@@ -73,6 +66,11 @@ class Producer:
         create_topic_key: the topic whose route and permission an unknown topic borrows.
         default_topic_queue_nums: queues asked for when a topic is created by sending to it.
         send_latency_fault_enable: avoid brokers for a while that were slow or failed.
+        start_detector_enable: with the above, ask brokers that did not answer whether they do again.
+        detect_timeout_ms: how long such a question may take.
+        detect_interval_ms: how often a broker is asked.
+        send_hooks: called around each attempt, see `tianzhou.client.hooks`.
+        check_forbidden_hooks: called before each attempt; one that raises prevents it.
         client_options: further arguments of `ClientInstance`, when the producer owns it.
     """
 
@@ -94,29 +92,53 @@ class Producer:
         create_topic_key: str = names.AUTO_CREATE_TOPIC,
         default_topic_queue_nums: int = 4,
         send_latency_fault_enable: bool = False,
+        start_detector_enable: bool = False,
+        detect_timeout_ms: int = 200,
+        detect_interval_ms: int = 2_000,
+        send_hooks: Iterable[SendHook] = (),
+        check_forbidden_hooks: Iterable[ForbiddenHook] = (),
         **client_options: Any,
     ) -> None:
         check_group(group, default=DEFAULT_PRODUCER_GROUP)
-        if compress_type not in COMPRESSION_KINDS:
-            raise ConfigError(f"compress_type {compress_type!r} is unknown; use one of {', '.join(COMPRESSION_KINDS)}")
+        check_compression(compress_type, compress_level)
         self._group = group
         self._owns_instance = instance is None
         self._instance = instance or ClientInstance(namesrv_addr, **client_options)
+        self._wire_group = wrap(self._instance.namespace, group)
         self._timeout_ms = send_msg_timeout_ms
-        self._retry = RetryPolicy(
-            retry_times_when_send_failed, frozenset(retry_response_codes), send_msg_max_timeout_per_request_ms
-        )
-        self._retry_not_stored = retry_another_broker_when_not_store_ok
         self._compress_over = compress_msg_body_over_howmuch
-        self._compress_level = compress_level
-        self._compress_kind = COMPRESSION_KINDS[compress_type]
+        self._composer = Composer(
+            self._instance,
+            max_message_size=max_message_size,
+            compress_over=compress_msg_body_over_howmuch,
+            compress_kind=COMPRESSION_KINDS[compress_type],
+            compress_level=compress_level,
+        )
         self._max_message_size = max_message_size
-        self._faults = LatencyFaults(enabled=send_latency_fault_enable)
+        self._faults = LatencyFaults(enabled=send_latency_fault_enable, detecting=start_detector_enable)
+        self._detector = Detector(self._instance, self._faults, detect_timeout_ms, detect_interval_ms)
+        self._hooks = Hooks(list(send_hooks), list(check_forbidden_hooks))
+        self._plans = Plans(self._instance, self._wire_group, create_topic_key, default_topic_queue_nums)
+        self._attempts = Attempts(
+            self._instance,
+            group,
+            self._plans,
+            RetryPolicy(
+                retry_times_when_send_failed, frozenset(retry_response_codes), send_msg_max_timeout_per_request_ms
+            ),
+            self._faults,
+            self._hooks,
+            retry_not_stored=retry_another_broker_when_not_store_ok,
+        )
         # Without these options the first attempt needs no more than its connection.
         self._straight = not (
-            send_latency_fault_enable or retry_another_broker_when_not_store_ok or send_msg_max_timeout_per_request_ms
+            send_latency_fault_enable
+            or retry_another_broker_when_not_store_ok
+            or send_msg_max_timeout_per_request_ms
+            or self._hooks
+            or self._instance.namespace
+            or self._instance.remoting.hooks
         )
-        self._plans = Plans(self._instance, group, create_topic_key, default_topic_queue_nums)
         self._ready_plans = self._plans.table
         self._remoting = self._instance.remoting
         self._routes = self._instance.routes
@@ -124,6 +146,7 @@ class Producer:
         self._monotonic = self._instance.clock.monotonic
         self._next_opaque = self._remoting.group.opaques.next
         self._ids = self._instance.ids
+        self._state_check: StateCheck | None = None
         self._running = False
 
     @property
@@ -154,8 +177,9 @@ class Producer:
         if self._running:
             return
         await self._instance.start()
-        self._instance.add_producer(self._group)
+        self._instance.add_producer(self._wire_group, self._state_check)
         self._running = True
+        self._detector.start()
 
     async def stop(self) -> None:
         """Tell the brokers that this producer is gone, and close what it owns."""
@@ -164,7 +188,8 @@ class Producer:
                 await self._instance.close()
             return
         self._running = False
-        await self._instance.remove_producer(self._group)
+        self._detector.stop()
+        await self._instance.remove_producer(self._wire_group)
         if self._owns_instance:
             await self._instance.close()
 
@@ -174,7 +199,7 @@ class Producer:
         Raises:
             ClientError: the topic does not exist and cannot be created by sending.
         """
-        return list((await self._plan_of(topic)).queues)
+        return list((await self._plan_of(self._plans.wire_topic(topic))).queues)
 
     # --- sending ---------------------------------------------------------------------------------------------
 
@@ -204,12 +229,18 @@ class Producer:
             BrokerError: a broker refused it.
             RemotingError: no broker answered in time; the message may be stored all the same.
         """
+        if not self._straight or queue is not None or selector is not None or message.sharding_key is not None:
+            return await self._deliver(self._composer.single(message), queue, selector, selector_arg, timeout_ms)
         body = message.body
         if type(body) is not bytes or not body or len(body) > self._max_message_size:
             check_body(body, self._max_message_size)
             body = bytes(body)
         plain = is_plain(message)
-        if not plain or message.tags or message.keys:
+        if not plain:
+            if not names.SPECIAL.isdisjoint(message.properties):
+                return await self._deliver(self._composer.single(message), None, None, None, timeout_ms)
+            check_attributes(message)
+        elif message.tags or message.keys:
             check_attributes(message)
         plan = self._ready_plans.get(message.topic)
         if plan is None or plan.version != self._routes.version or not self._running:
@@ -222,35 +253,25 @@ class Producer:
             properties = properties_json(message_properties(message, unique_key))
         sys_flag = 0
         if len(body) >= self._compress_over:
-            body, sys_flag = pack_body(body, self._compress_over, self._compress_kind, self._compress_level)
+            body, sys_flag = self._composer.pack(body)
         limit_ms = self._timeout_ms if timeout_ms is None else timeout_ms
-        if queue is None and selector is None:
-            if message.sharding_key is not None:
-                selector = select_by_hash
-            else:
-                failed: Failed | None = None
-                if self._straight:
-                    # The path of nearly every message; when it fails, the usual attempts go on from there.
-                    target = plan.next_target()
-                    try:
-                        connection = self._remoting.connected(target.address)
-                        if connection is None:
-                            connection = await self._remoting.connect(await self._address(target), limit_ms)
-                        opaque = self._next_opaque()
-                        frame = target.template.single(opaque, now_ms, properties, body, message.flag, sys_flag)
-                        return self._result(await connection.invoke_frame(opaque, frame, limit_ms), target, unique_key)
-                    except TianzhouError as error:
-                        elapsed_s = max(0, self._now_ms() - now_ms) / 1000
-                        failed = Failed(error, target.queue, self._monotonic() - elapsed_s)
-                outgoing = Outgoing(
-                    message.topic, _SINGLE, unique_key, now_ms, message.flag, sys_flag, properties, body
-                )
-                return await self._send_anywhere(plan, outgoing, limit_ms, failed)
-        if queue is None:
-            assert selector is not None
-            queue = self._select(plan, message, selector, selector_arg)
-        outgoing = Outgoing(message.topic, _SINGLE, unique_key, now_ms, message.flag, sys_flag, properties, body)
-        return await self._send_once(self._target(plan, message.topic, queue), outgoing, limit_ms)
+        # The path of nearly every message; when it fails, the usual attempts go on from there.
+        target = plan.next_target()
+        address = target.address
+        try:
+            connection = self._remoting.connected(address)
+            if connection is None:
+                address = await self._attempts.address(target, message.topic)
+                connection = await self._remoting.connect(address, limit_ms)
+            opaque = self._next_opaque()
+            frame = target.template.single(opaque, now_ms, properties, body, message.flag, sys_flag)
+            reply = await connection.invoke_frame(opaque, frame, limit_ms)
+            return self._attempts.result(reply, target, address, unique_key)
+        except TianzhouError as error:
+            elapsed_s = max(0, self._now_ms() - now_ms) / 1000
+            failed = Failed(error, target.queue, self._monotonic() - elapsed_s)
+        outgoing = Outgoing(message.topic, SINGLE, unique_key, now_ms, message.flag, sys_flag, properties, body)
+        return await self._attempts.anywhere(plan, outgoing, limit_ms, failed)
 
     async def send_batch(
         self, messages: Iterable[Message], queue: MessageQueue | None = None, timeout_ms: float | None = None
@@ -270,39 +291,8 @@ class Producer:
             BrokerError: a broker refused them.
             RemotingError: no broker answered in time; they may be stored all the same.
         """
-        batch = list(messages)
-        check_batch(batch, self._max_message_size)
-        topic = batch[0].topic
-        plan = await self._plan_of(topic)
-        now_ms = self._now_ms()
-        unique_keys = []
-        entries = []
-        for message in batch:
-            unique_key = self._ids.next(now_ms)
-            unique_keys.append(unique_key)
-            encoded = encode_properties(message_properties(message, unique_key))
-            check_properties_size(len(encoded))
-            entries.append((message.flag, message.body, encoded))
-        body = encode_batch(entries)
-        if len(body) > self._max_message_size:
-            raise ClientError(
-                f"the batch of {len(batch)} messages has {len(body)} bytes, the limit is {self._max_message_size} "
-                "(max_message_size); split it"
-            )
-        outgoing = Outgoing(
-            topic,
-            _BATCH,
-            ",".join(unique_keys),
-            now_ms,
-            0,
-            0,
-            "" if batch[0].wait_store_ok else properties_json({names.WAIT: "false"}),
-            body,
-        )
-        limit_ms = self._timeout_ms if timeout_ms is None else timeout_ms
-        if queue is not None:
-            return await self._send_once(self._target(plan, topic, queue), outgoing, limit_ms)
-        return await self._send_anywhere(plan, outgoing, limit_ms)
+        outgoing = self._composer.batch(list(messages))
+        return await self._deliver(outgoing, queue, None, None, timeout_ms)
 
     async def send_oneway(
         self,
@@ -323,33 +313,10 @@ class Producer:
             ClientError: the message, topic or queue cannot be used.
             ConnectFailed: the broker cannot be reached.
         """
-        check_body(message.body, self._max_message_size)
-        check_attributes(message)
-        plan = await self._plan_of(message.topic)
-        now_ms = self._now_ms()
-        properties = properties_json(message_properties(message, self._ids.next(now_ms)))
-        body, sys_flag = pack_body(bytes(message.body), self._compress_over, self._compress_kind, self._compress_level)
-        if queue is None and selector is None and message.sharding_key is not None:
-            selector = select_by_hash
-        if queue is None:
-            queue = (
-                plan.next_target().queue if selector is None else self._select(plan, message, selector, selector_arg)
-            )
-        target = self._target(plan, message.topic, queue)
-        address = await self._address(target)
-        connection = await self._remoting.connect(address)
-        connection.send(
-            target.template.frame(
-                self._next_opaque(),
-                now_ms,
-                properties,
-                body,
-                flag=message.flag,
-                sys_flag=sys_flag,
-                oneway=True,
-            )
-        )
-        await connection.drain()
+        outgoing = self._composer.single(message)
+        plan = await self._plan_of(outgoing.topic)
+        target = self._attempts.chosen(plan, outgoing, queue, selector, selector_arg)
+        await self._attempts.oneway(target or plan.next_target(), outgoing)
 
     async def resend_for_retry(
         self, message: MessageExt, group: str, *, max_reconsume_times: int, delay_level: int, timeout_ms: float
@@ -360,139 +327,132 @@ class Producer:
 
         Args:
             message: the message, as delivered.
-            group: the consumer group.
+            group: the consumer group, as the servers know it.
             max_reconsume_times: after so many attempts it goes to the dead letters.
             delay_level: when it is delivered again.
             timeout_ms: limit of all attempts together.
         """
-        topic = names.retry_topic(group)
-        body, sys_flag = pack_body(message.body, self._compress_over, self._compress_kind, self._compress_level)
-        outgoing = Outgoing(
-            topic,
-            _SINGLE,
-            message.msg_id,
-            self._now_ms(),
-            message.flag,
-            sys_flag,
-            properties_json(retry_properties(message, delay_level)),
-            body,
-            message.reconsume_times + 1,
-            max_reconsume_times,
+        outgoing = self._composer.retried(
+            message, group, max_reconsume_times=max_reconsume_times, delay_level=delay_level
         )
-        return await self._send_anywhere(await self._plan_of(topic), outgoing, timeout_ms)
+        return await self._deliver(outgoing, None, None, None, timeout_ms)
 
-    # --- attempts --------------------------------------------------------------------------------------------
+    # --- request and reply -----------------------------------------------------------------------------------
 
-    async def _send_anywhere(
-        self, plan: Plan, outgoing: Outgoing, limit_ms: float, failed: Failed | None = None
+    async def request(
+        self,
+        message: Message,
+        timeout_ms: float,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        selector_arg: Any = None,
+    ) -> MessageExt:
+        """Send a message and return the reply that one of its consumers sends.
+
+        Args:
+            message: the request; it is not changed.
+            timeout_ms: for sending and waiting together.
+            queue: the queue it has to go to.
+            selector: chooses the queue.
+            selector_arg: handed to the selector.
+
+        Raises:
+            ReplyTimeout: the request was stored, but no reply came in time.
+            ClientError: the message, topic or queue cannot be used; nothing was sent.
+            BrokerError: a broker refused it.
+            RemotingError: no broker answered in time.
+        """
+        started_s = self._monotonic()
+        correlation_id = str(uuid.uuid4())
+        outgoing = self._composer.single(
+            message,
+            {
+                names.CORRELATION_ID: correlation_id,
+                names.REPLY_TO_CLIENT: self._instance.client_id,
+                names.TTL: str(int(timeout_ms)),
+            },
+        )
+        plan = await self._plan_of(outgoing.topic)
+        # The reply may come through any broker of the cluster, so all of them have to know this client.
+        for cluster in {broker.cluster for broker in plan.route.broker_datas if broker.cluster}:
+            await self._instance.route(names.reply_topic(cluster))
+        await self._instance.heartbeat_all(strangers_only=True)
+        waiter = self._instance.replies.expect(correlation_id)
+        try:
+            await self._deliver(outgoing, queue, selector, selector_arg, timeout_ms)
+            left_s = timeout_ms / 1000 - (self._monotonic() - started_s)
+            async with asyncio.timeout(max(left_s, 0)):
+                return await waiter
+        except TimeoutError:
+            raise ReplyTimeout(
+                f"no reply within {timeout_ms:.0f} ms to request {outgoing.unique_keys} of topic {message.topic}; "
+                "is there a consumer that replies?"
+            ) from None
+        finally:
+            self._instance.replies.forget(correlation_id)
+
+    async def reply(
+        self,
+        request: MessageExt,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] = "",
+        properties: Mapping[str, str] | None = None,
+        timeout_ms: float | None = None,
     ) -> SendResult:
-        started_s = self._monotonic() if failed is None else failed.started_s
-        failure: TianzhouError | None = None
-        unconfirmed: SendResult | None = None
-        avoid: str | None = None
-        attempt = 0
-        go_on = True
-        if failed is not None:
-            failure, avoid, attempt = failed.error, failed.queue.broker_name, 1
-            go_on = self._note_failure(failed)
-        while go_on and attempt <= self._retry.times:
-            now_s = self._monotonic()
-            left_ms = self._retry.timeout_of(attempt, (now_s - started_s) * 1000, limit_ms)
-            if left_ms <= 0:
-                break
-            queue = plan.turn.choose(plan.queues, avoid, self._faults, now_s * 1000)
-            try:
-                result = await self._send_once(plan.targets[queue], outgoing, left_ms)
-            except TianzhouError as error:
-                failure = error
-                go_on = self._note_failure(Failed(error, queue, now_s))
-            else:
-                self._record(queue, now_s)
-                if result.status is SendStatus.SEND_OK or not self._retry_not_stored:
-                    return result
-                unconfirmed = result
-            avoid = queue.broker_name
-            attempt += 1
-        if unconfirmed is not None:
-            return unconfirmed
-        raise failure or RequestTimeout(
-            f"no time was left to send to topic {outgoing.topic}: the limit is {limit_ms} ms"
-        )
+        """Answer a request that was delivered; see `tianzhou.client.create_reply_message`.
 
-    def _note_failure(self, failed: Failed) -> bool:
-        """Learn from a failed attempt; whether another one is worth while."""
-        self._record(failed.queue, failed.started_s, failed=True)
-        if failed.error.refresh_route:
-            self._instance.spawn(self._instance.refresh_route(failed.queue.topic))
-        _log.info("an attempt to send to %s failed: %s", failed.queue, failed.error)
-        return self._retry.should_retry(failed.error)
+        The reply goes through the broker that stored the request, which knows who waits, and through another only
+        when that one fails.
 
-    def _record(self, queue: MessageQueue, since_s: float, *, failed: bool = False) -> None:
-        if self._faults.enabled:
-            now_s = self._monotonic()
-            self._faults.record(
-                queue.broker_name, (now_s - since_s) * 1000, now_s * 1000, isolate=failed, reachable=not failed
-            )
+        Args:
+            request: the delivered message.
+            body: the reply's payload.
+            tags: the reply's tag.
+            keys: the reply's keys.
+            properties: user properties of the reply.
+            timeout_ms: limit of all attempts together; by default `send_msg_timeout_ms`.
 
-    async def _send_once(self, target: Target, outgoing: Outgoing, timeout_ms: float) -> SendResult:
-        address = target.address or await self._address(target)
-        opaque = self._next_opaque()
-        frame = target.template.frame(
-            opaque,
-            outgoing.born_ms,
-            outgoing.properties,
-            outgoing.body,
-            flag=outgoing.flag,
-            sys_flag=outgoing.sys_flag,
-            code=outgoing.code,
-            reconsume_times=outgoing.reconsume_times,
-            max_reconsume_times=outgoing.max_reconsume_times,
-        )
-        reply = await self._remoting.invoke_frame(address, opaque, frame, timeout_ms)
-        return self._result(reply, target, outgoing.unique_keys)
+        Raises:
+            ReplyError: nobody waits for a reply to this message.
+            BrokerError: the requester is gone, or does not answer.
+            RemotingError: no broker answered in time.
+        """
+        message = create_reply_message(request, body, tags=tags, keys=keys, properties=properties)
+        outgoing = self._composer.single(message)
+        plan = await self._plan_of(outgoing.topic)
+        near = next((queue for queue in plan.queues if queue.broker_name == request.broker_name), None)
+        limit_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        if near is None:
+            return await self._attempts.anywhere(plan, outgoing, limit_ms)
+        started_s = self._monotonic()
+        try:
+            return await self._attempts.once(plan.targets[near], outgoing, limit_ms)
+        except TianzhouError as error:
+            if {queue.broker_name for queue in plan.queues} == {near.broker_name}:
+                raise
+            failed = Failed(error, near, started_s)
+        return await self._attempts.anywhere(plan, outgoing, limit_ms, failed)
 
-    def _result(self, reply: Command, target: Target, unique_keys: str) -> SendResult:
-        status = _STATUSES.get(reply.code)
-        if status is None:
-            raise self._refused(reply, target.address)
-        header = reply.header or read_reply(_SINGLE, reply)
-        queue = target.queue
-        if header.queue_id != queue.queue_id:
-            queue = MessageQueue(queue.topic, queue.broker_name, header.queue_id)
-        return SendResult(
-            status,
-            unique_keys,
-            header.msg_id,
-            queue,
-            header.queue_offset,
-            header.transaction_id,
-            header.msg_region,
-            header.trace_on,
-        )
+    # --- steps -----------------------------------------------------------------------------------------------
 
-    def _refused(self, reply: Command, address: str) -> TianzhouError:
-        if reply.code == ResponseCode.GO_AWAY and (connection := self._remoting.connected(address)) is not None:
-            connection.close()
-        return broker_error(reply, address)
-
-    # --- queues ----------------------------------------------------------------------------------------------
+    async def _deliver(
+        self,
+        outgoing: Outgoing,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        selector_arg: Any,
+        timeout_ms: float | None,
+    ) -> SendResult:
+        limit_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        plan = await self._plan_of(outgoing.topic)
+        target = self._attempts.chosen(plan, outgoing, queue, selector, selector_arg)
+        if target is None:
+            return await self._attempts.anywhere(plan, outgoing, limit_ms)
+        return await self._attempts.once(target, outgoing, limit_ms)
 
     async def _plan_of(self, topic: str) -> Plan:
         if not self._running:
             raise ClientError(f"the producer of group {self._group} is not running; use 'async with' or await start()")
         return await self._plans.make(topic)
-
-    def _target(self, plan: Plan, topic: str, queue: MessageQueue) -> Target:
-        if queue.topic != topic:
-            raise ClientError(f"the message has topic {topic} and the queue topic {queue.topic}; they have to agree")
-        return plan.targets.get(queue) or self._plans.target(queue)
-
-    async def _address(self, target: Target) -> str:
-        return target.address or await self._instance.master(target.queue.broker_name, target.queue.topic)
-
-    @staticmethod
-    def _select(plan: Plan, message: Message, selector: QueueSelector, selector_arg: Any) -> MessageQueue:
-        queue = selector(plan.queues, message, selector_arg)
-        if not isinstance(queue, MessageQueue):
-            raise ClientError(f"the queue selector returned {queue!r}; it has to return one of the queues it was given")
-        return queue

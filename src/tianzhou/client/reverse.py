@@ -8,8 +8,15 @@ import traceback
 from collections.abc import Awaitable
 from typing import Protocol
 
-from tianzhou.client.member import GroupMember
+from tianzhou.client.member import GroupMember, StateCheck, StateQuestion
+from tianzhou.client.namespaces import unwrap
+from tianzhou.client.requests import PendingReplies, pushed_reply
+from tianzhou.client.routes import RouteTable
+from tianzhou.clock import Clock
+from tianzhou.errors import TianzhouError
+from tianzhou.model import names
 from tianzhou.remoting.answers import unsupported
+from tianzhou.remoting.connection import Connection
 from tianzhou.wire import bodies
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -19,10 +26,14 @@ from tianzhou.wire.record import decode_record, to_message
 _log = logging.getLogger(__name__)
 
 
-class Consumers(Protocol):
+class Client(Protocol):
     """The part of a client instance that answers need."""
 
     client_id: str
+    clock: Clock
+    routes: RouteTable
+    replies: PendingReplies
+    namespace: str | None
 
     def consumer(self, group: str) -> GroupMember | None:
         """The consumer of a group."""
@@ -32,10 +43,19 @@ class Consumers(Protocol):
         """The group's members have changed."""
         ...
 
+    def state_check(self, group: str) -> StateCheck | None:
+        """Who knows the state of a producer group's transactions."""
+        ...
 
-def answer(client: Consumers, command: Command) -> Command | Awaitable[Command | None] | None:
+
+def answer(client: Client, connection: Connection, command: Command) -> Command | Awaitable[Command | None] | None:
     """Serve a broker's request; None where RocketMQ's protocol has no reply."""
     match command.code:
+        case RequestCode.CHECK_TRANSACTION_STATE:
+            _check_transaction(client, connection, command)
+            return None
+        case RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
+            return _reply_arrived(client, command)
         case RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
             client.wake_consumers(read_header(command).consumer_group)
             return None
@@ -51,13 +71,45 @@ def answer(client: Consumers, command: Command) -> Command | Awaitable[Command |
             return unsupported(command)
 
 
-def _no_consumer(command: Command, client: Consumers, group: str) -> Command:
+def _check_transaction(client: Client, connection: Connection, command: Command) -> None:
+    header = read_header(command)
+    broker_name = header.bname or client.routes.broker_name_of(connection.remote_address) or ""
+    message = to_message(decode_record(command.body), broker_name)[0]
+    group = message.properties.get(names.PGROUP, "")
+    check = client.state_check(group)
+    if check is None:
+        _log.warning("broker %s asks for a transaction of producer group %r, of which none is here", connection, group)
+        return
+    message.topic = unwrap(client.namespace, message.topic)
+    check(
+        StateQuestion(
+            message,
+            header.transaction_id,
+            header.tran_state_table_offset,
+            header.commit_log_offset,
+            broker_name,
+            connection.remote_address,
+            connection,
+        )
+    )
+
+
+def _reply_arrived(client: Client, command: Command) -> Command:
+    try:
+        client.replies.arrived(pushed_reply(command, client.clock.now_ms()))
+    except TianzhouError as error:
+        _log.warning("a reply cannot be read: %s", error)
+        return command.reply(ResponseCode.SYSTEM_ERROR, str(error))
+    return command.reply(ResponseCode.SUCCESS)
+
+
+def _no_consumer(command: Command, client: Client, group: str) -> Command:
     return command.reply(
         ResponseCode.SYSTEM_ERROR, f"The Consumer Group <{group}> not exist in this consumer {client.client_id}"
     )
 
 
-async def _reset_offsets(client: Consumers, command: Command) -> None:
+async def _reset_offsets(client: Client, command: Command) -> None:
     header = read_header(command)
     member = client.consumer(header.group)
     if member is None:
@@ -68,14 +120,14 @@ async def _reset_offsets(client: Consumers, command: Command) -> None:
     await member.reset_offsets(offsets)
 
 
-def _consumer_status(client: Consumers, command: Command) -> Command:
+def _consumer_status(client: Client, command: Command) -> Command:
     header = read_header(command)
     member = client.consumer(header.group)
     offsets = member.consume_offsets(header.topic) if member is not None else {}
     return command.reply(ResponseCode.SUCCESS, body=bodies.encode_offset_table(offsets, "messageQueueTable"))
 
 
-def _running_info(client: Consumers, command: Command) -> Command:
+def _running_info(client: Client, command: Command) -> Command:
     header = read_header(command)
     member = client.consumer(header.consumer_group)
     if member is None:
@@ -94,7 +146,7 @@ def stack_dump() -> str:
     return "\n".join(parts)
 
 
-async def _consume_directly(client: Consumers, command: Command) -> Command:
+async def _consume_directly(client: Client, command: Command) -> Command:
     header = read_header(command)
     member = client.consumer(header.consumer_group)
     if member is None:

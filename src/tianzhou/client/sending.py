@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from tianzhou.client.hooks import MessageKind
 from tianzhou.client.instance import ClientInstance
+from tianzhou.client.namespaces import unwrap, wrap
 from tianzhou.client.outgoing import FrameTemplate
 from tianzhou.client.routes import publish_queues
 from tianzhou.client.selector import RoundRobin
 from tianzhou.client.validation import check_sendable
-from tianzhou.errors import ClientError, TianzhouError
-from tianzhou.model import MessageQueue, TopicRoute
+from tianzhou.errors import TianzhouError, TopicUnavailable
+from tianzhou.model import Message, MessageQueue, TopicRoute
+from tianzhou.wire.codes import RequestCode
+
+SINGLE = int(RequestCode.SEND_MESSAGE_V2)
+BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
+REPLY = int(RequestCode.SEND_REPLY_MESSAGE_V2)
 
 
 class Target(NamedTuple):
@@ -55,7 +63,7 @@ class Failed(NamedTuple):
 
 
 class Outgoing(NamedTuple):
-    """A message ready to be framed for whatever queue it goes to."""
+    """A message ready to be framed for whatever queue it goes to; `messages` is what it was made of."""
 
     topic: str
     code: int
@@ -67,14 +75,18 @@ class Outgoing(NamedTuple):
     body: bytes
     reconsume_times: int = 0
     max_reconsume_times: int | None = None
+    messages: Sequence[Message] = ()
+    kind: MessageKind = MessageKind.NORMAL
 
 
 class Plans:
     """The plans of one producer, made when first needed and again when routes have changed.
 
+    Topics are named as the servers know them, inside a namespace too; the queues of a plan as users know them.
+
     Args:
-        instance: knows the routes.
-        group: the producer group.
+        instance: knows the routes, and the namespace.
+        group: the producer group, as the servers know it.
         default_topic: the topic whose route and permission an unknown topic borrows.
         default_queue_nums: how many queues it takes of that.
     """
@@ -87,11 +99,15 @@ class Plans:
         self.table: dict[str, Plan] = {}
         """Plans by topic; valid are those of the route table's present version."""
 
+    def wire_topic(self, topic: str) -> str:
+        """A topic as the servers know it."""
+        return wrap(self._instance.namespace, topic)
+
     async def make(self, topic: str) -> Plan:
-        """The valid plan of a topic.
+        """The valid plan of a topic, named as the servers know it.
 
         Raises:
-            ClientError: it has no queue that can be written, or does not exist and cannot be made by sending.
+            TopicUnavailable: it has no queue that can be written, or does not exist and cannot be made by sending.
         """
         plan = self.table.get(topic)
         routes = self._instance.routes
@@ -102,28 +118,43 @@ class Plans:
             topic, default_topic=self._default_topic, queue_nums=self._default_queue_nums
         )
         if route is None:
-            raise ClientError(
+            raise TopicUnavailable(
                 f"topic {topic} does not exist, and no broker creates topics on sending; create it, or set "
                 "autoCreateTopicEnable=true at the broker, or start one if none runs"
             )
         if plan is not None and plan.route is route:
             plan.version = routes.version
             return plan
-        queues = publish_queues(topic, route)
+        users_topic = unwrap(self._instance.namespace, topic)
+        queues = publish_queues(users_topic, route)
         if not queues:
             routes.forget(topic)  # so that the next send asks again
-            raise ClientError(
+            raise TopicUnavailable(
                 f"topic {topic} has no queue that can be written now; check its permission and that its brokers have "
                 "a master"
             )
         start = self._instance.rng.randrange(len(queues))
-        plan = self.table[topic] = Plan(route, routes.version, [self.target(queue) for queue in queues], start)
+        targets = [self.target(queue, topic) for queue in queues]
+        plan = self.table[topic] = Plan(route, routes.version, targets, start)
         return plan
 
-    def target(self, queue: MessageQueue) -> Target:
-        """How to reach a queue."""
+    def target(self, queue: MessageQueue, topic: str) -> Target:
+        """How to reach a queue.
+
+        Args:
+            queue: the queue.
+            topic: its topic as the servers know it.
+        """
+        master = self._instance.routes.master(queue.broker_name)
         return Target(
             queue,
-            self._instance.routes.master(queue.broker_name) or "",
-            FrameTemplate(self._group, queue, self._default_topic, self._default_queue_nums),
+            self._instance.send_address(master) if master else "",
+            FrameTemplate(
+                self._group,
+                queue,
+                self._default_topic,
+                self._default_queue_nums,
+                topic=topic,
+                unit_mode=self._instance.unit_mode,
+            ),
         )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
-from tianzhou.errors import ClientError
+from tianzhou.errors import ClientError, ConfigError
 from tianzhou.model import Message, names
+from tianzhou.wire.compression import LZ4, ZLIB, ZSTD
 
 MAX_TOPIC_LENGTH = 127
 MAX_GROUP_LENGTH = 255
 MAX_MESSAGE_SIZE = 4 * 1024 * 1024
 MAX_PROPERTIES_BYTES = 32_767
+
+COMPRESSION_KINDS: Mapping[str, int] = {"ZLIB": ZLIB, "LZ4": LZ4, "ZSTD": ZSTD}
 
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
 DEFAULT_CONSUMER_GROUP = "DEFAULT_CONSUMER"
@@ -47,6 +50,7 @@ _SETTABLE = frozenset(
         "CORRELATION_ID",
         "REPLY_TO_CLIENT",
         "TTL",
+        "MSG_TYPE",
         "BUYER_ID",
         "INSTANCE_ID",
         "TRAN_MSG",
@@ -145,6 +149,18 @@ def check_properties(properties: Iterable[tuple[str, str]]) -> None:
         check_separators(f"property {name}", value)
 
 
+def check_compression(kind: str, level: int) -> None:
+    """Check how a producer is told to compress.
+
+    Raises:
+        ConfigError: the kind is unknown, or the level out of range.
+    """
+    if kind not in COMPRESSION_KINDS:
+        raise ConfigError(f"compress_type {kind!r} is unknown; use one of {', '.join(COMPRESSION_KINDS)}")
+    if not 0 <= level <= 9:
+        raise ConfigError(f"compress_level is {level}; it has to be 0 to 9")
+
+
 def check_separators(noun: str, text: str, separators: str = "\x02") -> None:
     """Check that a text holds no character that separates properties on the wire (wire.md §4.3).
 
@@ -187,7 +203,7 @@ def check_attributes(message: Message) -> None:
         check_separators("sharding_key", message.sharding_key)
 
 
-def check_batch(messages: list[Message], max_message_size: int) -> None:
+def check_batch(messages: Sequence[Message], max_message_size: int) -> None:
     """Check messages that are to be sent as one batch (client.md §6.3).
 
     Raises:

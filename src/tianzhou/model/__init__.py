@@ -2,7 +2,15 @@
 
 from tianzhou.model.message import Message, MessageExt
 from tianzhou.model.queue import MessageQueue
-from tianzhou.model.result import ConsumeResult, PullResult, PullStatus, SendResult, SendStatus
+from tianzhou.model.result import (
+    ConsumeResult,
+    PullResult,
+    PullStatus,
+    SendResult,
+    SendStatus,
+    TransactionSendResult,
+    TransactionState,
+)
 from tianzhou.model.route import BrokerData, ClusterInfo, QueueData, TopicRoute
 from tianzhou.model.subscription import (
     ConsumeFromWhere,
@@ -36,4 +44,6 @@ __all__ = [
     "SubscriptionGroupConfig",
     "TopicConfig",
     "TopicRoute",
+    "TransactionSendResult",
+    "TransactionState",
 ]

@@ -38,6 +38,11 @@ class Message:
         """The keys as the one space-separated string that goes on the wire."""
         return self.keys if isinstance(self.keys, str) else names_joined(self.keys)
 
+    @property
+    def transaction_id(self) -> str | None:
+        """The id of the transaction it opens; known to the local transaction that runs with it."""
+        return self.properties.get(names.TRANSACTION_ID) or self.properties.get(names.UNIQ_KEY)
+
 
 def names_joined(keys: Iterable[str]) -> str:
     """Several keys as one space-separated text (wire.md §4.3)."""
@@ -90,6 +95,13 @@ class MessageExt:
     def delay_level(self) -> int:
         """The delay level it was sent with, 0 for none."""
         return int(self.properties.get(names.DELAY) or 0)
+
+    @property
+    def transaction_id(self) -> str | None:
+        """The id of the transaction it belongs to, None without one; a check is asked about it by this."""
+        if self.properties.get(names.TRAN_MSG) != "true":
+            return self.properties.get(names.TRANSACTION_ID)
+        return self.properties.get(names.TRANSACTION_ID) or self.properties.get(names.UNIQ_KEY)
 
     @property
     def user_properties(self) -> dict[str, str]:

@@ -24,6 +24,16 @@ MSG_REGION = "MSG_REGION"
 TRACE_ON = "TRACE_ON"
 CLUSTER = "CLUSTER"
 INSTANCE_ID = "INSTANCE_ID"
+TRANSACTION_ID = "__transactionId__"
+CORRELATION_ID = "CORRELATION_ID"
+REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
+TTL = "TTL"
+MSG_TYPE = "MSG_TYPE"
+START_DELIVER_TIME = "__STARTDELIVERTIME"
+REPLY_TYPE = "reply"
+"""The MSG_TYPE of replies (wire.md §4.8)."""
+ARRIVE_TIME = "ARRIVE_TIME"
+PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
 POP_CK = "POP_CK"
 INNER_NUM = "INNER_NUM"
 INNER_BASE = "INNER_BASE"
@@ -45,6 +55,11 @@ HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 
+SPECIAL = frozenset({MSG_TYPE, TRAN_MSG, START_DELIVER_TIME})
+"""Properties that change how a producer sends a message."""
+
+REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
+
 MASTER_ID = 0
 NAME_PATTERN = re.compile(r"[%|a-zA-Z0-9_-]+")
 
@@ -57,6 +72,11 @@ def retry_topic(group: str) -> str:
 def dead_letter_topic(group: str) -> str:
     """The topic that holds the messages a group has given up on."""
     return DLQ_PREFIX + group
+
+
+def reply_topic(cluster: str) -> str:
+    """The topic that replies to requests through a cluster are sent to."""
+    return cluster + REPLY_TOPIC_SUFFIX
 
 
 # wire.md §4.10: keys the system owns; user code may not set them through the client.

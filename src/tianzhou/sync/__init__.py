@@ -14,15 +14,17 @@ if TYPE_CHECKING:
     from tianzhou.sync.producer import Producer
     from tianzhou.sync.pull_consumer import PullConsumer
     from tianzhou.sync.push_consumer import PushConsumer
+    from tianzhou.sync.transactions import TransactionProducer
 
 _HOMES = {
     "Admin": "admin",
     "Producer": "producer",
     "PullConsumer": "pull_consumer",
     "PushConsumer": "push_consumer",
+    "TransactionProducer": "transactions",
 }
 
-__all__ = ["Admin", "Producer", "PullConsumer", "PushConsumer"]
+__all__ = ["Admin", "Producer", "PullConsumer", "PushConsumer", "TransactionProducer"]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from tianzhou import client
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.selector import QueueSelector
-from tianzhou.model import Message, MessageQueue, SendResult
+from tianzhou.model import Message, MessageExt, MessageQueue, SendResult
 from tianzhou.sync.background import Blocking
 
 
@@ -24,7 +24,11 @@ class Producer(Blocking):
 
     def __init__(self, group: str, namesrv_addr: str | Sequence[str] | None = None, **options: Any) -> None:
         super().__init__()
-        self._producer = client.Producer(group, namesrv_addr, **options)
+        self._producer = self._made(group, namesrv_addr, options)
+
+    @staticmethod
+    def _made(group: str, namesrv_addr: str | Sequence[str] | None, options: dict[str, Any]) -> client.Producer:
+        return client.Producer(group, namesrv_addr, **options)
 
     @property
     def group(self) -> str:
@@ -83,3 +87,29 @@ class Producer(Blocking):
     ) -> None:
         """See `tianzhou.client.Producer.send_oneway`."""
         self._run(self._producer.send_oneway(message, queue, selector, selector_arg))
+
+    def request(
+        self,
+        message: Message,
+        timeout_ms: float,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        selector_arg: Any = None,
+    ) -> MessageExt:
+        """See `tianzhou.client.Producer.request`."""
+        return self._run(self._producer.request(message, timeout_ms, queue, selector, selector_arg))
+
+    def reply(
+        self,
+        request: MessageExt,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] = "",
+        properties: Mapping[str, str] | None = None,
+        timeout_ms: float | None = None,
+    ) -> SendResult:
+        """See `tianzhou.client.Producer.reply`."""
+        return self._run(
+            self._producer.reply(request, body, tags=tags, keys=keys, properties=properties, timeout_ms=timeout_ms)
+        )

@@ -1,0 +1,182 @@
+"""Callables of the user around sends, consumption and the ends of transactions (client.md §20.1).
+
+A hook is called with a context before something happens. When it returns a callable, that is called with the same
+context afterwards, so what both have to know lives in a closure:
+
+    def timing(context):
+        began = time.monotonic()
+        return lambda context: print(context.queue, context.result, time.monotonic() - began)
+
+Hooks run in the event loop and have to be quick. What they raise is logged and changes nothing; only a hook of
+`check_forbidden_hooks` raises to prevent the send.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from tianzhou.errors import ClientError, TianzhouError
+from tianzhou.model import ConsumeResult, Message, MessageExt, MessageQueue, SendResult, TransactionState
+
+_log = logging.getLogger(__name__)
+
+
+class MessageKind(enum.IntEnum):
+    """What a message is, by RocketMQ's numbers (wire.md §13)."""
+
+    NORMAL = 0
+    TRANSACTION_HALF = 1
+    TRANSACTION_COMMIT = 2
+    DELAY = 3
+    ORDER = 4
+
+
+class ConsumeOutcome(enum.IntEnum):
+    """How a call of a handler ended, by RocketMQ's numbers (wire.md §13)."""
+
+    SUCCESS = 0
+    TIME_OUT = 1
+    EXCEPTION = 2
+    RETURN_NULL = 3
+    FAILED = 4
+
+
+@dataclass(slots=True)
+class SendContext:
+    """One attempt to send.
+
+    Attributes:
+        group: the producer group.
+        messages: what is sent; of a batch all, else one.
+        queue: where to.
+        address: the broker's `host:port`.
+        kind: what the message is.
+        oneway: whether no answer is awaited.
+        body_bytes: length of the body as sent, compressed or as a batch.
+        unique_keys: the message's unique key; of a batch all, joined by commas.
+        result: how it went; None before, after a failure and for one-way sends.
+        error: what went wrong.
+    """
+
+    group: str
+    messages: Sequence[Message]
+    queue: MessageQueue
+    address: str
+    kind: MessageKind
+    oneway: bool
+    body_bytes: int
+    unique_keys: str
+    result: SendResult | None = None
+    error: BaseException | None = None
+
+
+@dataclass(slots=True)
+class HandlerCall:
+    """One call of a consumer's handler.
+
+    Attributes:
+        group: the consumer group.
+        messages: what the handler is given.
+        queue: where they are from.
+        outcome: how it ended; None before.
+        result: what the handler returned.
+        error: what it raised.
+    """
+
+    group: str
+    messages: Sequence[MessageExt]
+    queue: MessageQueue
+    outcome: ConsumeOutcome | None = None
+    result: ConsumeResult | None = None
+    error: BaseException | None = None
+
+    @property
+    def success(self) -> bool:
+        """Whether the messages count as consumed."""
+        return self.outcome in {ConsumeOutcome.SUCCESS, ConsumeOutcome.RETURN_NULL}
+
+
+@dataclass(slots=True)
+class EndTransactionContext:
+    """An END_TRANSACTION that is about to be sent.
+
+    Attributes:
+        group: the producer group.
+        message: the message of the transaction; after a check, as the broker stored it.
+        address: the broker's `host:port`.
+        msg_id: the message's unique key.
+        transaction_id: the broker's name for the transaction.
+        state: what the broker is told.
+        from_check: whether the broker asked.
+    """
+
+    group: str
+    message: Message | MessageExt
+    address: str
+    msg_id: str
+    transaction_id: str | None
+    state: TransactionState
+    from_check: bool
+
+
+C = TypeVar("C")
+After = Callable[[C], Any]
+Hook = Callable[[C], "After[C] | None"]
+SendHook = Hook[SendContext]
+ConsumeHook = Hook[HandlerCall]
+EndTransactionHook = Hook[EndTransactionContext]
+ForbiddenHook = Callable[[SendContext], Any]
+
+
+@dataclass(slots=True)
+class Hooks:
+    """The hooks of a producer."""
+
+    send: list[SendHook] = field(default_factory=list)
+    forbidden: list[ForbiddenHook] = field(default_factory=list)
+    end_transaction: list[EndTransactionHook] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.send or self.forbidden)
+
+
+def begin(hooks: Iterable[Hook[C]], context: C) -> list[After[C]]:
+    """Call what has to be called before; returns what has to be called after."""
+    afters = []
+    for hook in hooks:
+        try:
+            after = hook(context)
+        except Exception:  # noqa: BLE001 - whatever a hook raises, it must not disturb what it looks at
+            _log.warning("hook %r failed", hook, exc_info=True)
+            continue
+        if after is not None:
+            afters.append(after)
+    return afters
+
+
+def end(afters: Iterable[After[C]], context: C) -> None:
+    """Call what has to be called after."""
+    for after in afters:
+        try:
+            after(context)
+        except Exception:  # noqa: BLE001 - see begin
+            _log.warning("hook %r failed", after, exc_info=True)
+
+
+def check_forbidden(hooks: Iterable[ForbiddenHook], context: SendContext) -> None:
+    """Ask the hooks that may prevent a send.
+
+    Raises:
+        ClientError: one of them raised.
+    """
+    for hook in hooks:
+        try:
+            hook(context)
+        except TianzhouError:
+            raise
+        except Exception as error:
+            raise ClientError(f"check_forbidden_hooks: {hook!r} refused to send to {context.queue}: {error}") from error
