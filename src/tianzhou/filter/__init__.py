@@ -1,5 +1,19 @@
 """Which messages a subscription selects. Pure."""
 
+from tianzhou.filter.bloom import BloomData, BloomFilter
+from tianzhou.filter.evaluation import IncomparableError
+from tianzhou.filter.sql import SQL92, SqlFilter, check_whole, parse_sql
 from tianzhou.filter.tags import ALL, TagFilter, parse_tags
 
-__all__ = ["ALL", "TagFilter", "parse_tags"]
+__all__ = [
+    "ALL",
+    "SQL92",
+    "BloomData",
+    "BloomFilter",
+    "IncomparableError",
+    "SqlFilter",
+    "TagFilter",
+    "check_whole",
+    "parse_sql",
+    "parse_tags",
+]

@@ -1,7 +1,6 @@
 """Tag expressions: `TagA || TagB`, and the hashes the broker compares (broker.md §11.1).
 
 The broker compares hashes only; a hash collision passes, and every RocketMQ client compares the text again.
-SQL92 expressions will live beside this module.
 """
 
 from __future__ import annotations

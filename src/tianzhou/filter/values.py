@@ -1,0 +1,160 @@
+"""Values in SQL92 filter expressions: Java's numbers, how texts become them, and their order (broker.md §11.6).
+
+Properties are texts. An integer literal is of 32 bits when it fits and of 64 otherwise; the two differ in which
+texts they can be compared with. Here the former are `int` and the latter `Long`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+INT_MAX: Final = (1 << 31) - 1
+LONG_MAX: Final = (1 << 63) - 1
+_FEW_DIGITS: Final = 10
+_MOST_DIGITS: Final = 19
+_BMP_END: Final = "\uffff"
+
+_DIGITS: Final = re.compile(r"[+-]?\d+")
+_DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
+_HEXADECIMAL: Final = re.compile(
+    r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?", re.ASCII
+)
+_NAMED: Final = re.compile(r"([+-]?)(NaN|Infinity)")
+_BLANKS: Final = "".join(map(chr, range(33)))
+
+
+class IncomparableError(ValueError):
+    """Two values cannot be compared: RocketMQ raises an error, and the message does not match."""
+
+
+class Long(int):
+    """An integer of 64 bits."""
+
+
+Value: TypeAlias = str | int | Long | float | bool | None
+"""What an operand may be at evaluation; None is NULL."""
+
+
+def parse_int(text: str) -> int:
+    """The 32-bit integer a text stands for, as Java's `Integer.valueOf` reads it.
+
+    Raises:
+        IncomparableError: it stands for none.
+    """
+    if len(text) < _FEW_DIGITS and text.isdigit() and text.isascii():
+        return int(text)
+    value = _parse_digits(text)
+    if not -INT_MAX - 1 <= value <= INT_MAX:
+        raise IncomparableError(text)
+    return value
+
+
+def parse_long(text: str) -> int:
+    """The 64-bit integer a text stands for, as Java's `Long.valueOf` reads it.
+
+    Raises:
+        IncomparableError: it stands for none.
+    """
+    if len(text) < _MOST_DIGITS and text.isdigit() and text.isascii():
+        return int(text)
+    value = _parse_digits(text)
+    if not -LONG_MAX - 1 <= value <= LONG_MAX:
+        raise IncomparableError(text)
+    return value
+
+
+def _parse_digits(text: str) -> int:
+    # Java takes the decimal digits of every script, if they are of 16 bits, and no space.
+    if not _DIGITS.fullmatch(text) or (not text.isascii() and max(text) > _BMP_END):
+        raise IncomparableError(text)
+    if len(text) <= _MOST_DIGITS:
+        return int(text)
+    sign = -1 if text[0] == "-" else 1
+    digits = text[1:] if text[0] in "+-" else text
+    digits = "".join(str(unicodedata.decimal(digit)) for digit in digits).lstrip("0")
+    if len(digits) > _MOST_DIGITS:
+        raise IncomparableError(text)
+    return sign * int(digits or "0")
+
+
+def parse_double(text: str) -> float:
+    """The double a text stands for, as Java's `Double.valueOf` reads it.
+
+    Raises:
+        IncomparableError: it stands for none.
+    """
+    text = text.strip(_BLANKS)
+    if found := _DECIMAL.fullmatch(text):
+        return float(found[1])
+    if found := _NAMED.fullmatch(text):
+        value = math.nan if found[2] == "NaN" else math.inf
+        return -value if found[1] == "-" else value
+    if found := _HEXADECIMAL.fullmatch(text):
+        try:
+            return float.fromhex(found[1])
+        except OverflowError:
+            return -math.inf if text[0] == "-" else math.inf
+    raise IncomparableError(text)
+
+
+def parse_boolean(text: str) -> bool:
+    """Whether a text is `true`, in whatever case; every other text is false."""
+    return text.lower() == "true"
+
+
+PARSERS: Final[dict[type, Callable[[str], int | float | bool]]] = {
+    int: parse_int,
+    Long: parse_long,
+    float: parse_double,
+    bool: parse_boolean,
+}
+"""How a text becomes a value of the type it is compared with."""
+
+
+def compare_doubles(left: float, right: float) -> int:
+    """Java's order: NaN above all, and equal to itself; -0.0 below 0.0."""
+    if left < right:
+        return -1
+    if left > right:
+        return 1
+    return _rank(left) - _rank(right)
+
+
+def _rank(value: float) -> int:
+    if value != value:
+        return 2
+    return 1 if value or math.copysign(1.0, value) > 0 else 0
+
+
+def compare(left: Value, right: Value) -> int:
+    """Order of two values that are not NULL: negative, zero or positive.
+
+    A text is read as the type of the other value; a truth value is below everything that is none.
+
+    Raises:
+        IncomparableError: a text does not stand for such a value, or is compared with a truth value on its left.
+    """
+    kind, other = type(left), type(right)
+    if kind is other:
+        if kind is float:
+            return compare_doubles(left, right)  # type: ignore[arg-type]
+        return (left > right) - (left < right)  # type: ignore[operator]
+    if kind is str:
+        return compare(PARSERS[other](left), _plain(right))  # type: ignore[arg-type]
+    if other is str:
+        if kind is bool:
+            raise IncomparableError(right)
+        return compare(_plain(left), PARSERS[kind](right))  # type: ignore[arg-type]
+    if kind is bool or other is bool:
+        return -1
+    if kind is float or other is float:
+        return compare_doubles(float(left), float(right))  # type: ignore[arg-type]
+    return (left > right) - (left < right)  # type: ignore[operator]
+
+
+def _plain(value: Value) -> Value:
+    return int(value) if type(value) is Long else value

@@ -1,0 +1,136 @@
+"""Our filters against RocketMQ's filter library: what is accepted, what comes out, and the bits of bloom filters.
+
+`TIANZHOU_FILTER_EXPRESSIONS` sets how many expressions are compared, `TIANZHOU_FILTER_SEED` which.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import random
+import subprocess
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+import toolchain
+from sql_cases import Cases, Properties
+
+from tianzhou.errors import FilterSyntaxError
+from tianzhou.filter import BloomFilter, IncomparableError, SqlFilter, parse_sql
+
+EXPRESSIONS = int(os.environ.get("TIANZHOU_FILTER_EXPRESSIONS", "4000"))
+SEED = int(os.environ.get("TIANZHOU_FILTER_SEED", "92"))
+SETS = 400
+SETS_EACH = 8
+TIMEOUT_S = 600
+
+# RocketMQ 4.9 does not know them: they are names of properties there.
+SINCE_5 = ("CONTAINS", "STARTSWITH", "ENDSWITH")
+
+
+def oracle(version: str, lines: Iterable[str]) -> list[str]:
+    """What RocketMQ's library answers."""
+    try:
+        command = [toolchain.tool("java"), "-Xmx512m", "-Xss1m", "-cp", toolchain.filter_oracle(version), "Oracle"]
+    except toolchain.ToolchainMissingError as error:
+        pytest.skip(str(error))
+    done = subprocess.run(
+        command,
+        input="\n".join(lines) + "\n",
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        env=toolchain.environment(),
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.splitlines()
+
+
+def text(value: str) -> str:
+    """A text for the oracle; the mark keeps the empty one visible."""
+    return "." + base64.b64encode(value.encode()).decode()
+
+
+def outcome(made: SqlFilter, properties: Properties) -> str:
+    """One letter, as the oracle writes it."""
+    try:
+        value = made.evaluate(properties.get)
+    except IncomparableError:
+        return "X"
+    return {True: "T", False: "F", None: "N"}[value]
+
+
+def ours(expression: str, sets: list[Properties]) -> str:
+    """What we answer."""
+    try:
+        made = parse_sql(expression)
+    except FilterSyntaxError:
+        return "R"
+    letters = "".join(outcome(made, properties) for properties in sets)
+    # What a message is asked for must be among the names, or it would be taken for absent.
+    named = "".join(outcome(made, {k: v for k, v in one.items() if k in made.names}) for one in sets)
+    assert named == letters, expression
+    assert [made.matches(one.get) for one in sets] == [letter == "T" for letter in letters]
+    return letters
+
+
+@pytest.mark.parametrize(("version", "count"), [("5.3.3", EXPRESSIONS), ("4.9.7", EXPRESSIONS // 4)])
+def test_expressions_are_refused_and_come_out_as_in_java(version: str, count: int) -> None:
+    """The same expressions are accepted, and each gives true, false, NULL or an error for the same messages."""
+    cases = Cases(SEED, searches=version.startswith("5"))
+    chosen = random.Random(SEED)
+    sets: list[Properties] = [{}] + [cases.properties() for _ in range(SETS - 1)]
+    asked = []
+    while len(asked) < count:
+        expression = cases.expression()
+        if version.startswith("4") and any(word in expression.upper() for word in SINCE_5):
+            continue
+        asked.append((expression, [chosen.randrange(SETS) for _ in range(SETS_EACH)]))
+    lines = ["P " + " ".join(f"{text(name)} {text(value)}" for name, value in one.items()) for one in sets]
+    lines += [f"E {text(expression)} {' '.join(map(str, numbers))}" for expression, numbers in asked]
+    answers = oracle(version, lines)
+    assert len(answers) == len(asked)
+    different = []
+    letters: Counter[str] = Counter()
+    for (expression, numbers), answer in zip(asked, answers, strict=True):
+        mine = ours(expression, [sets[number] for number in numbers])
+        letters.update(answer)
+        if mine != answer:
+            different.append((expression, answer, mine, [sets[number] for number in numbers]))
+    assert not different, f"{len(different)} of {count} differ, first: {different[:3]}"
+    # The cases are of use only when every outcome is frequent among them.
+    assert letters["R"] < count * 0.75
+    assert all(letters[letter] > count / 10 for letter in "TFNXR"), letters
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["(" * 90 + "a = '1'" + ")" * 90, "NOT " * 99 + "a IS NULL", " OR ".join(f"a = '{i}'" for i in range(3000))],
+)
+def test_large_expressions(expression: str) -> None:
+    """Long ones are no deeper than short ones; deep ones have a limit that nobody writes by hand."""
+    sets: list[Properties] = [{}, {"a": "1"}, {"a": "2999"}]
+    lines = [f"P {text('a')} {text(one['a'])}" if one else "P" for one in sets]
+    (answer,) = oracle("5.3.3", [*lines, f"E {text(expression)} 0 1 2"])
+    assert ours(expression, sets) == answer
+
+
+def test_bloom_filters_set_the_same_bits() -> None:
+    """Number of hashes, size and positions for all error rates, and for texts of all lengths and kinds."""
+    pick = random.Random(SEED)
+    letters = "abcXYZ019#_%-é天😀"
+    texts = ["", "cg#orders", *("".join(pick.choices(letters, k=size)) for size in range(1, 70))]
+    asked = [(percent, expected) for percent in range(1, 100) for expected in (1, 7, 32, 64, 100, 1000)]
+    chosen = [pick.sample(texts, 5) for _ in asked]
+    lines = [
+        f"B {percent} {expected} {' '.join(map(text, some))}"
+        for (percent, expected), some in zip(asked, chosen, strict=True)
+    ]
+    for (percent, expected), some, answer in zip(asked, chosen, oracle("5.3.3", lines), strict=True):
+        bloom = BloomFilter(percent, expected)
+        entries = [bloom.data(one) for one in some]
+        positions = [position for entry in entries for position in entry.bit_pos]
+        mine = f"{bloom.hashes} {bloom.bits} {' '.join(map(str, positions))} {bloom.bitmap(entries).hex()}"
+        assert mine == answer, (percent, expected)
