@@ -91,6 +91,8 @@ def test_expiry_deletes_log_queue_and_index_files_and_nothing_else(tmp_path: Pat
             store.delete_expired()
             await until(lambda: len(list((tmp_path / "commitlog").iterdir())) == 4)
             await until(lambda: len(list((tmp_path / "index").iterdir())) < index_files)
+            # The queues follow the log; until they have, they begin with messages that are gone.
+            await until(lambda: all(store.store_time_of("T", q, store.min_offset("T", q)) >= 0 for q in range(2)))
             begin = store.begin_offset
             assert begin == int(min((tmp_path / "commitlog").iterdir()).name)
             found = 0
@@ -115,6 +117,42 @@ def test_expiry_deletes_log_queue_and_index_files_and_nothing_else(tmp_path: Pat
             assert store.report.notes == []
             put(store, 1)
             await until(lambda: store.max_offset("T", 0) == 126)
+
+    run(main())
+
+
+def test_readers_pass_over_what_the_log_has_lost_before_the_queues_know(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with MessageStore(small(tmp_path)) as store:
+            put(store, 60, queues=1)
+            await flushed(store)
+            age(tmp_path)
+            reached, go_on = asyncio.Event(), asyncio.Event()
+            clean_queues = store._cleaner._clean_queues
+
+            async def wait(smallest: int) -> None:
+                reached.set()
+                await go_on.wait()
+                await clean_queues(smallest)
+
+            store._cleaner._clean_queues = wait  # type: ignore[method-assign]
+            store.delete_expired()
+            await reached.wait()
+            assert store.begin_offset > 0
+            assert store.min_offset("T", 0) == 0
+            found = store.get("T", 0, 0, 1)
+            while found.status is GetStatus.MESSAGE_WAS_REMOVING:
+                found = store.get("T", 0, found.next_offset, 1)
+            assert (found.status, found.count) == (GetStatus.FOUND, 1)
+            oldest = found.next_offset - 1
+            assert oldest > 0
+            # The index still knows the key, and what it points to is gone.
+            assert store.query("T", f"T{oldest - 1}", 10).parts == []
+            assert len(store.query("T", f"T{oldest}", 10).parts) == 1
+            assert store.store_time_of("T", 0, 0) == -1
+            go_on.set()
+            await until(lambda: store.min_offset("T", 0) == oldest)
+            assert store.get("T", 0, 0, 1).status is GetStatus.OFFSET_TOO_SMALL
 
     run(main())
 
