@@ -34,6 +34,7 @@ from tianzhou.broker.handlers.retention import RetentionHandler
 from tianzhou.broker.handlers.send import SendHandler
 from tianzhou.broker.handlers.send_back import SendBackHandler
 from tianzhou.broker.handlers.topics import TopicHandler
+from tianzhou.broker.handlers.transactions import TransactionHandler
 from tianzhou.broker.locks import QueueLocks
 from tianzhou.broker.registrar import Registrar
 from tianzhou.broker.router import NOT_ON_FAST_PORT, Router
@@ -42,6 +43,7 @@ from tianzhou.broker.state_files import StateFiles
 from tianzhou.broker.stats import BrokerStats
 from tianzhou.broker.tables import Tables
 from tianzhou.broker.topics import TopicTable, follow_queue_types, system_topics
+from tianzhou.broker.transaction_checker import TransactionChecker
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import ConfigError
 from tianzhou.remoting.client import RemotingClient
@@ -172,12 +174,15 @@ class Broker:
             written=self._files.settled,
             settings_changed=self._settings_changed,
         )
+        await self._parts.transactions.load()
+        self._stack.push_async_callback(self._parts.transactions.close)
         await self._listen(self._parts.router)
         self._stack.push_async_callback(self._end_tasks)
         self._spawn(self._files.run(), "tables")
         self._spawn(self._parts.acks.run(), "acknowledgements")
         self._spawn(self._parts.registrar.run(), "registration")
         self._spawn(DelayScheduler(self._tables.delays, self._store, clock).run(), "delays")
+        self._spawn(self._parts.transactions.run(), "transactions")
         self._repeat(lambda: settings.flush_consumer_offset_interval, self._files.write_offsets)
         self._repeat(lambda: self.store_settings.flush_delay_offset_interval, self._files.write_delays)
         self._repeat(lambda: HOUSEKEEPING_MS, self._housekeep)
@@ -260,6 +265,7 @@ class Parts:
     acks: FlushAcks
     clients: ClientHandler
     registrar: Registrar
+    transactions: TransactionChecker
 
 
 def make_parts(
@@ -303,11 +309,13 @@ def make_parts(
     acks = FlushAcks(store, clock)
     send = SendHandler(tables, store, stats, acks, clock, unique_ids, (host, port))
     clients = ClientHandler(tables, clock)
+    transactions = TransactionChecker(tables, store, clock, (host, port))
     config_file = Path(settings.broker_config_path or root / "config" / "broker.properties")
     router = Router(
         send,
         PullHandler(tables, store, stats, clock),
         SendBackHandler(tables, store, clock),
+        TransactionHandler(tables, store, stats, clock, transactions),
         OffsetHandler(tables, store, clock),
         QueryHandler(store),
         clients,
@@ -317,7 +325,7 @@ def make_parts(
         InfoHandler(tables, store, stats, clock, config_file, settings_changed),
         refuse=lambda code, waited_ms: waited_too_long(code, waited_ms, settings),
     )
-    return Parts(router, send, acks, clients, registrar)
+    return Parts(router, send, acks, clients, registrar, transactions)
 
 
 def make_tables(settings: BrokerSettings, store_settings: StoreSettings, now_ms: int) -> Tables:

@@ -22,6 +22,11 @@ class Traffic:
         self.count = 0
         self.bytes = 0
 
+    def add(self, queue_id: int, count: int, size: int) -> None:
+        """`count` messages of `size` bytes of a queue."""
+        self.count += count
+        self.bytes += size
+
 
 class BrokerStats:
     """All counters of a broker.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tianzhou.broker.clients import ClientTable
 from tianzhou.broker.consumer_offsets import ConsumerOffsets
@@ -11,6 +11,7 @@ from tianzhou.broker.groups import GroupTable
 from tianzhou.broker.locks import QueueLocks
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.topics import TopicTable
+from tianzhou.broker.transactions import TransactionLedger
 
 
 @dataclass(slots=True, frozen=True)
@@ -24,3 +25,4 @@ class Tables:
     clients: ClientTable
     locks: QueueLocks
     delays: DelayLedger
+    transactions: TransactionLedger = field(default_factory=TransactionLedger)

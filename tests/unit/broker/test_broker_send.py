@@ -227,11 +227,10 @@ def test_pop_handles_are_taken_off(broker: Run) -> None:
     broker(body)
 
 
-def test_transactions_and_timers_are_refused_not_taken_for_ordinary(broker: Run) -> None:
+def test_timers_are_refused_not_taken_for_ordinary(broker: Run) -> None:
     async def body(bench: Any) -> None:
         peer = bench.peer()
         await peer.send("T")
-        assert (await peer.send("T", properties={"UNIQ_KEY": "U", "TRAN_MSG": "true"})).code == 16
         assert (await peer.send("T", properties={"UNIQ_KEY": "U", "TIMER_DELAY_SEC": "5"})).code == 1
         assert len(bench.records("T")) == 1
 

@@ -20,6 +20,7 @@ from tianzhou.broker.put_answers import code_of, is_stored, remark_of
 from tianzhou.broker.retry import group_of_retry_topic, is_dead_on_arrival, limit_of
 from tianzhou.broker.stats import BrokerStats, Traffic
 from tianzhou.broker.tables import Tables
+from tianzhou.broker.transaction_records import TRANSACTION_BITS, make_half, prepare
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, ProtocolError
 from tianzhou.model import TopicConfig, names
@@ -206,8 +207,15 @@ class SendHandler:
         unique = properties.get(names.UNIQ_KEY)
         if unique is None:
             unique = properties[names.UNIQ_KEY] = self._unique_ids.next(now)
-        topic, queue_id = self._delayed(header, topic, queue_id, properties)
+        level = self._level(properties)
         sys_flag = header.sys_flag
+        retried_later = header.reconsume_times > 0 and level > 0
+        prepared = properties.get(names.TRAN_MSG, "").lower() == "true" and not retried_later
+        if prepared:
+            topic, queue_id = self._prepared(topic, queue_id, properties)
+            sys_flag &= ~TRANSACTION_BITS
+        else:
+            topic, queue_id = self._delayed(level, topic, queue_id, properties)
         if sys_flag & INNER_BATCH_FLAGS or names.INNER_NUM in properties:
             raise BrokerError(
                 ResponseCode.MESSAGE_ILLEGAL, "inner batches (INNER_NUM, sysFlag 0xC0) are the broker's own form"
@@ -234,6 +242,10 @@ class SendHandler:
         )
         if result.status is not PutStatus.PUT_OK:
             return self._refused(command, result)
+        if prepared:
+            born = (header.born_timestamp, connection.remote_host_bytes, connection.remote_port)
+            place = (result.queue_offset, result.physical_offset, result.store_timestamp)
+            self._tables.transactions.opened(make_half(properties, *place, born))
         traffic = self._stats.put(topic)
         traffic.count += 1
         traffic.bytes += len(command.body)
@@ -258,26 +270,32 @@ class SendHandler:
         self._tables.topics.ensure(dead, 1, now_ms)
         return dead, 0
 
-    def _delayed(self, header: Any, topic: str, queue_id: int, properties: dict[str, str]) -> tuple[str, int]:
+    @staticmethod
+    def _level(properties: dict[str, str]) -> int:
         try:
             level = wanted_level(properties)
         except ValueError:
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR, f"property DELAY={properties[names.DELAY]!r}: expected a delay level"
             ) from None
-        retried_later = header.reconsume_times > 0 and level > 0
-        if properties.get(names.TRAN_MSG, "").lower() == "true" and not retried_later:
+        timer = next((name for name in _TIMERS if name in properties), None)
+        if level <= 0 and timer is not None:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"{timer}: the timer wheel is not enabled; use DELAY levels")
+        return level
+
+    def _prepared(self, topic: str, queue_id: int, properties: dict[str, str]) -> tuple[str, int]:
+        settings = self._tables.settings
+        if settings.reject_transaction_message:
             raise BrokerError(
                 ResponseCode.NO_PERMISSION,
-                f"the broker[{self._tables.settings.broker_name}] sending transaction message is forbidden:"
-                " this version does not serve transactions",
+                f"the broker[{settings.broker_ip1}] sending transaction message is forbidden"
+                " (rejectTransactionMessage)",
             )
+        prepare(properties, topic, queue_id)
+        return names.HALF_TOPIC, 0
+
+    def _delayed(self, level: int, topic: str, queue_id: int, properties: dict[str, str]) -> tuple[str, int]:
         if level <= 0:
-            timer = next((name for name in _TIMERS if name in properties), None)
-            if timer is not None:
-                raise BrokerError(
-                    ResponseCode.SYSTEM_ERROR, f"{timer}: the timer wheel is not enabled; use DELAY levels"
-                )
             return topic, queue_id
         for name in _TIMERS:
             properties.pop(name, None)

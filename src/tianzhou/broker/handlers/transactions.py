@@ -1,0 +1,173 @@
+"""The end of transactions (37), and those that were given up once more (323) (broker.md §13.2, wire.md §7.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tianzhou.broker import transaction_records as records
+from tianzhou.broker.put_answers import code_of, is_stored, remark_of
+from tianzhou.broker.stats import BrokerStats
+from tianzhou.broker.tables import Tables
+from tianzhou.broker.transaction_checker import TransactionChecker
+from tianzhou.broker.transactions import Half, Outcome
+from tianzhou.clock import Clock
+from tianzhou.errors import BrokerError, CorruptRecord, ProtocolError
+from tianzhou.model import names
+from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.store.store import MessageStore
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import read_header
+from tianzhou.wire.ids import parse_offset_msg_id
+from tianzhou.wire.record import Record, decode_record
+
+_OUTCOMES = {records.COMMIT: Outcome.COMMITTED, records.ROLLBACK: Outcome.ROLLED_BACK}
+_WORDS = {Outcome.COMMITTED: "committed", Outcome.ROLLED_BACK: "rolled back"}
+
+
+class TransactionHandler:
+    """Commits and rolls back what producers decide about.
+
+    Args:
+        tables: the broker's state.
+        store: where half messages are, and where committed messages go.
+        stats: counters.
+        clock: wall-clock time.
+        checker: writes down what was decided.
+    """
+
+    def __init__(
+        self, tables: Tables, store: MessageStore, stats: BrokerStats, clock: Clock, checker: TransactionChecker
+    ) -> None:
+        self._tables = tables
+        self._ledger = tables.transactions
+        self._store = store
+        self._stats = stats
+        self._clock = clock
+        self._checker = checker
+
+    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
+        """Request codes and who serves them."""
+        return {
+            RequestCode.END_TRANSACTION: self.end,
+            RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume,
+        }
+
+    def end(self, connection: Connection, command: Command) -> Reply:
+        """Commit or roll back a half message; a producer that does not know yet is not answered."""
+        header = read_header(command)
+        self._refuse_as_slave("transactions are ended")
+        outcome = _OUTCOMES.get(header.commit_or_rollback)
+        if outcome is None:
+            return None
+        record = self._half_message(header)
+        half = self._ledger.find(record.queue_offset, records.identity_of(record))
+        if half is None:
+            return self._ended_before(command, record, outcome)
+        if not header.from_transaction_check:
+            self._refuse_too_late(half)
+        if outcome is Outcome.COMMITTED:
+            self._commit(half)
+        else:
+            self._checker.ended(half, outcome)
+        return command.reply(ResponseCode.SUCCESS)
+
+    def _half_message(self, header: Any) -> Record:
+        record = self._load(header.commit_log_offset, names.HALF_TOPIC)
+        if record is None:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+        group = records.identity_of(record).group
+        if group != header.producer_group:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The producer group wrong: {header.producer_group}, the message was sent by {group or 'no group'}",
+            )
+        if record.queue_offset != header.tran_state_table_offset:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The transaction state table offset wrong: {header.tran_state_table_offset},"
+                f" the message is at {record.queue_offset}",
+            )
+        return record
+
+    def _ended_before(self, command: Command, record: Record, outcome: Outcome) -> Reply:
+        before = self._ledger.outcome(record.queue_offset)
+        if before is outcome:
+            return command.reply(ResponseCode.SUCCESS)
+        how = "ended" if before is None else _WORDS[before]
+        raise BrokerError(
+            ResponseCode.SYSTEM_ERROR,
+            f"Find prepared transaction message failed: message {records.identity_of(record).unique_key} has been {how}"
+            f" and cannot be {_WORDS[outcome]} any more; a transaction ends once",
+        )
+
+    def _refuse_too_late(self, half: Half) -> None:
+        age = self._clock.now_ms() - half.since_ms
+        if half.immunity_ms is not None and age > half.immunity_ms:
+            raise BrokerError(
+                ResponseCode.ILLEGAL_OPERATION,
+                f"the message is {age} ms old, {records.IMMUNITY}={half.immunity_ms // 1000}: the broker asks for the"
+                " decision now; answer its check",
+            )
+
+    def _commit(self, half: Half) -> None:
+        record = self._load(half.place, names.HALF_TOPIC)
+        if record is None:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+        level = self._tables.delays.capped(records.delay_of(record))
+        message = records.committed(record, level)
+        result = self._store.append(message)
+        if not is_stored(result.status):
+            self._stats.failed += 1
+            raise BrokerError(code_of(result.status), remark_of(result))
+        # First of all: whatever else goes wrong from here on, the message must not be committed again.
+        self._checker.ended(half, Outcome.COMMITTED)
+        size = result.end_offset - result.physical_offset
+        self._stats.put(message.topic).add(message.queue_id, 1, size)
+
+    def resume(self, connection: Connection, command: Command) -> Reply:
+        """Make a message that was given up a half message again, to be checked from the beginning."""
+        header = read_header(command)
+        self._refuse_as_slave("half messages are resumed")
+        try:
+            _, _, place = parse_offset_msg_id(header.msg_id or "")
+        except (ProtocolError, ValueError) as error:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"msgId {header.msg_id!r}: {error}") from None
+        record = self._load(place, records.GIVEN_UP_TOPIC)
+        if record is None:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"no message of {records.GIVEN_UP_TOPIC} is at commit-log offset {place}; give the offset message id"
+                " of one",
+            )
+        again = records.resumed(record)
+        identity = records.identity_of(record)
+        if self._ledger.waits(identity) or self._checker.was_committed(record):
+            raise BrokerError(
+                ResponseCode.ILLEGAL_OPERATION,
+                f"message {identity.unique_key} is waiting for a decision already, or was committed since",
+            )
+        result = self._store.append(again)
+        if not is_stored(result.status):
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the half message cannot be stored: {remark_of(result)}")
+        half = records.half_of(record)
+        if half is not None:
+            half.offset, half.place, half.since_ms = result.queue_offset, result.physical_offset, result.store_timestamp
+            half.checks, half.moved_from = 0, None
+            self._ledger.opened(half)
+        return command.reply(ResponseCode.SUCCESS)
+
+    def _refuse_as_slave(self, what: str) -> None:
+        if self._store.settings.broker_role == "SLAVE":
+            raise BrokerError(
+                ResponseCode.SLAVE_NOT_AVAILABLE, f"this broker is a slave (brokerRole): {what} at its master"
+            )
+
+    def _load(self, place: int, topic: str) -> Record | None:
+        view = self._store.record_at(place) if place >= 0 else None
+        try:
+            record = None if view is None else decode_record(view)
+        except CorruptRecord:
+            return None
+        return record if record is not None and record.topic == topic else None
