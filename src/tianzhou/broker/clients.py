@@ -49,6 +49,10 @@ class Subscription(NamedTuple):
     codes: frozenset[int] | None
 
 
+Wishes = dict[str, tuple[str, str]]
+"""What one member wants: topic to expression and its type."""
+
+
 class Departure(NamedTuple):
     """A client that is no longer in a consumer group."""
 
@@ -58,7 +62,12 @@ class Departure(NamedTuple):
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """The members of a consumer group and what they said last."""
+    """The members of a consumer group and what they said last.
+
+    Attributes:
+        wishes: what each member subscribes; all have to subscribe the same.
+        conflicts: how often members were found to subscribe different things.
+    """
 
     name: str
     consume_type: ConsumeType
@@ -66,6 +75,15 @@ class ConsumerGroup:
     consume_from_where: ConsumeFromWhere
     clients: dict[Hashable, Client] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    wishes: dict[Hashable, Wishes] = field(default_factory=dict)
+    conflicts: int = 0
+
+    def disagreement(self) -> dict[str, Wishes]:
+        """What each member subscribes by client id when they do not all subscribe the same; empty when they do."""
+        wishes = list(self.wishes.items())
+        if all(one == wishes[0][1] for _, one in wishes):
+            return {}
+        return {self.clients[key].client_id: one for key, one in wishes if key in self.clients}
 
     def client_ids(self) -> list[str]:
         """Ids of the members, each once: a client that reconnected may be here on two connections."""
@@ -78,10 +96,12 @@ class ClientTable:
     def __init__(self) -> None:
         self.consumers: dict[str, ConsumerGroup] = {}
         self.producers: dict[str, dict[Hashable, Client]] = {}
+        self._producers_by_id: dict[str, Client] = {}
 
     def add_producer(self, group: str, client: Client) -> None:
         """Note a producer, or that it is still there."""
         self.producers.setdefault(group, {})[client.connection] = client
+        self._producers_by_id[client.client_id] = client
 
     def add_consumer(self, said: ConsumerData, client: Client, *, keep_subscriptions: bool = False) -> bool:
         """Note a consumer and what it says of its group.
@@ -106,20 +126,36 @@ class ClientTable:
         group.clients[client.connection] = client
         if not keep_subscriptions:
             changed |= _subscribe(group, said.subscription_data_set)
+            self._compare(group, said, client)
         return changed
+
+    def _compare(self, group: ConsumerGroup, said: ConsumerData, client: Client) -> None:
+        wishes = {one.topic: (one.sub_string, one.expression_type or TAG) for one in said.subscription_data_set}
+        if group.wishes.get(client.connection) != wishes:
+            group.wishes[client.connection] = wishes
+            if any(other != wishes for other in group.wishes.values()):
+                group.conflicts += 1
 
     def remove_producer(self, group: str, connection: Hashable) -> None:
         """A producer said that it leaves."""
         clients = self.producers.get(group)
-        if clients is not None:
-            clients.pop(connection, None)
-            if not clients:
-                del self.producers[group]
+        if clients is None:
+            return
+        client = clients.pop(connection, None)
+        if not clients:
+            del self.producers[group]
+        if client is None or any(connection in others for others in self.producers.values()):
+            return
+        found = self._producers_by_id.get(client.client_id)
+        if found is not None and found.connection is connection:
+            del self._producers_by_id[client.client_id]
 
     def remove_consumer(self, group: str, connection: Hashable) -> Departure | None:
         """A consumer said that it leaves; None when it was not there."""
         found = self.consumers.get(group)
         client = None if found is None else found.clients.pop(connection, None)
+        if found is not None:
+            found.wishes.pop(connection, None)
         if found is None or client is None:
             return None
         if not found.clients:
@@ -144,6 +180,11 @@ class ClientTable:
                 seen[client.connection] = max(seen.get(client.connection, 0), client.seen_ms)
         return {connection for connection, at in seen.items() if now_ms - at > limit_ms}
 
+    def conflicts(self, group: str) -> int:
+        """How often members of a consumer group were found to subscribe different things."""
+        found = self.consumers.get(group)
+        return 0 if found is None else found.conflicts
+
     def connections(self, group: str) -> list[Hashable]:
         """Connections of a consumer group's members."""
         found = self.consumers.get(group)
@@ -155,6 +196,10 @@ class ClientTable:
         if found is None:
             return None
         return next((client for client in found.clients.values() if client.client_id == client_id), None)
+
+    def find_producer(self, client_id: str) -> Client | None:
+        """The producing client of an id, on the connection it spoke on last."""
+        return self._producers_by_id.get(client_id)
 
     def is_member(self, group: str, client_id: str) -> bool:
         """Whether a consumer group has a member of this id."""

@@ -1,0 +1,170 @@
+"""Replies to requests between clients: codes 324 and 325, pushed to the requester by 326 (broker.md §7.6).
+
+A reply is an ordinary message to `<cluster>_REPLY_TOPIC` that names in its properties who waits for it. It is
+pushed to that client over the connection of its heartbeats, and besides stored in its topic.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tianzhou.broker.admission import Admission
+from tianzhou.broker.put_answers import is_stored
+from tianzhou.broker.stats import BrokerStats
+from tianzhou.broker.tables import Tables
+from tianzhou.clock import Clock
+from tianzhou.errors import BrokerError, RemotingError
+from tianzhou.model import TopicConfig, names
+from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.store.results import NewRecord
+from tianzhou.store.store import MessageStore
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import read_header, write_header, write_reply
+from tianzhou.wire.hashing import tags_code
+from tianzhou.wire.ids import host_text, offset_msg_id
+from tianzhou.wire.properties import decode_properties, encode_properties
+
+PUSH_TIMEOUT_MS = 10_000
+INNER_BATCH_FLAGS = 0x40 | 0x80
+PUSHED_ID = "0"
+"""What stands for a message id when the reply was pushed and is not stored."""
+
+
+class RequestReplyHandler:
+    """Hands replies to who waits for them.
+
+    Args:
+        tables: the broker's state.
+        store: where replies are stored.
+        stats: counters.
+        clock: wall-clock time.
+        host: this broker's address as it appears in message ids, and its port.
+    """
+
+    def __init__(
+        self, tables: Tables, store: MessageStore, stats: BrokerStats, clock: Clock, host: tuple[bytes, int]
+    ) -> None:
+        self._tables = tables
+        self._store = store
+        self._stats = stats
+        self._clock = clock
+        self._host = host
+        self._admission = Admission(tables, ".".join(map(str, host[0])))
+        self._random = random.Random()
+
+    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
+        """Request codes and who serves them."""
+        return {
+            RequestCode.SEND_REPLY_MESSAGE: self.reply,
+            RequestCode.SEND_REPLY_MESSAGE_V2: self.reply,
+        }
+
+    async def reply(self, connection: Connection, command: Command) -> Reply:
+        """Push a reply to who waits for it, and store it; the answer says whether it was taken."""
+        settings = self._tables.settings
+        marks = {names.MSG_REGION: settings.region_id, names.TRACE_ON: "true" if settings.trace_on else "false"}
+        try:
+            header = read_header(command)
+            now_ms = self._clock.now_ms()
+            config = self._admission.topic_for(header, now_ms)
+            self._admission.check_queue(config, header.queue_id, connection.remote_address)
+        except BrokerError as error:
+            return command.reply(error.code, error.remark, marks)
+        body = bytes(command.body)
+        queue_id = self._queue(config, header.queue_id)
+        properties = decode_properties((header.properties or "").encode("utf-8", "surrogatepass"))
+        problem = await self._push(connection, header, queue_id, properties, body)
+        code, remark, msg_id, queue_offset = ResponseCode.SUCCESS, problem, PUSHED_ID, 0
+        if problem is not None:
+            code = ResponseCode.SYSTEM_ERROR
+        fields: dict[str, str] = {}
+        if settings.store_reply_message_enable:
+            stored = await self._put(connection, header, config, queue_id, properties, body)
+            if stored is not None:
+                msg_id, queue_offset = stored
+        if problem is None or msg_id != PUSHED_ID:
+            fields = write_reply(command.code, msg_id=msg_id, queue_id=queue_id, queue_offset=queue_offset)
+        return command.reply(code, remark, {**marks, **fields})
+
+    def _queue(self, config: TopicConfig, queue_id: int) -> int:
+        return queue_id if queue_id >= 0 else self._random.randrange(max(config.write_queue_nums, 1))
+
+    async def _push(
+        self, connection: Connection, header: Any, queue_id: int, properties: dict[str, str], body: bytes
+    ) -> str | None:
+        """Push a reply; why it was not taken, None when it was."""
+        client_id = properties.get(names.REPLY_TO_CLIENT)
+        if client_id is None:
+            return f"reply message properties[{names.REPLY_TO_CLIENT}] is null"
+        client = self._tables.clients.find_producer(client_id)
+        if client is None:
+            return f"push reply message fail, channel of <{client_id}> not found."
+        now_ms = self._clock.now_ms()
+        request = Command(
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
+            fields=write_header(
+                RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
+                producer_group=header.producer_group,
+                topic=header.topic,
+                default_topic=header.default_topic,
+                default_topic_queue_nums=header.default_topic_queue_nums,
+                queue_id=queue_id,
+                sys_flag=header.sys_flag,
+                born_timestamp=header.born_timestamp,
+                flag=header.flag,
+                properties=encode_properties({**properties, names.PUSH_REPLY_TIME: str(now_ms)}).decode(),
+                reconsume_times=header.reconsume_times,
+                unit_mode=header.unit_mode,
+                # Java's text of an address.
+                born_host=f"/{connection.remote_address}",
+                store_host=f"/{host_text(*self._host)}",
+                store_timestamp=now_ms,
+            ),
+            body=body,
+        )
+        assert isinstance(client.connection, Connection)
+        try:
+            answer = await client.connection.invoke(request, PUSH_TIMEOUT_MS)
+        except RemotingError as error:
+            return f"push reply message to {client_id} fail: {error}"
+        return None if answer.code == ResponseCode.SUCCESS else f"push reply message to {client_id} fail."
+
+    async def _put(
+        self,
+        connection: Connection,
+        header: Any,
+        config: TopicConfig,
+        queue_id: int,
+        properties: dict[str, str],
+        body: bytes,
+    ) -> tuple[str, int] | None:
+        """Store a reply; its offset id and queue offset, None when it could not be stored."""
+        result = self._store.append(
+            NewRecord(
+                config.topic_name,
+                queue_id,
+                body,
+                (header.properties or "").encode("utf-8", "surrogatepass"),
+                header.flag,
+                header.sys_flag & ~INNER_BATCH_FLAGS,
+                header.born_timestamp,
+                connection.remote_host_bytes,
+                connection.remote_port,
+                header.reconsume_times,
+                0,
+                tags_code(properties.get(names.TAGS)),
+                properties.get(names.KEYS, ""),
+                properties.get(names.UNIQ_KEY, ""),
+            )
+        )
+        if not is_stored(result.status):
+            self._stats.failed += 1
+            return None
+        size = result.end_offset - result.physical_offset
+        self._stats.put(config.topic_name).add(queue_id, 1, size)
+        if self._store.settings.sync_flush and properties.get(names.WAIT) != "false":
+            await self._store.settle(result)
+        return offset_msg_id(*self._host, result.physical_offset), result.queue_offset
