@@ -682,7 +682,7 @@ async def polling_keeps_a_position_per_queue(namesrv: str, folder: Path) -> None
             await producer.send(Message(topic, b"%d" % i))
     async with PullConsumer(group, namesrv, consume_from_where=FIRST, auto_commit=False) as consumer:
         queues = await consumer.queues(topic)
-        with pytest.raises(ClientError, match="call assign first"):
+        with pytest.raises(ClientError, match="subscribe or assign first"):
             await consumer.poll(0)
         consumer.assign(queues)
         seen: list[bytes] = []

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from client_suite import CHECKS
+from consumer_suite import CHECKS as CONSUMER_CHECKS
 from own_server import own_server
 
 from tianzhou.errors import BrokerError
@@ -11,7 +12,6 @@ from tianzhou.errors import BrokerError
 # What our server does not serve yet; the same checks hold against Apache's.
 NOT_SERVED_YET = {
     "sql_selects_by_properties": "the broker does not evaluate SQL92 expressions yet",
-    "members_consume_single_messages_on_demand": "the broker does not forward request 309 yet",
 }
 
 
@@ -22,7 +22,7 @@ def with_reasons(checks):
         yield pytest.param(check, marks=marks, id=check.__name__)
 
 
-@pytest.mark.parametrize("check", list(with_reasons(CHECKS)))
+@pytest.mark.parametrize("check", list(with_reasons([*CHECKS, *CONSUMER_CHECKS])))
 def test_client_with_our_server(check, tmp_path):
     async def main() -> None:
         async with asyncio.timeout(120), own_server(tmp_path) as namesrv:

@@ -6,6 +6,7 @@ import pytest
 
 from tianzhou import admin, client, sync
 from tianzhou.sync import admin as blocking_admin
+from tianzhou.sync import pull_consumer as blocking_reader
 
 # What an instance or a broker calls on a consumer (tianzhou.client.member.GroupMember), and what consumers call on
 # their inner producer, and the two halves of a transaction: no business of users.
@@ -27,6 +28,7 @@ PAIRS = [
     (client.TransactionProducer, sync.TransactionProducer, INTERNAL),
     (client.PushConsumer, sync.PushConsumer, INTERNAL),
     (client.PullConsumer, sync.PullConsumer, INTERNAL),
+    (client.QueueReader, blocking_reader.QueueReader, INTERNAL),
     (admin.Admin, sync.Admin, set()),
     (admin.Topics, blocking_admin.Topics, set()),
     (admin.Groups, blocking_admin.Groups, set()),

@@ -12,6 +12,7 @@ from toolchain import ToolchainMissingError
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "contract"))
 
 from client_suite import CHECKS, DELAY_LEVELS
+from consumer_suite import CHECKS as CONSUMER_CHECKS
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def apache() -> Iterator[str]:
                 server._remove_home()
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", [*CHECKS, *CONSUMER_CHECKS], ids=lambda check: check.__name__)
 def test_client_with_apache(check, apache, tmp_path):
     async def main() -> None:
         async with asyncio.timeout(120):

@@ -9,12 +9,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tianzhou.client.handlers import ConsumeContext
     from tianzhou.client.instance import ClientInstance
     from tianzhou.client.producer import Producer
     from tianzhou.client.pull_consumer import PullConsumer
     from tianzhou.client.pulling import RawPull
     from tianzhou.client.push_consumer import PushConsumer
-    from tianzhou.client.rebalance import Averagely, ByCircle, ConsistentHash, FixedQueues
+    from tianzhou.client.queue_reader import QueueReader
+    from tianzhou.client.rebalance import (
+        Averagely,
+        ByCircle,
+        ByMachineRoom,
+        ConsistentHash,
+        FixedQueues,
+        NearbyRoom,
+    )
     from tianzhou.client.requests import create_reply_message
     from tianzhou.client.selector import select_at_random, select_by_hash
     from tianzhou.client.transactions import TransactionProducer
@@ -22,12 +31,16 @@ if TYPE_CHECKING:
 _HOMES = {
     "Averagely": "rebalance",
     "ByCircle": "rebalance",
+    "ByMachineRoom": "rebalance",
     "ClientInstance": "instance",
     "ConsistentHash": "rebalance",
+    "ConsumeContext": "handlers",
     "FixedQueues": "rebalance",
+    "NearbyRoom": "rebalance",
     "Producer": "producer",
     "PullConsumer": "pull_consumer",
     "PushConsumer": "push_consumer",
+    "QueueReader": "queue_reader",
     "RawPull": "pulling",
     "TransactionProducer": "transactions",
     "create_reply_message": "requests",
@@ -38,12 +51,16 @@ _HOMES = {
 __all__ = [
     "Averagely",
     "ByCircle",
+    "ByMachineRoom",
     "ClientInstance",
     "ConsistentHash",
+    "ConsumeContext",
     "FixedQueues",
+    "NearbyRoom",
     "Producer",
     "PullConsumer",
     "PushConsumer",
+    "QueueReader",
     "RawPull",
     "TransactionProducer",
     "create_reply_message",

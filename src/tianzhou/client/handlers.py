@@ -77,10 +77,6 @@ class Handlers:
         """Have a topic's messages consumed by `handler`."""
         self._known[topic] = _Known(handler, inspect.iscoroutinefunction(handler), _wants_context(handler))
 
-    def remove(self, topic: str) -> None:
-        """Forget a topic's handler."""
-        self._known.pop(topic, None)
-
     def resize(self, threads: int) -> None:
         """Change how many sync handlers run at the same time; those that run now are let finish."""
         self._threads = threads

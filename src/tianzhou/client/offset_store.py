@@ -7,9 +7,10 @@ import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from tianzhou.client import calls
+from tianzhou.client.identity import local_ip, make_client_id
 from tianzhou.client.instance import ClientInstance
 from tianzhou.errors import ClientError, TianzhouError
 from tianzhou.model import MessageQueue
@@ -102,6 +103,19 @@ class LocalOffsets:
         root = directory or os.environ.get(OFFSET_DIR_ENV) or Path.home() / ".rocketmq_offsets"
         self.path = Path(root) / client_id / group / "offsets.json"
         self._offsets: dict[MessageQueue, int] = {}
+
+    @classmethod
+    def of(cls, instance: ClientInstance, directory: Path | str | None, instance_name: str, group: str) -> Self:
+        """Of a client that goes by the same name after a restart.
+
+        Args:
+            instance: says from where name servers are reached.
+            directory: see above.
+            instance_name: tells clients of one machine apart.
+            group: the consumer group.
+        """
+        ip = local_ip(instance.name_servers[0] if instance.name_servers else "")
+        return cls(directory, make_client_id(ip, instance_name), group)
 
     async def load(self) -> None:
         """Read the file, or its backup when the file cannot be read.

@@ -59,6 +59,18 @@ class Polling:
         self._positions = {queue: self._positions.get(queue) for queue in sorted(chosen)}
         self._paused &= chosen
 
+    def take(self, queue: MessageQueue, at: int) -> None:
+        """Read one more queue, from an offset."""
+        self._positions[queue] = at
+        self._arrived.set()
+
+    def give_up(self, queues: Iterable[MessageQueue]) -> None:
+        """Read these queues no more; what was fetched of them and not returned is dropped."""
+        for queue in queues:
+            self._drop_fetched(queue)
+            self._positions.pop(queue, None)
+            self._paused.discard(queue)
+
     async def position(self, queue: MessageQueue) -> int:
         """The next offset to return of a queue."""
         self.check_assigned(queue)
@@ -92,7 +104,7 @@ class Polling:
             ClientError: it is not.
         """
         if queue not in self._positions:
-            raise ClientError(f"{queue} is not assigned to this consumer; call assign first")
+            raise ClientError(f"{queue} is not assigned to this consumer; subscribe or assign first")
 
     def _drop_fetched(self, queue: MessageQueue) -> None:
         if queue in self._fetches:

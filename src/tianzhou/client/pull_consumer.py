@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tianzhou.client import calls, pulling
+from tianzhou.client.announcing import announce
+from tianzhou.client.commits import Commits
 from tianzhou.client.instance import ClientInstance
-from tianzhou.client.offset_store import RemoteOffsets
+from tianzhou.client.offset_store import LocalOffsets, OffsetStore, RemoteOffsets
 from tianzhou.client.polling import Polling
-from tianzhou.client.pulling import RawPull
-from tianzhou.client.subscription import Begin, build_subscription, first_offset
-from tianzhou.client.validation import DEFAULT_CONSUMER_GROUP, check_group
+from tianzhou.client.queue_reader import QueueReader
+from tianzhou.client.queue_watch import QueuesListener, QueueWatch
+from tianzhou.client.rebalance import AllocateStrategy, Averagely
+from tianzhou.client.sharing import SharesChanged, Sharing
+from tianzhou.client.subscription import Begin, first_offset
+from tianzhou.client.validation import DEFAULT_CONSUMER_GROUP, check_group, check_topic
 from tianzhou.errors import ClientError, TianzhouError
 from tianzhou.model import (
     ConsumeFromWhere,
     ConsumerData,
     ConsumeType,
     MessageExt,
+    MessageModel,
     MessageQueue,
     PullResult,
-    SubscriptionData,
 )
 from tianzhou.wire.bodies import ConsumerRunningInfo, DirectConsumption, ProcessQueueInfo
 
@@ -32,22 +38,29 @@ POLL_SUSPEND_MS = 15_000
 POLL_REQUEST_TIMEOUT_MS = 30_000
 
 
-class PullConsumer:
+class PullConsumer(QueueReader):
     """Reads queues at the caller's pace; an async context manager.
 
-    Two ways to use it: `pull` with queue and offset, which keeps no state; or `assign`, then `poll` and `commit`,
-    which keeps a position per queue. Positions are always the next offset to read.
+    Three ways to use it. `pull` with queue and offset keeps no state. `subscribe`, then `poll` and `commit`, shares
+    the queues of topics with the other members of the group, and keeps a position per queue. `assign` instead of
+    `subscribe` reads the queues one chooses, whatever others do. Positions are always the next offset to read.
 
     Args:
         group: the consumer group; offsets are kept under it.
         namesrv_addr: name servers, see `ClientInstance`.
         instance: an instance to share; by default the consumer owns one.
+        message_model: whether members that subscribe share the messages, or each gets all.
         consume_from_where: where `poll` begins on queues the group has no offset of.
         consume_timestamp_ms: the time for CONSUME_FROM_TIMESTAMP, milliseconds since the epoch.
+        allocate_message_queue_strategy: how members share the queues; all have to use the same.
         pull_batch_size: most messages `poll` asks a broker for at once.
         pull_timeout_ms: limit of a pull that does not wait for messages.
         auto_commit: whether `poll` commits now and then what former polls returned.
         auto_commit_interval_ms: how often.
+        topic_check_interval_ms: how often `watch_queues` looks.
+        local_offset_dir: where offsets are kept when broadcasting; by default `~/.rocketmq_offsets`.
+        instance_name: names this member in that folder when broadcasting; keep it the same over restarts.
+        queues_changed: called with a topic, all its queues and those that are ours, after our share has changed.
         client_options: further arguments of `ClientInstance`, when the consumer owns it.
     """
 
@@ -57,42 +70,54 @@ class PullConsumer:
         namesrv_addr: str | Sequence[str] | None = None,
         *,
         instance: ClientInstance | None = None,
+        message_model: MessageModel = MessageModel.CLUSTERING,
         consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
         consume_timestamp_ms: int | None = None,
+        allocate_message_queue_strategy: AllocateStrategy | None = None,
         pull_batch_size: int = 32,
         pull_timeout_ms: int = 10_000,
         auto_commit: bool = True,
         auto_commit_interval_ms: int = 5_000,
+        topic_check_interval_ms: int = 30_000,
+        local_offset_dir: Path | str | None = None,
+        instance_name: str = "DEFAULT",
+        queues_changed: SharesChanged | None = None,
         **client_options: Any,
     ) -> None:
         check_group(group, default=DEFAULT_CONSUMER_GROUP)
-        self._group = group
         self._owns_instance = instance is None
-        self._instance = instance or ClientInstance(namesrv_addr, **client_options)
+        shared = instance or ClientInstance(namesrv_addr, **client_options)
+        offsets: OffsetStore = RemoteOffsets(shared, group)
+        if message_model is MessageModel.BROADCASTING:
+            offsets = LocalOffsets.of(shared, local_offset_dir, instance_name, group)
+        super().__init__(group, shared, offsets, pull_timeout_ms)
+        self._model = message_model
         self._where = consume_from_where
         self._timestamp_ms = consume_timestamp_ms
         self._batch_size = pull_batch_size
-        self._pull_timeout_ms = pull_timeout_ms
-        self._auto_commit = auto_commit
-        self._auto_commit_interval_ms = auto_commit_interval_ms
-        self._next_commit_s = 0.0
-        self._offsets = RemoteOffsets(self._instance, group)
-        self._subscriptions: dict[tuple[str, str | None, str | None], SubscriptionData] = {}
         self._tags: dict[str, tuple[str, str | None]] = {}
-        self._committed: dict[MessageQueue, int] = {}
+        self._shared: set[str] = set()
         self._polling = Polling(self._instance, group, self._pull_ahead, self._first_offset)
+        interval_ms = auto_commit_interval_ms if auto_commit else None
+        self._commits = Commits(
+            group, self._offsets, self.commit_offsets, self._polling, self._instance.clock, interval_ms
+        )
+        self._sharing = Sharing(
+            self._instance,
+            group,
+            message_model,
+            allocate_message_queue_strategy or Averagely(),
+            topics=lambda: self._shared,
+            owned=lambda: self._polling.queues,
+            take=self._take,
+            give_up=self._give_up,
+            changed=queues_changed,
+        )
+        self._watch = QueueWatch(self._instance, topic_check_interval_ms / 1000)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
         self._announced = False
+        self._running = False
         self._stopped = False
-
-    @property
-    def group(self) -> str:
-        """The consumer group."""
-        return self._group
-
-    @property
-    def instance(self) -> ClientInstance:
-        """The client instance it works with."""
-        return self._instance
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -104,175 +129,112 @@ class PullConsumer:
         await self.stop()
 
     async def start(self) -> None:
-        """Get ready; nothing is sent yet."""
+        """Get ready, and join the group when topics are subscribed.
+
+        Raises:
+            ClientError: it is stopped.
+            BrokerError: a broker cannot serve an SQL subscription.
+        """
+        self._check_running()
+        await self._offsets.load()
         await self._instance.start()
+        self._running = True
+        if self._shared:
+            try:
+                await self._join()
+            except BaseException:
+                await self.stop()
+                raise
 
     async def stop(self) -> None:
         """Commit what polls have returned when `auto_commit` is on, leave the group, close what it owns."""
         if self._stopped:
             return
         self._stopped = True
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
         await self._polling.close()
-        if self._auto_commit:
-            await self.commit()
-        if self._announced:
-            await self._instance.remove_consumer(self._group)
-        if self._owns_instance:
-            await self._instance.close()
+        try:
+            if self._commits.automatic and self._running:
+                await self._commits.commit()
+        finally:
+            if self._announced:
+                await self._instance.remove_consumer(self._group)
+            if self._owns_instance:
+                await self._instance.close()
 
-    # --- queues and offsets ----------------------------------------------------------------------------------
+    def _keep(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks[name] = self._instance.spawn(work)
 
-    async def queues(self, topic: str) -> list[MessageQueue]:
-        """The topic's readable queues, sorted, as the name server knows them now.
+    async def _join(self) -> None:
+        if not self._announced:
+            self._announced = True
+            self._instance.add_consumer(self)
+        await announce(self._instance, self.consumer_data())
+        if "sharing" not in self._tasks:
+            self._keep("sharing", self._sharing.run())
+        self._sharing.wake()
 
-        Raises:
-            ClientError: the topic does not exist.
-        """
-        found = await self._instance.queues_to_read(topic, refresh=True)
-        if not found:
-            raise ClientError(f"topic {topic} does not exist or has no readable queue; create it or check its name")
-        return found
+    # --- shared queues ---------------------------------------------------------------------------------------
 
-    async def min_offset(self, queue: MessageQueue) -> int:
-        """The first offset the queue still holds."""
-        address = await self._instance.master(queue.broker_name, queue.topic)
-        return await calls.min_offset(self._instance.remoting, address, queue, self._instance.api_timeout_ms)
-
-    async def max_offset(self, queue: MessageQueue) -> int:
-        """The offset the queue's next message will get."""
-        address = await self._instance.master(queue.broker_name, queue.topic)
-        return await calls.max_offset(self._instance.remoting, address, queue, self._instance.api_timeout_ms)
-
-    async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int, *, upper: bool = False) -> int:
-        """The first offset stored at or after a time; with `upper` the last at or before it.
+    def watch_queues(self, topic: str, listener: QueuesListener) -> None:
+        """Have `listener` called with the topic and its readable queues whenever these have changed.
 
         Args:
-            queue: the queue.
-            timestamp_ms: milliseconds since the epoch.
-            upper: see above; brokers before 5.0 do not know it.
+            topic: the topic.
+            listener: is called in the event loop; it replaces a former one of this topic.
         """
-        address = await self._instance.master(queue.broker_name, queue.topic)
-        return await calls.search_offset(
-            self._instance.remoting,
-            address,
-            queue,
-            timestamp_ms,
-            upper=upper,
-            timeout_ms=self._instance.api_timeout_ms,
-        )
+        self._check_running()
+        self._watch.add(topic, listener)
+        if "watch" not in self._tasks:
+            self._keep("watch", self._watch.run())
 
-    async def earliest_store_time(self, queue: MessageQueue) -> int | None:
-        """When the queue's first message was stored, milliseconds since the epoch; None when it holds none."""
-        address = await self._instance.master(queue.broker_name, queue.topic)
-        return await calls.earliest_store_time(self._instance.remoting, address, queue, self._instance.api_timeout_ms)
+    def subscribe(self, topic: str, tags: str | None = "*", *, sql: str | None = None) -> None:
+        """Have `poll` read our share of a topic's queues; the topic need not exist yet.
 
-    async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's stored offset of a queue, None when it has none."""
-        return await self._offsets.read(queue)
-
-    async def commit_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Store offsets of the group, and wait until they are stored.
+        All members of a group have to subscribe to the same topics with the same expressions.
 
         Args:
-            offsets: the next offset to read, by queue.
-
-        Raises:
-            ClientError: some could not be stored; the log has the reasons.
-        """
-        done = await self._offsets.persist(offsets, confirm=True)
-        if failed := [str(queue) for queue in offsets if queue not in done]:
-            raise ClientError(f"offsets of {', '.join(failed)} could not be stored for group {self._group}")
-
-    # --- single pulls ----------------------------------------------------------------------------------------
-
-    async def pull(
-        self,
-        queue: MessageQueue,
-        offset: int,
-        max_messages: int = 32,
-        *,
-        tags: str | None = "*",
-        sql: str | None = None,
-        suspend_ms: int = 0,
-        timeout_ms: int | None = None,
-        max_bytes: int | None = None,
-        broker_id: int = 0,
-    ) -> PullResult:
-        """Pull once from a queue.
-
-        Args:
-            queue: the queue.
-            offset: the first wanted offset.
-            max_messages: at most so many; brokers give at most 32 at once from memory, 8 from disk.
-            tags: tag expression, `A || B`.
+            topic: the topic.
+            tags: tag expression, `A || B`; `*` for all messages.
             sql: SQL92 expression instead of tags.
-            suspend_ms: how long the broker may hold the request while there is no new message.
-            timeout_ms: limit of the request; by default the consumer's `pull_timeout_ms` beyond `suspend_ms`.
-            max_bytes: at most so many bytes of records, where the broker knows this wish.
-            broker_id: the replica to ask, 0 for the master.
 
         Raises:
-            BrokerError: the broker refuses.
-            RemotingError: it does not answer.
+            ClientError: queues are assigned by hand, the consumer is stopped, or topic or expression are wrong.
         """
-        raw = await self.pull_raw(
-            queue,
-            offset,
-            max_messages,
-            tags=tags,
-            sql=sql,
-            suspend_ms=suspend_ms,
-            timeout_ms=timeout_ms,
-            max_bytes=max_bytes,
-            broker_id=broker_id,
-        )
-        wanted = self._subscription(queue.topic, tags, sql).tags_set
-        return PullResult(
-            raw.status,
-            raw.next_offset,
-            raw.min_offset,
-            raw.max_offset,
-            pulling.messages_of(raw.body, queue.broker_name, wanted) if raw.body else [],
-            raw.suggested_broker_id,
-        )
+        self._check_running()
+        check_topic(topic)
+        if not self._shared and self._polling.queues:
+            raise ClientError(f"group {self._group} has queues assigned by hand here; either subscribe or assign")
+        self._subscription(topic, tags, sql)
+        self._tags[topic] = (tags or "*", sql)
+        self._shared.add(topic)
+        if self._running:
+            self._instance.spawn(self._join())
 
-    async def pull_raw(
-        self,
-        queue: MessageQueue,
-        offset: int,
-        max_messages: int = 32,
-        *,
-        tags: str | None = "*",
-        sql: str | None = None,
-        suspend_ms: int = 0,
-        timeout_ms: int | None = None,
-        max_bytes: int | None = None,
-        broker_id: int = 0,
-    ) -> RawPull:
-        """As `pull`, with the records still as bytes for decoders of their own (wire.md §5).
+    def unsubscribe(self, topic: str) -> None:
+        """Give up a topic's queues; the brokers learn of it with the next heartbeat."""
+        self._shared.discard(topic)
+        gone = [queue for queue in self._polling.queues if queue.topic == topic]
+        self._polling.give_up(gone)
+        self._sharing.wake()
 
-        Brokers filter tags by hash only, so a decoder that asks for tags has to compare them itself.
-        """
-        address = await self._instance.reader(queue, broker_id)
-        return await pulling.pull(
-            self._instance.remoting,
-            address,
-            self._group,
-            queue,
-            offset,
-            max_messages=max_messages,
-            max_bytes=max_bytes,
-            subscription=self._subscription(queue.topic, tags, sql),
-            suspend_ms=suspend_ms,
-            timeout_ms=timeout_ms or suspend_ms + self._pull_timeout_ms,
-        )
+    async def _take(self, queue: MessageQueue) -> bool:
+        try:
+            at = await self._first_offset(queue)
+        except TianzhouError as error:
+            _log.info("the first offset of %s for group %s is not known yet: %s", queue, self._group, error)
+            return False
+        if not self._stopped and queue.topic in self._shared:
+            self._polling.take(queue, at)
+        return True
 
-    def _subscription(self, topic: str, tags: str | None, sql: str | None) -> SubscriptionData:
-        key = (topic, tags, sql)
-        found = self._subscriptions.get(key)
-        if found is None:
-            found = self._subscriptions[key] = build_subscription(topic, tags, sql)
-        return found
+    async def _give_up(self, queues: list[MessageQueue]) -> None:
+        self._polling.give_up(queues)
+        await self._commits.before_leaving(queues)
 
     # --- assigned queues -------------------------------------------------------------------------------------
 
@@ -291,6 +253,10 @@ class PullConsumer:
             ClientError: the consumer is stopped, or the expression is wrong.
         """
         self._check_running()
+        if self._shared:
+            raise ClientError(
+                f"group {self._group} subscribes to {', '.join(sorted(self._shared))} here; assign does not go with it"
+            )
         chosen = set(queues)
         for topic in {queue.topic for queue in chosen}:
             self._subscription(topic, tags, sql)
@@ -334,6 +300,11 @@ class PullConsumer:
         self._polling.check_assigned(queue)
         self._polling.move(queue, await self.max_offset(queue))
 
+    async def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
+        """Continue an assigned queue at the first message stored at or after a time, milliseconds since the epoch."""
+        self._polling.check_assigned(queue)
+        self._polling.move(queue, await self.offset_by_time(queue, timestamp_ms))
+
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Stop fetching from queues; what was fetched already is still returned."""
         self._polling.pause(queues)
@@ -343,44 +314,30 @@ class PullConsumer:
         self._polling.resume(queues)
 
     async def poll(self, timeout_ms: float = 5_000) -> list[MessageExt]:
-        """The next messages of the assigned queues, those of one pull; empty when none come in time.
+        """The next messages of our queues, those of one pull; empty when none come in time.
 
         Args:
             timeout_ms: how long to wait for some.
 
         Raises:
-            ClientError: the consumer is stopped or has no assigned queue.
+            ClientError: the consumer is stopped, or has neither subscribed nor an assigned queue.
         """
         self._check_running()
-        if not self._polling.queues:
-            raise ClientError("poll needs queues: call assign first")
-        await self._commit_when_due()
+        if not self._shared and not self._polling.queues:
+            raise ClientError("poll needs queues: call subscribe or assign first")
+        await self._commits.before_poll()
         return await self._polling.next(timeout_ms)
 
-    async def commit(self) -> None:
+    async def commit(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Store the positions, which are behind everything that polls have returned.
+
+        Args:
+            queues: only of these; None for all.
 
         Raises:
             ClientError: some could not be stored.
         """
-        positions = self._polling.known_positions()
-        changed = {queue: at for queue, at in positions.items() if self._committed.get(queue) != at}
-        if changed:
-            await self.commit_offsets(changed)
-            self._committed |= changed
-
-    async def _commit_when_due(self) -> None:
-        if not self._auto_commit:
-            return
-        now = self._instance.clock.monotonic()
-        if not self._next_commit_s:
-            self._next_commit_s = now + self._auto_commit_interval_ms / 1000
-        elif now >= self._next_commit_s:
-            self._next_commit_s = now + self._auto_commit_interval_ms / 1000
-            try:
-                await self.commit()
-            except TianzhouError as error:
-                _log.warning("positions of group %s are not committed now: %s", self._group, error)
+        await self._commits.commit(None if queues is None else set(queues))
 
     async def _pull_ahead(self, queue: MessageQueue, offset: int) -> PullResult:
         tags, sql = self._tags[queue.topic]
@@ -395,9 +352,7 @@ class PullConsumer:
         )
 
     async def _first_offset(self, queue: MessageQueue) -> int:
-        stored = await self._offsets.read(queue)
-        if stored is not None:
-            self._committed[queue] = stored
+        stored = await self._commits.stored(queue)
         begin = first_offset(self._where, stored, queue.topic)
         if begin is Begin.MAX_OFFSET:
             return await self.max_offset(queue)
@@ -418,16 +373,18 @@ class PullConsumer:
         return ConsumerData(
             self._group,
             ConsumeType.CONSUME_ACTIVELY,
+            self._model,
             consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
             subscription_data_set=[self._subscription(topic, *self._tags[topic]) for topic in topics],
         )
 
     def topics(self) -> set[str]:
         """See `GroupMember`."""
-        return {queue.topic for queue in self._polling.queues}
+        return self._shared or {queue.topic for queue in self._polling.queues}
 
     def wake_rebalance(self) -> None:
-        """See `GroupMember`; queues are assigned by hand here."""
+        """See `GroupMember`; of no consequence when queues are assigned by hand."""
+        self._sharing.wake()
 
     async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
         """See `GroupMember`."""

@@ -13,13 +13,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tianzhou.client import calls
+from tianzhou.client.announcing import announce
 from tianzhou.client.consume_directly import directly
 from tianzhou.client.consume_rates import ConsumeRates
 from tianzhou.client.consumer_settings import ConsumerSettings, check_concurrency
 from tianzhou.client.consuming import Consuming, Consumption, Work
 from tianzhou.client.handlers import ConsumeContext, Handler, Handlers
-from tianzhou.client.identity import local_ip, make_client_id
 from tianzhou.client.in_order import UNLIMITED_TIMES, InOrder
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.offset_store import LocalOffsets, OffsetStore, RemoteOffsets
@@ -27,7 +26,7 @@ from tianzhou.client.owned_queues import OwnedQueues, PullOptions
 from tianzhou.client.rebalance import AllocateStrategy, Averagely
 from tianzhou.client.send_back import SendBack
 from tianzhou.client.sharing import TAKE_OVER_DELAY_S, SharesChanged, Sharing
-from tianzhou.client.subscription import ALL, TAG, build_subscription
+from tianzhou.client.subscription import ALL, build_subscription
 from tianzhou.client.validation import DEFAULT_CONSUMER_GROUP, check_group, check_topic
 from tianzhou.errors import ClientError
 from tianzhou.model import (
@@ -165,8 +164,7 @@ class PushConsumer:
         self._send_back = SendBack(self._instance, group, max_reconsume_times)
         self._offsets: OffsetStore
         if message_model is MessageModel.BROADCASTING:
-            stable_id = make_client_id(local_ip(self._instance.name_servers[0]), instance_name)
-            self._offsets = LocalOffsets(local_offset_dir, stable_id, group)
+            self._offsets = LocalOffsets.of(self._instance, local_offset_dir, instance_name, group)
         else:
             self._offsets = RemoteOffsets(self._instance, group)
         self._queues = OwnedQueues(
@@ -197,6 +195,7 @@ class PushConsumer:
         self._current_since = 0.0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._running = False
+        self._has_workers = False
         self._stopped = False
 
     def _make_consumption(self) -> Consumption:
@@ -263,7 +262,7 @@ class PushConsumer:
             ClientError: the topic or the expression is wrong, or a first handler comes after the start.
         """
         check_topic(topic)
-        if self._running and handler is not None and not self._handlers:
+        if self._running and handler is not None and not self._has_workers:
             raise ClientError(f"group {self._group} was started without handlers; subscribe with one before the start")
         now_ms = self._instance.clock.now_ms()
         self._subscriptions[topic] = build_subscription(topic, tags, sql, version_ms=now_ms)
@@ -273,9 +272,11 @@ class PushConsumer:
             self._spawn(self._announce())
 
     def unsubscribe(self, topic: str) -> None:
-        """Give up a topic's queues; the brokers learn of it with the next heartbeat."""
+        """Give up a topic's queues; the brokers learn of it with the next heartbeat.
+
+        Its handler still gets messages that were sent back before.
+        """
         self._subscriptions.pop(topic, None)
-        self._handlers.remove(topic)
         self._sharing.wake()
 
     def on(
@@ -331,6 +332,7 @@ class PushConsumer:
         self._spawn(self._keep_house())
         self._spawn(self._queues.keep_locks())
         if self._handlers:
+            self._has_workers = True
             self._consuming.start_workers(self._settings.consume_concurrency)
 
     async def stop(self) -> None:
@@ -380,25 +382,11 @@ class PushConsumer:
             _log.error("a task of consumer group %s failed", self._group, exc_info=error)
 
     async def _announce(self) -> None:
-        for topic in sorted(self._subscriptions):
-            await self._instance.route(topic)
-        await self._check_sql()
-        await self._instance.heartbeat_all()
+        await announce(self._instance, self.consumer_data())
         if self._settings.message_model is MessageModel.CLUSTERING:
             # Brokers make the retry topic on the first heartbeat; ask at once instead of at the next timer.
             await self._instance.route(names.retry_topic(self._group))
         self._sharing.wake()
-
-    async def _check_sql(self) -> None:
-        data = self.consumer_data()
-        for subscription in data.subscription_data_set:
-            if subscription.expression_type == TAG:
-                continue
-            address = await self._instance.any_broker_of(subscription.topic)
-            if address is not None:
-                await calls.check_client_config(
-                    self._instance.remoting, address, self._instance.client_id, self._group, subscription
-                )
 
     async def _keep_house(self) -> None:
         while True:

@@ -9,82 +9,59 @@ from typing import Any, Self
 from tianzhou import client
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.pulling import RawPull
+from tianzhou.client.queue_watch import QueuesListener
 from tianzhou.model import MessageExt, MessageQueue, PullResult
 from tianzhou.sync.background import Blocking
 
 
-class PullConsumer(Blocking):
-    """Reads queues at the caller's pace; a context manager.
+class QueueReader(Blocking):
+    """The part of a `PullConsumer` that keeps no position.
 
     Args:
-        group: the consumer group.
-        namesrv_addr: name servers, `host:port` joined by `;`.
-        options: as of `tianzhou.client.PullConsumer`.
+        reader: the async one.
     """
 
-    def __init__(self, group: str, namesrv_addr: str | Sequence[str] | None = None, **options: Any) -> None:
+    def __init__(self, reader: client.QueueReader) -> None:
         super().__init__()
-        self._consumer = client.PullConsumer(group, namesrv_addr, **options)
+        self._reader = reader
 
     @property
     def group(self) -> str:
         """The consumer group."""
-        return self._consumer.group
+        return self._reader.group
 
     @property
     def instance(self) -> ClientInstance:
         """The client instance it works with; it belongs to the background loop."""
-        return self._consumer.instance
-
-    @property
-    def assignment(self) -> list[MessageQueue]:
-        """See `tianzhou.client.PullConsumer.assignment`."""
-        return self._call(lambda: self._consumer.assignment)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    def start(self) -> None:
-        """See `tianzhou.client.PullConsumer.start`."""
-        self._run(self._consumer.start())
-
-    def stop(self) -> None:
-        """See `tianzhou.client.PullConsumer.stop`."""
-        self._run(self._consumer.stop())
+        return self._reader.instance
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """See `tianzhou.client.PullConsumer.queues`."""
-        return self._run(self._consumer.queues(topic))
+        """See `tianzhou.client.QueueReader.queues`."""
+        return self._run(self._reader.queues(topic))
 
     def min_offset(self, queue: MessageQueue) -> int:
-        """See `tianzhou.client.PullConsumer.min_offset`."""
-        return self._run(self._consumer.min_offset(queue))
+        """See `tianzhou.client.QueueReader.min_offset`."""
+        return self._run(self._reader.min_offset(queue))
 
     def max_offset(self, queue: MessageQueue) -> int:
-        """See `tianzhou.client.PullConsumer.max_offset`."""
-        return self._run(self._consumer.max_offset(queue))
+        """See `tianzhou.client.QueueReader.max_offset`."""
+        return self._run(self._reader.max_offset(queue))
 
     def offset_by_time(self, queue: MessageQueue, timestamp_ms: int, *, upper: bool = False) -> int:
-        """See `tianzhou.client.PullConsumer.offset_by_time`."""
-        return self._run(self._consumer.offset_by_time(queue, timestamp_ms, upper=upper))
+        """See `tianzhou.client.QueueReader.offset_by_time`."""
+        return self._run(self._reader.offset_by_time(queue, timestamp_ms, upper=upper))
 
     def earliest_store_time(self, queue: MessageQueue) -> int | None:
-        """See `tianzhou.client.PullConsumer.earliest_store_time`."""
-        return self._run(self._consumer.earliest_store_time(queue))
+        """See `tianzhou.client.QueueReader.earliest_store_time`."""
+        return self._run(self._reader.earliest_store_time(queue))
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """See `tianzhou.client.PullConsumer.committed`."""
-        return self._run(self._consumer.committed(queue))
+        """See `tianzhou.client.QueueReader.committed`."""
+        return self._run(self._reader.committed(queue))
 
     def commit_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """See `tianzhou.client.PullConsumer.commit_offsets`."""
-        self._run(self._consumer.commit_offsets(offsets))
+        """See `tianzhou.client.QueueReader.commit_offsets`."""
+        self._run(self._reader.commit_offsets(offsets))
 
     def pull(
         self,
@@ -99,9 +76,9 @@ class PullConsumer(Blocking):
         max_bytes: int | None = None,
         broker_id: int = 0,
     ) -> PullResult:
-        """See `tianzhou.client.PullConsumer.pull`."""
+        """See `tianzhou.client.QueueReader.pull`."""
         return self._run(
-            self._consumer.pull(
+            self._reader.pull(
                 queue,
                 offset,
                 max_messages,
@@ -127,9 +104,9 @@ class PullConsumer(Blocking):
         max_bytes: int | None = None,
         broker_id: int = 0,
     ) -> RawPull:
-        """See `tianzhou.client.PullConsumer.pull_raw`."""
+        """See `tianzhou.client.QueueReader.pull_raw`."""
         return self._run(
-            self._consumer.pull_raw(
+            self._reader.pull_raw(
                 queue,
                 offset,
                 max_messages,
@@ -141,6 +118,54 @@ class PullConsumer(Blocking):
                 broker_id=broker_id,
             )
         )
+
+
+class PullConsumer(QueueReader):
+    """Reads queues at the caller's pace; a context manager.
+
+    Args:
+        group: the consumer group.
+        namesrv_addr: name servers, `host:port` joined by `;`.
+        options: as of `tianzhou.client.PullConsumer`.
+    """
+
+    def __init__(self, group: str, namesrv_addr: str | Sequence[str] | None = None, **options: Any) -> None:
+        self._consumer = client.PullConsumer(group, namesrv_addr, **options)
+        super().__init__(self._consumer)
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """See `tianzhou.client.PullConsumer.assignment`."""
+        return self._call(lambda: self._consumer.assignment)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """See `tianzhou.client.PullConsumer.start`."""
+        self._run(self._consumer.start())
+
+    def stop(self) -> None:
+        """See `tianzhou.client.PullConsumer.stop`."""
+        self._run(self._consumer.stop())
+
+    def watch_queues(self, topic: str, listener: QueuesListener) -> None:
+        """See `tianzhou.client.PullConsumer.watch_queues`; the listener is called in the background thread."""
+        self._call(self._consumer.watch_queues, topic, listener)
+
+    def subscribe(self, topic: str, tags: str | None = "*", *, sql: str | None = None) -> None:
+        """See `tianzhou.client.PullConsumer.subscribe`."""
+        self._call(self._consumer.subscribe, topic, tags, sql=sql)
+
+    def unsubscribe(self, topic: str) -> None:
+        """See `tianzhou.client.PullConsumer.unsubscribe`."""
+        self._call(self._consumer.unsubscribe, topic)
 
     def assign(self, queues: Iterable[MessageQueue], *, tags: str | None = "*", sql: str | None = None) -> None:
         """See `tianzhou.client.PullConsumer.assign`."""
@@ -162,6 +187,10 @@ class PullConsumer(Blocking):
         """See `tianzhou.client.PullConsumer.seek_to_end`."""
         self._run(self._consumer.seek_to_end(queue))
 
+    def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
+        """See `tianzhou.client.PullConsumer.seek_to_time`."""
+        self._run(self._consumer.seek_to_time(queue, timestamp_ms))
+
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """See `tianzhou.client.PullConsumer.pause`."""
         self._call(self._consumer.pause, queues)
@@ -174,6 +203,6 @@ class PullConsumer(Blocking):
         """See `tianzhou.client.PullConsumer.poll`."""
         return self._run(self._consumer.poll(timeout_ms))
 
-    def commit(self) -> None:
+    def commit(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """See `tianzhou.client.PullConsumer.commit`."""
-        self._run(self._consumer.commit())
+        self._run(self._consumer.commit(queues))

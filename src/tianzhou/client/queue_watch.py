@@ -1,0 +1,55 @@
+"""Noticing that a topic has got more or fewer queues (client.md §18)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TypeAlias
+
+from tianzhou.client.instance import ClientInstance
+from tianzhou.errors import TianzhouError
+from tianzhou.model import MessageQueue
+
+_log = logging.getLogger(__name__)
+
+QueuesListener: TypeAlias = Callable[[str, list[MessageQueue]], None]
+"""Told of a topic and its readable queues, sorted."""
+
+
+class QueueWatch:
+    """Asks for the queues of topics again and again, and tells listeners of changes.
+
+    Args:
+        instance: knows the name servers.
+        interval_s: how often to ask.
+    """
+
+    def __init__(self, instance: ClientInstance, interval_s: float) -> None:
+        self._instance = instance
+        self._interval_s = interval_s
+        self._listeners: dict[str, QueuesListener] = {}
+        self._known: dict[str, list[MessageQueue]] = {}
+
+    def add(self, topic: str, listener: QueuesListener) -> None:
+        """Tell `listener` of changes of a topic's queues; it replaces a former one of this topic."""
+        self._listeners[topic] = listener
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            for topic in list(self._listeners):
+                try:
+                    await self._look(topic)
+                except TianzhouError as error:
+                    _log.info("the queues of %s are not known now: %s", topic, error)
+                except Exception:  # noqa: BLE001 - a listener may raise anything; the others are told all the same
+                    _log.exception("a listener failed that was told of the queues of %s", topic)
+            await asyncio.sleep(self._interval_s)
+
+    async def _look(self, topic: str) -> None:
+        queues = await self._instance.queues_to_read(topic, refresh=True)
+        known = self._known.get(topic)
+        self._known[topic] = queues
+        if known is not None and queues != known:
+            self._listeners[topic](topic, queues)
