@@ -17,7 +17,7 @@ from tianzhou.store.settings import StoreSettings
 
 
 @asynccontextmanager
-async def own_server(folder: Path) -> AsyncIterator[str]:
+async def own_server(folder: Path, **broker_options: object) -> AsyncIterator[str]:
     """A name server and a broker on free loopback ports; gives the name server's address."""
     namesrv_settings = replace(
         NamesrvSettings(),
@@ -36,6 +36,7 @@ async def own_server(folder: Path) -> AsyncIterator[str]:
             listen_port=0,
             namesrv_addr=address,
             enable_property_filter=True,
+            **broker_options,
         )
         store_settings = replace(
             StoreSettings(),

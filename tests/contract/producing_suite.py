@@ -1,0 +1,294 @@
+"""What our producers promise beyond plain sends, as checks against any server; see `client_suite`.
+
+The servers ask for the state of transactions after one second and every second (`TRANSACTION_SETTINGS`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from client_suite import FIRST, Check, fresh, make_topic, read_all
+
+from tianzhou import (
+    Message,
+    Producer,
+    PushConsumer,
+    SendStatus,
+    TransactionProducer,
+    TransactionState,
+    sync,
+)
+from tianzhou.client import create_reply_message
+from tianzhou.errors import BrokerError, ClientError, ReplyError, ReplyTimeout
+
+TRANSACTION_SETTINGS = {"transactionCheckInterval": "1000", "transactionTimeOut": "1000"}
+CHECKS: list[Check] = []
+
+
+def check(function: Check) -> Check:
+    CHECKS.append(function)
+    return function
+
+
+async def bodies(namesrv: str, topic: str, count: int) -> list[bytes]:
+    return sorted(message.body for message in await read_all(namesrv, topic, count))
+
+
+# --- transactions ----------------------------------------------------------------------------------------------------
+
+
+@check
+async def a_transaction_decides_whether_its_message_is_delivered(namesrv: str, folder: Path) -> None:
+    topic = await make_topic(namesrv, 2)
+    ids: dict[bytes, str] = {}
+
+    async def local(message: Message, state: TransactionState) -> TransactionState:
+        assert message.transaction_id
+        ids[message.body] = message.transaction_id
+        return state
+
+    async with TransactionProducer(fresh("P"), namesrv, check=lambda message: None) as producer:
+        kept = await producer.send_in_transaction(
+            Message(topic, b"kept", tags="t", keys="k", properties={"p": "v"}), local, TransactionState.COMMIT
+        )
+        gone = await producer.send_in_transaction(Message(topic, b"gone"), local, TransactionState.ROLLBACK)
+        later = await producer.send_in_transaction(
+            Message(topic, b"delayed", delay_level=18), lambda message, arg: TransactionState.COMMIT
+        )
+    assert [r.state for r in (kept, gone, later)] == [
+        TransactionState.COMMIT, TransactionState.ROLLBACK, TransactionState.COMMIT,
+    ]  # fmt: skip
+    assert kept.result.status is SendStatus.SEND_OK
+    assert ids == {b"kept": kept.msg_id, b"gone": gone.msg_id}
+    stored = {message.body: message for message in await read_all(namesrv, topic, 2)}
+    assert set(stored) == {b"kept", b"delayed"}
+    found = stored[b"kept"]
+    assert (found.msg_id, found.tags, found.keys, found.user_properties["p"]) == (kept.msg_id, "t", "k", "v")
+    assert found.transaction_id == kept.msg_id
+    assert found.sys_flag & 0xC == 0x8
+
+
+@check
+async def a_broker_asks_about_unknown_transactions(namesrv: str, folder: Path) -> None:
+    topic = await make_topic(namesrv, 1)
+    asked: dict[str, int] = {}
+    threads: set[str] = set()
+
+    def state(message) -> TransactionState | None:
+        threads.add(threading.current_thread().name)
+        asked[message.body.decode()] = asked.get(message.body.decode(), 0) + 1
+        assert message.topic == topic
+        assert message.transaction_id == message.msg_id
+        if message.body == b"slowly":
+            if asked["slowly"] == 1:
+                return None
+            if asked["slowly"] == 2:
+                raise OSError("the database is away")
+            return TransactionState.COMMIT
+        return TransactionState.COMMIT if message.body.startswith(b"yes") else TransactionState.ROLLBACK
+
+    def broken(message: Message, arg: object) -> TransactionState:
+        raise ValueError("local work failed")
+
+    async with TransactionProducer(fresh("P"), namesrv, check=state) as producer:
+        for body in (b"yes", b"no", b"slowly", b"yes" * 3000):
+            sent = await producer.send_in_transaction(Message(topic, body), lambda message, arg: None)
+            assert sent.state is TransactionState.UNKNOWN
+        sent = await producer.send_in_transaction(Message(topic, b"yes, after an error"), broken)
+        assert sent.state is TransactionState.UNKNOWN
+        wanted = {b"yes", b"yes" * 3000, b"yes, after an error", b"slowly"}
+        assert await bodies_within(namesrv, topic, wanted, 60) == wanted
+    assert asked["no"] >= 1
+    assert asked["slowly"] >= 3
+    assert all(name.startswith("transactions-") for name in threads)
+
+
+async def bodies_within(namesrv: str, topic: str, wanted: set[bytes], within_s: float) -> set[bytes]:
+    """What is delivered until all that is wanted is; a broker that asks quickly may commit one twice."""
+    deadline = time.monotonic() + within_s
+    async with PushConsumer(fresh("G"), namesrv, consume_from_where=FIRST) as consumer:
+        consumer.subscribe(topic)
+        found: set[bytes] = set()
+        while not wanted <= found:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                found.add((await anext(consumer)).body)
+    return found
+
+
+@check
+async def another_member_answers_for_one_that_is_gone(namesrv: str, folder: Path) -> None:
+    topic, group = await make_topic(namesrv, 1), fresh("P")
+    async with TransactionProducer(group, namesrv, check=lambda message: None) as first:
+        await first.send_in_transaction(Message(topic, b"orphan"), lambda message, arg: None)
+    async with TransactionProducer(group, namesrv, check=lambda message: TransactionState.COMMIT) as second:
+        await second.queues(topic)  # the broker knows a producer once that knows the broker
+        assert await bodies_within(namesrv, topic, {b"orphan"}, 60) == {b"orphan"}
+
+
+@check
+async def blocking_transactions_run_in_the_callers_thread(namesrv: str, folder: Path) -> None:
+    topic = await make_topic(namesrv, 1)
+
+    def work() -> None:
+        seen = []
+
+        def local(message: Message, arg: str) -> TransactionState:
+            seen.append((threading.current_thread().name, arg))
+            return TransactionState.COMMIT
+
+        with sync.TransactionProducer(fresh("P"), namesrv, check=lambda message: None) as producer:
+            result = producer.send_in_transaction(Message(topic, b"x"), local, "arg")
+        assert result.state is TransactionState.COMMIT
+        assert seen == [(threading.current_thread().name, "arg")]
+
+    await asyncio.to_thread(work)
+    assert await bodies(namesrv, topic, 1) == [b"x"]
+
+
+# --- request and reply -----------------------------------------------------------------------------------------------
+
+
+@check
+async def a_request_gets_its_reply(namesrv: str, folder: Path) -> None:
+    topic = await make_topic(namesrv, 2)
+    replier = Producer(fresh("R"), namesrv)
+    consumer = PushConsumer(fresh("G"), namesrv, consume_from_where=FIRST)
+
+    @consumer.on(topic)
+    async def answer(message) -> None:
+        if message.body == b"by hand":
+            sent = await replier.send(create_reply_message(message, b"by hand, too", keys="k"))
+            assert sent.status is SendStatus.SEND_OK
+            return
+        await replier.reply(message, b"re: " + message.body, tags="answer", properties={"p": "v"})
+
+    async with replier, consumer, Producer(fresh("P"), namesrv) as producer:
+        reply = await producer.request(Message(topic, b"how are you?"), 20_000)
+        assert reply.body == b"re: how are you?"
+        assert (reply.tags, reply.user_properties) == ("answer", {"p": "v"})
+        assert reply.topic.endswith("_REPLY_TOPIC")
+        assert int(reply.properties["ARRIVE_TIME"]) >= int(reply.properties["PUSH_REPLY_TIME"])
+        assert ":" in reply.born_host
+        assert not reply.born_host.startswith("/")
+        assert (await producer.request(Message(topic, b"by hand"), 20_000)).body == b"by hand, too"
+        big = b"0123456789" * 20_000
+        assert (await producer.request(Message(topic, big), 20_000)).body == b"re: " + big
+        many = await asyncio.gather(
+            *(producer.request(Message(topic, b"%d" % i, sharding_key=str(i)), 20_000) for i in range(50))
+        )
+        assert [r.body for r in many] == [b"re: %d" % i for i in range(50)]
+        chosen = (await producer.queues(topic))[1]
+        assert (await producer.request(Message(topic, b"there"), 20_000, chosen)).body == b"re: there"
+        assert len(producer.instance.replies) == 0
+
+        def blocking() -> bytes:
+            with sync.Producer(fresh("P"), namesrv) as other:
+                return other.request(Message(topic, b"blocking"), 20_000).body
+
+        assert await asyncio.to_thread(blocking) == b"re: blocking"
+
+
+@check
+async def a_request_nobody_answers_ends_in_time(namesrv: str, folder: Path) -> None:
+    topic = await make_topic(namesrv, 1)
+    async with Producer(fresh("P"), namesrv) as producer:
+        started = time.monotonic()
+        with pytest.raises(ReplyTimeout, match=r"no reply within 500 ms to request \w{32} of topic"):
+            await producer.request(Message(topic, b"hello?"), 500)
+        assert 0.4 < time.monotonic() - started < 3
+        assert len(producer.instance.replies) == 0
+        (stored,) = await read_all(namesrv, topic, 1)
+        assert stored.properties["TTL"] == "500"
+        assert stored.properties["REPLY_TO_CLIENT"] == producer.instance.client_id
+    # Its sender is gone by now.
+    async with Producer(fresh("P"), namesrv) as producer:
+        with pytest.raises(BrokerError, match="not found"):
+            await producer.reply(stored, b"too late")
+        await producer.send(Message(topic, b"no request"))
+        with pytest.raises(ReplyError, match="waits for no reply"):
+            await producer.reply((await read_all(namesrv, topic, 2))[1], b"x")
+        with pytest.raises(ClientError):
+            await producer.request(Message(topic, b""), 500)
+
+
+# --- around sends ----------------------------------------------------------------------------------------------------
+
+
+@check
+async def hooks_see_every_send_and_request(namesrv: str, folder: Path) -> None:
+    topic = await make_topic(namesrv, 1)
+    seen: list[tuple] = []
+    requests: list[tuple] = []
+
+    def around(context):
+        seen.append(("before", context.messages[0].body, context.kind.name, context.result))
+        return lambda after: seen.append(("after", len(after.messages), after.result is not None, after.error))
+
+    def broken(context):
+        raise RuntimeError("a hook that fails")
+
+    def forbid(context) -> None:
+        if b"secret" in context.messages[0].body:
+            raise PermissionError("not this one")
+
+    def rpc(exchange):
+        code = exchange.request.code
+        exchange.request.fields = {**exchange.request.fields, "extra": "field"}
+        return lambda after: requests.append((code, after.reply.code))
+
+    producer = Producer(
+        fresh("P"), namesrv, send_hooks=[around, broken], check_forbidden_hooks=[forbid], rpc_hooks=[rpc]
+    )
+    async with producer:
+        await producer.send(Message(topic, b"one"))
+        await producer.send_batch([Message(topic, b"two"), Message(topic, b"three")])
+        await producer.send(Message(topic, b"four", delay_level=1))
+        await producer.send_oneway(Message(topic, b"five"))
+        with pytest.raises(ClientError, match="not this one"):
+            await producer.send(Message(topic, b"secret"))
+    assert seen == [
+        ("before", b"one", "NORMAL", None), ("after", 1, True, None),
+        ("before", b"two", "NORMAL", None), ("after", 2, True, None),
+        ("before", b"four", "DELAY", None), ("after", 1, True, None),
+        ("before", b"five", "NORMAL", None), ("after", 1, False, None),
+    ]  # fmt: skip
+    assert {(310, 0), (320, 0), (105, 0), (34, 0), (35, 0)} <= set(requests)
+    assert await bodies(namesrv, topic, 5) == sorted([b"one", b"two", b"three", b"four", b"five"])
+
+
+@check
+async def a_namespace_keeps_names_apart(namesrv: str, folder: Path) -> None:
+    space = fresh("NS")
+    topic = await make_topic(namesrv, 1)
+    async with Producer("P" + space, namesrv, namespace=space) as producer:
+        sent = await producer.send(Message(topic, b"inside"))
+        assert sent.queue.topic == topic
+        assert {queue.topic for queue in await producer.queues(topic)} == {topic}
+        await producer.send(Message(topic, b"chosen"), (await producer.queues(topic))[0])
+        await producer.send_batch([Message(topic, b"batch")])
+    found = await read_all(namesrv, f"{space}%{topic}", 3)
+    assert sorted(m.body for m in found) == [b"batch", b"chosen", b"inside"]
+    assert {m.properties["INSTANCE_ID"] for m in found} == {space}
+    assert await read_all(namesrv, topic, 0) == []
+
+
+@check
+async def slow_brokers_are_remembered_and_options_checked(namesrv: str, folder: Path) -> None:
+    topic = await make_topic(namesrv, 2)
+    async with Producer(
+        fresh("P"),
+        namesrv,
+        send_latency_fault_enable=True,
+        start_detector_enable=True,
+        unit_name="unit",
+        unit_mode=True,
+    ) as producer:
+        assert producer.instance.client_id.endswith("@unit")
+        for i in range(4):
+            await producer.send(Message(topic, b"%d" % i))
+        await producer._detector.detect()
+    assert await bodies(namesrv, topic, 4) == [b"0", b"1", b"2", b"3"]

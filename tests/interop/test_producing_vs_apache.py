@@ -1,0 +1,43 @@
+"""Our producers' further promises against Apache's name server and broker 5.3.3."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from apache import ApacheBroker, ApacheNamesrv
+from toolchain import ToolchainMissingError
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "contract"))
+
+from client_suite import DELAY_LEVELS
+from producing_suite import CHECKS, TRANSACTION_SETTINGS
+
+
+@pytest.fixture(scope="module")
+def apache() -> Iterator[str]:
+    """Address of Apache's name server, with a broker behind it."""
+    namesrv = ApacheNamesrv()
+    broker = None
+    try:
+        namesrv.start()
+        broker = ApacheBroker(namesrv.address, conf={"messageDelayLevel": DELAY_LEVELS, **TRANSACTION_SETTINGS})
+        broker.start()
+        yield namesrv.address
+    except ToolchainMissingError as error:
+        pytest.skip(str(error))
+    finally:
+        for server in (broker, namesrv):
+            if server is not None:
+                server.kill()
+                server._remove_home()
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_producing_with_apache(check, apache, tmp_path):
+    async def main() -> None:
+        async with asyncio.timeout(120):
+            await check(apache, tmp_path)
+
+    asyncio.run(main())
