@@ -1,0 +1,125 @@
+"""Our allocation strategies and local offset files against those of Apache's client, in its own JVM."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+import toolchain
+
+from tianzhou.client import Averagely, ByCircle, ByMachineRoom, ConsistentHash, FixedQueues, NearbyRoom
+from tianzhou.client.rebalance import AllocateStrategy, sorted_client_ids, sorted_queues
+from tianzhou.model import MessageQueue
+from tianzhou.wire.bodies import decode_offset_table, encode_offset_table
+
+CASES = 400
+"""Groups per strategy; each member of each group is asked."""
+ROOMS = ("east", "west", "north")
+
+
+def ask(version: str, lines: list[str], home: Path) -> list[str]:
+    """Put questions to Apache's client, and return its answers."""
+    try:
+        classpath = toolchain.java_client(version)
+        java = toolchain.tool("java")
+    except toolchain.ToolchainMissingError as error:
+        pytest.skip(str(error))
+    command = [java, "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8", f"-Duser.home={home}"]
+    result = subprocess.run(
+        [*command, "-cp", classpath, "Shares"],
+        input="".join(f"{line}\n" for line in lines).encode(),
+        capture_output=True,
+        timeout=120,
+        check=True,
+        cwd=home,
+        env=toolchain.environment(),
+    )
+    answers = result.stdout.decode().splitlines()
+    assert len(answers) == len(lines), result.stderr.decode()[-2000:]
+    return answers
+
+
+def text(queues: list[MessageQueue]) -> str:
+    return " ".join(f"{queue.topic}:{queue.broker_name}:{queue.queue_id}" for queue in queues)
+
+
+def room_of(name: str) -> str:
+    return name.split("-")[0]
+
+
+def any_strategy(name: str, rng: random.Random, queues: list[MessageQueue]) -> tuple[AllocateStrategy, str]:
+    """Our strategy, and what the Java program has to know to make the same."""
+    match name:
+        case "AVG":
+            return Averagely(), ""
+        case "AVG_BY_CIRCLE":
+            return ByCircle(), ""
+        case "CONSISTENT_HASH":
+            nodes = rng.choice([1, 10, 10, 37])
+            return ConsistentHash(nodes), str(nodes)
+        case "MACHINE_ROOM":
+            rooms = rng.sample(ROOMS, rng.randint(1, 3))
+            return ByMachineRoom(rooms), " ".join(rooms)
+        case "MACHINE_ROOM_NEARBY":
+            inner = rng.choice(["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"])
+            ours = {"AVG": Averagely(), "AVG_BY_CIRCLE": ByCircle(), "CONSISTENT_HASH": ConsistentHash()}[inner]
+            return NearbyRoom(ours, lambda queue: room_of(queue.broker_name), room_of), inner
+        case _:
+            fixed = rng.sample(queues, rng.randint(1, len(queues)))
+            return FixedQueues(fixed), text(fixed)
+
+
+def any_group(name: str, rng: random.Random) -> tuple[list[MessageQueue], list[str]]:
+    """Queues and members, unsorted, with names as clients make them and with rarer characters."""
+    separator = "@" if name == "MACHINE_ROOM" else "-"
+    brokers = [f"{rng.choice(ROOMS)}{separator}{rng.choice(['a', 'B', '10', '9'])}" for _ in range(rng.randint(1, 4))]
+    if rng.random() < 0.2:
+        brokers.append("plain")
+    topic = rng.choice(["T", "topic_1", "%RETRY%G"])
+    queues = sorted({MessageQueue(topic, broker, i) for broker in brokers for i in range(rng.randint(1, 20))})
+    ids = set()
+    for _ in range(rng.randint(1, 12)):
+        tail = rng.choice([str(rng.randrange(10**6)), "\uff5e\U0001f600"[rng.randrange(2)], "DEFAULT"])
+        ids.add(f"{rng.choice(ROOMS[:2])}-10.0.{rng.randrange(20)}.{rng.randrange(256)}@{tail}#{rng.randrange(10**9)}")
+    members = list(ids)
+    rng.shuffle(queues)
+    rng.shuffle(members)
+    return queues, members
+
+
+@pytest.mark.parametrize("version", toolchain.JAVA_CLIENTS)
+@pytest.mark.parametrize(
+    "name", ["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH", "MACHINE_ROOM", "MACHINE_ROOM_NEARBY", "CONFIG"]
+)
+def test_members_of_both_kinds_decide_alike(name: str, version: str, tmp_path: Path) -> None:
+    """Whoever computes a member's share, Java or we, it is the same."""
+    rng = random.Random(f"{name} {version}")
+    lines, ours = [], []
+    for _ in range(CASES):
+        queues, members = any_group(name, rng)
+        strategy, extra = any_strategy(name, rng, queues)
+        for member in [*members, "nobody-here"]:
+            if name in {"CONFIG", "MACHINE_ROOM_NEARBY"} and member == "nobody-here":
+                continue
+            lines.append("\t".join(["share", name, extra, member, " ".join(members), text(queues)]))
+            share = strategy.allocate(member, sorted_queues(queues), sorted_client_ids(members))
+            ours.append("=" + text(share))
+    theirs = ask(version, lines, tmp_path)
+    different = [(line, a, b) for line, a, b in zip(lines, ours, theirs, strict=True) if a != b]
+    assert not different, f"{len(different)} of {len(lines)}: {different[0]}"
+
+
+@pytest.mark.parametrize("version", toolchain.JAVA_CLIENTS)
+def test_offset_files_are_read_by_both(version: str, tmp_path: Path) -> None:
+    """Apache's client reads the file a broadcasting consumer of ours has written, and we read what it writes."""
+    table = {
+        MessageQueue(topic, broker, i): i * 10**11
+        for topic in ("T", "天舟", "%RETRY%G")
+        for broker in ("broker-a", 'quo"te')
+        for i in range(3)
+    }
+    (answer,) = ask(version, [f"offsets\t{encode_offset_table(table).decode()}"], tmp_path)
+    assert not answer.startswith("error"), answer
+    assert decode_offset_table(answer.replace("\\n", "\n").encode()) == table
