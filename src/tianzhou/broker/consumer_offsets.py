@@ -5,13 +5,15 @@ Every offset is the next one to read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from tianzhou.model import DataVersion, names
 from tianzhou.wire.bodies import DATA_VERSION
 
 SEPARATOR = "@"
+BEHIND = (1 << 63) - 1
+"""What `ConsumerOffsets.smallest` says of a queue where the group compared to is behind all others."""
 
 
 class ConsumerOffsets:
@@ -24,12 +26,14 @@ class ConsumerOffsets:
     Attributes:
         light: as given.
         dirty: whether anything changed since `to_json` was last taken.
+        on_reset: called with group, topic and queue when a reset waits to be told to the next pull.
     """
 
     def __init__(self, version_step: int = 500, *, light: bool = False) -> None:
         self.light = light
         self.version = DataVersion()
         self.dirty = False
+        self.on_reset: Callable[[str, str, int], None] = lambda group, topic, queue_id: None
         self._version_step = version_step
         self._commits = 0
         self._committed: dict[str, dict[int, int]] = {}
@@ -74,6 +78,7 @@ class ConsumerOffsets:
         """Set an offset from the server's side: the next pull of the queue is told, commits wait until then."""
         self._resets.setdefault(f"{topic}{SEPARATOR}{group}", {})[queue_id] = offset
         self.commit(group, topic, queue_id, offset, now_ms)
+        self.on_reset(group, topic, queue_id)
 
     def reset_waits(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether a reset of the queue has not been told to a pull yet."""
@@ -99,6 +104,28 @@ class ConsumerOffsets:
             if group == source and topic in (None, "", its_topic):
                 for queue_id, offset in queues.items():
                     self.commit(target, its_topic, queue_id, offset, now_ms)
+
+    def smallest(
+        self, topic: str, *, without: Collection[str], compared_to: str, begin: Callable[[int], int]
+    ) -> dict[int, int]:
+        """The smallest committed offset of any group, by queue (request 308).
+
+        Args:
+            topic: the topic.
+            without: groups that do not count.
+            compared_to: a group; where its own offset is smaller still, `BEHIND` stands for it.
+            begin: a queue's first offset; commits below it do not count, their messages are gone.
+        """
+        found: dict[int, int] = {}
+        for group in self.groups_of(topic):
+            if group not in without:
+                for queue_id, offset in self.queues(group, topic).items():
+                    if offset >= begin(queue_id):
+                        found[queue_id] = min(found.get(queue_id, offset), offset)
+        for queue_id, offset in self.queues(compared_to, topic).items():
+            if queue_id in found and found[queue_id] > offset:
+                found[queue_id] = BEHIND
+        return found
 
     def queues(self, group: str, topic: str) -> Mapping[int, int]:
         """Committed offsets of a group for a topic, by queue."""

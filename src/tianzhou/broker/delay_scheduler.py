@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from tianzhou.broker.delay import DelayLedger, waiting_room
+from tianzhou.broker.stats import BrokerStats
 from tianzhou.clock import Clock
 from tianzhou.errors import CorruptRecord
 from tianzhou.model import names
@@ -36,6 +37,7 @@ class DelayScheduler:
         ledger: what is due, and how far each level has come.
         store: where messages wait and go.
         clock: wall-clock time.
+        stats: counts what is delivered.
         sleep: waits for seconds; tests own it.
     """
 
@@ -44,12 +46,14 @@ class DelayScheduler:
         ledger: DelayLedger,
         store: MessageStore,
         clock: Clock,
+        stats: BrokerStats | None = None,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._ledger = ledger
         self._store = store
         self._clock = clock
+        self._stats = stats
         self._sleep = sleep
 
     async def run(self) -> None:
@@ -124,6 +128,9 @@ class DelayScheduler:
                 result.remark,
             )
             return False
+        if self._stats is not None:
+            size = result.end_offset - result.physical_offset
+            self._stats.put(message.topic).add(message.queue_id, 1, size)
         return True
 
 

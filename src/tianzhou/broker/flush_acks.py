@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 
 from tianzhou._hot import send_reply
+from tianzhou.broker.stats import BrokerStats
 from tianzhou.clock import Clock
 from tianzhou.errors import StoreError
 from tianzhou.model import names
@@ -29,11 +30,13 @@ class FlushAcks:
 
     Args:
         store: its `flushed` watermark and its `syncFlushTimeout`.
+        stats: learns how long senders waited.
         clock: monotonic time.
     """
 
-    def __init__(self, store: MessageStore, clock: Clock) -> None:
+    def __init__(self, store: MessageStore, stats: BrokerStats, clock: Clock) -> None:
         self._store = store
+        self._stats = stats
         self._clock = clock
         self._waiting: deque[_Entry] = deque()
         self._added = asyncio.Event()
@@ -99,10 +102,21 @@ class FlushAcks:
                     self._answer_late(waiting.popleft())
                     continue
                 reached = flushed.value
+                limit_ms = self._store.settings.sync_flush_timeout
+                now = self._clock.monotonic()
                 while waiting and waiting[0][0] <= reached:
-                    _, _, connection, command, msg_id, queue_id, offset, unique, region, trace_on = waiting.popleft()
+                    _, deadline, connection, command, msg_id, queue_id, offset, unique, region, trace_on = (
+                        waiting.popleft()
+                    )
+                    self._waited(command, queue_id, limit_ms - (deadline - now) * 1000)
                     opaque = command.opaque
                     connection.send(send_reply(opaque, msg_id, queue_id, offset, unique, region, trace_on))
+
+    def _waited(self, command: Command, queue_id: int, waited_ms: float) -> None:
+        # Requests without a decoded header are those of rare clients; their times are not missed.
+        traffic = None if command.header is None else self._stats.puts.get(command.header.topic)
+        if traffic is not None and queue_id < len(traffic.waits):
+            traffic.waits[queue_id] += max(int(waited_ms), 0)
 
     def _answer_late(self, entry: _Entry) -> None:
         _, _, connection, command, msg_id, queue_id, queue_offset, unique, region, trace_on = entry

@@ -57,6 +57,10 @@ class Router:
         """Codes that are served."""
         return frozenset(self._table)
 
+    def handler(self, code: int) -> Handle:
+        """Who serves a code; a KeyError when nobody does."""
+        return self._table[code]
+
     def without(self, codes: Iterable[int]) -> Router:
         """A router that serves all but some codes."""
         other = Router(refuse=self._refuse)

@@ -13,6 +13,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,13 +24,23 @@ from tianzhou.broker.delay import DelayLedger
 from tianzhou.broker.delay_scheduler import DelayScheduler
 from tianzhou.broker.flow import waited_too_long
 from tianzhou.broker.flush_acks import FlushAcks
+from tianzhou.broker.groups import SYSTEM_PREFIX as SYSTEM_GROUP_PREFIX
 from tianzhou.broker.groups import GroupTable
 from tianzhou.broker.handlers.clients import ClientHandler
+from tianzhou.broker.handlers.cold_reads import ColdReadHandler
+from tianzhou.broker.handlers.config import ConfigHandler
+from tianzhou.broker.handlers.figures import FigureHandler
+from tianzhou.broker.handlers.forwarding import ForwardingHandler
 from tianzhou.broker.handlers.groups import GroupHandler
-from tianzhou.broker.handlers.info import InfoHandler
 from tianzhou.broker.handlers.offsets import OffsetHandler
+from tianzhou.broker.handlers.progress import ProgressHandler
 from tianzhou.broker.handlers.pull import PullHandler
 from tianzhou.broker.handlers.queries import QueryHandler
+from tianzhou.broker.handlers.queue_units import QueueUnitHandler
+from tianzhou.broker.handlers.recall import RecallHandler
+from tianzhou.broker.handlers.replication import ReplicationHandler
+from tianzhou.broker.handlers.request_reply import RequestReplyHandler
+from tianzhou.broker.handlers.resets import ResetHandler
 from tianzhou.broker.handlers.retention import RetentionHandler
 from tianzhou.broker.handlers.send import SendHandler
 from tianzhou.broker.handlers.send_back import SendBackHandler
@@ -148,7 +159,7 @@ class Broker:
         host = host_bytes(settings.broker_ip1)
         now = clock.now_ms()
         self._tables = make_tables(settings, self.store_settings, now)
-        self._stats = BrokerStats(now)
+        self._stats = BrokerStats(now, settings.broker_cluster_name)
         self._store = MessageStore(self.store_settings, clock, store_host=host, store_port=self._port)
         # The lock of the store folder comes first: nobody else's tables may be read, let alone written.
         self._store.open()
@@ -181,7 +192,7 @@ class Broker:
         self._spawn(self._files.run(), "tables")
         self._spawn(self._parts.acks.run(), "acknowledgements")
         self._spawn(self._parts.registrar.run(), "registration")
-        self._spawn(DelayScheduler(self._tables.delays, self._store, clock).run(), "delays")
+        self._spawn(DelayScheduler(self._tables.delays, self._store, clock, self._stats).run(), "delays")
         self._spawn(self._parts.transactions.run(), "transactions")
         self._repeat(lambda: settings.flush_consumer_offset_interval, self._files.write_offsets)
         self._repeat(lambda: self.store_settings.flush_delay_offset_interval, self._files.write_delays)
@@ -233,7 +244,10 @@ class Broker:
 
     def _housekeep(self) -> None:
         self._parts.clients.sweep()
-        self._stats.sample(self._clock.now_ms())
+        now = self._clock.now_ms()
+        self._stats.by_queue = self.settings.enable_detail_stat
+        # The machine's calendar, as operators read it.
+        self._stats.sample(now, datetime.fromtimestamp(now / 1000, UTC).astimezone().toordinal())
 
     def _repeat(self, period_ms: Callable[[], int], work: Callable[[], None]) -> None:
         self._spawn(self._every(period_ms, work), work.__name__)
@@ -297,7 +311,10 @@ def make_parts(
     ha_port = store.settings.ha_listen_port
     if ha_port == DEFAULT_HA_PORT:
         ha_port = port + 1
-    registrar = Registrar(tables, client, where, f"{settings.broker_ip2}:{ha_port}", clock)
+    ha_address = f"{settings.broker_ip2 or name}:{ha_port}"
+    registrar = Registrar(tables, client, where, ha_address, clock)
+    stats.is_system = lambda name: tables.topics.is_system(name) or name.startswith(SYSTEM_GROUP_PREFIX)
+    stats.by_queue = settings.enable_detail_stat
     tables.topics.listeners.append(lambda _: registrar.request())
     follow_queue_types(tables.topics, store.queue_kinds)
 
@@ -306,7 +323,7 @@ def make_parts(
         await registrar.settled()
 
     unique_ids = UniqueIdGenerator(host, os.getpid(), id(tables) & 0xFFFFFFFF)
-    acks = FlushAcks(store, clock)
+    acks = FlushAcks(store, stats, clock)
     send = SendHandler(tables, store, stats, acks, clock, unique_ids, (host, port))
     clients = ClientHandler(tables, clock)
     transactions = TransactionChecker(tables, store, clock, (host, port))
@@ -314,15 +331,24 @@ def make_parts(
     router = Router(
         send,
         PullHandler(tables, store, stats, clock),
-        SendBackHandler(tables, store, clock),
+        SendBackHandler(tables, store, stats, clock),
         TransactionHandler(tables, store, stats, clock, transactions),
+        RequestReplyHandler(tables, store, stats, clock, (host, port)),
         OffsetHandler(tables, store, clock),
         QueryHandler(store),
         clients,
         TopicHandler(tables, store, stats, clock, settled),
-        GroupHandler(tables, store, stats, clock, where, written),
+        GroupHandler(tables, stats, clock, where, written),
+        ProgressHandler(tables, store, stats, clock, where),
+        ResetHandler(tables, store, clock),
+        ForwardingHandler(tables, store),
+        QueueUnitHandler(tables, store),
+        ColdReadHandler(tables, store),
+        RecallHandler(tables),
+        FigureHandler(tables, store, stats, clock),
+        ReplicationHandler(store, where, ha_address),
         RetentionHandler(tables, store),
-        InfoHandler(tables, store, stats, clock, config_file, settings_changed),
+        ConfigHandler(tables, store, clock, config_file, settings_changed),
         refuse=lambda code, waited_ms: waited_too_long(code, waited_ms, settings),
     )
     return Parts(router, send, acks, clients, registrar, transactions)

@@ -1,35 +1,114 @@
 """Counts of what goes through, and the rates tools show (broker.md §20).
 
-Counters are plain attributes, raised where the message is; everything derived is computed when asked for.
+Counters are plain attributes, raised where the message is; everything derived is computed when asked for, or every ten
+seconds. What request 315 can ask for is listed in `BrokerStats.items`.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tianzhou.broker.stats_windows import DAY_STEP_MS, HOUR_STEP_MS, MINUTE_STEP_MS, Windows
+from tianzhou.wire.bodies import BrokerStats as StatsBody
 
 WINDOWS_S = (10, 60, 600)
-_SAMPLE_MS = 10_000
+_SAMPLE_MS = MINUTE_STEP_MS
 _KEPT = 61
 _KEPT_PER_KEY = 7
 
+Item = tuple[str, str, int, int]
+"""Name and key of a figure, its value, and how often it was raised."""
 
-class Traffic:
-    """How many messages and bytes; of a topic those put, of a topic and group those got."""
 
-    __slots__ = ("bytes", "count")
+class PutTraffic:
+    """Messages put to a topic, by queue.
+
+    Attributes:
+        counts: messages.
+        sizes: bytes of their records.
+        waits: milliseconds their senders waited for the disk.
+        surplus: how many messages more than calls there were, because of batches.
+    """
+
+    __slots__ = ("counts", "sizes", "surplus", "waits")
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+        self.sizes: list[int] = []
+        self.waits: list[int] = []
+        self.surplus = 0
+
+    @property
+    def count(self) -> int:
+        """Messages of all queues."""
+        return sum(self.counts)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all queues."""
+        return sum(self.sizes)
+
+    def grow(self, queues: int) -> None:
+        """Have room for so many queues."""
+        missing = queues - len(self.counts)
+        if missing > 0:
+            for figures in (self.counts, self.sizes, self.waits):
+                figures += [0] * missing
+
+    def add(self, queue_id: int, count: int, size: int) -> None:
+        """One put of `count` messages whose records have `size` bytes."""
+        self.grow(queue_id + 1)
+        self.counts[queue_id] += count
+        self.sizes[queue_id] += size
+        self.surplus += count - 1
+
+
+class GetTraffic:
+    """Messages a group got from a topic.
+
+    Attributes:
+        count: messages.
+        bytes: bytes of their records.
+        calls: pulls that brought them.
+        from_disk: messages and bytes of them that were not in memory.
+        queues: queue to messages, bytes, calls and milliseconds.
+    """
+
+    __slots__ = ("bytes", "calls", "count", "from_disk", "queues")
 
     def __init__(self) -> None:
         self.count = 0
         self.bytes = 0
+        self.calls = 0
+        self.from_disk = (0, 0)
+        self.queues: dict[int, list[int]] = {}
 
     def add(self, queue_id: int, count: int, size: int) -> None:
-        """`count` messages of `size` bytes of a queue."""
+        """One pull that brought `count` messages of `size` bytes."""
         self.count += count
         self.bytes += size
+        self.calls += 1
+        of_queue = self.queues.get(queue_id)
+        if of_queue is None:
+            of_queue = self.queues[queue_id] = [0, 0, 0, 0]
+        of_queue[0] += count
+        of_queue[1] += size
+        of_queue[2] += 1
+
+    def add_cold(self, queue_id: int, count: int, size: int, waited_ms: int) -> None:
+        """That pull had to wait for the disk; called after `add`."""
+        self.from_disk = (self.from_disk[0] + count, self.from_disk[1] + size)
+        self.queues[queue_id][3] += waited_ms
 
 
 class BrokerStats:
     """All counters of a broker.
+
+    Args:
+        now_ms: when it starts.
+        cluster: key of the figures that are the broker's as a whole.
 
     Attributes:
         puts: by topic.
@@ -37,33 +116,65 @@ class BrokerStats:
         found: pulls that brought messages.
         missed: pulls that brought none.
         failed: puts that stored nothing.
+        is_system: whether a topic or a group is the system's own.
+        by_queue: whether request 315 is told figures of single queues.
     """
 
-    def __init__(self, now_ms: int) -> None:
+    def __init__(self, now_ms: int, cluster: str = "DefaultCluster") -> None:
         self.started_ms = now_ms
-        self.puts: dict[str, Traffic] = {}
-        self.gets: dict[tuple[str, str], Traffic] = {}
+        self.cluster = cluster
+        self.puts: dict[str, PutTraffic] = {}
+        self.gets: dict[tuple[str, str], GetTraffic] = {}
         self.found = 0
         self.missed = 0
         self.failed = 0
+        self.by_queue = True
+        self.is_system: Callable[[str], bool] = lambda name: False
+        # Puts of the broker's own that are none of a producer's: what consumers send back.
+        self._own_puts = self._own_user_puts = 0
+        self._counters: dict[tuple[str, str], list[int]] = {}
+        self._windows: dict[tuple[str, str], Windows] = {}
+        self._hour_ms = self._day_ms = now_ms
+        self._day: int | None = None
+        self._mornings = (0, 0, 0, 0)
         self._samples: deque[tuple[int, tuple[int, int, int, int]]] = deque([(now_ms, (0, 0, 0, 0))], maxlen=_KEPT)
         self._by_key: deque[tuple[int, dict[str, int], dict[tuple[str, str], int]]] = deque(
             [(now_ms, {}, {})], maxlen=_KEPT_PER_KEY
         )
 
-    def put(self, topic: str) -> Traffic:
+    # counting
+
+    def put(self, topic: str) -> PutTraffic:
         """The counter of messages put to a topic."""
         found = self.puts.get(topic)
         if found is None:
-            found = self.puts[topic] = Traffic()
+            found = self.puts[topic] = PutTraffic()
         return found
 
-    def got(self, topic: str, group: str) -> Traffic:
+    def got(self, topic: str, group: str) -> GetTraffic:
         """The counter of messages a group got from a topic."""
         found = self.gets.get((topic, group))
         if found is None:
-            found = self.gets[topic, group] = Traffic()
+            found = self.gets[topic, group] = GetTraffic()
         return found
+
+    def sent_back(self, topic: str, group: str, stored_in: str, queue_id: int, size: int, *, dead: bool) -> None:
+        """A group has sent a message of a topic back, and a copy was stored; `dead` when among its dead letters."""
+        self.count("SNDBCK_PUT_NUMS", f"{topic}@{group}")
+        if dead:
+            # Apache's key begins with who is to pay, which its broker does not know.
+            self.count("SNDBCK2DLQ_TIMES", f"null@{topic}@{group}@SEND_BACK_TO_DLQ")
+        self.put(stored_in).add(queue_id, 1, size)
+        self._own_puts += 1
+        self._own_user_puts += not self.is_system(stored_in)
+
+    def count(self, name: str, key: str, value: int = 1) -> None:
+        """Raise a figure that is counted on its own."""
+        counter = self._counters.get((name, key))
+        if counter is None:
+            counter = self._counters[name, key] = [0, 0]
+        counter[0] += value
+        counter[1] += 1
 
     @property
     def put_count(self) -> int:
@@ -72,7 +183,7 @@ class BrokerStats:
 
     @property
     def put_bytes(self) -> int:
-        """Bytes of bodies put since the start."""
+        """Bytes of records put since the start."""
         return sum(traffic.bytes for traffic in self.puts.values())
 
     @property
@@ -81,18 +192,115 @@ class BrokerStats:
         return sum(traffic.count for traffic in self.gets.values())
 
     def forget_topic(self, topic: str) -> None:
-        """Drop the counters of a deleted topic."""
+        """Drop the figures of a deleted topic."""
         self.puts.pop(topic, None)
         for key in [key for key in self.gets if key[0] == topic]:
             del self.gets[key]
+        self._forget(topic)
 
-    def sample(self, now_ms: int) -> None:
-        """Note the counters for the rates; called about every ten seconds."""
-        if now_ms - self._samples[-1][0] >= _SAMPLE_MS * 9 // 10:
-            self._samples.append((now_ms, self._values()))
-            puts = {topic: traffic.count for topic, traffic in self.puts.items()}
-            gets = {key: traffic.count for key, traffic in self.gets.items()}
-            self._by_key.append((now_ms, puts, gets))
+    def forget_group(self, group: str) -> None:
+        """Drop the figures of a deleted group."""
+        for key in [key for key in self.gets if key[1] == group]:
+            del self.gets[key]
+        self._forget(group)
+
+    def _forget(self, name: str) -> None:
+        tables: list[dict[tuple[str, str], Any]] = [self._windows, self._counters]
+        for table in tables:
+            for key in [key for key in table if name in key[1].split("@")]:
+                del table[key]
+
+    # figures by name and key
+
+    def items(self) -> Iterator[Item]:
+        """Every figure there is, as of now."""
+        for topic, put in self.puts.items():
+            calls = put.count - put.surplus
+            yield "TOPIC_PUT_NUMS", topic, put.count, calls
+            yield "TOPIC_PUT_SIZE", topic, put.bytes, calls
+            for queue_id, count in enumerate(put.counts):
+                if count:
+                    yield "TOPIC_PUT_LATENCY", f"{queue_id}@{topic}", put.waits[queue_id], count
+                    if self.by_queue:
+                        yield "QUEUE_PUT_NUMS", f"{topic}@{queue_id}", count, count
+                        yield "QUEUE_PUT_SIZE", f"{topic}@{queue_id}", put.sizes[queue_id], count
+        for (topic, group), got in self.gets.items():
+            yield from self._got(topic, group, got)
+        for (name, key), (value, times) in self._counters.items():
+            yield name, key, value, times
+        yield from self._whole()
+
+    def _got(self, topic: str, group: str, got: GetTraffic) -> Iterator[Item]:
+        key = f"{topic}@{group}"
+        yield "GROUP_GET_NUMS", key, got.count, got.calls
+        yield "GROUP_GET_SIZE", key, got.bytes, got.calls
+        if got.from_disk[0]:
+            yield "GROUP_GET_FROM_DISK_NUMS", key, got.from_disk[0], got.calls
+            yield "GROUP_GET_FROM_DISK_SIZE", key, got.from_disk[1], got.calls
+        if not self.by_queue:
+            waited = sum(of_queue[3] for of_queue in got.queues.values())
+            yield "GROUP_GET_LATENCY", key, waited, got.calls
+            return
+        for queue_id, (count, size, calls, waited) in got.queues.items():
+            yield "QUEUE_GET_NUMS", f"{topic}@{queue_id}@{group}", count, calls
+            yield "QUEUE_GET_SIZE", f"{topic}@{queue_id}@{group}", size, calls
+            yield "GROUP_GET_LATENCY", f"{queue_id}@{topic}@{group}", waited, calls
+
+    def _whole(self) -> Iterator[Item]:
+        cluster, system = self.cluster, self.is_system
+        # How often is not counted here, as with Apache's broker.
+        yield "BROKER_PUT_NUMS", cluster, self.put_count - self._own_puts, 0
+        yield "BROKER_GET_NUMS", cluster, self.get_count, 0
+        put = sum(traffic.count for topic, traffic in self.puts.items() if not system(topic))
+        yield "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC", cluster, put - self._own_user_puts, 0
+        got = sum(one.count for (topic, group), one in self.gets.items() if not (system(topic) or system(group)))
+        yield "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC", cluster, got, 0
+        cold = [traffic.from_disk for traffic in self.gets.values()]
+        if any(count for count, _ in cold):
+            yield "BROKER_GET_FROM_DISK_NUMS", cluster, sum(count for count, _ in cold), 0
+            yield "BROKER_GET_FROM_DISK_SIZE", cluster, sum(size for _, size in cold), 0
+
+    def view(self, name: str, key: str) -> StatsBody | None:
+        """A figure over the last minute, hour and day; None when nothing was counted for it yet."""
+        windows = self._windows.get((name, key))
+        if windows is not None:
+            return windows.figures()
+        known = any((name, key) == item[:2] for item in self.items())
+        return StatsBody() if known else None
+
+    # time
+
+    def sample(self, now_ms: int, day: int | None = None) -> None:
+        """Note the counters; called about every ten seconds.
+
+        Args:
+            now_ms: the time.
+            day: number of the calendar day it is; a new one makes the present counts those of this morning.
+        """
+        if now_ms - self._samples[-1][0] < _SAMPLE_MS * 9 // 10:
+            return
+        self._samples.append((now_ms, self._values()))
+        puts = {topic: traffic.count for topic, traffic in self.puts.items()}
+        gets = {key: traffic.count for key, traffic in self.gets.items()}
+        self._by_key.append((now_ms, puts, gets))
+        if day != self._day:
+            if self._day is not None:
+                put, got = self._mornings[1], self._mornings[3]
+                self._mornings = (put, self.put_count, got, self.get_count)
+            self._day = day
+        hour, whole_day = now_ms - self._hour_ms >= HOUR_STEP_MS, now_ms - self._day_ms >= DAY_STEP_MS
+        self._hour_ms = now_ms if hour else self._hour_ms
+        self._day_ms = now_ms if whole_day else self._day_ms
+        for name, key, value, times in self.items():
+            windows = self._windows.get((name, key))
+            if windows is None:
+                windows = self._windows[name, key] = Windows()
+            windows.sample(now_ms, value, times, hour=hour, day=whole_day)
+
+    @property
+    def mornings(self) -> tuple[int, int, int, int]:
+        """Messages put until yesterday's and until this morning, and the same of messages got."""
+        return self._mornings
 
     def put_rate(self, topic: str, now_ms: int) -> float:
         """Messages put to a topic per second over the last minute."""

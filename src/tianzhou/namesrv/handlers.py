@@ -87,6 +87,15 @@ class Handlers:
             RequestCode.GET_NAMESRV_CONFIG: self._get_config,
         }
 
+    @property
+    def codes(self) -> frozenset[int]:
+        """Codes that are served."""
+        return frozenset(map(int, self._table))
+
+    def handler(self, code: int) -> Callable[[Connection, Command], Command]:
+        """Who serves a code; a KeyError when nobody does."""
+        return self._table[code]
+
     def serve(self, connection: Connection, request: Command) -> Command:
         """Answer one request; what goes wrong is raised (see `tianzhou.remoting.answers`)."""
         handler = self._table.get(request.code)

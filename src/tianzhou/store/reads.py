@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -152,6 +153,17 @@ class StoreReads(StoreParts):
         """Store time of a message, ms; -1 when there is none at the offset."""
         queue = self._known(topic, queue_id)
         return -1 if queue is None else time_of(self._log, queue, offset)
+
+    def queue_unit(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
+        """Commit-log offset, size and tags code of a queue offset's unit; None when the queue does not have it."""
+        queue = self._known(topic, queue_id)
+        return None if queue is None else queue.unit(offset)
+
+    def read_ahead(self, wanted: bool) -> None:
+        """Tell the system whether the log's present segments are read in order, or at random."""
+        self.settings.data_read_ahead_enable = wanted
+        for segment in self._log.files:
+            segment.advise(mmap.MADV_NORMAL if wanted else mmap.MADV_RANDOM)
 
     def earliest_store_time(self, topic: str, queue_id: int) -> int:
         """Store time of the queue's oldest message, ms; -1 when it has none."""

@@ -60,6 +60,11 @@ class Segment:
             os.close(fd)
         return segment
 
+    def advise(self, advice: int) -> None:
+        """Say how the file will be read (`mmap.MADV_…`); the call only leaves a mark at the map."""
+        if self._map is not None:
+            self._map.madvise(advice)
+
     @property
     def end(self) -> int:
         """Offset behind the last byte the file can hold."""

@@ -1,4 +1,4 @@
-"""Clients coming and going (34, 35, 46), who is there (38, 203, 204, 307, 328), who may consume in order (41, 42)."""
+"""Clients coming and going (34, 35, 46), who is there (38, 203, 204, 328), who may consume in order (41, 42)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 
 from tianzhou.broker.admission import topic_sys_flag
-from tianzhou.broker.clients import Client, Departure
+from tianzhou.broker.clients import Client, ConsumerGroup, Departure
 from tianzhou.broker.tables import Tables
 from tianzhou.clock import Clock
-from tianzhou.errors import BrokerError, ConnectionLost, FilterSyntaxError, RequestTimeout
+from tianzhou.errors import BrokerError, ConnectionLost, FilterSyntaxError
 from tianzhou.filter import parse_tags
 from tianzhou.model import ConsumerData, ConsumeType, MessageModel, SubscriptionGroupConfig, names
 from tianzhou.remoting.connection import Connection, Reply
@@ -26,13 +26,12 @@ from tianzhou.wire.bodies import (
     encode_producer_connection,
     encode_producer_table,
 )
-from tianzhou.wire.codes import RUNNING_INFO_SINCE, LanguageCode, RequestCode, ResponseCode
+from tianzhou.wire.codes import LanguageCode, RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_header, write_reply
 
 _log = logging.getLogger(__name__)
 _ATTRIBUTE = "broker.clients"
-RUNNING_INFO_TIMEOUT_MS = 10_000
 
 
 class ClientHandler:
@@ -59,7 +58,6 @@ class ClientHandler:
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
             RequestCode.GET_ALL_PRODUCER_INFO: self.all_producers,
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
         }
 
     def heartbeat(self, connection: Connection, command: Command) -> Reply:
@@ -94,8 +92,16 @@ class ClientHandler:
             order=any(config is not None and config.order for config in topics),
             sys_flag=topic_sys_flag(said.unit_mode, is_retry=True),
         )
+        before = tables.clients.conflicts(said.group_name)
         if tables.clients.add_consumer(said, client, keep_subscriptions=without_sub):
             self._notify(group)
+        if tables.clients.conflicts(said.group_name) != before:
+            _log.warning(
+                "members of group %s subscribe different things, so messages will be missed: %s; let all subscribe"
+                " the same topics with the same expressions",
+                said.group_name,
+                tables.clients.consumers[said.group_name].disagreement(),
+            )
 
     def _notify(self, group: SubscriptionGroupConfig) -> None:
         online = self._tables.clients.consumers.get(group.group_name)
@@ -191,6 +197,8 @@ class ClientHandler:
                 group.consume_type,
                 group.message_model,
                 group.consume_from_where,
+                group.conflicts or None,
+                _expressions(group) or None,
             )
         )
         return command.reply(ResponseCode.SUCCESS, body=body)
@@ -212,30 +220,12 @@ class ClientHandler:
         }
         return command.reply(ResponseCode.SUCCESS, body=encode_producer_table(table))
 
-    async def running_info(self, connection: Connection, command: Command) -> Reply:
-        """What a consumer says of itself: asked on its own connection, its answer handed on unchanged."""
-        header = read_header(command)
-        client = self._tables.clients.find_consumer(header.consumer_group, header.client_id)
-        if client is None:
-            raise BrokerError(
-                ResponseCode.SYSTEM_ERROR, f"The Consumer <{header.consumer_group}> <{header.client_id}> not online"
-            )
-        if client.version < RUNNING_INFO_SINCE:
-            raise BrokerError(
-                ResponseCode.SYSTEM_ERROR,
-                f"The Consumer <{header.client_id}> Version <{client.version}> too low to finish, please upgrade it",
-            )
-        assert isinstance(client.connection, Connection)
-        question = Command(command.code, fields=command.fields, body=command.body)
-        try:
-            answer = await client.connection.invoke(question, RUNNING_INFO_TIMEOUT_MS)
-        except RequestTimeout:
-            raise BrokerError(
-                ResponseCode.CONSUME_MSG_TIMEOUT,
-                f"consumer <{header.consumer_group}> <{header.client_id}> did not answer"
-                f" within {RUNNING_INFO_TIMEOUT_MS} ms",
-            ) from None
-        return command.reply(answer.code, answer.remark, answer.fields, answer.body)
+
+def _expressions(group: ConsumerGroup) -> dict[str, dict[str, str]]:
+    return {
+        client: {topic: expression for topic, (expression, _) in wishes.items()}
+        for client, wishes in group.disagreement().items()
+    }
 
 
 def _language(code: int) -> str:

@@ -7,11 +7,9 @@ from collections.abc import Awaitable, Callable
 from tianzhou.broker.tables import Tables
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, HeaderFieldError
-from tianzhou.model import MessageQueue
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.store.results import GetStatus
 from tianzhou.store.store import MessageStore
-from tianzhou.wire.bodies import encode_offset_table
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_reply
@@ -43,8 +41,6 @@ class OffsetHandler:
             RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_time,
             RequestCode.GET_ALL_CONSUMER_OFFSET: self.all_committed,
             RequestCode.GET_ALL_DELAY_OFFSET: self.all_delays,
-            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
-            RequestCode.CLONE_GROUP_OFFSET: self.clone,
         }
 
     def query(self, connection: Connection, command: Command) -> Reply:
@@ -119,39 +115,3 @@ class OffsetHandler:
     def all_delays(self, connection: Connection, command: Command) -> Reply:
         """How far each delay level has been delivered."""
         return command.reply(ResponseCode.SUCCESS, body=dumps(self._tables.delays.to_json()))
-
-    def reset(self, connection: Connection, command: Command) -> Reply:
-        """Set a group's offsets from this side; its next pulls are told (wire.md §7.10)."""
-        header = read_header(command)
-        group, topic = header.group, header.topic
-        self._check_names(group, topic)
-        config = self._tables.topics.get(topic)
-        assert config is not None
-        queues = range(config.read_queue_nums) if header.queue_id < 0 else (header.queue_id,)
-        now = self._clock.now_ms()
-        table = {}
-        for queue_id in queues:
-            if header.queue_id >= 0 and header.offset >= 0:
-                offset = self._explicit(topic, queue_id, header.offset)
-            elif header.timestamp < 0:
-                offset = max(self._store.max_offset(topic, queue_id), 0)
-            else:
-                offset = self._store.offset_by_time(topic, queue_id, header.timestamp)
-            self._tables.offsets.reset(group, topic, queue_id, offset, now)
-            table[MessageQueue(topic, self._tables.settings.broker_name, queue_id)] = offset
-        return command.reply(ResponseCode.SUCCESS, body=encode_offset_table(table))
-
-    def _explicit(self, topic: str, queue_id: int, offset: int) -> int:
-        low, high = max(self._store.min_offset(topic, queue_id), 0), max(self._store.max_offset(topic, queue_id), 0)
-        if not low <= offset <= high + 1:
-            raise BrokerError(
-                ResponseCode.SYSTEM_ERROR,
-                f"Target offset {offset} not in consume queue range [{low}-{high}] of {topic} queue {queue_id}",
-            )
-        return offset
-
-    def clone(self, connection: Connection, command: Command) -> Reply:
-        """Give a group another group's offsets."""
-        header = read_header(command)
-        self._tables.offsets.clone(header.src_group, header.dest_group, header.topic, self._clock.now_ms())
-        return command.reply(ResponseCode.SUCCESS)

@@ -60,6 +60,8 @@ class PullHandler:
         self._store = store
         self._stats = stats
         self._clock = clock
+        self._held: dict[tuple[str, str, int], list[asyncio.Timeout]] = {}
+        tables.offsets.on_reset = self._wake
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
         """Request codes and who serves them."""
@@ -77,12 +79,8 @@ class PullHandler:
             return command.reply(refusal.code, refusal.remark, fields)
         offsets = self._tables.offsets
         name, queue_id, offset = header.topic, header.queue_id, header.queue_offset
-        reset = offsets.take_reset(header.consumer_group, name, queue_id)
-        if reset is not None:
-            found = GetResult(GetStatus.OFFSET_TOO_SMALL, reset)
-            found.min_offset = max(self._store.min_offset(name, queue_id), 0)
-            found.max_offset = max(self._store.max_offset(name, queue_id), 0)
-            return self._answer(command, header, group, topic, found, "OFFSET_RESET")
+        if offsets.reset_waits(header.consumer_group, name, queue_id):
+            return self._tell_reset(command, header, group, topic)
         read = self._store.read(name, queue_id, offset, max(header.max_msg_nums, 1), codes)
         if header.sys_flag & COMMIT_OFFSET:
             offsets.commit(header.consumer_group, name, queue_id, header.commit_offset, self._clock.now_ms())
@@ -92,6 +90,22 @@ class PullHandler:
         if header.sys_flag & SUSPEND and pull_code(found.status, offset) is ResponseCode.PULL_NOT_FOUND:
             return self._wait(connection, command, header, group, topic, codes, found)
         return self._answer(command, header, group, topic, found)
+
+    def _tell_reset(self, command: Command, header: Any, group: SubscriptionGroupConfig, topic: TopicConfig) -> Reply:
+        name, queue_id = header.topic, header.queue_id
+        found = GetResult(
+            GetStatus.OFFSET_TOO_SMALL,
+            self._tables.offsets.take_reset(header.consumer_group, name, queue_id) or 0,
+            max(self._store.min_offset(name, queue_id), 0),
+            max(self._store.max_offset(name, queue_id), 0),
+        )
+        return self._answer(command, header, group, topic, found, "OFFSET_RESET")
+
+    def _wake(self, group: str, topic: str, queue_id: int) -> None:
+        """Let held pulls of a queue end now, because the group's offset was reset."""
+        for limit in self._held.get((group, topic, queue_id), ()):
+            if not limit.expired():
+                limit.reschedule(0)
 
     async def _read_cold(
         self,
@@ -103,11 +117,13 @@ class PullHandler:
         codes: frozenset[int] | None,
         reading: Awaitable[GetResult],
     ) -> Reply:
+        began = self._clock.monotonic()
         found = await reading
+        cold_ms = int((self._clock.monotonic() - began) * 1000)
         await connection.drain()
         if header.sys_flag & SUSPEND and pull_code(found.status, header.queue_offset) is ResponseCode.PULL_NOT_FOUND:
             return await self._wait(connection, command, header, group, topic, codes, found)
-        return self._answer(command, header, group, topic, found)
+        return self._answer(command, header, group, topic, found, cold_ms=cold_ms)
 
     def _check(
         self, command: Command, header: Any
@@ -208,8 +224,12 @@ class PullHandler:
         name, queue_id = header.topic, header.queue_id
         arrived = self._store.arrived(name, queue_id)
         position = found.next_offset
+        place = header.consumer_group, name, queue_id
+        limit = asyncio.timeout(max(suspend_ms, 0) / 1000)
+        held = self._held.setdefault(place, [])
         try:
-            async with asyncio.timeout(max(suspend_ms, 0) / 1000):
+            async with limit:
+                held.append(limit)
                 while True:
                     await arrived.reach(position + 1)
                     # Whoever waits here may wake with a thousand others, for a peer that reads slowly.
@@ -220,7 +240,12 @@ class PullHandler:
                         break
                     position = found.next_offset
         except TimeoutError:
-            pass
+            if self._tables.offsets.reset_waits(*place):
+                return self._tell_reset(command, header, group, topic)
+        finally:
+            held.remove(limit)
+            if not held:
+                self._held.pop(place, None)
         return self._answer(command, header, group, topic, found)
 
     def _answer(
@@ -231,6 +256,7 @@ class PullHandler:
         topic: TopicConfig,
         found: GetResult,
         remark: str | None = None,
+        cold_ms: int | None = None,
     ) -> Reply:
         name = header.topic
         self._tables.offsets.pulled(header.consumer_group, name, header.queue_id, found.next_offset)
@@ -238,8 +264,9 @@ class PullHandler:
         if status is GetStatus.FOUND:
             self._stats.found += 1
             traffic = self._stats.got(name, header.consumer_group)
-            traffic.count += found.count
-            traffic.bytes += found.bytes
+            traffic.add(header.queue_id, found.count, found.bytes)
+            if cold_ms is not None:
+                traffic.add_cold(header.queue_id, found.count, found.bytes, cold_ms)
         else:
             self._stats.missed += 1
         suggested = 0

@@ -18,7 +18,7 @@ from tianzhou.broker.flow import too_many_waiting
 from tianzhou.broker.flush_acks import FlushAcks
 from tianzhou.broker.put_answers import code_of, is_stored, remark_of
 from tianzhou.broker.retry import group_of_retry_topic, is_dead_on_arrival, limit_of
-from tianzhou.broker.stats import BrokerStats, Traffic
+from tianzhou.broker.stats import BrokerStats, PutTraffic
 from tianzhou.broker.tables import Tables
 from tianzhou.broker.transaction_records import TRANSACTION_BITS, make_half, prepare
 from tianzhou.clock import Clock
@@ -49,11 +49,12 @@ class Target:
 
     __slots__ = ("flags", "limit", "queues", "traffic")
 
-    def __init__(self, config: TopicConfig, traffic: Traffic) -> None:
+    def __init__(self, config: TopicConfig, traffic: PutTraffic) -> None:
         self.queues = config.write_queue_nums
         self.limit = max(config.write_queue_nums, config.read_queue_nums)
         self.flags = MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0
         self.traffic = traffic
+        traffic.grow(self.limit)
 
 
 class SendHandler:
@@ -165,8 +166,8 @@ class SendHandler:
             if result.status is not PutStatus.PUT_OK:
                 return self._refused(command, result)
             traffic = target.traffic
-            traffic.count += 1
-            traffic.bytes += len(body)
+            traffic.counts[queue_id] += 1
+            traffic.sizes[queue_id] += result.end_offset - result.physical_offset
             if command.flag & FLAG_ONEWAY:
                 return None
             if self._sync_flush:
@@ -246,9 +247,7 @@ class SendHandler:
             born = (header.born_timestamp, connection.remote_host_bytes, connection.remote_port)
             place = (result.queue_offset, result.physical_offset, result.store_timestamp)
             self._tables.transactions.opened(make_half(properties, *place, born))
-        traffic = self._stats.put(topic)
-        traffic.count += 1
-        traffic.bytes += len(command.body)
+        self._stats.put(topic).add(queue_id, 1, result.end_offset - result.physical_offset)
         return self._stored(connection, command, result, answered_queue, unique, properties.get(names.WAIT))
 
     def _retried(
@@ -348,9 +347,7 @@ class SendHandler:
         result = self._store.append_batch(record, members)
         if result.status is not PutStatus.PUT_OK:
             return self._refused(command, result)
-        traffic = self._stats.put(topic)
-        traffic.count += len(members)
-        traffic.bytes += len(command.body)
+        self._stats.put(topic).add(queue_id, len(members), result.end_offset - result.physical_offset)
         unique = shared.get(names.UNIQ_KEY)
         return self._stored(connection, command, result, queue_id, unique, shared.get(names.WAIT))
 
@@ -374,9 +371,7 @@ class SendHandler:
         result = self._store.append(record)
         if result.status is not PutStatus.PUT_OK:
             return self._refused(command, result)
-        traffic = self._stats.put(record.topic)
-        traffic.count += count
-        traffic.bytes += len(command.body)
+        self._stats.put(record.topic).add(record.queue_id, count, result.end_offset - result.physical_offset)
         if command.flag & FLAG_ONEWAY:
             return None
         fields = self._marks | write_reply(

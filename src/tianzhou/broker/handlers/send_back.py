@@ -10,6 +10,7 @@ from tianzhou.broker.admission import UNIT_SUBSCRIPTION
 from tianzhou.broker.delay import waiting_room
 from tianzhou.broker.put_answers import remark_of
 from tianzhou.broker.retry import DeadLetter, after_send_back, limit_of
+from tianzhou.broker.stats import BrokerStats
 from tianzhou.broker.tables import Tables
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, CorruptRecord
@@ -32,12 +33,14 @@ class SendBackHandler:
     Args:
         tables: the broker's state.
         store: where the message is, and where its copy goes.
+        stats: counters.
         clock: wall-clock time.
     """
 
-    def __init__(self, tables: Tables, store: MessageStore, clock: Clock) -> None:
+    def __init__(self, tables: Tables, store: MessageStore, stats: BrokerStats, clock: Clock) -> None:
         self._tables = tables
         self._store = store
+        self._stats = stats
         self._clock = clock
         self._random = random.Random()
 
@@ -74,9 +77,18 @@ class SendBackHandler:
         else:
             target, queue_id = topic.topic_name, self._random.randrange(group.retry_queue_nums)
             level = self._tables.delays.capped(decision.level)
-        result = self._store.append(self._copy(record, header, target, queue_id, level))
+        copy = self._copy(record, header, target, queue_id, level)
+        result = self._store.append(copy)
         if result.status is not PutStatus.PUT_OK:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, remark_of(result))
+        self._stats.sent_back(
+            decode_properties(copy.properties).get(names.RETRY_TOPIC, record.topic),
+            header.group,
+            copy.topic,
+            copy.queue_id,
+            result.end_offset - result.physical_offset,
+            dead=isinstance(decision, DeadLetter),
+        )
         return command.reply(ResponseCode.SUCCESS)
 
     def _group(self, name: str, now_ms: int) -> SubscriptionGroupConfig:

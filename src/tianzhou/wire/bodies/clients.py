@@ -90,13 +90,21 @@ class Connection:
 
 @dataclass(slots=True)
 class ConsumerConnection:
-    """The members of a consumer group and what they share (203)."""
+    """The members of a consumer group and what they share (203).
+
+    Attributes:
+        subscription_conflicts: how often members were found to subscribe different things; a member of our own, which
+            others ignore.
+        different_subscriptions: client id to topic to expression when members differ now; likewise.
+    """
 
     connection_set: list[Connection] = field(default_factory=list)
     subscription_table: dict[str, SubscriptionData] = field(default_factory=dict)
     consume_type: ConsumeType | None = None
     message_model: MessageModel | None = None
     consume_from_where: ConsumeFromWhere | None = None
+    subscription_conflicts: int | None = None
+    different_subscriptions: dict[str, dict[str, str]] | None = None
 
 
 _CONNECTION: Final = Bean(Connection, client_id=TEXT, client_addr=TEXT, language=TEXT, version=INTEGER)
@@ -107,6 +115,8 @@ _CONSUMER_CONNECTION: Final = Bean(
     consume_type=CONSUME_TYPE,
     message_model=MESSAGE_MODEL,
     consume_from_where=CONSUME_FROM_WHERE,
+    subscription_conflicts=INTEGER,
+    different_subscriptions=map_of(TEXT, map_of(TEXT, TEXT)),
 )
 
 

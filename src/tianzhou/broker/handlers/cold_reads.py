@@ -1,0 +1,75 @@
+"""Limits of groups that read what has left the memory (2001 to 2003), and how the log is read ahead (2004).
+
+The limits are kept and shown as a RocketMQ broker does whose `coldDataFlowControlEnable` is off: nothing waits for
+them, because reads of cold messages do not stop others here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from tianzhou.broker.tables import Tables
+from tianzhou.errors import BrokerError, ConfigError
+from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.settings import parse_properties
+from tianzhou.store.store import MessageStore
+from tianzhou.wire.bodies import ColdReadLimits, encode_cold_read_limits
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import read_header
+
+READ_AHEAD, READ_AT_RANDOM = "0", "1"
+"""Values of READ_AHEAD_MODE."""
+
+
+class ColdReadHandler:
+    """Keeps the limits.
+
+    Args:
+        tables: the broker's settings.
+        store: whose log is read ahead or not.
+    """
+
+    def __init__(self, tables: Tables, store: MessageStore) -> None:
+        self._tables = tables
+        self._store = store
+        self._limits: dict[str, int] = {}
+
+    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
+        """Request codes and who serves them."""
+        return {
+            RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: self.update,
+            RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: self.remove,
+            RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: self.show,
+            RequestCode.SET_COMMITLOG_READ_MODE: self.read_mode,
+        }
+
+    def update(self, connection: Connection, command: Command) -> Reply:
+        """Set groups' limits; what is no `group=bytes` is passed over."""
+        try:
+            values = parse_properties(bytes(command.body).decode("utf-8"), source="request")
+        except (UnicodeDecodeError, ConfigError) as error:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the limits cannot be read: {error}") from None
+        self._limits.update({group: int(text) for group, text in values.items() if text.isdecimal()})
+        return command.reply(ResponseCode.SUCCESS)
+
+    def remove(self, connection: Connection, command: Command) -> Reply:
+        """Forget a group's limit."""
+        self._limits.pop(bytes(command.body).decode("utf-8", "replace").strip(), None)
+        return command.reply(ResponseCode.SUCCESS)
+
+    def show(self, connection: Connection, command: Command) -> Reply:
+        """All limits."""
+        settings = self._tables.settings
+        limits = ColdReadLimits(self._limits, settings.cg_cold_read_threshold, settings.global_cold_read_threshold)
+        return command.reply(ResponseCode.SUCCESS, body=encode_cold_read_limits(limits))
+
+    def read_mode(self, connection: Connection, command: Command) -> Reply:
+        """Tell the system whether the log is read in order or at random; says in the remark what was done."""
+        mode = read_header(command).read_ahead_mode
+        if mode is None:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "set commitlog readahead mode failed")
+        if mode not in (READ_AHEAD, READ_AT_RANDOM):
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, "set commitlog readahead mode param value error")
+        self._store.read_ahead(mode == READ_AHEAD)
+        return command.reply(ResponseCode.SUCCESS, f"set commitlog readahead mode success, mode: {mode}")

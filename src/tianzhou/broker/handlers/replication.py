@@ -1,0 +1,67 @@
+"""What members of a broker group ask each other (905 to 908, 1007, 1008), answered by a master without replicas.
+
+The answers are those of Apache's broker that has neither replicas nor a controller (broker.md §17.5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from tianzhou.errors import BrokerError
+from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.store.store import MessageStore
+from tianzhou.wire.bodies import HaStatus, encode_ha_status
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import read_header, write_reply
+
+
+class ReplicationHandler:
+    """Answers for a master that has no replica.
+
+    Args:
+        store: its log.
+        address: this broker's address.
+        ha_address: the address replicas are to use.
+    """
+
+    def __init__(self, store: MessageStore, address: str, ha_address: str) -> None:
+        self._store = store
+        self._address = address
+        self._ha_address = ha_address
+
+    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
+        """Request codes and who serves them."""
+        return {
+            RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: self.ignore,
+            RequestCode.EXCHANGE_BROKER_HA_INFO: self.exchange,
+            RequestCode.GET_BROKER_HA_STATUS: self.status,
+            RequestCode.RESET_MASTER_FLUSH_OFFSET: self.ignore,
+            RequestCode.GET_BROKER_EPOCH_CACHE: self.epochs,
+            RequestCode.NOTIFY_BROKER_ROLE_CHANGED: self.ignore,
+        }
+
+    def ignore(self, connection: Connection, command: Command) -> Reply:
+        """What concerns replicas and controllers only."""
+        return command.reply(ResponseCode.SUCCESS)
+
+    def exchange(self, connection: Connection, command: Command) -> Reply:
+        """Where the master is and how far its disk is, for one that does not say so itself."""
+        if read_header(command).master_ha_address:
+            return command.reply(ResponseCode.SUCCESS)
+        fields = write_reply(
+            command.code,
+            master_ha_address=self._ha_address,
+            master_flush_offset=self._store.flushed.value,
+            master_address=self._address,
+        )
+        return command.reply(ResponseCode.SUCCESS, None, fields)
+
+    def status(self, connection: Connection, command: Command) -> Reply:
+        """The master's end of its log, and no connections."""
+        body = encode_ha_status(HaStatus(master=True, master_commit_log_max_offset=self._store.end_offset))
+        return command.reply(ResponseCode.SUCCESS, body=body)
+
+    def epochs(self, connection: Connection, command: Command) -> Reply:
+        """Known with a controller only."""
+        raise BrokerError(ResponseCode.SYSTEM_ERROR, "this request only for controllerMode ")

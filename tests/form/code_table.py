@@ -1,0 +1,231 @@
+"""Every request code, who serves it and which test shows that: the page docs/reference/codes.md.
+
+Names and handlers come from the programs' own tables; what is here is why a code is not served, and the test of each
+that is. Print the page by `PYTHONPATH=src python tests/form/code_table.py > docs/reference/codes.md`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tianzhou.broker.server import make_parts, make_tables
+from tianzhou.broker.settings import BrokerSettings
+from tianzhou.broker.stats import BrokerStats
+from tianzhou.client import reverse
+from tianzhou.clock import SystemClock
+from tianzhou.namesrv.handlers import Handlers
+from tianzhou.namesrv.kv import KvConfig
+from tianzhou.namesrv.routes import RouteTable
+from tianzhou.namesrv.settings import NamesrvSettings
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.store.settings import StoreSettings
+from tianzhou.store.store import MessageStore
+from tianzhou.wire.codes import RequestCode
+
+ROOT = Path(__file__).resolve().parents[2]
+SECTIONS = ("3.1", "3.2", "3.3", "3.4", "3.5")
+_POP = "POP consumption is not served yet"
+_ACL = "users and access lists are not served yet"
+_ACL_4 = "4.9 only; gone in 5.3.3, which answers 3"
+_CONTAINER = "broker container only; a 5.3.3 broker answers 3"
+_ROCKSDB = "needs RocksDB, which this store does not use"
+
+REASONS: dict[int, str] = {
+    50: _ACL_4,
+    51: _ACL_4,
+    52: _ACL_4,
+    53: _ACL_4,
+    60: "the timer wheel is not served yet",
+    61: "the timer wheel is not served yet",
+    355: _ROCKSDB,
+    400: _POP,
+    401: _POP,
+    402: _POP,
+    513: "static topics are not served; answered as by a 4.9 broker",
+    902: _CONTAINER,
+    903: _CONTAINER,
+    **dict.fromkeys((200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151), _POP),
+    **dict.fromkeys(range(3001, 3011), _ACL),
+}
+"""Why a code of wire.md §3.1 to §3.5 is served by nobody here."""
+
+_ADMIN = "unit/broker/test_broker_admin.py::test_"
+_CLIENTS = "unit/broker/test_broker_clients.py::test_"
+_NAMESRV = "unit/namesrv/test_name_server.py::test_"
+_OFFSETS = "unit/broker/test_broker_offsets.py::test_"
+_TOOLS = "unit/broker/test_broker_tools.py::test_"
+
+TESTS: dict[int, str] = {
+    10: "unit/broker/test_broker_send.py::test_a_missing_field_is_named",
+    11: "unit/broker/test_broker_pull.py::test_messages_come_as_they_are_stored",
+    12: _OFFSETS + "single_messages",
+    14: _OFFSETS + "committed_offsets",
+    15: _OFFSETS + "commits_that_are_refused",
+    17: _ADMIN + "topics_are_made_changed_shown_and_deleted",
+    18: _ADMIN + "several_topics_are_one_change",
+    21: _ADMIN + "topics_are_made_changed_shown_and_deleted",
+    25: _ADMIN + "every_key_is_shown_and_an_update_rewrites_the_whole_file",
+    26: _ADMIN + "every_key_is_shown_and_an_update_rewrites_the_whole_file",
+    28: _ADMIN + "runtime_figures_are_those_tools_read",
+    29: _OFFSETS + "bounds_and_times",
+    30: _OFFSETS + "bounds_and_times",
+    31: _OFFSETS + "bounds_and_times",
+    32: _OFFSETS + "bounds_and_times",
+    33: _OFFSETS + "single_messages",
+    34: _CLIENTS + "a_heartbeat_makes_group_and_retry_topic",
+    35: _CLIENTS + "everyone_is_told_on_join_and_on_leave",
+    36: "unit/broker/test_broker_delays.py::test_levels_and_limits_of_a_message_sent_back",
+    37: "unit/broker/test_broker_transactions.py::test_decisions_that_are_refused",
+    38: _CLIENTS + "everyone_is_told_on_join_and_on_leave",
+    39: "unit/broker/test_broker_transactions.py::test_fifteen_checks_then_it_is_put_aside",
+    40: _CLIENTS + "everyone_is_told_on_join_and_on_leave",
+    41: _CLIENTS + "locks_are_free_at_once_when_their_owner_leaves",
+    42: _CLIENTS + "locks_are_free_at_once_when_their_owner_leaves",
+    43: _OFFSETS + "committed_offsets",
+    45: _OFFSETS + "delay_offsets",
+    46: _CLIENTS + "client_config_is_checked",
+    **dict.fromkeys((100, 101, 102, 219), _NAMESRV + "the_kv_configuration_survives_a_restart"),
+    103: _NAMESRV + "the_three_forms_of_a_registration",
+    104: _NAMESRV + "permissions_topics_and_lists",
+    105: _NAMESRV + "route_dialects_by_version_and_by_wish",
+    **dict.fromkeys((106, 205, 206, 216, 217, 224, 304, 327), _NAMESRV + "permissions_topics_and_lists"),
+    **dict.fromkeys((200, 201, 207, 225, 353), _ADMIN + "groups_are_made_shown_and_deleted"),
+    202: _ADMIN + "topic_figures_list_every_queue",
+    203: _CLIENTS + "connections_as_tools_see_them",
+    204: _CLIENTS + "connections_as_tools_see_them",
+    208: _ADMIN + "how_far_a_group_is",
+    215: _ADMIN + "topics_are_made_changed_shown_and_deleted",
+    220: _TOOLS + "members_are_told_of_a_reset_when_that_is_configured",
+    221: _TOOLS + "members_say_how_far_they_are",
+    222: _OFFSETS + "reset_by_time_by_offset_and_to_the_end",
+    223: _TOOLS + "members_say_how_far_they_are",
+    300: _ADMIN + "who_reads_a_topic_and_what_a_group_reads",
+    303: _TOOLS + "how_far_behind_a_group_is_in_time",
+    305: _ADMIN + "system_topics_cannot_be_deleted",
+    306: "unit/broker/test_broker_flow.py::test_deletions_on_request",
+    307: _CLIENTS + "running_info_is_asked_of_the_client",
+    308: _TOOLS + "what_a_group_should_be_set_to",
+    309: _TOOLS + "a_member_consumes_a_message_at_once",
+    310: "unit/broker/test_broker_send.py::test_a_message_is_stored_and_its_place_told",
+    **dict.fromkeys((311, 312, 313), _NAMESRV + "permissions_topics_and_lists"),
+    314: _OFFSETS + "offsets_of_a_group_can_be_copied",
+    315: "unit/broker/test_broker_stats.py::test_figures_on_request",
+    316: "unit/broker/test_broker_flow.py::test_deletions_on_request",
+    317: _ADMIN + "how_far_a_group_is",
+    318: _NAMESRV + "the_configuration_is_shown_changed_and_rewritten_whole",
+    319: _NAMESRV + "the_configuration_is_shown_changed_and_rewritten_whole",
+    320: "unit/broker/test_broker_send.py::test_a_batch_becomes_messages_with_consecutive_offsets",
+    321: _TOOLS + "units_of_a_queue",
+    322: _NAMESRV + "heartbeats_and_version_queries_keep_a_broker",
+    323: "unit/broker/test_broker_transactions.py::test_what_was_put_aside_is_checked_again_on_request",
+    **dict.fromkeys(
+        (324, 325, 326), "unit/broker/test_broker_request_reply.py::test_a_reply_is_pushed_to_who_asked_and_stored"
+    ),
+    328: _CLIENTS + "connections_as_tools_see_them",
+    329: "unit/broker/test_broker_flow.py::test_deletions_on_request",
+    343: _ADMIN + "who_reads_a_topic_and_what_a_group_reads",
+    345: _ADMIN + "who_reads_a_topic_and_what_a_group_reads",
+    351: _ADMIN + "topics_are_made_changed_shown_and_deleted",
+    352: _ADMIN + "asking_for_a_group_may_make_it",
+    354: _TOOLS + "there_are_no_queues_in_rocksdb",
+    361: "unit/broker/test_broker_pull.py::test_lite_pull_is_a_pull_that_can_be_forbidden",
+    370: _TOOLS + "nothing_can_be_recalled",
+    901: _NAMESRV + "permissions_topics_and_lists",
+    904: _NAMESRV + "heartbeats_and_version_queries_keep_a_broker",
+    **dict.fromkeys((905, 906, 907, 908, 1007, 1008), _TOOLS + "a_master_without_replicas"),
+    **dict.fromkeys((2001, 2002, 2003), _TOOLS + "limits_of_cold_reads_are_kept_and_shown"),
+    2004: _TOOLS + "reading_ahead_is_switched",
+}
+"""One test, `file::function` below `tests`, that asks for the code and looks at the answer."""
+
+
+def listed_codes(sections: tuple[str, ...] = SECTIONS) -> list[int]:
+    """The request codes the tables of docs/spec/wire.md list, in their order."""
+    text = (ROOT / "docs" / "spec" / "wire.md").read_text(encoding="utf-8")
+    found: dict[int, None] = {}
+    for section in sections:
+        part = re.split(rf"^### {re.escape(section)} .*$", text, flags=re.MULTILINE)[1]
+        for line in re.split(r"^##", part, maxsplit=1, flags=re.MULTILINE)[0].splitlines():
+            cell = line.partition("|")[2].partition("|")[0]
+            if re.fullmatch(r"[\d /\u2013]+", cell):
+                found.update(dict.fromkeys(_numbers(cell)))
+    return list(found)
+
+
+def _numbers(cell: str) -> Iterator[int]:
+    for part in cell.split("/"):
+        first, _, last = part.strip().partition("\u2013")
+        yield from range(int(first), int(last or first) + 1)
+
+
+def broker_handlers() -> dict[int, str]:
+    """Code to handler of a broker."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = replace(BrokerSettings(), broker_name="broker-a", broker_ip1="127.0.0.1", namesrv_addr="")
+        store_settings = replace(StoreSettings(), store_path_root_dir=folder)
+        clock = SystemClock()
+        router = make_parts(
+            make_tables(settings, store_settings, 0),
+            MessageStore(store_settings, clock),
+            BrokerStats(0),
+            clock,
+            client=RemotingClient(clock=clock),
+            address=("127.0.0.1", b"\x7f\x00\x00\x01", 10911),
+            written=_nothing,
+            settings_changed=lambda _: None,
+        ).router
+        return {code: _name(router.handler(code)) for code in router.codes}
+
+
+async def _nothing() -> None:
+    """Nothing is written."""
+
+
+def namesrv_handlers() -> dict[int, str]:
+    """Code to handler of a name server."""
+    with tempfile.TemporaryDirectory() as folder:
+        handlers = Handlers(
+            NamesrvSettings(), RouteTable(), KvConfig(Path(folder) / "kv.json"), SystemClock(), lambda _: None
+        )
+        return {code: _name(handlers.handler(code)) for code in handlers.codes}
+
+
+def client_handlers() -> dict[int, str]:
+    """Code to handler of a client, as its one `match` statement has them."""
+    source = inspect.getsource(reverse.answer)
+    return {int(RequestCode[name]): "`client.reverse`" for name in re.findall(r"case RequestCode\.(\w+)", source)}
+
+
+def _name(handler: Callable[..., Any]) -> str:
+    module = handler.__module__.removeprefix("tianzhou.").replace("handlers.", "")
+    return f"`{module}.{handler.__name__.lstrip('_')}`"
+
+
+def page() -> str:
+    """docs/reference/codes.md."""
+    tables = (("broker", broker_handlers()), ("name server", namesrv_handlers()), ("client", client_handlers()))
+    lines = [
+        "# Request codes",
+        "",
+        "Every request code a RocketMQ 4.9 or 5.3 broker, name server or client knows, who serves it here, and a test",
+        "that asks for it. A code without a handler is answered as Apache's servers answer one they do not know: code",
+        "3, `request type N not supported`. The page is printed by `PYTHONPATH=src python tests/form/code_table.py`.",
+        "",
+        "| code | name | served by | test |",
+        "|---|---|---|---|",
+    ]
+    for code in listed_codes():
+        served = [f"{who}: {table[code]}" for who, table in tables if code in table]
+        test = f"`{TESTS[code]}`" if code in TESTS else ""
+        lines.append(f"| {code} | {RequestCode(code).name} | {'; '.join(served) or REASONS.get(code, '')} | {test} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(page(), end="")
