@@ -113,9 +113,8 @@ class Handlers:
             outcome = await asyncio.get_running_loop().run_in_executor(self._executor, handler, *arguments)
             if inspect.isawaitable(outcome):
                 outcome = await outcome
-        if outcome is None or outcome in self._answers:
-            result: ConsumeResult | None = outcome
-            return result
+        if outcome is None or (isinstance(outcome, ConsumeResult) and outcome in self._answers):
+            return outcome
         allowed = ", ".join(sorted(f"ConsumeResult.{answer.name}" for answer in self._answers))
         raise ClientError(f"the handler of topic {topic} returned {outcome!r}; return None or one of {allowed}")
 

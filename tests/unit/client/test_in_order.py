@@ -1,0 +1,374 @@
+"""Orderly consumption: one handler per queue, under a lock, on a clock that takes no time."""
+
+import asyncio
+from collections import defaultdict
+
+import pytest
+
+from tianzhou.client.consume_rates import ConsumeRates
+from tianzhou.client.handlers import Handlers
+from tianzhou.client.in_order import InOrder, Step, rest_ms, step_after
+from tianzhou.client.offset_tracker import PullLimits
+from tianzhou.client.process_queue import ProcessQueue
+from tianzhou.model import ConsumeResult, MessageExt, MessageModel, MessageQueue
+from tianzhou.testing.clock import VirtualClock, run
+
+SUCCESS, SUSPEND = ConsumeResult.SUCCESS, ConsumeResult.SUSPEND_CURRENT_QUEUE_A_MOMENT
+COMMIT, ROLLBACK = ConsumeResult.COMMIT, ConsumeResult.ROLLBACK
+
+
+def message(offset, queue_id=0, topic="T"):
+    body, host = b"%d" % offset, "127.0.0.1:1"
+    return MessageExt(topic, body, 0, {}, "b", queue_id, offset, 0, 0, 0, host, 0, host, 0, 0, 0, 1, f"id{offset}")
+
+
+class GivenAway:
+    def __init__(self, accepts=True):
+        self.accepts = accepts
+        self.messages = []
+
+    async def store_again(self, message, max_times):
+        self.messages.append((message.queue_offset, max_times))
+        return self.accepts
+
+
+class Bench:
+    """An orderly consumer without a network."""
+
+    def __init__(self, handler, *, batch_size=1, max_times=10, model=MessageModel.CLUSTERING, relock=None, away=None):
+        self.clock = VirtualClock()
+        self.tasks = set()
+        self.away = away or GivenAway()
+        self.rates = ConsumeRates(0.0)
+        handlers = Handlers("G", orderly=True, batch_size=batch_size, threads=1)
+        handlers.add("T", handler)
+        self.consuming = InOrder(
+            "G",
+            model,
+            handlers,
+            self.away,
+            self.rates,
+            self.clock,
+            self.spawn,
+            relock=relock or self.relock,
+            rest_default_ms=1_000,
+            max_times=max_times,
+        )
+
+    async def relock(self, pq):
+        pq.locked(self.clock.monotonic(), 0)
+        return True
+
+    def spawn(self, work):
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    def queue(self, queue_id=0, *, locked=True):
+        pq = ProcessQueue(MessageQueue("T", "b", queue_id), 0, PullLimits(), 0)
+        if locked:
+            pq.locked(self.clock.monotonic(), 0)
+        return pq
+
+    def pull(self, pq, first, count):
+        fresh = pq.take_in([message(i, pq.queue.queue_id) for i in range(first, first + count)], first + count)
+        self.consuming.put(pq, fresh)
+
+    def go(self, main, workers=4):
+        async def all_of_it():
+            self.consuming.start_workers(workers)
+            await main()
+            await self.consuming.drain(1.0)
+            for task in list(self.tasks):
+                task.cancel()
+
+        run(all_of_it(), self.clock)
+
+
+@pytest.mark.parametrize(
+    ("result", "raised", "auto_commit", "step"),
+    [
+        (None, False, True, Step.COMMIT),
+        (SUCCESS, False, True, Step.COMMIT),
+        (COMMIT, False, True, Step.COMMIT),
+        (ROLLBACK, False, True, Step.COMMIT),
+        (SUSPEND, False, True, Step.REPEAT),
+        (None, True, True, Step.REPEAT),
+        (SUCCESS, False, False, Step.KEEP),
+        (None, False, False, Step.KEEP),
+        (COMMIT, False, False, Step.COMMIT),
+        (ROLLBACK, False, False, Step.ROLLBACK),
+        (SUSPEND, False, False, Step.REPEAT),
+        (None, True, False, Step.REPEAT),
+    ],
+)
+def test_what_follows_from_an_answer(result, raised, auto_commit, step):
+    assert step_after(result, raised=raised, auto_commit=auto_commit) is step
+
+
+@pytest.mark.parametrize(
+    ("wanted", "rest"), [(None, 1_000), (-1, 1_000), (0, 10), (9, 10), (500, 500), (30_000, 30_000), (10**6, 30_000)]
+)
+def test_how_long_a_queue_rests(wanted, rest):
+    assert rest_ms(wanted, 1_000) == rest
+
+
+def test_queues_take_turns_and_each_keeps_its_order():
+    seen, at_work = [], defaultdict(int)
+
+    async def handler(message):
+        at_work[message.queue_id] += 1
+        assert at_work[message.queue_id] == 1
+        await asyncio.sleep(0.01 * (1 + message.queue_offset % 3))
+        at_work[message.queue_id] -= 1
+        seen.append((message.queue_id, message.queue_offset))
+
+    bench = Bench(handler)
+
+    async def main():
+        queues = [bench.queue(i) for i in range(3)]
+        for first in (0, 10):
+            for pq in queues:
+                bench.pull(pq, first, 10)
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(20)
+        assert [pq.tracker.committable for pq in queues] == [20, 20, 20]
+
+    bench.go(main, workers=2)
+    for queue_id in range(3):
+        assert [offset for q, offset in seen if q == queue_id] == list(range(20))
+    # With two workers for three queues, none of them waits until another is empty.
+    assert {q for q, _ in seen[:6]} == {0, 1, 2}
+    assert bench.rates.consumed == 60
+
+
+def test_a_failure_repeats_after_a_rest_and_nothing_overtakes():
+    tries = []
+
+    async def handler(message, context):
+        tries.append((message.queue_offset, message.reconsume_times, bench.clock.monotonic()))
+        if message.queue_offset == 1 and message.reconsume_times < 2:
+            context.suspend_ms = 5_000 if message.reconsume_times else None
+            return SUSPEND
+        return None
+
+    bench = Bench(handler)
+
+    async def main():
+        pq = bench.queue()
+        bench.pull(pq, 0, 3)
+        await asyncio.sleep(2)
+        assert pq.tracker.committable == 1
+        await asyncio.sleep(10)
+        assert pq.tracker.committable == 3
+
+    bench.go(main)
+    assert [(offset, times) for offset, times, _ in tries] == [(0, 0), (1, 0), (1, 1), (1, 2), (2, 0)]
+    assert tries[2][2] - tries[1][2] == pytest.approx(1.0)
+    assert tries[3][2] - tries[2][2] == pytest.approx(5.0)
+    assert bench.rates.failed == 2
+
+
+def test_what_fails_too_often_is_given_away_and_the_rest_of_its_batch_repeats():
+    batches = []
+
+    async def handler(messages):
+        batches.append([(m.queue_offset, m.reconsume_times) for m in messages])
+        if any(m.queue_offset == 0 for m in messages):
+            raise ValueError("0 is poison")
+
+    bench = Bench(handler, batch_size=3, max_times=1)
+
+    async def main():
+        pq = bench.queue()
+        first = message(0)
+        first.reconsume_times = 1
+        bench.consuming.put(pq, pq.take_in([first, message(1), message(2), message(3)], 4))
+        await asyncio.sleep(10)
+        assert pq.tracker.committable == 4
+
+    bench.go(main)
+    assert batches == [[(0, 1), (1, 0), (2, 0)], [(1, 1), (2, 1), (3, 0)]]
+    assert bench.away.messages == [(0, 1)]
+
+
+def test_what_nobody_takes_is_repeated():
+    tries = []
+
+    async def handler(message):
+        tries.append(message.reconsume_times)
+        if len(tries) < 4:
+            raise ValueError("no")
+
+    bench = Bench(handler, max_times=1, away=GivenAway(accepts=False))
+
+    async def main():
+        pq = bench.queue()
+        bench.pull(pq, 0, 1)
+        await asyncio.sleep(10)
+        assert pq.tracker.committable == 1
+
+    bench.go(main)
+    assert tries == [0, 1, 2, 3]
+
+
+def test_what_fails_too_often_in_broadcasting_is_dropped():
+    async def handler(message):
+        raise ValueError("no")
+
+    bench = Bench(handler, max_times=1, model=MessageModel.BROADCASTING)
+
+    async def main():
+        pq = bench.queue(locked=False)
+        bench.pull(pq, 0, 2)
+        await asyncio.sleep(10)
+        assert pq.tracker.committable == 2
+
+    bench.go(main)
+    assert bench.away.messages == []
+
+
+def test_without_a_lock_nothing_is_consumed():
+    seen, answers = [], [None, True]
+
+    async def relock(pq):
+        answer = answers.pop(0)
+        if answer:
+            pq.locked(bench.clock.monotonic(), 0)
+        return answer
+
+    async def handler(message):
+        seen.append((message.queue_offset, bench.clock.monotonic()))
+        await asyncio.sleep(25)
+
+    bench = Bench(handler, relock=relock)
+
+    async def main():
+        pq = bench.queue()
+        bench.pull(pq, 0, 3)
+        await asyncio.sleep(20)
+        assert [offset for offset, _ in seen] == [0]
+        await asyncio.sleep(200)
+
+    bench.go(main)  # the lock of 0 s still holds at 25 s; at 50 s it is asked for, at 53 s again
+    assert answers == []
+    assert [offset for offset, _ in seen] == [0, 1, 2]
+    assert seen[1][1] == pytest.approx(25)
+    assert seen[2][1] == pytest.approx(53)
+
+
+def test_a_queue_that_leaves_lets_its_handler_count_and_hands_out_no_more():
+    seen = []
+
+    async def handler(message):
+        await asyncio.sleep(1)
+        seen.append(message.queue_offset)
+
+    bench = Bench(handler)
+
+    async def main():
+        pq = bench.queue()
+        bench.pull(pq, 0, 3)
+        await asyncio.sleep(0.5)
+        pq.leave()
+        assert pq.turn.taken
+        await pq.turn.ended()
+        await asyncio.sleep(5)
+        assert (seen, pq.tracker.committable) == ([0], 1)
+
+    bench.go(main)
+
+
+def test_a_queue_begun_anew_waits_for_its_former_handler():
+    seen = []
+
+    async def handler(message):
+        began = bench.clock.monotonic()
+        await asyncio.sleep(1)
+        seen.append((message.queue_offset, began))
+
+    bench = Bench(handler)
+
+    async def main():
+        old = bench.queue()
+        bench.pull(old, 0, 1)
+        await asyncio.sleep(0.5)
+        old.drop()
+        new = ProcessQueue(old.queue, 0, PullLimits(), 0, None, old.turn)
+        new.succeed(old)
+        bench.pull(new, 0, 2)
+        await asyncio.sleep(10)
+        assert (old.tracker.committable, new.tracker.committable) == (0, 2)
+
+    bench.go(main)
+    assert seen == [(0, 0.0), (0, 1.0), (1, 2.0)]
+
+
+def test_without_auto_commit_the_handler_decides():
+    seen = []
+    answers = {1: [COMMIT], 4: [ROLLBACK, COMMIT]}
+
+    async def handler(message, context):
+        context.auto_commit = False
+        seen.append(message.queue_offset)
+        return answers.get(message.queue_offset, [SUCCESS]).pop(0) if message.queue_offset in answers else SUCCESS
+
+    bench = Bench(handler)
+
+    async def main():
+        pq = bench.queue()
+        bench.pull(pq, 0, 6)
+        await asyncio.sleep(0.5)
+        assert (pq.tracker.committable, [m.queue_offset for m in pq.waiting]) == (2, [2, 3, 4, 5])
+        await asyncio.sleep(10)
+        assert pq.tracker.committable == 5
+        assert (pq.info().transaction_msg_count, pq.info().transaction_msg_min_offset) == (1, 5)
+
+    bench.go(main)
+    assert seen == [0, 1, 2, 3, 4, 2, 3, 4, 5]
+
+
+def test_an_answer_that_would_break_the_order_is_refused(caplog):
+    async def handler(message):
+        return ConsumeResult.RECONSUME_LATER if message.reconsume_times == 0 else None
+
+    bench = Bench(handler)
+
+    async def main():
+        pq = bench.queue()
+        bench.pull(pq, 0, 1)
+        await asyncio.sleep(5)
+        assert pq.tracker.committable == 1
+
+    bench.go(main)
+    assert "return None or one of ConsumeResult.COMMIT" in caplog.text
+
+
+def test_the_number_of_workers_changes():
+    running = 0
+    gate = asyncio.Event()
+
+    async def handler(message):
+        nonlocal running
+        running += 1
+        await gate.wait()
+        running -= 1
+
+    bench = Bench(handler)
+
+    async def main():
+        for i in range(8):
+            bench.pull(bench.queue(i), 0, 1)
+        await asyncio.sleep(0)
+        await asyncio.sleep(1)
+        assert running == 2
+        bench.consuming.resize(5)
+        await asyncio.sleep(1)
+        assert running == 5
+        bench.consuming.resize(1)
+        gate.set()
+        await asyncio.sleep(1)
+        assert running == 0
+
+    bench.go(main, workers=2)
