@@ -1,0 +1,112 @@
+"""Tianzhou's broker as a process under our control, beside `apache.ApacheBroker` and started in the same way."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from apache import HOST, free_ports
+from frames import masters, wait_until
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+START_TIMEOUT = 60
+STOP_TIMEOUT = 45
+
+
+class OwnBroker:
+    """`tianzhou broker -c FILE`, registered with a name server.
+
+    Args:
+        namesrv: Address of the name server.
+        store_dir: The store root.
+        home: Where configuration and output go.
+        conf: Entries of the configuration that override ours.
+        port: The port to listen on; a free one when None.
+    """
+
+    def __init__(
+        self,
+        namesrv: str,
+        store_dir: Path,
+        home: Path,
+        conf: Mapping[str, object] | None = None,
+        port: int | None = None,
+    ) -> None:
+        self.port = free_ports(4) + 2 if port is None else port
+        self.address = f"{HOST}:{self.port}"
+        self.namesrv = namesrv
+        self.store_dir = store_dir
+        self.home = home
+        self.conf: dict[str, object] = {
+            "brokerName": "broker-a",
+            "brokerIP1": HOST,
+            "brokerIP2": HOST,
+            "listenPort": self.port,
+            "namesrvAddr": namesrv,
+            "storePathRootDir": store_dir,
+            "brokerConfigPath": home / "broker.conf",
+            "diskMaxUsedSpaceRatio": 99,
+            **(conf or {}),
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until the name server routes to it."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        config_file = self.home / "broker.conf"
+        config_file.write_text("".join(f"{key}={value}\n" for key, value in self.conf.items()))
+        path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
+        with (self.home / "console.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tianzhou", "broker", "-c", str(config_file)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PYTHONPATH": path},
+            )
+        process = self._process
+
+        def registered() -> bool:
+            if process.poll() is not None:
+                raise RuntimeError(f"tianzhou ended with {process.returncode}: {self.console()}")
+            return self.address in masters(self.namesrv, "TBW102")
+
+        wait_until(registered, START_TIMEOUT, "tianzhou was not registered", 0.1)
+
+    def console(self) -> str:
+        """Return the end of what the process printed."""
+        return (self.home / "console.log").read_text(errors="replace")[-3000:]
+
+    def stop(self) -> None:
+        """Stop it cleanly; a store that is left open is an error."""
+        if self._process is not None:
+            self._process.terminate()
+            code = self._process.wait(STOP_TIMEOUT)
+            self._process = None
+            assert code in (0, -15), f"tianzhou ended with {code}: {self.console()}"
+            assert not (self.store_dir / "abort").exists(), self.console()
+
+    def kill(self) -> None:
+        """End the process by SIGKILL, as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(STOP_TIMEOUT)
+            self._process = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
