@@ -11,13 +11,14 @@ from client_suite import DELAY_LEVELS
 
 from tianzhou.broker.server import Broker
 from tianzhou.broker.settings import BrokerSettings
+from tianzhou.clock import Clock
 from tianzhou.namesrv.server import NameServer
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.store.settings import StoreSettings
 
 
 @asynccontextmanager
-async def own_server(folder: Path, **broker_options: object) -> AsyncIterator[str]:
+async def own_server(folder: Path, *, clock: Clock | None = None, **broker_options: object) -> AsyncIterator[str]:
     """A name server and a broker on free loopback ports; gives the name server's address."""
     namesrv_settings = replace(
         NamesrvSettings(),
@@ -26,7 +27,7 @@ async def own_server(folder: Path, **broker_options: object) -> AsyncIterator[st
         kv_config_path=str(folder / "kv.json"),
         config_store_path=str(folder / "namesrv.properties"),
     )
-    async with NameServer(namesrv_settings) as namesrv:
+    async with NameServer(namesrv_settings, clock=clock) as namesrv:
         address = f"127.0.0.1:{namesrv.port}"
         broker_settings = replace(
             BrokerSettings(),
@@ -35,8 +36,7 @@ async def own_server(folder: Path, **broker_options: object) -> AsyncIterator[st
             bind_address="127.0.0.1",
             listen_port=0,
             namesrv_addr=address,
-            enable_property_filter=True,
-            **broker_options,
+            **{"enable_property_filter": True} | broker_options,
         )
         store_settings = replace(
             StoreSettings(),
@@ -47,6 +47,6 @@ async def own_server(folder: Path, **broker_options: object) -> AsyncIterator[st
             max_index_num=4_000,
             message_delay_level=DELAY_LEVELS,
         )
-        async with Broker(broker_settings, store_settings) as broker:
+        async with Broker(broker_settings, store_settings, clock=clock) as broker:
             await broker.ready()
             yield address
