@@ -39,7 +39,10 @@ def prepare(properties: MutableMapping[str, str], topic: str, queue_id: int) -> 
 
 
 def half_of(record: Record) -> Half | None:
-    """What the ledger has to know of a half message; None when it does not say where it goes."""
+    """What the ledger has to know of a half message; None when it does not say where it goes.
+
+    Its age begins with the record, of a copy too: the time its producer gave it may be anything.
+    """
     properties = decode_properties(record.properties)
     if not properties.get(names.REAL_TOPIC) or not properties.get(names.REAL_QID, "").isdigit():
         return None
@@ -52,9 +55,6 @@ def half_of(record: Record) -> Half | None:
     )
     half.checks = _number(properties.get(CHECK_TIMES)) or 0
     half.moved_from = _number(properties.get(MOVED_FROM))
-    if half.is_copy:
-        # The copy's own time says nothing about the message's age, the producer's clock about as much as there is.
-        half.since_ms = min(record.born_timestamp, record.store_timestamp)
     return half
 
 

@@ -1,0 +1,209 @@
+"""A broker that dies at every step of its transactions: each is committed or rolled back, once.
+
+The steps are the puts to the log. Before each, what a machine would find is kept: as after kill -9, and as after a
+power failure. Every such world lives on with a producer that answers the checks: with one that stands by its word,
+and with one that says the opposite of what it said before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import importlib.util
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tianzhou.testing.clock import VirtualClock, run
+from tianzhou.testing.disk import ForgetfulDisk
+from tianzhou.wire.properties import decode_properties
+
+BROKER_TESTS = Path(__file__).resolve().parents[1] / "unit" / "broker"
+COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
+WORD = {"A": COMMIT, "B": ROLLBACK, "C": COMMIT, "D": ROLLBACK, "E": COMMIT, "F": COMMIT, "G": ROLLBACK}
+"""What the producer decides about each transaction, sooner or later."""
+FOLDER = "store"
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"broker_{name}", BROKER_TESTS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+bench_module, transactions = load("conftest"), load("test_broker_transactions")
+
+
+@dataclass
+class World:
+    """What is known outside the broker.
+
+    Attributes:
+        sent: half messages that were acknowledged.
+        ended: decisions that were answered.
+    """
+
+    sent: dict[str, Any]
+    ended: dict[str, int]
+
+
+@dataclass
+class Image:
+    """What is found after the broker died, and what the world knew then."""
+
+    folder: Path
+    offsets: dict[str, Any]
+    now_ms: int
+    world: World
+
+
+class Camera:
+    """Keeps what would be found if the broker died now, before each put."""
+
+    def __init__(self, bench: Any, folder: Path, world: World, disk: ForgetfulDisk | None) -> None:
+        self.images: list[Image] = []
+        self._bench, self._folder, self._world, self._disk = bench, folder, world, disk
+        self._append = bench.store.append
+        bench.store.append = self.append
+
+    def append(self, record: Any) -> Any:
+        self.take()
+        return self._append(record)
+
+    def take(self) -> None:
+        target = self._folder / f"image-{len(self.images)}"
+        if self._disk is None:
+            shutil.copytree(self._folder / FOLDER, target)
+        else:
+            self._disk.image(target)
+        tables = self._bench.tables
+        offsets = copy.deepcopy(tables.offsets.snapshot())
+        self.images.append(Image(target, offsets, self._bench.clock.now_ms(), copy.deepcopy(self._world)))
+
+
+async def live(bench: Any, world: World) -> None:
+    """The story: decisions at once, after checks, about older copies, and never."""
+
+    async def end(key: str, sent: Any, *, check: bool = False) -> None:
+        if (await transactions.end(peer, sent, WORD[key], check=check)).code == 0:
+            world.ended[key] = WORD[key]
+
+    peer = bench.peer()
+    await peer.heartbeat("c", producer="P")
+    async with transactions.checking(bench):
+        for key in WORD:
+            world.sent[key] = await transactions.prepare(peer, key)
+            if key in "AB":
+                await end(key, world.sent[key])
+        await asyncio.sleep(32)
+        for sent, _, _ in transactions.questions(peer):
+            if sent.key in "CD":
+                await end(sent.key, sent, check=True)
+        await asyncio.sleep(31)
+        await end("F", world.sent["F"])
+        await end("G", world.sent["G"])
+        await asyncio.sleep(5)
+        world.sent["late"] = await transactions.prepare(peer, "late")
+
+
+async def live_on(bench: Any, image: Image, *, contradicts: bool, knows_positions: bool) -> None:
+    if knows_positions:
+        bench.tables.offsets.load(image.offsets)
+    await bench.parts.transactions.load()
+    found = keys(bench)
+    peer = bench.peer()
+    await peer.heartbeat("c", producer="P")
+
+    def says(key: str) -> int:
+        word = WORD.get(key, COMMIT)
+        return word if not contradicts else COMMIT + ROLLBACK - word
+
+    async with transactions.checking(bench):
+        for key, sent in image.world.sent.items():
+            if key in image.world.ended:
+                # The producer says it again, as it need not know that it was heard.
+                peer.post(37, **transactions.fields(sent, says(key)))
+        for _ in range(3):
+            await asyncio.sleep(31)
+            for sent, _, _ in transactions.questions(peer):
+                peer.post(37, **transactions.fields(sent, says(sent.key), check=True))
+        await asyncio.sleep(1)
+        if bench.store.settings.sync_flush:
+            await transactions.on_disk(bench)
+    assert len(bench.tables.transactions) == 0
+    after = keys(bench)
+    assert len(after) == len(set(after)), f"committed twice: {after}"
+    assert set(found) <= set(after)
+    for key in image.world.sent:
+        assert key in after or says(key) == ROLLBACK or contradicts, f"{key} is lost"
+        if not contradicts:
+            assert (key in after) == (WORD.get(key, COMMIT) == COMMIT)
+
+
+def keys(bench: Any) -> list[str]:
+    return [decode_properties(record.properties)["UNIQ_KEY"] for record in bench.records("T")]
+
+
+def in_bench(folder: Path, now_ms: int | None, body: Any, **store: Any) -> None:
+    clock = VirtualClock() if now_ms is None else VirtualClock(now_ms)
+
+    async def main() -> None:
+        async with bench_module.Bench(folder, clock, {}, store) as bench:
+            await body(bench)
+
+    run(main(), clock)
+
+
+def story(tmp_path: Path, disk: ForgetfulDisk | None, **store: Any) -> list[Image]:
+    found: list[Image] = []
+
+    async def body(bench: Any) -> None:
+        world = World({}, {})
+        camera = Camera(bench, tmp_path, world, disk)
+        await live(bench, world)
+        camera.take()
+        found.extend(camera.images)
+
+    in_bench(tmp_path / FOLDER, None, body, **store)
+    assert len(found) > 20
+    return found
+
+
+@pytest.mark.parametrize("contradicts", [False, True], ids=["consistent", "contradicting"])
+def test_killed_at_every_step(tmp_path: Path, contradicts: bool) -> None:
+    for image in story(tmp_path, None):
+        for knows_positions in (True, False):
+            where = tmp_path / "again"
+            shutil.copytree(image.folder, where)
+
+            async def body(bench: Any, image: Image = image, knows: bool = knows_positions) -> None:
+                await live_on(bench, image, contradicts=contradicts, knows_positions=knows)
+                after = keys(bench)
+                for key, outcome in image.world.ended.items():
+                    assert (key in after) == (outcome == COMMIT), f"{key}: what was answered holds"
+
+            in_bench(where, image.now_ms, body)
+            shutil.rmtree(where)
+
+
+@pytest.mark.parametrize("contradicts", [False, True], ids=["consistent", "contradicting"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_power_lost_at_every_step(tmp_path: Path, contradicts: bool, seed: int) -> None:
+    (tmp_path / FOLDER).mkdir()
+    disk = ForgetfulDisk(tmp_path / FOLDER, Random(seed))
+    with disk.watching():
+        images = story(tmp_path, disk, flush_disk_type="SYNC_FLUSH")
+    for image in images:
+
+        async def body(bench: Any, image: Image = image) -> None:
+            await live_on(bench, image, contradicts=contradicts, knows_positions=True)
+
+        in_bench(image.folder, image.now_ms, body, flush_disk_type="SYNC_FLUSH")
