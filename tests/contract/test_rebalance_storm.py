@@ -1,0 +1,163 @@
+"""Fifty orderly members join and leave one group in a storm, on a clock that jumps: servers and clients in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import selectors
+import time
+from collections import Counter, defaultdict
+
+from own_server import own_server
+
+from tianzhou import ConsumeFromWhere, Message, Producer, PushConsumer
+from tianzhou.admin import Admin
+from tianzhou.model import MessageQueue
+from tianzhou.testing.clock import VirtualClock
+
+MEMBERS = 50
+QUEUES = 60
+PER_QUEUE = 40
+PATIENCE_S = 0.001
+"""Loopback answers within this; only when all is silent for so long does the clock jump."""
+
+
+class _PatientSelector(selectors.DefaultSelector):
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def select(self, timeout=None):
+        if timeout is None:
+            return super().select(None)
+        ready = super().select(0)
+        if not ready and timeout > 0:
+            ready = super().select(PATIENCE_S)
+            self._clock.advance(min(timeout, PATIENCE_S) if ready else timeout)
+        return ready
+
+
+class _PatientLoop(asyncio.SelectorEventLoop):
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__(_PatientSelector(clock))
+        self._virtual_clock = clock
+
+    def time(self) -> float:
+        return self._virtual_clock.monotonic()
+
+
+class Watch:
+    """Looks at every handler call and every assignment for what must not be."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.clock = clock
+        self.seen: dict[int, list[int]] = defaultdict(list)
+        self.at_work: Counter[int] = Counter()
+        self.problems: list[str] = []
+
+    async def consume(self, message, pause_s: float) -> None:
+        queue = message.queue_id
+        if self.at_work[queue]:
+            self.problems.append(f"two at work on queue {queue}")
+        self.at_work[queue] += 1
+        await asyncio.sleep(pause_s)
+        self.at_work[queue] -= 1
+        self.seen[queue].append(int(message.body))
+
+    @property
+    def total(self) -> int:
+        return sum(map(len, self.seen.values()))
+
+
+async def storm(clock: VirtualClock, folder, *, orderly: bool) -> Watch:
+    rng = random.Random(5)
+    watch = Watch(clock)
+    async with own_server(folder, clock=clock) as namesrv, Admin(namesrv, clock=clock) as admin:
+        await admin.topics.create("storm", read_queue_nums=QUEUES, write_queue_nums=QUEUES)
+
+        def member() -> PushConsumer:
+            consumer = PushConsumer(
+                "G",
+                namesrv,
+                orderly=orderly,
+                consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+                clock=clock,
+            )
+
+            @consumer.on("storm")
+            async def consume(message) -> None:
+                await watch.consume(message, rng.random() * 0.4)
+
+            return consumer
+
+        async def until(condition, what: str, within_s: float = 60) -> float:
+            began = clock.monotonic()
+            real = time.monotonic()
+            while not condition():
+                assert clock.monotonic() - began < within_s, f"not within {within_s} virtual seconds: {what}"
+                assert time.monotonic() - real < 120, what
+                await asyncio.sleep(0.25)
+            return clock.monotonic() - began
+
+        def owners(members: list[PushConsumer]) -> dict[MessageQueue, int]:
+            return Counter(queue for one in members for queue in one.assignment if queue.topic == "storm")
+
+        def shared_out(members: list[PushConsumer]) -> bool:
+            sizes = [sum(queue.topic == "storm" for queue in one.assignment) for one in members]
+            count = owners(members)
+            return len(count) == QUEUES and set(count.values()) == {1} and max(sizes) - min(sizes) <= 1
+
+        async with Producer("P", namesrv, clock=clock) as producer:
+            queues = await producer.queues("storm")
+
+            async def feed(first: int) -> None:
+                for number in range(first, first + PER_QUEUE // 2):
+                    await asyncio.gather(*(producer.send(Message("storm", b"%d" % number), q) for q in queues))
+
+            await feed(0)
+            members = [member() for _ in range(MEMBERS)]
+
+            async def start_late(one: PushConsumer) -> None:
+                await asyncio.sleep(rng.random() * 3)
+                await one.start()
+
+            await asyncio.gather(*(start_late(one) for one in members))
+            await until(lambda: shared_out(members), "fifty members have a share each", 60)
+            leaving, staying = members[::3], [one for i, one in enumerate(members) if i % 3]
+            feeding = asyncio.create_task(feed(PER_QUEUE // 2))
+
+            async def stop_late(one: PushConsumer) -> None:
+                await asyncio.sleep(rng.random() * 3)
+                await one.stop()
+
+            await asyncio.gather(*(stop_late(one) for one in leaving))
+            took_s = await until(lambda: shared_out(staying), "those that stay have all queues", 60)
+            assert took_s <= 5
+            newcomers = [member() for _ in range(len(leaving))]
+            await asyncio.gather(*(start_late(one) for one in newcomers))
+            await until(lambda: shared_out(staying + newcomers), "newcomers have a share, too", 60)
+            await feeding
+            await until(
+                lambda: all(len(set(watch.seen[queue])) == PER_QUEUE for queue in range(QUEUES)), "all is consumed", 300
+            )
+            await asyncio.gather(*(one.stop() for one in staying + newcomers))
+    return watch
+
+
+def run_storm(folder, *, orderly: bool) -> Watch:
+    clock = VirtualClock()
+    with asyncio.Runner(loop_factory=lambda: _PatientLoop(clock)) as runner:
+        return runner.run(storm(clock, folder, orderly=orderly))
+
+
+def test_orderly_members_never_overlap_nor_overtake(tmp_path):
+    watch = run_storm(tmp_path, orderly=True)
+    assert watch.problems == []
+    assert {q: seen for q, seen in watch.seen.items() if seen != list(range(PER_QUEUE))} == {}
+
+
+def test_members_without_an_order_lose_nothing(tmp_path):
+    watch = run_storm(tmp_path, orderly=False)
+    assert {q: sorted(set(seen)) for q, seen in watch.seen.items()} == dict.fromkeys(
+        range(QUEUES), list(range(PER_QUEUE))
+    )
