@@ -10,6 +10,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from tianzhou.store.consumequeue import ConsumeQueue
 from tianzhou.store.segments import Segment
+from tianzhou.store.stepwise import Range, Steps, at_once
 
 logger = logging.getLogger(__name__)
 
@@ -198,7 +199,7 @@ class BatchQueue(ConsumeQueue):
         low, high = self._numbers()
         if low == high:
             return
-        number = _first_number(low, high, lambda n: self._entry(n).physical_offset >= smallest_physical)
+        number = at_once(self._first_steps(low, high, lambda unit: unit.physical_offset >= smallest_physical))
         self.min_offset = self.max_offset if number == high else self._entry(number).base
 
     # looking up
@@ -216,35 +217,66 @@ class BatchQueue(ConsumeQueue):
         assert segment is not None
         return unit_at(segment.view, position - segment.start)
 
-    def find(self, queue_offset: int) -> int:
-        """Number of the unit that holds `queue_offset`, or of the next one; see `units`."""
-        low, high = self._numbers()
-        return _first_number(low, high, lambda n: self._entry(n).end > queue_offset)
+    def entry_steps(self, number: int) -> Steps[BatchUnit | None]:
+        """The unit of a number; None when its file is gone."""
+        position = number * BATCH_UNIT_SIZE
+        segment = self.files.find(position)
+        if segment is None or position >= self._end:
+            return None
+        at = position - segment.start
+        view = segment.view[at : at + BATCH_UNIT_SIZE]
+        yield segment, at, at + BATCH_UNIT_SIZE
+        return unit_at(view, 0)
 
-    def units(self, number: int) -> Iterator[tuple[bool, BatchUnit]]:
-        """The units from a number on, each with whether it is the first of a further segment file."""
-        _, high = self._numbers()
-        begun = number
-        while number < high:
+    def _first_steps(self, low: int, high: int, holds: Callable[[BatchUnit], bool]) -> Steps[int]:
+        """The first of the units from `low` to `high` for which something holds that then holds for all further ones.
+
+        `high` when it holds for none.
+        """
+        while low < high:
+            middle = (low + high) // 2
+            unit = yield from self.entry_steps(middle)
+            # One whose file went meanwhile lies before all that are left.
+            if unit is not None and holds(unit):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def find(self, queue_offset: int) -> int:
+        """Number of the unit that holds `queue_offset`, or of the next one; see `spans`."""
+        return at_once(self.find_steps(queue_offset))
+
+    def find_steps(self, queue_offset: int) -> Steps[int]:
+        """As `find`."""
+        low, high = self._numbers()
+        # Every unit covers an offset at least, so that what was added last is found among what was added last.
+        low = max(low, high - max(self.max_offset - queue_offset, 0))
+        return (yield from self._first_steps(low, high, lambda unit: unit.end > queue_offset))
+
+    def spans(self, number: int) -> Iterator[Range]:
+        """Where the units from a number on are, file by file."""
+        while True:
             position = number * BATCH_UNIT_SIZE
             segment = self.files.find(position)
-            if segment is None:
+            if segment is None or position >= self._end:
                 return
-            for at in range(position - segment.start, min(segment.size, self._end - segment.start), BATCH_UNIT_SIZE):
-                yield at == 0 and number != begun, unit_at(segment.view, at)
-                number += 1
+            yield segment, position - segment.start, min(segment.size, self._end - segment.start)
+            number = segment.end // BATCH_UNIT_SIZE
+
+    def unit_steps(self, queue_offset: int) -> Steps[tuple[int, int, int] | None]:
+        """As `unit`."""
+        if not 0 <= queue_offset < self.max_offset:
+            return None
+        number = yield from self.find_steps(queue_offset)
+        unit = yield from self.entry_steps(number)
+        return None if unit is None or unit.base > queue_offset else unit[:3]
 
     def unit(self, queue_offset: int) -> tuple[int, int, int] | None:
         """Commit-log offset, size and tags code of the record that holds a queue offset; None when none does."""
-        if not 0 <= queue_offset < self.max_offset:
-            return None
-        number = self.find(queue_offset)
-        if number >= self._numbers()[1]:
-            return None
-        unit = self._entry(number)
-        return unit[:3] if unit.base <= queue_offset else None
+        return at_once(self.unit_steps(queue_offset))
 
-    def offset_at_time(self, timestamp: int, *, upper: bool) -> int:
+    def time_steps(self, timestamp: int, *, upper: bool) -> Steps[int]:
         """First queue offset of the record that belongs to a store time (store.md §14.2).
 
         Args:
@@ -256,22 +288,12 @@ class BatchQueue(ConsumeQueue):
             queues of this type.
         """
         low, high = self._numbers()
-        low = _first_number(low, high, lambda n: self._entry(n).base >= self.min_offset)
+        low = yield from self._first_steps(low, high, lambda unit: unit.base >= self.min_offset)
         if low == high:
             return self.max_offset
         if upper:
-            number = _first_number(low, high, lambda n: self._entry(n).store_timestamp > timestamp) - 1
+            number = (yield from self._first_steps(low, high, lambda unit: unit.store_timestamp > timestamp)) - 1
         else:
-            number = _first_number(low, high, lambda n: self._entry(n).store_timestamp >= timestamp)
-        return self._entry(min(max(number, low), high - 1)).base
-
-
-def _first_number(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The first number for which something holds that then holds for all further ones; `high` when for none."""
-    while low < high:
-        middle = (low + high) // 2
-        if holds(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return low
+            number = yield from self._first_steps(low, high, lambda unit: unit.store_timestamp >= timestamp)
+        unit = yield from self.entry_steps(min(max(number, low), high - 1))
+        return self.min_offset if unit is None else unit.base

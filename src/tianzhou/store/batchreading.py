@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Final
 
 from tianzhou.store.admission import INNER_BATCH
-from tianzhou.store.batchqueue import BATCH_UNIT_SIZE, BatchQueue, BatchUnit
+from tianzhou.store.batchqueue import BATCH_UNIT_SIZE, BatchQueue, BatchUnit, unit_at
 from tianzhou.store.commitlog import CommitLog
 from tianzhou.store.consumequeue import UNIT_SIZE
 from tianzhou.store.reading import ReadLimits, outside_queue
@@ -48,14 +49,13 @@ def read_batch_queue(
     most = limits.of(max_messages, max_bytes)
     parts: list[memoryview] = []
     count = total = last = 0
-    segments = 1
     gone = False
     position = offset
-    for rolled, unit in queue.units(queue.find(offset)):
-        if rolled:
-            segments += 1
-            if parts or segments > limits.segments:
+    for unit in _units(queue, queue.find(offset), limits.segments):
+        if unit is None:
+            if parts:
                 break
+            continue
         if (unit.base - offset) * BATCH_UNIT_SIZE >= scan_bytes:
             break
         if parts:
@@ -83,6 +83,15 @@ def read_batch_queue(
     if position == offset:
         return GetResult(GetStatus.OFFSET_FOUND_NULL, high, low, high)
     return GetResult(GetStatus.MESSAGE_WAS_REMOVING if gone else GetStatus.NO_MATCHED_MESSAGE, position, low, high)
+
+
+def _units(queue: BatchQueue, number: int, files: int) -> Iterator[BatchUnit | None]:
+    """The units from a number on, of so many files; None before each further file."""
+    for count, (segment, start, end) in enumerate(islice(queue.spans(number), files)):
+        if count:
+            yield None
+        for at in range(start, end, BATCH_UNIT_SIZE):
+            yield unit_at(segment.view, at)
 
 
 def _wanted(record: memoryview, unit: BatchUnit, tag_codes: frozenset[int] | None) -> bool:

@@ -22,6 +22,7 @@ from tianzhou.store.commitlog import CommitLog
 from tianzhou.store.consumequeue import ConsumeQueue
 from tianzhou.store.index import Index
 from tianzhou.store.logscan import RECORD_HEAD, store_time
+from tianzhou.store.pages import HeldMap
 from tianzhou.store.queues import QueueTable
 from tianzhou.store.retention import (
     MANUAL_RUNS,
@@ -249,7 +250,7 @@ class Cleaner:
                 await asyncio.sleep(0)
             for segment, start, end in queue.read_for_expiry(smallest):
                 if not segment.resident(start, end):
-                    await self._in_thread(_fetch, segment, start, end)
+                    await self._in_thread(_fetch, segment.hold(), start, end)
             queue.correct_min_offset(smallest)
         for done, queue in enumerate(queues, 1):
             if not done % _QUEUES_PER_TURN:
@@ -330,11 +331,9 @@ def _facts(segments: list[Segment]) -> list[SegmentFacts]:
     return [SegmentFacts(segment.start, int(segment.path.stat().st_mtime * 1000)) for segment in segments]
 
 
-def _fetch(segment: Segment, start: int, end: int) -> None:
-    try:
-        segment.fetch(start, end)
-    except FileNotFoundError:
-        return  # deleted meanwhile
+def _fetch(held: HeldMap, start: int, end: int) -> None:
+    with held:
+        held.fetch(start, end)
 
 
 def _first_store_time(path: Path) -> int:

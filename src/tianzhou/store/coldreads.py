@@ -2,24 +2,27 @@
 
 A record that is not in the page cache is read by the page fault of whoever touches it, and the whole loop stands
 still meanwhile. So the pages of a read are looked at first. Those that are missing are fetched by a few threads, and
-the read is done when they are there.
+the read is done when they are there. Only fetching is left to the threads: a thread that touches a missing page
+itself stops the interpreter like everyone.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
-from typing import Final
+from contextlib import suppress
+from typing import Final, TypeVar
 
 from tianzhou._hot.records import EXTENSION_ADDRESS, UNIT
-from tianzhou.store.batchqueue import BatchQueue
+from tianzhou.errors import StoreError, StoreUnreadable
+from tianzhou.store.batchqueue import BATCH_UNIT_SIZE, BatchQueue, unit_at
 from tianzhou.store.commitlog import CommitLog
 from tianzhou.store.consumequeue import BLANK_SIZE, UNIT_SIZE, ConsumeQueue
-from tianzhou.store.segments import Segment
+from tianzhou.store.extension import ExtendedQueue
+from tianzhou.store.pages import HeldMap
+from tianzhou.store.stepwise import Range, Steps
 
-logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 HOT_BYTES: Final = 64 << 20
 """What was appended last is in memory; nobody has to look."""
@@ -27,8 +30,10 @@ _THREADS: Final = 4
 ROUNDS: Final = 3
 _AHEAD: Final = 512 << 10
 _GAP: Final = 64 << 10
+_TURN: Final = 512
+"""Steps of a look-up after which others get a turn, whether it had to wait or not."""
 
-Missing = list[tuple[Segment, int, int]]
+Missing = list[Range]
 """Byte ranges of segments that have to come from the disk."""
 
 
@@ -42,6 +47,7 @@ class ColdReads:
     def __init__(self, log: CommitLog) -> None:
         self._log = log
         self._threads = ThreadPoolExecutor(_THREADS, "tianzhou-cold")
+        self._closed = False
         self.opened_at = 0
 
     def missing(
@@ -60,12 +66,7 @@ class ColdReads:
         if not queue.min_offset <= offset < queue.max_offset:
             return []
         if isinstance(queue, BatchQueue):
-            wanted = [unit for _, unit in islice(queue.units(queue.find(offset)), min(units, messages))]
-            if not wanted or self._is_hot(wanted[0].physical_offset):
-                return []
-            # Inner batches are read whatever the tags: only their messages know theirs.
-            packed = b"".join(UNIT.pack(*unit[:3]) for unit in wanted)
-            return self._missing_records(memoryview(packed), messages, size, None)
+            return self._missing_batched(queue, offset, min(units, messages), messages, size)
         position = offset * UNIT_SIZE
         segment = queue.files.find(position)
         if segment is None:
@@ -77,7 +78,34 @@ class ColdReads:
         view = segment.view[start:end]
         if self._is_hot(UNIT.unpack_from(view, 0)[0]):
             return []
+        if codes is not None and isinstance(queue, ExtendedQueue):
+            missing = [one for one in queue.extensions(view) if not one[0].resident(one[1], one[2])]
+            if missing:
+                return missing
+            view = queue.resolved(view)
         return self._missing_records(view, messages, size, codes)
+
+    def _missing_batched(self, queue: BatchQueue, offset: int, units: int, messages: int, size: int) -> Missing:
+        steps = queue.find_steps(offset)
+        while True:
+            try:
+                segment, start, end = next(steps)
+            except StopIteration as found:
+                number = found.value
+                break
+            if not segment.resident(start, end):
+                return [(segment, start, end)]
+        for segment, start, stop in queue.spans(number):
+            end = min(stop, start + units * BATCH_UNIT_SIZE)
+            if not segment.resident(start, end):
+                return [(segment, start, end)]
+            if self._is_hot(unit_at(segment.view, start).physical_offset):
+                return []
+            # Inner batches are read whatever the tags: only their messages know theirs.
+            wanted = [unit_at(segment.view, at)[:3] for at in range(start, end, BATCH_UNIT_SIZE)]
+            packed = b"".join(UNIT.pack(*unit) for unit in wanted)
+            return self._missing_records(memoryview(packed), messages, size, None)
+        return []
 
     def _is_hot(self, physical: int) -> bool:
         return physical >= self.opened_at and physical >= self._log.end - HOT_BYTES
@@ -101,25 +129,76 @@ class ColdReads:
         for begin, end in spans:
             segment = self._log.files.find(begin)
             if segment is not None and not segment.resident(begin - segment.start, end - segment.start):
-                # Who reads old messages reads on: what follows comes with them.
-                found.append((segment, begin - segment.start, min(end + _AHEAD, self._log.end) - segment.start))
+                found.append((segment, begin - segment.start, end - segment.start))
         return found
 
-    async def fetch(self, missing: Missing) -> None:
-        """Return when the ranges are in memory, or cannot be had."""
-        await asyncio.get_running_loop().run_in_executor(self._threads, _fetch, missing)
+    async def fetch(self, missing: Missing, *, ahead: bool = False) -> None:
+        """Return when the ranges are in memory; their segments stay mapped until then.
+
+        Args:
+            missing: what is to be there.
+            ahead: who reads this goes on, so that what follows it in the log may come with it.
+
+        Raises:
+            StoreUnreadable: the disk cannot read them.
+            StoreError: the store was closed meanwhile.
+        """
+        self._check_open()
+        work = []
+        for segment, start, end in missing:
+            goes_on = ahead and self._log.files.find(segment.start) is segment
+            upto = min(end + _AHEAD, self._log.end - segment.start) if goes_on else end
+            with suppress(FileNotFoundError):  # expired since someone found out what is missing
+                work.append((segment.hold(), start, end, upto))
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._threads, _fetch, work)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or not task.cancelling():
+                self._check_open()
+            raise
+        self._check_open()
+
+    async def follow(self, steps: Steps[T]) -> T:
+        """What a look-up finds; what it needs of the disk is fetched beside the loop.
+
+        Raises:
+            StoreUnreadable: as `fetch`.
+            StoreError: as `fetch`.
+        """
+        self._check_open()
+        taken = 0
+        while True:
+            try:
+                segment, start, end = next(steps)
+            except StopIteration as found:
+                result: T = found.value
+                return result
+            taken += 1
+            if not segment.resident(start, end):
+                await self.fetch([(segment, start, end)])
+            elif not taken % _TURN:
+                await asyncio.sleep(0)
+                self._check_open()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreError("the store was closed while it was being read; read again when it is open")
 
     def close(self) -> None:
-        """End the threads, after what they are at."""
+        """End the threads, after what they are at; who waits for them is told."""
+        self._closed = True
         self._threads.shutdown(cancel_futures=True)
 
 
-def _fetch(missing: Missing) -> None:
-    for segment, start, end in missing:
-        try:
-            segment.fetch(start, end)
-        except FileNotFoundError:
-            return  # expired meanwhile
-        except OSError as error:
-            logger.error("%s, bytes %d to %d cannot be read: %s", segment.path, start, end, error)
-            return
+def _fetch(work: list[tuple[HeldMap, int, int, int]]) -> None:
+    for held, start, end, upto in work:
+        with held:
+            try:
+                held.fetch(start, end)
+            except OSError as error:
+                raise StoreUnreadable(
+                    f"{held.path}, bytes {start} to {end}, cannot be read: {error.strerror}; look at the disk"
+                ) from error
+            with suppress(OSError):  # who needs that will be told
+                held.fetch(end, upto)

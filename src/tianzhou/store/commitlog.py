@@ -10,9 +10,11 @@ from typing import Final
 
 from tianzhou._hot.records import put_record
 from tianzhou.errors import PageCacheBusy, StoreError
+from tianzhou.store.logscan import RECORD_HEAD, store_time
 from tianzhou.store.results import NewRecord
 from tianzhou.store.segments import Segment, SegmentQueue
 from tianzhou.store.settings import StoreSettings
+from tianzhou.store.stepwise import Range, Steps, at_once
 from tianzhou.wire.record import (
     BLANK_SIZE,
     BORN_HOST_V6,
@@ -296,15 +298,36 @@ class CommitLog:
 
     def record_at(self, offset: int) -> memoryview | None:
         """The record that begins at `offset`, by the size it states; None when no record begins there."""
+        return at_once(self.record_steps(offset))
+
+    def record_steps(self, offset: int) -> Steps[memoryview | None]:
+        """As `record_at`."""
         head = self.read(offset, _POSITION.size)
         if head is None:
             return None
+        yield self._range(offset, _POSITION.size)
         size, magic = _BLANK.unpack_from(head)
         if self.damaged and not self.intact(head):
             return None
         if magic not in {MAGIC_V1, MAGIC_V2} or size < OVERHEAD:
             return None
-        return self.read(offset, size)
+        record = self.read(offset, size)
+        if record is not None:
+            yield self._range(offset, size)
+        return record
+
+    def time_steps(self, offset: int, size: int) -> Steps[int]:
+        """Store time of the record of `size` bytes at `offset`, ms; -1 when it is not (or no longer) there."""
+        record = self.read(offset, size)
+        if record is None or size < RECORD_HEAD:
+            return -1
+        yield self._range(offset, RECORD_HEAD)
+        return store_time(record)
+
+    def _range(self, offset: int, size: int) -> Range:
+        segment = self.files.find(offset)
+        assert segment is not None
+        return segment, offset - segment.start, offset - segment.start + size
 
     def fill(self, start: int, stop: int, store_timestamp: int) -> None:
         """Put records that nobody is given into a stretch that was on its way to the disk when the power failed.

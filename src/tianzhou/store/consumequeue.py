@@ -11,6 +11,7 @@ from typing import ClassVar, Final
 from tianzhou._hot.records import UNIT
 from tianzhou.store.retention import expired_queue_segments
 from tianzhou.store.segments import RetiredSegment, Segment, SegmentQueue
+from tianzhou.store.stepwise import Steps
 from tianzhou.watermark import Watermark
 from tianzhou.wire.record import MAGIC_V1, MAGIC_V2
 
@@ -334,6 +335,20 @@ class ConsumeQueue:
             return None
         unit: tuple[int, int, int] = UNIT.unpack_from(segment.view, position - segment.start)
         return unit
+
+    def unit_steps(self, queue_offset: int) -> Steps[tuple[int, int, int] | None]:
+        """As `unit`."""
+        position = queue_offset * UNIT_SIZE
+        if not 0 <= queue_offset < self.max_offset:
+            return None
+        segment = self.files.find(position)
+        if segment is None:
+            return None
+        at = position - segment.start
+        view = segment.view[at : at + UNIT_SIZE]
+        yield segment, at, at + UNIT_SIZE
+        found: tuple[int, int, int] = UNIT.unpack(view)
+        return found
 
     def first_physical(self) -> int | None:
         """Commit-log offset the files' first unit points to; None without units."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar, Final, NamedTuple
 
 from tianzhou._hot.records import EXTENSION_ADDRESS, UNIT
 from tianzhou.store.consumequeue import UNIT_SIZE, ConsumeQueue
 from tianzhou.store.segments import Segment, SegmentQueue
+from tianzhou.store.stepwise import Range
 
 logger = logging.getLogger(__name__)
 
@@ -102,6 +103,13 @@ class Extension:
         if size != HEAD.size + length or length < 0 or at + size > segment.size:
             return None
         return ExtensionUnit(tags_code, store_timestamp, bytes(segment.view[at + HEAD.size : at + size]))
+
+    def spans(self, first: int, last: int) -> Iterator[Range]:
+        """Where the units from one address to another are, file by file; all of the last but its bitmap."""
+        position, stop = first - _FIRST_ADDRESS, last - _FIRST_ADDRESS + HEAD.size
+        while position < stop and (segment := self.files.find(position)) is not None:
+            yield segment, position - segment.start, min(stop, segment.end) - segment.start
+            position = segment.end
 
     def resume(self, newest: int | None) -> bool:
         """Go on behind the unit at an address; everything later is gone.
@@ -215,6 +223,12 @@ class ExtendedQueue(ConsumeQueue):
             unit = self.extension.get(tags) if is_address(tags) else None
             found += UNIT.pack(physical, size, tags if unit is None else unit.tags_code)
         return memoryview(found)
+
+    def extensions(self, units: memoryview) -> Iterator[Range]:
+        """Where the extension units are that queue units lead to."""
+        addresses = [tags for _, _, tags in UNIT.iter_unpack(units) if is_address(tags)]
+        if addresses:
+            yield from self.extension.spans(addresses[0], addresses[-1])
 
     def _resume(self, end: int) -> None:
         super()._resume(end)

@@ -14,6 +14,7 @@ from tianzhou.errors import StoreUnreadable
 from tianzhou.store.retention import expired_index_files
 from tianzhou.store.segments import RetiredSegment, Segment, make_directory, sync_directory
 from tianzhou.store.settings import StoreSettings
+from tianzhou.store.stepwise import Steps, at_once
 from tianzhou.wire.hashing import index_hash
 
 logger = logging.getLogger(__name__)
@@ -202,24 +203,29 @@ class IndexFile:
         """Whether the file's time range and [begin, end] have a moment in common."""
         return self.begin_timestamp <= end and self.end_timestamp >= begin
 
-    def find(self, key_hash: int, limit: int, begin: int, end: int, found: list[int]) -> None:
+    def find_steps(self, key_hash: int, limit: int, begin: int, end: int, found: list[int]) -> Steps[None]:
         """Collect offsets of entries with the hash and a time in [begin, end], newest first, up to `limit`."""
         if self.count <= 1:
             return
-        memory = self._map
-        number = SLOT.unpack_from(memory, HEADER_SIZE + 4 * (key_hash % self.slots))[0]
-        if number <= 0 or number > self.count:
-            return
-        while len(found) < limit:
-            entry_hash, offset, difference, previous = ENTRY.unpack_from(memory, self._entries + ENTRY_SIZE * number)
-            if difference < 0:
+        segment = self._segment
+        with memoryview(self._map) as memory:  # keeps the map from being closed meanwhile
+            at = HEADER_SIZE + 4 * (key_hash % self.slots)
+            yield segment, at, at + SLOT.size
+            number = SLOT.unpack_from(memory, at)[0]
+            if number <= 0 or number > self.count:
                 return
-            when = self.begin_timestamp + difference * 1000
-            if entry_hash == key_hash and begin <= when <= end and offset not in found:
-                found.append(offset)
-            if previous <= 0 or previous > self.count or previous == number or when < begin:
-                return
-            number = previous
+            while len(found) < limit:
+                at = self._entries + ENTRY_SIZE * number
+                yield segment, at, at + ENTRY_SIZE
+                entry_hash, offset, difference, previous = ENTRY.unpack_from(memory, at)
+                if difference < 0:
+                    return
+                when = self.begin_timestamp + difference * 1000
+                if entry_hash == key_hash and begin <= when <= end and offset not in found:
+                    found.append(offset)
+                if previous <= 0 or previous > self.count or previous == number or when < begin:
+                    return
+                number = previous
 
     def sync(self) -> None:
         """Bring the file to the disk; may run on another thread."""
@@ -427,12 +433,18 @@ class Index:
 
     def query(self, topic: str, key: str, limit: int, begin: int, end: int) -> list[int]:
         """Commit-log offsets of records with the key's hash and a store time in [begin, end] (store.md §8.6)."""
+        return at_once(self.query_steps(topic, key, limit, begin, end))
+
+    def query_steps(self, topic: str, key: str, limit: int, begin: int, end: int) -> Steps[list[int]]:
+        """As `query`."""
         limit = min(limit, self._settings.max_msgs_num_batch)
         key_hash = index_hash(topic, key)
         found: list[int] = []
-        for file in reversed(self.files):
+        for file in tuple(reversed(self.files)):
+            if file not in self.files:
+                break  # gone meanwhile, and with it all that are older
             if file.overlaps(begin, end):
-                file.find(key_hash, limit, begin, end, found)
+                yield from file.find_steps(key_hash, limit, begin, end, found)
             if file.begin_timestamp < begin or len(found) >= limit:
                 break
         return found

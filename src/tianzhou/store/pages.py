@@ -11,7 +11,9 @@ import errno
 import mmap
 import os
 import sys
-from typing import Final
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
 
 PAGE: Final = 4096
 _DONTNEED: Final = 4
@@ -90,9 +92,62 @@ def fetch(address: int, start: int, end: int) -> bool:
         code = ctypes.get_errno()
         if code == errno.EINVAL:  # a kernel before 5.14
             return False
+        if code == errno.EFAULT:
+            # The kernel says "bad address" where an ordinary read would have raised SIGBUS.
+            code = errno.EIO
         if code != errno.EINTR:
             raise OSError(code, os.strerror(code))
     return True
+
+
+class HeldMap:
+    """The map of a file, kept from being unmapped while another thread reads it.
+
+    The file may be deleted meanwhile, and whoever closes the map only lets go of it.
+
+    Args:
+        memory: the map.
+        address: where it begins.
+        path: the file.
+    """
+
+    __slots__ = ("_address", "_view", "path")
+
+    def __init__(self, memory: mmap.mmap, address: int, path: Path) -> None:
+        self._view = memoryview(memory)
+        self._address = address
+        self.path = path
+
+    def fetch(self, start: int, end: int) -> None:
+        """Bring [start, end) into memory; it may wait for the disk, and does so without the interpreter.
+
+        Raises:
+            OSError: the disk cannot be read.
+        """
+        end = min(end, self._view.nbytes)
+        if end <= start or fetch(self._address, start, end):
+            return
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return  # deleted meanwhile
+        try:
+            while start < end and (read := len(os.pread(fd, min(end - start, 1 << 20), start))):
+                start += read
+        finally:
+            os.close(fd)
+
+    def release(self) -> None:
+        """Let go of the map."""
+        self._view.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
 
 
 def detach(address: int, size: int) -> None:

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Final
 
 from tianzhou._hot.records import GatherLimits, gather
+from tianzhou.store.batchqueue import BatchQueue
 from tianzhou.store.commitlog import CommitLog
 from tianzhou.store.consumequeue import UNIT_SIZE, ConsumeQueue
 from tianzhou.store.extension import ExtendedQueue
-from tianzhou.store.logscan import store_time
 from tianzhou.store.results import GetResult, GetStatus
 from tianzhou.store.settings import StoreSettings
+from tianzhou.store.stepwise import Steps
 
 MAX_BYTES: Final = 128 << 20
 
@@ -118,7 +119,7 @@ def _both(first: Callable[[memoryview], bool], second: Callable[[memoryview], bo
     return lambda record: first(record) and second(record)
 
 
-def offset_at_time(log: CommitLog, queue: ConsumeQueue, timestamp: int, *, upper: bool) -> int:
+def offset_steps(log: CommitLog, queue: ConsumeQueue, timestamp: int, *, upper: bool) -> Steps[int]:
     """The queue offset that belongs to a store time (store.md §14.2).
 
     Args:
@@ -130,24 +131,23 @@ def offset_at_time(log: CommitLog, queue: ConsumeQueue, timestamp: int, *, upper
     Returns:
         An offset between the queue's min and max; max when every message is older and `upper` is not set.
     """
+    if isinstance(queue, BatchQueue):
+        return (yield from queue.time_steps(timestamp, upper=upper))
     low, high = queue.min_offset, queue.max_offset
     if low >= high:
         return high
     begin, end = low, high
     while begin < end:
         middle = (begin + end) // 2
-        stored = time_of(log, queue, middle)
+        stored = yield from time_steps(log, queue, middle)
         if stored < timestamp or (upper and stored == timestamp):
             begin = middle + 1
         else:
             end = middle
-    return max(begin - 1, low) if upper else begin
+    return max(begin - 1, queue.min_offset) if upper else max(begin, queue.min_offset)
 
 
-def time_of(log: CommitLog, queue: ConsumeQueue, offset: int) -> int:
+def time_steps(log: CommitLog, queue: ConsumeQueue, offset: int) -> Steps[int]:
     """Store time of a queue offset's message, ms; -1 when the message is not there."""
-    unit = queue.unit(offset)
-    if unit is None:
-        return -1
-    record = log.read(unit[0], unit[1])
-    return -1 if record is None else store_time(record)
+    unit = yield from queue.unit_steps(offset)
+    return -1 if unit is None else (yield from log.time_steps(unit[0], unit[1]))

@@ -161,22 +161,19 @@ class Segment:
         """Whether [start, end) of the file can be read without waiting for the disk."""
         return pages.resident(self._address, start, min(end, self.size)) if self.map else False
 
+    def hold(self) -> pages.HeldMap:
+        """Keep the map, for a reader on another thread, until that one releases it."""
+        memory = self.map
+        return pages.HeldMap(memory, self._address, self.path)
+
     def fetch(self, start: int, end: int) -> None:
         """Bring [start, end) of the file into memory; for another thread, it may wait for the disk.
 
         Raises:
             OSError: the disk cannot be read.
         """
-        memory = self.map
-        with memoryview(memory):  # keeps the map from being closed meanwhile
-            if pages.fetch(self._address, start, min(end, self.size)):
-                return
-        fd = _open_file(self.path, os.O_RDONLY)
-        try:
-            while start < end and (read := len(os.pread(fd, min(end - start, 1 << 20), start))):
-                start += read
-        finally:
-            os.close(fd)
+        with self.hold() as held:
+            held.fetch(start, end)
 
     def find(self, needle: bytes, position: int) -> int:
         """Position of the first `needle` at or behind `position`, -1 when there is none; holes are skipped."""

@@ -12,6 +12,7 @@ from typing import Self
 from tianzhou.errors import DiskFull, StoreError, StoreUnreadable
 from tianzhou.store.flush import log_ranges, sync_ranges
 from tianzhou.store.light import is_light
+from tianzhou.store.lookups import StoreLookups
 from tianzhou.store.notes import write_marker
 from tianzhou.store.opening import StoreOpener
 from tianzhou.store.puts import StorePuts
@@ -22,7 +23,7 @@ from tianzhou.store.results import PutStatus
 logger = logging.getLogger(__name__)
 
 
-class MessageStore(StorePuts, StoreReads):
+class MessageStore(StorePuts, StoreReads, StoreLookups):
     """A store folder, opened by one process and used from one event loop.
 
     Args:

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from tianzhou.errors import StoreUnreadable
 from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
 from tianzhou.store.batchqueue import BATCH_UNIT, BATCH_UNIT_SIZE, BatchQueue, BatchUnit, unit_at
+from tianzhou.store.pages import HeldMap
 from tianzhou.store.segments import Segment
+from tianzhou.store.stepwise import at_once
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import decode_properties
@@ -115,14 +117,15 @@ def test_looking_up_agrees_with_a_list(
         for offset in {edge + by for unit in units for edge in (unit.base, unit.end) for by in (-1, 0, 1)} - {-1}:
             holding = [unit for unit in units if unit.base <= offset < unit.end]
             assert queue.unit(offset) == (holding[0][:3] if holding else None)
-            found = [unit for _, unit in queue.units(queue.find(offset))]
+            spans = list(queue.spans(queue.find(offset)))
+            found = [unit_at(one.view, at) for one, start, end in spans for at in range(start, end, BATCH_UNIT_SIZE)]
             assert found == [unit for unit in units if unit.end > offset]
         for timestamp in range(99, when + 2):
             at_or_after = [unit.base for unit in units if unit.store_timestamp >= timestamp]
             up_to = [unit.base for unit in units if unit.store_timestamp <= timestamp]
             lower = at_or_after[0] if at_or_after else units[-1].base
-            assert queue.offset_at_time(timestamp, upper=False) == lower
-            assert queue.offset_at_time(timestamp, upper=True) == (up_to[-1] if up_to else units[0].base)
+            assert at_once(queue.time_steps(timestamp, upper=False)) == lower
+            assert at_once(queue.time_steps(timestamp, upper=True)) == (up_to[-1] if up_to else units[0].base)
         queue.recover(thorough=False)
     for kept in range(len(units), -1, -1):
         queue.recover(kept * 100)
@@ -234,7 +237,7 @@ def test_batches_that_have_left_the_memory_are_fetched_beside_the_loop(
         put(store, count, "A")
     store.close_now()
     fetched: list[tuple[int, int]] = []
-    monkeypatch.setattr(Segment, "fetch", lambda _, start, end: fetched.append((start, end)))
+    monkeypatch.setattr(HeldMap, "fetch", lambda _, start, end: fetched.append((start, end)))
     monkeypatch.setattr(Segment, "resident", lambda *_: bool(fetched))
 
     async def main() -> None:

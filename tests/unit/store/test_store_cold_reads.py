@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tianzhou.store import GetResult, GetStatus, MessageStore, NewRecord, StoreSettings, pages
+from tianzhou.store.pages import HeldMap
 from tianzhou.store.segments import Segment
 
 BODY = b"b" * 2000
@@ -61,9 +62,9 @@ def test_residency_is_known_and_fetching_changes_it(tmp_path: Path) -> None:
 
 def test_cold_messages_are_fetched_beside_the_loop(cold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fetched = []
-    original = Segment.fetch
+    original = HeldMap.fetch
 
-    def slow(self: Segment, start: int, end: int) -> None:
+    def slow(self: HeldMap, start: int, end: int) -> None:
         fetched.append((self.path.parent.name, start, end))
         time.sleep(0.2)
         original(self, start, end)
@@ -73,7 +74,7 @@ def test_cold_messages_are_fetched_beside_the_loop(cold: Path, monkeypatch: pyte
             reading = store.read("T", 0, 300, 32)
             if isinstance(reading, GetResult):
                 pytest.skip("this file system keeps what it was asked to forget")
-            monkeypatch.setattr(Segment, "fetch", slow)
+            monkeypatch.setattr(HeldMap, "fetch", slow)
             task = asyncio.ensure_future(reading)
             longest = 0.0
             while not task.done():

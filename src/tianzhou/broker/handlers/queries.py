@@ -26,20 +26,20 @@ class QueryHandler:
         """Request codes and who serves them."""
         return {RequestCode.VIEW_MESSAGE_BY_ID: self.view, RequestCode.QUERY_MESSAGE: self.query}
 
-    def view(self, connection: Connection, command: Command) -> Reply:
+    async def view(self, connection: Connection, command: Command) -> Reply:
         """The record at a commit-log offset."""
         header = read_header(command)
-        record = self._store.record_at(header.offset)
+        record = await self._store.find_record(header.offset)
         if record is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
         return command.reply(ResponseCode.SUCCESS, body=bytes(record))
 
-    def query(self, connection: Connection, command: Command) -> Reply:
+    async def query(self, connection: Connection, command: Command) -> Reply:
         """Records by key; only hashes are compared, the client looks again."""
         header = read_header(command)
         settings = self._store.settings
         wanted = settings.default_query_max_num if header.unique_key_query else header.max_num
-        found = self._store.query(
+        found = await self._store.find_by_key(
             header.topic,
             header.key,
             min(wanted, settings.max_msgs_num_batch),
