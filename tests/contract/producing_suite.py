@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from client_suite import FIRST, Check, fresh, make_topic, read_all
+from client_suite import FIRST, Check, fresh, make_topic, read_all, until
 
 from tianzhou import (
     Message,
@@ -22,6 +22,7 @@ from tianzhou import (
     TransactionState,
     sync,
 )
+from tianzhou.admin import Admin
 from tianzhou.client import create_reply_message
 from tianzhou.errors import BrokerError, ClientError, ReplyError, ReplyTimeout
 
@@ -292,3 +293,100 @@ async def slow_brokers_are_remembered_and_options_checked(namesrv: str, folder: 
             await producer.send(Message(topic, b"%d" % i))
         await producer._detector.detect()
     assert await bodies(namesrv, topic, 4) == [b"0", b"1", b"2", b"3"]
+
+
+# --- trace -----------------------------------------------------------------------------------------------------------
+
+
+async def trace_records(namesrv: str, topic: str, msg_id: str, count: int) -> list[list[str]]:
+    """The records about a message, found by its id as tools find them, once there are so many."""
+    deadline = time.monotonic() + 30
+    async with Admin(namesrv) as admin:
+        while True:
+            found = [
+                record.split("\x01")
+                for message in await admin.messages.by_key(topic, msg_id)
+                for record in message.body.decode().split("\x02")
+                if msg_id in record
+            ]
+            if len(found) >= count:
+                return sorted(
+                    found, key=lambda fields: ["Pub", "EndTransaction", "SubBefore", "SubAfter"].index(fields[0])
+                )
+            assert time.monotonic() < deadline, f"only {found}"
+            await asyncio.sleep(0.1)
+
+
+@check
+async def a_message_is_traced_from_producer_to_consumer(namesrv: str, folder: Path) -> None:
+    topic, traces = await make_topic(namesrv, 1), await make_topic(namesrv, 1)
+    group, consumers = fresh("P"), fresh("G")
+    calls: list[str] = []
+    consumer = PushConsumer(
+        consumers,
+        namesrv,
+        consume_from_where=FIRST,
+        trace=True,
+        trace_topic=traces,
+        trace_msg_batch_num=1,
+        consume_hooks=[lambda call: lambda after: calls.append(after.outcome.name)],
+    )
+
+    @consumer.on(topic)
+    async def consume(message) -> None:
+        if message.body == b"twice" and not message.reconsume_times:
+            raise ValueError("not yet")
+
+    async with Producer(group, namesrv, trace=True, trace_topic=traces, trace_msg_batch_num=3) as producer:
+        sent = await producer.send(Message(topic, b"once", tags="t", keys=["k1", "k2"]))
+        batch = await producer.send_batch([Message(topic, b"b1"), Message(topic, b"b2", tags="x")])
+        late = await producer.send(Message(topic, b"twice", delay_level=1))
+        async with consumer:
+            await until(lambda: len(calls) == 5, "all were consumed")
+        assert sorted(calls) == ["EXCEPTION", "SUCCESS", "SUCCESS", "SUCCESS", "SUCCESS"]
+    pub, before, after = await trace_records(namesrv, traces, sent.msg_id, 3)
+    assert pub[0] == "Pub"
+    assert abs(int(pub[1]) - time.time() * 1000) < 120_000
+    assert pub[2:8] == ["DefaultRegion", group, topic, sent.msg_id, "t", "k1 k2"]
+    assert ":" in pub[8]
+    assert (pub[9], pub[11:]) == ("4", ["0", sent.offset_msg_id, "true"])
+    assert before[0] == "SubBefore"
+    assert before[2:4] + before[5:] == ["DefaultRegion", consumers, sent.msg_id, "0", "k1 k2"]
+    assert after[:3] == ["SubAfter", before[4], sent.msg_id]
+    assert after[4:7] == ["true", "k1 k2", "0"]
+    assert after[8] == consumers
+    second = batch.msg_id.split(",")[1]
+    pub, *_ = await trace_records(namesrv, traces, second, 3)
+    assert (pub[5], pub[6], pub[12]) == (second, "x", batch.offset_msg_id.split(",")[1])
+    pub, *seen = await trace_records(namesrv, traces, late.msg_id, 5)
+    assert pub[11] == "3"
+    assert sorted(fields[6] for fields in seen if fields[0] == "SubBefore") == ["0", "1"]
+    assert sorted(fields[4] for fields in seen if fields[0] == "SubAfter") == ["false", "true"]
+    async with Admin(namesrv) as admin:
+        assert await admin.messages.by_key(traces, "k1")
+
+
+@check
+async def ends_of_transactions_are_traced(namesrv: str, folder: Path) -> None:
+    topic, traces, group = await make_topic(namesrv, 1), await make_topic(namesrv, 1), fresh("P")
+    async with TransactionProducer(
+        group, namesrv, check=lambda message: TransactionState.COMMIT, trace=True, trace_topic=traces
+    ) as producer:
+        sent = await producer.send_in_transaction(Message(topic, b"x", tags="t"), lambda message, arg: None)
+        assert await bodies_within(namesrv, topic, {b"x"}, 60) == {b"x"}
+    pub, told, asked, *_ = await trace_records(namesrv, traces, sent.msg_id, 3)
+    assert (pub[0], pub[11]) == ("Pub", "1")
+    assert told[:1] + told[2:7] == ["EndTransaction", "DefaultRegion", group, topic, sent.msg_id, "t"]
+    assert told[9:] == ["2", sent.result.transaction_id or "null", "UNKNOW", "false"]
+    assert asked[:1] + asked[9:] == ["EndTransaction", "2", sent.msg_id, "COMMIT_MESSAGE", "true"]
+
+
+@check
+async def traces_that_cannot_be_sent_disturb_nothing(namesrv: str, folder: Path) -> None:
+    topic = await make_topic(namesrv, 1)
+    async with Producer(fresh("P"), namesrv, trace=True, trace_topic="SCHEDULE_TOPIC_XXXX") as producer:
+        for i in range(30):
+            assert (await producer.send(Message(topic, b"%d" % i))).status is SendStatus.SEND_OK
+        assert producer._trace is not None
+        await until(lambda: producer._trace.dropped >= 30, "the records are given up")
+        assert producer._trace.sent == 0

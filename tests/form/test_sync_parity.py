@@ -19,6 +19,7 @@ INTERNAL = {
     "resend_for_retry",
     "reset_offsets",
     "running_info",
+    "send_outside",
     "topics",
     "wake_rebalance",
 }
@@ -43,9 +44,13 @@ SAME_MEANING = {
 }
 
 
+def members(cls):
+    return {name: value for base in reversed(cls.__mro__[:-1]) for name, value in vars(base).items()}
+
+
 def public(cls):
-    names = {name for name in vars(cls) if not name.startswith("_")}
-    return names | {name for name in SAME_MEANING if name in vars(cls)}
+    names = members(cls)
+    return {name for name in names if not name.startswith("_")} | {name for name in SAME_MEANING if name in names}
 
 
 @pytest.mark.parametrize(
@@ -55,7 +60,7 @@ def test_same_methods_with_same_signatures(asynchronous, blocking, internal):
     for name in sorted(public(asynchronous) - internal):
         ours = SAME_MEANING.get(name, name)
         assert hasattr(blocking, ours), f"sync.{blocking.__name__} has no {ours}"
-        original, twin = vars(asynchronous)[name], vars(blocking)[ours]
+        original, twin = members(asynchronous)[name], members(blocking)[ours]
         if isinstance(original, property):
             assert isinstance(twin, property), f"{ours} is a property"
             original, twin = original.fget, twin.fget
@@ -68,5 +73,5 @@ def test_same_methods_with_same_signatures(asynchronous, blocking, internal):
 )
 def test_nothing_that_the_async_class_lacks(asynchronous, blocking, internal):
     known = {SAME_MEANING.get(name, name) for name in public(asynchronous)}
-    extra = {name for name in vars(blocking) if not name.startswith("_")} - known
+    extra = {name for name in members(blocking) if not name.startswith("_")} - known
     assert not extra, f"only sync.{blocking.__name__} has {extra}"

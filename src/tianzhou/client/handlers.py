@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
+from tianzhou.client.hooks import ConsumeHook, ConsumeOutcome, HandlerCall, begin, end
 from tianzhou.errors import ClientError
 from tianzhou.model import ConsumeResult, MessageExt, MessageQueue
 
@@ -60,15 +61,19 @@ class Handlers:
         orderly: whether it consumes in order.
         batch_size: most messages of one call; above 1, handlers get lists.
         threads: how many sync handlers run at the same time.
+        hooks: called around each call of a handler.
     """
 
-    def __init__(self, group: str, *, orderly: bool, batch_size: int, threads: int) -> None:
+    def __init__(
+        self, group: str, *, orderly: bool, batch_size: int, threads: int, hooks: Iterable[ConsumeHook] = ()
+    ) -> None:
         self._group = group
         self._answers = ORDERLY if orderly else UNORDERED
         self._known: dict[str, _Known] = {}
         self._threads = threads
         self._executor: ThreadPoolExecutor | None = None
         self.batch_size = batch_size
+        self.hooks = list(hooks)
 
     def __bool__(self) -> bool:
         return bool(self._known)
@@ -89,12 +94,30 @@ class Handlers:
             self._executor.shutdown(wait=False)
 
     async def call(self, topic: str, messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult | None:
-        """Call the topic's handler; sync ones in a thread.
+        """Call the topic's handler, with the hooks around it; sync ones in a thread.
 
         Raises:
             Exception: what the handler raises.
             ClientError: there is no handler, or it answered what this consumer cannot do.
         """
+        if not self.hooks:
+            return await self._call(topic, messages, context)
+        around = HandlerCall(self._group, messages, context.queue)
+        afters = begin(self.hooks, around)
+        try:
+            around.result = await self._call(topic, messages, context)
+            around.outcome = outcome_of(around.result)
+        except asyncio.CancelledError:
+            around.outcome = ConsumeOutcome.TIME_OUT
+            raise
+        except Exception as error:
+            around.outcome, around.error = ConsumeOutcome.EXCEPTION, error
+            raise
+        finally:
+            end(afters, around)
+        return around.result
+
+    async def _call(self, topic: str, messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult | None:
         try:
             handler, is_async, wants_context = self._known[topic]
         except KeyError:
@@ -128,3 +151,10 @@ def _wants_context(handler: Handler) -> bool:
     if any(p.name == "context" for p in places[1:2]):
         return True
     return len([p for p in places if p.default is p.empty]) == 2
+
+
+def outcome_of(result: ConsumeResult | None) -> ConsumeOutcome:
+    """What hooks and traces call an answer."""
+    if result in {ConsumeResult.RECONSUME_LATER, ConsumeResult.SUSPEND_CURRENT_QUEUE_A_MOMENT, ConsumeResult.ROLLBACK}:
+        return ConsumeOutcome.FAILED
+    return ConsumeOutcome.SUCCESS

@@ -97,7 +97,7 @@ class HandlerCall:
     @property
     def success(self) -> bool:
         """Whether the messages count as consumed."""
-        return self.outcome in {ConsumeOutcome.SUCCESS, ConsumeOutcome.RETURN_NULL}
+        return self.outcome is ConsumeOutcome.SUCCESS
 
 
 @dataclass(slots=True)

@@ -9,18 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from tianzhou.client.attempts import Attempts
-from tianzhou.client.composing import Composer
-from tianzhou.client.detector import Detector
-from tianzhou.client.faults import LatencyFaults
-from tianzhou.client.hooks import ForbiddenHook, Hooks, SendHook
-from tianzhou.client.instance import ClientInstance
-from tianzhou.client.member import StateCheck
-from tianzhou.client.namespaces import wrap
 from tianzhou.client.outgoing import (
     is_plain,
     message_properties,
@@ -28,178 +19,23 @@ from tianzhou.client.outgoing import (
     properties_json,
 )
 from tianzhou.client.requests import create_reply_message
-from tianzhou.client.retry import RETRY_ON_OTHER_BROKER, RetryPolicy
 from tianzhou.client.selector import QueueSelector
-from tianzhou.client.sending import SINGLE, Failed, Outgoing, Plan, Plans
+from tianzhou.client.sender import Sender
+from tianzhou.client.sending import SINGLE, Failed, Outgoing
 from tianzhou.client.validation import (
-    COMPRESSION_KINDS,
-    DEFAULT_PRODUCER_GROUP,
-    MAX_MESSAGE_SIZE,
     check_attributes,
     check_body,
-    check_compression,
-    check_group,
 )
-from tianzhou.errors import ClientError, ReplyTimeout, TianzhouError
+from tianzhou.errors import ReplyTimeout, TianzhouError
 from tianzhou.model import Message, MessageExt, MessageQueue, SendResult, names
 
 
-class Producer:
+class Producer(Sender):
     """Sends messages to topics; an async context manager.
 
-    Any number of tasks may send at the same time: what they send in one turn of the loop shares a write.
-
-    Args:
-        group: the producer group.
-        namesrv_addr: name servers, see `ClientInstance`.
-        instance: an instance to share; by default the producer owns one.
-        send_msg_timeout_ms: limit of one send with all its attempts.
-        send_msg_max_timeout_per_request_ms: limit of one attempt while another one remains; None for none.
-        retry_times_when_send_failed: further attempts, on another broker where there is one. A repeated attempt
-            whose predecessor was lost on the way back stores the message twice; both have the same unique key.
-        retry_another_broker_when_not_store_ok: repeat also when flush or replication was not confirmed.
-        retry_response_codes: the answers worth another attempt.
-        compress_msg_body_over_howmuch: bodies of so many bytes or more are compressed.
-        compress_level: 0 to 9.
-        compress_type: `ZLIB`, `LZ4` or `ZSTD`; consumers before RocketMQ 5 know only ZLIB.
-        max_message_size: longest body in bytes; brokers have a limit of their own.
-        create_topic_key: the topic whose route and permission an unknown topic borrows.
-        default_topic_queue_nums: queues asked for when a topic is created by sending to it.
-        send_latency_fault_enable: avoid brokers for a while that were slow or failed.
-        start_detector_enable: with the above, ask brokers that did not answer whether they do again.
-        detect_timeout_ms: how long such a question may take.
-        detect_interval_ms: how often a broker is asked.
-        send_hooks: called around each attempt, see `tianzhou.client.hooks`.
-        check_forbidden_hooks: called before each attempt; one that raises prevents it.
-        client_options: further arguments of `ClientInstance`, when the producer owns it.
+    Any number of tasks may send at the same time: what they send in one turn of the loop shares a write. Its options
+    are those of `tianzhou.client.sender.Sender`.
     """
-
-    def __init__(
-        self,
-        group: str,
-        namesrv_addr: str | Sequence[str] | None = None,
-        *,
-        instance: ClientInstance | None = None,
-        send_msg_timeout_ms: int = 3_000,
-        send_msg_max_timeout_per_request_ms: int | None = None,
-        retry_times_when_send_failed: int = 2,
-        retry_another_broker_when_not_store_ok: bool = False,
-        retry_response_codes: Iterable[int] = RETRY_ON_OTHER_BROKER,
-        compress_msg_body_over_howmuch: int = 4_096,
-        compress_level: int = 5,
-        compress_type: str = "ZLIB",
-        max_message_size: int = MAX_MESSAGE_SIZE,
-        create_topic_key: str = names.AUTO_CREATE_TOPIC,
-        default_topic_queue_nums: int = 4,
-        send_latency_fault_enable: bool = False,
-        start_detector_enable: bool = False,
-        detect_timeout_ms: int = 200,
-        detect_interval_ms: int = 2_000,
-        send_hooks: Iterable[SendHook] = (),
-        check_forbidden_hooks: Iterable[ForbiddenHook] = (),
-        **client_options: Any,
-    ) -> None:
-        check_group(group, default=DEFAULT_PRODUCER_GROUP)
-        check_compression(compress_type, compress_level)
-        self._group = group
-        self._owns_instance = instance is None
-        self._instance = instance or ClientInstance(namesrv_addr, **client_options)
-        self._wire_group = wrap(self._instance.namespace, group)
-        self._timeout_ms = send_msg_timeout_ms
-        self._compress_over = compress_msg_body_over_howmuch
-        self._composer = Composer(
-            self._instance,
-            max_message_size=max_message_size,
-            compress_over=compress_msg_body_over_howmuch,
-            compress_kind=COMPRESSION_KINDS[compress_type],
-            compress_level=compress_level,
-        )
-        self._max_message_size = max_message_size
-        self._faults = LatencyFaults(enabled=send_latency_fault_enable, detecting=start_detector_enable)
-        self._detector = Detector(self._instance, self._faults, detect_timeout_ms, detect_interval_ms)
-        self._hooks = Hooks(list(send_hooks), list(check_forbidden_hooks))
-        self._plans = Plans(self._instance, self._wire_group, create_topic_key, default_topic_queue_nums)
-        self._attempts = Attempts(
-            self._instance,
-            group,
-            self._plans,
-            RetryPolicy(
-                retry_times_when_send_failed, frozenset(retry_response_codes), send_msg_max_timeout_per_request_ms
-            ),
-            self._faults,
-            self._hooks,
-            retry_not_stored=retry_another_broker_when_not_store_ok,
-        )
-        # Without these options the first attempt needs no more than its connection.
-        self._straight = not (
-            send_latency_fault_enable
-            or retry_another_broker_when_not_store_ok
-            or send_msg_max_timeout_per_request_ms
-            or self._hooks
-            or self._instance.namespace
-            or self._instance.remoting.hooks
-        )
-        self._ready_plans = self._plans.table
-        self._remoting = self._instance.remoting
-        self._routes = self._instance.routes
-        self._now_ms = self._instance.clock.now_ms
-        self._monotonic = self._instance.clock.monotonic
-        self._next_opaque = self._remoting.group.opaques.next
-        self._ids = self._instance.ids
-        self._state_check: StateCheck | None = None
-        self._running = False
-
-    @property
-    def group(self) -> str:
-        """The producer group."""
-        return self._group
-
-    @property
-    def instance(self) -> ClientInstance:
-        """The client instance it works with."""
-        return self._instance
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
-
-    async def start(self) -> None:
-        """Get ready to send.
-
-        Raises:
-            ClientError: the shared instance has a producer of this group already, or is closed.
-        """
-        if self._running:
-            return
-        await self._instance.start()
-        self._instance.add_producer(self._wire_group, self._state_check)
-        self._running = True
-        self._detector.start()
-
-    async def stop(self) -> None:
-        """Tell the brokers that this producer is gone, and close what it owns."""
-        if not self._running:
-            if self._owns_instance:
-                await self._instance.close()
-            return
-        self._running = False
-        self._detector.stop()
-        await self._instance.remove_producer(self._wire_group)
-        if self._owns_instance:
-            await self._instance.close()
-
-    async def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues messages of a topic are sent to.
-
-        Raises:
-            ClientError: the topic does not exist and cannot be created by sending.
-        """
-        return list((await self._plan_of(self._plans.wire_topic(topic))).queues)
 
     # --- sending ---------------------------------------------------------------------------------------------
 
@@ -436,23 +272,3 @@ class Producer:
         return await self._attempts.anywhere(plan, outgoing, limit_ms, failed)
 
     # --- steps -----------------------------------------------------------------------------------------------
-
-    async def _deliver(
-        self,
-        outgoing: Outgoing,
-        queue: MessageQueue | None,
-        selector: QueueSelector | None,
-        selector_arg: Any,
-        timeout_ms: float | None,
-    ) -> SendResult:
-        limit_ms = self._timeout_ms if timeout_ms is None else timeout_ms
-        plan = await self._plan_of(outgoing.topic)
-        target = self._attempts.chosen(plan, outgoing, queue, selector, selector_arg)
-        if target is None:
-            return await self._attempts.anywhere(plan, outgoing, limit_ms)
-        return await self._attempts.once(target, outgoing, limit_ms)
-
-    async def _plan_of(self, topic: str) -> Plan:
-        if not self._running:
-            raise ClientError(f"the producer of group {self._group} is not running; use 'async with' or await start()")
-        return await self._plans.make(topic)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,14 +19,17 @@ from tianzhou.client.consume_rates import ConsumeRates
 from tianzhou.client.consumer_settings import ConsumerSettings, check_concurrency
 from tianzhou.client.consuming import Consuming, Consumption, Work
 from tianzhou.client.handlers import ConsumeContext, Handler, Handlers
+from tianzhou.client.hooks import ConsumeHook
 from tianzhou.client.in_order import UNLIMITED_TIMES, InOrder
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.offset_store import LocalOffsets, OffsetStore, RemoteOffsets
 from tianzhou.client.owned_queues import OwnedQueues, PullOptions
 from tianzhou.client.rebalance import AllocateStrategy, Averagely
 from tianzhou.client.send_back import SendBack
+from tianzhou.client.sender import trace_dispatcher
 from tianzhou.client.sharing import TAKE_OVER_DELAY_S, SharesChanged, Sharing
 from tianzhou.client.subscription import ALL, build_subscription
+from tianzhou.client.trace import TraceDispatcher, TraceOptions
 from tianzhou.client.validation import DEFAULT_CONSUMER_GROUP, check_group, check_topic
 from tianzhou.errors import ClientError
 from tianzhou.model import (
@@ -89,6 +92,11 @@ class PushConsumer:
         local_offset_dir: where offsets are kept when broadcasting; by default `~/.rocketmq_offsets`.
         instance_name: names this member in that folder when broadcasting; keep it the same over restarts.
         queues_changed: called with a topic, all its queues and those that are ours, after our share has changed.
+        consume_hooks: called around each call of a handler, see `tianzhou.client.hooks`.
+        trace: note each call of a handler in the trace topic, see `tianzhou.client.trace`.
+        trace_topic: the trace topic; by default `RMQ_SYS_TRACE_TOPIC`.
+        trace_msg_batch_num: so many calls are noted in one message; 20 at most.
+        access_channel: `LOCAL`, or `CLOUD` for the trace form of the cloud service.
         client_options: further arguments of `ClientInstance`, when the consumer owns it.
     """
 
@@ -122,6 +130,11 @@ class PushConsumer:
         local_offset_dir: Path | str | None = None,
         instance_name: str = "DEFAULT",
         queues_changed: SharesChanged | None = None,
+        consume_hooks: Iterable[ConsumeHook] = (),
+        trace: bool = False,
+        trace_topic: str | None = None,
+        trace_msg_batch_num: int = 10,
+        access_channel: str = "LOCAL",
         **client_options: Any,
     ) -> None:
         check_group(group, default=DEFAULT_CONSUMER_GROUP)
@@ -157,8 +170,17 @@ class PushConsumer:
         if message_model is MessageModel.CLUSTERING:
             retry_topic = names.retry_topic(group)
             self._subscriptions[retry_topic] = build_subscription(retry_topic, version_ms=now_ms)
+        self._trace: TraceDispatcher | None = None
+        if trace:
+            options = TraceOptions(trace_topic, trace_msg_batch_num, access_channel).check()
+            self._trace = trace_dispatcher(self._instance, group, "CONSUME", options)
+            consume_hooks = [*consume_hooks, self._trace.on_consume]
         self._handlers = Handlers(
-            group, orderly=orderly, batch_size=consume_message_batch_max_size, threads=consume_concurrency
+            group,
+            orderly=orderly,
+            batch_size=consume_message_batch_max_size,
+            threads=consume_concurrency,
+            hooks=consume_hooks,
         )
         self._rates = ConsumeRates(clock.monotonic())
         self._send_back = SendBack(self._instance, group, max_reconsume_times)
@@ -323,6 +345,8 @@ class PushConsumer:
         await self._instance.start()
         self._instance.add_consumer(self)
         self._running = True
+        if self._trace is not None:
+            await self._trace.start()
         try:
             await self._announce()
         except BaseException:
@@ -357,6 +381,8 @@ class PushConsumer:
             await self._instance.remove_consumer(self._group)
         self._queues.close()
         self._handlers.close()
+        if self._trace is not None:
+            await self._trace.stop()
         await self._send_back.stop()
         if self._owns_instance:
             await self._instance.close()

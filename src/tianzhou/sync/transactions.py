@@ -36,14 +36,6 @@ class TransactionProducer(Producer):
     def _made(group: str, namesrv_addr: str | Sequence[str] | None, options: dict[str, Any]) -> client.Producer:
         return client.TransactionProducer(group, namesrv_addr, **options)
 
-    def start(self) -> None:
-        """See `tianzhou.client.TransactionProducer.start`."""
-        super().start()
-
-    def stop(self) -> None:
-        """See `tianzhou.client.TransactionProducer.stop`."""
-        super().stop()
-
     def send_in_transaction(
         self, message: Message, execute: LocalTransaction, arg: Any = None
     ) -> TransactionSendResult:
