@@ -1,4 +1,4 @@
-"""Fifty orderly members join and leave one group in a storm, on a clock that jumps: servers and clients in this process."""
+"""Fifty members join and leave one group in a storm, with servers and clients in this process on a clock that jumps."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import selectors
 import time
 from collections import Counter, defaultdict
 
+import pytest
 from own_server import own_server
 
 from tianzhou import ConsumeFromWhere, Message, Producer, PushConsumer
@@ -156,8 +157,8 @@ def test_orderly_members_never_overlap_nor_overtake(tmp_path):
     assert {q: seen for q, seen in watch.seen.items() if seen != list(range(PER_QUEUE))} == {}
 
 
+@pytest.mark.slow
 def test_members_without_an_order_lose_nothing(tmp_path):
     watch = run_storm(tmp_path, orderly=False)
-    assert {q: sorted(set(seen)) for q, seen in watch.seen.items()} == dict.fromkeys(
-        range(QUEUES), list(range(PER_QUEUE))
-    )
+    numbers = list(range(PER_QUEUE))
+    assert {q: seen for q, seen in watch.seen.items() if sorted(set(seen)) != numbers} == {}
