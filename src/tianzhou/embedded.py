@@ -139,6 +139,8 @@ class EmbeddedServer:
             listen_port=one.broker_port or free_port_pair(one.host),
             namesrv_addr=namesrv,
             broker_config_path=str(one.data / "broker.conf"),
+            # Off by default as in RocketMQ, where operators decide; here nobody else is there to turn it on.
+            enable_property_filter=True,
         )
         store = replace(
             StoreSettings(),

@@ -438,24 +438,6 @@ async def until_async(condition: Callable[[], Awaitable[bool]], what: str, withi
 
 
 @check
-async def sql_selects_by_properties(namesrv: str, folder: Path) -> None:
-    topic, group = await make_topic(namesrv, 2), fresh("G")
-    seen: list[int] = []
-    consumer = PushConsumer(group, namesrv, consume_from_where=FIRST)
-    consumer.subscribe(topic, handler=lambda m: seen.append(int(m.body)), sql="n BETWEEN 10 AND 20 AND TAGS = 'a'")
-    async with Producer(fresh("P"), namesrv) as producer, consumer:
-        for i in range(60):
-            await producer.send(Message(topic, b"%d" % i, tags="ab"[i % 2], properties={"n": str(i)}))
-        await until(lambda: len(seen) >= 6, "the selected ones came")
-        await asyncio.sleep(0.2)
-    assert sorted(seen) == [10, 12, 14, 16, 18, 20]
-    wrong = PushConsumer(fresh("G"), namesrv)
-    wrong.subscribe(topic, sql="n >")
-    with pytest.raises(BrokerError, match="correct the filter expression"):
-        await wrong.start()
-
-
-@check
 async def broadcast_reaches_every_member(namesrv: str, folder: Path) -> None:
     topic, group = await make_topic(namesrv, 2), fresh("G")
     seen: dict[str, list[bytes]] = {"one": [], "two": []}

@@ -7,22 +7,8 @@ from client_suite import CHECKS
 from consumer_suite import CHECKS as CONSUMER_CHECKS
 from own_server import own_server
 
-from tianzhou.errors import BrokerError
 
-# What our server does not serve yet; the same checks hold against Apache's.
-NOT_SERVED_YET = {
-    "sql_selects_by_properties": "the broker does not evaluate SQL92 expressions yet",
-}
-
-
-def with_reasons(checks):
-    for check in checks:
-        reason = NOT_SERVED_YET.get(check.__name__)
-        marks = [pytest.mark.xfail(reason=reason, raises=BrokerError, strict=True)] if reason else []
-        yield pytest.param(check, marks=marks, id=check.__name__)
-
-
-@pytest.mark.parametrize("check", list(with_reasons([*CHECKS, *CONSUMER_CHECKS])))
+@pytest.mark.parametrize("check", [*CHECKS, *CONSUMER_CHECKS], ids=lambda check: check.__name__)
 def test_client_with_our_server(check, tmp_path):
     async def main() -> None:
         async with asyncio.timeout(120), own_server(tmp_path) as namesrv:

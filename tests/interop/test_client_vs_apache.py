@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "contract"))
 
 from client_suite import CHECKS, DELAY_LEVELS
 from consumer_suite import CHECKS as CONSUMER_CHECKS
+from sql_suite import CHECKS as SQL_CHECKS
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def apache() -> Iterator[str]:
                 server._remove_home()
 
 
-@pytest.mark.parametrize("check", [*CHECKS, *CONSUMER_CHECKS], ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", [*CHECKS, *CONSUMER_CHECKS, *SQL_CHECKS], ids=lambda check: check.__name__)
 def test_client_with_apache(check, apache, tmp_path):
     async def main() -> None:
         async with asyncio.timeout(120):

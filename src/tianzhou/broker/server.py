@@ -14,11 +14,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tianzhou.broker.clients import ClientTable
+from tianzhou.broker.consumer_filters import ConsumerFilters
 from tianzhou.broker.consumer_offsets import ConsumerOffsets
 from tianzhou.broker.delay import DelayLedger
 from tianzhou.broker.delay_scheduler import DelayScheduler
@@ -49,6 +51,7 @@ from tianzhou.broker.handlers.transactions import TransactionHandler
 from tianzhou.broker.locks import QueueLocks
 from tianzhou.broker.registrar import Registrar
 from tianzhou.broker.router import NOT_ON_FAST_PORT, Router
+from tianzhou.broker.selection import bitmap_of
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.state_files import StateFiles
 from tianzhou.broker.stats import BrokerStats
@@ -57,6 +60,7 @@ from tianzhou.broker.topics import TopicTable, follow_queue_types, system_topics
 from tianzhou.broker.transaction_checker import TransactionChecker
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import ConfigError
+from tianzhou.filter import BloomFilter
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.remoting.tls import ServerTls, TlsSettings, client_context
@@ -196,6 +200,7 @@ class Broker:
         self._spawn(self._parts.transactions.run(), "transactions")
         self._repeat(lambda: settings.flush_consumer_offset_interval, self._files.write_offsets)
         self._repeat(lambda: self.store_settings.flush_delay_offset_interval, self._files.write_delays)
+        self._repeat(lambda: HOUSEKEEPING_MS, self._write_filters)
         self._repeat(lambda: HOUSEKEEPING_MS, self._housekeep)
         _log.info("broker %s listens on port %d, clients are told %s", settings.broker_name, self._port, self.address)
 
@@ -241,6 +246,10 @@ class Broker:
             self._tables.topics.touch(self._clock.now_ms())
         if "namesrvAddr" in keys:
             self._parts.registrar.request()
+
+    def _write_filters(self) -> None:
+        self._tables.filters.clean(self._clock.now_ms(), self.settings.filter_data_clean_time_span)
+        self._files.write_filters()
 
     def _housekeep(self) -> None:
         self._parts.clients.sweep()
@@ -317,6 +326,7 @@ def make_parts(
     stats.by_queue = settings.enable_detail_stat
     tables.topics.listeners.append(lambda _: registrar.request())
     follow_queue_types(tables.topics, store.queue_kinds)
+    store.queue_kinds.filter_bitmap = partial(bitmap_of, settings, tables.filters)
 
     async def settled() -> None:
         await written()
@@ -357,6 +367,9 @@ def make_parts(
 def make_tables(settings: BrokerSettings, store_settings: StoreSettings, now_ms: int) -> Tables:
     """The tables of a broker that has nothing yet."""
     light = store_settings.enable_lmq
+    bloom = BloomFilter(settings.max_error_rate_of_bloom_filter, settings.expect_consumer_num_use_filter)
+    # Whatever is configured, bitmaps have as many bits as the filter needs.
+    store_settings.bit_map_length_consume_queue_ext = bloom.bits
     topics = system_topics(
         cluster=settings.broker_cluster_name,
         broker=settings.broker_name,
@@ -381,6 +394,7 @@ def make_tables(settings: BrokerSettings, store_settings: StoreSettings, now_ms:
         ClientTable(),
         QueueLocks(),
         DelayLedger(parse_delay_levels(store_settings.message_delay_level), settings.delay_offset_update_version_step),
+        ConsumerFilters(bloom, now_ms),
     )
 
 

@@ -40,11 +40,13 @@ class StateFiles:
         # RocketMQ keeps them elsewhere with enableLmq. Whoever turns it on or off goes on from where groups were.
         self._offsets, self._other_offsets = (light, ordinary) if tables.offsets.light else (ordinary, light)
         self._delays = JsonFile(folder / "delayOffset.json")
+        self._filters = JsonFile(folder / "consumerFilter.json")
         self._snapshots: dict[JsonFile, Callable[[], Any]] = {
             self._topics: self._topics_json,
             self._groups: self._groups_json,
             self._offsets: tables.offsets.to_json,
             self._delays: tables.delays.to_json,
+            self._filters: tables.filters.to_json,
         }
         self._due: set[JsonFile] = set()
         self._asked = Watermark()
@@ -63,6 +65,7 @@ class StateFiles:
             (self._groups, self._take_groups),
             (self._offsets, self._tables.offsets.load),
             (self._delays, self._tables.delays.load),
+            (self._filters, self._tables.filters.load),
         ):
             value = file.load()
             if value is None and file is self._offsets:
@@ -80,6 +83,10 @@ class StateFiles:
     def write_delays(self) -> None:
         """Have delayOffset.json written; an unchanged text is not written again."""
         self._ask(self._delays)
+
+    def write_filters(self) -> None:
+        """Have consumerFilter.json written; an unchanged text is not written again."""
+        self._ask(self._filters)
 
     async def settled(self) -> None:
         """Return once everything that changed so far is on the disk."""

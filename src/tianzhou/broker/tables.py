@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tianzhou.broker.clients import ClientTable
+from tianzhou.broker.consumer_filters import ConsumerFilters
 from tianzhou.broker.consumer_offsets import ConsumerOffsets
 from tianzhou.broker.delay import DelayLedger
 from tianzhou.broker.groups import GroupTable
@@ -25,4 +26,5 @@ class Tables:
     clients: ClientTable
     locks: QueueLocks
     delays: DelayLedger
+    filters: ConsumerFilters
     transactions: TransactionLedger = field(default_factory=TransactionLedger)

@@ -49,6 +49,10 @@ def consume(
         typer.Option("-g", "--group", help="Consume as a member of this group; default: only look, commit nothing."),
     ] = None,
     tags: Annotated[str, typer.Option(help="Tag expression, 'A || B'.")] = "*",
+    sql: Annotated[
+        str | None,
+        typer.Option(help="SQL92 expression over properties, \"price > 10 AND TAGS = 'A'\", instead of --tags."),
+    ] = None,
     from_beginning: Annotated[
         bool,
         typer.Option("--from-beginning", help="Start at the oldest message, where the group has no offset yet."),
@@ -73,9 +77,9 @@ def consume(
         complete = False
         try:
             if group is None:
-                await _look(topic, tags, from_beginning, namesrv, printer)
+                await _look(topic, tags, sql, from_beginning, namesrv, printer)
             else:
-                await _join(topic, group, tags, from_beginning, namesrv, printer)
+                await _join(topic, group, tags, sql, from_beginning, namesrv, printer)
             complete = True
         finally:
             if output is Output.text and (complete or printer.shown):
@@ -121,24 +125,26 @@ class _Printer:
         print_line(f"{local_time_ms(message.store_timestamp)} {place}{mark} {body_text(message.body)}")
 
 
-async def _look(topic: str, tags: str, from_beginning: bool, namesrv: str, printer: _Printer) -> None:
+async def _look(topic: str, tags: str, sql: str | None, from_beginning: bool, namesrv: str, printer: _Printer) -> None:
     from tianzhou.client import PullConsumer
 
     async with PullConsumer(LOOKING_GROUP, namesrv, auto_commit=False) as consumer:
         queues = await consumer.queues(topic)
-        consumer.assign(queues, tags=tags)
+        consumer.assign(queues, tags=tags, sql=sql)
         for queue in queues:
             await (consumer.seek_to_begin(queue) if from_beginning else consumer.seek_to_end(queue))
         await printer.run(lambda wait: consumer.poll(wait * 1000))
 
 
-async def _join(topic: str, group: str, tags: str, from_beginning: bool, namesrv: str, printer: _Printer) -> None:
+async def _join(
+    topic: str, group: str, tags: str, sql: str | None, from_beginning: bool, namesrv: str, printer: _Printer
+) -> None:
     from tianzhou.client import PushConsumer
     from tianzhou.model import ConsumeFromWhere
 
     where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET if from_beginning else ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
     consumer = PushConsumer(group, namesrv, consume_from_where=where)
-    consumer.subscribe(topic, tags)
+    consumer.subscribe(topic, tags, sql=sql)
 
     async def batches(wait: float) -> Sequence[MessageExt]:
         try:

@@ -26,6 +26,9 @@ HINTS: dict[int, str] = {
 }
 
 
+_NO_SQL = "does not support consumer to filter message by"
+
+
 def broker_error(reply: Command, address: str = "") -> BrokerError:
     """The error for a reply whose code means failure.
 
@@ -33,7 +36,10 @@ def broker_error(reply: Command, address: str = "") -> BrokerError:
         reply: the reply.
         address: who sent it, `host:port`.
     """
-    return BrokerError(reply.code, reply.remark or "no remark", hint=HINTS.get(reply.code, ""), address=address)
+    remark, hint = reply.remark or "no remark", HINTS.get(reply.code, "")
+    if _NO_SQL in remark:
+        hint = "set enablePropertyFilter=true at the broker"
+    return BrokerError(reply.code, remark, hint=hint, address=address)
 
 
 def check(reply: Command, address: str = "") -> Command:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection
 
-from tianzhou.errors import ClientError
+from tianzhou.errors import ClientError, FilterSyntaxError
+from tianzhou.filter import check_whole
 from tianzhou.model import ConsumeFromWhere, SubscriptionData, names
 from tianzhou.wire.hashing import java_hash
 
@@ -38,11 +39,18 @@ def tag_subscription(topic: str, expression: str | None, version_ms: int) -> Sub
 def sql_subscription(topic: str, expression: str, version_ms: int) -> SubscriptionData:
     """A subscription by an SQL92 expression over properties; the broker needs `enablePropertyFilter=true`.
 
+    It is compiled here as brokers do, because not every broker tells what is wrong: RocketMQ's takes a pull with an
+    expression that it cannot compile for a pull of everything.
+
     Raises:
-        ClientError: the expression is blank.
+        ClientError: the expression is blank or wrong; the text says where.
     """
     if not expression.strip():
         raise ClientError(f"the SQL expression of topic {topic} is blank; leave it out to get all messages")
+    try:
+        check_whole(expression)
+    except FilterSyntaxError as error:
+        raise ClientError(f"the SQL expression {expression!r} of topic {topic} is wrong: {error}") from None
     return SubscriptionData(topic, expression, expression_type=SQL92, sub_version=version_ms)
 
 

@@ -20,6 +20,8 @@ HEAD: Final = struct.Struct(">hqqh")
 MAX_UNIT: Final = 32_767
 _FIRST_ADDRESS: Final = -(1 << 63)
 _MAX_OFFSET: Final = EXTENSION_ADDRESS - _FIRST_ADDRESS
+ACCEPTED: Final = 1
+"""Takes the place of the tags code in units that `ExtendedQueue.judged` accepts."""
 _KEPT_FREE: Final = 4
 _END: Final = struct.Struct(">h")
 _PAGE: Final = 4096
@@ -222,6 +224,17 @@ class ExtendedQueue(ConsumeQueue):
         for physical, size, tags in UNIT.iter_unpack(units):
             unit = self.extension.get(tags) if is_address(tags) else None
             found += UNIT.pack(physical, size, tags if unit is None else unit.tags_code)
+        return memoryview(found)
+
+    def judged(self, units: memoryview, accept: Callable[[ExtensionUnit], bool]) -> memoryview:
+        """Units with 1 in place of addresses of extension units that are accepted, and 0 for the others.
+
+        Units without an extension are accepted: nothing is known of their records.
+        """
+        found = bytearray()
+        for physical, size, tags in UNIT.iter_unpack(units):
+            unit = self.extension.get(tags) if is_address(tags) else None
+            found += UNIT.pack(physical, size, ACCEPTED if unit is None or accept(unit) else 0)
         return memoryview(found)
 
     def extensions(self, units: memoryview) -> Iterator[Range]:

@@ -159,6 +159,21 @@ def read_item(  # noqa: C901 - one field after the other, each with its own refu
     return LogItem(Finding.RECORD, offset, size, entry)
 
 
+def properties_of(record: memoryview) -> bytes:
+    """The property string of a whole record."""
+    (sys_flag,) = _I32.unpack_from(record, 36)
+    at = 84
+    if sys_flag & BORN_HOST_V6:
+        at += 12
+    if sys_flag & STORE_HOST_V6:
+        at += 12
+    (body_length,) = _I32.unpack_from(record, at)
+    at += 4 + body_length
+    (magic,) = _I32.unpack_from(record, 4)
+    at += 1 + record[at] if magic == MAGIC_V1 else 2 + (record[at] << 8 | record[at + 1])
+    return bytes(record[at + 2 : at + 2 + (record[at] << 8 | record[at + 1])])
+
+
 def store_time(view: memoryview) -> int:
     """The store timestamp of a record given as its bytes, of which the first `RECORD_HEAD` will do, ms."""
     (sys_flag,) = _I32.unpack_from(view, 36)

@@ -10,12 +10,13 @@ from tianzhou._hot.records import GatherLimits, gather
 from tianzhou.store.batchqueue import BatchQueue
 from tianzhou.store.commitlog import CommitLog
 from tianzhou.store.consumequeue import UNIT_SIZE, ConsumeQueue
-from tianzhou.store.extension import ExtendedQueue
+from tianzhou.store.extension import ACCEPTED, ExtendedQueue, ExtensionUnit
 from tianzhou.store.results import GetResult, GetStatus
 from tianzhou.store.settings import StoreSettings
 from tianzhou.store.stepwise import Steps
 
 MAX_BYTES: Final = 128 << 20
+_JUDGED: Final = frozenset((ACCEPTED,))
 
 
 class ReadLimits:
@@ -57,6 +58,7 @@ def read_queue(
     tag_codes: frozenset[int] | None,
     max_bytes: int,
     accept: Callable[[memoryview], bool] | None,
+    accept_unit: Callable[[ExtensionUnit], bool] | None = None,
 ) -> GetResult:
     """Records of a queue from `offset` on (store.md §14.1).
 
@@ -69,6 +71,7 @@ def read_queue(
         tag_codes: only units with one of these codes; None for all.
         max_bytes: at most so many bytes, unless the first record alone is longer.
         accept: only records for which this holds; None for all.
+        accept_unit: only units with such an extension, or with none; None for all. Not together with `tag_codes`.
     """
     low, high = queue.min_offset, queue.max_offset
     if not low <= offset < high:
@@ -79,6 +82,7 @@ def read_queue(
     batch_limits = limits.of(max_messages, max_bytes)
     position = offset
     gone = False
+    wanted = tag_codes
     for _ in range(limits.segments):
         segment = queue.files.find(position * UNIT_SIZE)
         if segment is None:
@@ -88,10 +92,13 @@ def read_queue(
         at = position * UNIT_SIZE - segment.start
         upto = min(segment.size, stop_at * UNIT_SIZE - segment.start)
         units = segment.view[at:upto]
-        if tag_codes is not None and isinstance(queue, ExtendedQueue):
-            units = queue.resolved(units)
+        if isinstance(queue, ExtendedQueue):
+            if tag_codes is not None:
+                units = queue.resolved(units)
+            elif accept_unit is not None:
+                units, wanted = queue.judged(units, accept_unit), _JUDGED
         parts, total, scanned, last, missing = gather(
-            units, log.files.segments, log.files.size, log.end, tag_codes, accept, batch_limits
+            units, log.files.segments, log.files.size, log.end, wanted, accept, batch_limits
         )
         position += scanned
         if parts:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 from tianzhou.store.batchqueue import BatchQueue
 from tianzhou.store.batchreading import read_batch_queue
 from tianzhou.store.coldreads import ROUNDS, Missing
+from tianzhou.store.extension import ExtensionUnit
 from tianzhou.store.parts import StoreParts
 from tianzhou.store.reading import MAX_BYTES, read_queue
 from tianzhou.store.results import GetResult, GetStatus
+
+PASSED_BYTES: Final = 4 << 20
+"""So many bytes of records that a filter looks at are fetched before it does."""
 
 
 class StoreReads(StoreParts):
@@ -26,6 +30,7 @@ class StoreReads(StoreParts):
         tag_codes: frozenset[int] | None = None,
         max_bytes: int | None = None,
         accept: Callable[[memoryview], bool] | None = None,
+        accept_unit: Callable[[ExtensionUnit], bool] | None = None,
     ) -> GetResult:
         """Messages of a queue from `offset` on, within the limits of one read (store.md §14.1).
 
@@ -37,6 +42,8 @@ class StoreReads(StoreParts):
             tag_codes: codes of the wanted tags; None for all messages.
             max_bytes: at most so many bytes, unless the first message alone is longer.
             accept: looks at a record that the tags let through; false leaves it out.
+            accept_unit: looks at a record's extension unit, if it has one, before the record is touched; without
+                `tag_codes` only.
         """
         try:
             queue = self._queues[topic][queue_id]
@@ -45,7 +52,7 @@ class StoreReads(StoreParts):
         limit = MAX_BYTES if max_bytes is None else min(max_bytes, MAX_BYTES)
         if isinstance(queue, BatchQueue):
             return read_batch_queue(self._log, queue, self._limits, offset, max_messages, tag_codes, limit, accept)
-        return read_queue(self._log, queue, self._limits, offset, max_messages, tag_codes, limit, accept)
+        return read_queue(self._log, queue, self._limits, offset, max_messages, tag_codes, limit, accept, accept_unit)
 
     def read(
         self,
@@ -56,6 +63,7 @@ class StoreReads(StoreParts):
         tag_codes: frozenset[int] | None = None,
         max_bytes: int | None = None,
         accept: Callable[[memoryview], bool] | None = None,
+        accept_unit: Callable[[ExtensionUnit], bool] | None = None,
     ) -> GetResult | Coroutine[Any, Any, GetResult]:
         """As `get`, without stopping the loop for messages that have left the memory.
 
@@ -63,10 +71,12 @@ class StoreReads(StoreParts):
             The messages when they are in memory, otherwise a coroutine that returns them when they are. It raises
             StoreError when the store is closed meanwhile, or its disk cannot be read.
         """
-        missing = self._missing(topic, queue_id, offset, max_messages, tag_codes, max_bytes)
+        missing = self._missing(topic, queue_id, offset, max_messages, tag_codes, max_bytes, accept)
         if missing:
-            return self._read_cold(missing, topic, queue_id, offset, max_messages, tag_codes, max_bytes, accept)
-        return self.get(topic, queue_id, offset, max_messages, tag_codes, max_bytes, accept)
+            return self._read_cold(
+                missing, topic, queue_id, offset, max_messages, tag_codes, max_bytes, accept, accept_unit
+            )
+        return self.get(topic, queue_id, offset, max_messages, tag_codes, max_bytes, accept, accept_unit)
 
     def _missing(
         self,
@@ -76,12 +86,16 @@ class StoreReads(StoreParts):
         max_messages: int,
         tag_codes: frozenset[int] | None,
         max_bytes: int | None,
+        accept: Callable[[memoryview], bool] | None,
     ) -> Missing:
         queue = self._known(topic, queue_id)
         if queue is None:
             return []
         limits = self._limits.of(max_messages, MAX_BYTES if max_bytes is None else max_bytes)
         units = max(self._limits.units, max_messages)
+        if accept is not None:
+            # What is passed over is looked at, too.
+            return self._cold.missing(queue, offset, units, units, PASSED_BYTES, tag_codes)
         return self._cold.missing(queue, offset, units, limits.count_in_memory, limits.bytes_in_memory, tag_codes)
 
     async def _read_cold(
@@ -94,17 +108,18 @@ class StoreReads(StoreParts):
         tag_codes: frozenset[int] | None,
         max_bytes: int | None,
         accept: Callable[[memoryview], bool] | None,
+        accept_unit: Callable[[ExtensionUnit], bool] | None,
     ) -> GetResult:
         await self._cold.fetch(missing, ahead=True)
         queue = self._known(topic, queue_id)
         if isinstance(queue, BatchQueue):
             await self._cold.follow(queue.find_steps(offset))
         for _ in range(ROUNDS):
-            missing = self._missing(topic, queue_id, offset, max_messages, tag_codes, max_bytes)
+            missing = self._missing(topic, queue_id, offset, max_messages, tag_codes, max_bytes, accept)
             if not missing:
                 break
             await self._cold.fetch(missing, ahead=True)
-        return self.get(topic, queue_id, offset, max_messages, tag_codes, max_bytes, accept)
+        return self.get(topic, queue_id, offset, max_messages, tag_codes, max_bytes, accept, accept_unit)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Smallest offset of a queue; -1 when it is unknown."""

@@ -132,9 +132,12 @@ class Peer:
         version: int = 1,
         producer: str | None = None,
         model: MessageModel = MessageModel.CLUSTERING,
+        kind: str = "TAG",
     ) -> Command:
         """Announce a consumer of the topics, or a producer."""
-        subscriptions = [SubscriptionData(topic, expression, sub_version=version) for topic in topics]
+        subscriptions = [
+            SubscriptionData(topic, expression, expression_type=kind, sub_version=version) for topic in topics
+        ]
         consumers = [ConsumerData(group, message_model=model, subscription_data_set=subscriptions)] if topics else []
         said = HeartbeatData(client_id, [producer] if producer else [], consumers)
         return await self.ask(RequestCode.HEART_BEAT, encode_heartbeat(said))

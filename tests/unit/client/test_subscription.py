@@ -34,6 +34,10 @@ def test_sql_has_no_tags():
     assert (made.expression_type, made.sub_string, made.tags_set) == ("SQL92", "a > 1", set())
     with pytest.raises(ClientError, match="blank"):
         build_subscription("T", sql=" ")
+    with pytest.raises(ClientError, match=r"'a >' of topic T is wrong: .* ends at position 3"):
+        build_subscription("T", sql="a >")
+    with pytest.raises(ClientError, match="complete before 'b = 2'"):
+        build_subscription("T", sql="a = 1 b = 2")
     with pytest.raises(ClientError, match="use TAGS in the SQL"):
         build_subscription("T", "A", "a > 1")
 

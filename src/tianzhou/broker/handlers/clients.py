@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from tianzhou.broker.admission import topic_sys_flag
 from tianzhou.broker.clients import Client, ConsumerGroup, Departure
+from tianzhou.broker.consumer_filters import TAG_TYPES
+from tianzhou.broker.selection import compile_wish
 from tianzhou.broker.tables import Tables
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, ConnectionLost, FilterSyntaxError
@@ -95,6 +97,9 @@ class ClientHandler:
         before = tables.clients.conflicts(said.group_name)
         if tables.clients.add_consumer(said, client, keep_subscriptions=without_sub):
             self._notify(group)
+        if not without_sub:
+            for problem in tables.filters.register(said.group_name, said.subscription_data_set, now_ms):
+                _log.warning("%s", problem)
         if tables.clients.conflicts(said.group_name) != before:
             _log.warning(
                 "members of group %s subscribe different things, so messages will be missed: %s; let all subscribe"
@@ -122,6 +127,8 @@ class ClientHandler:
         for departure in departures:
             if not self._tables.clients.is_member(departure.group, departure.client_id):
                 self._tables.locks.release(departure.group, departure.client_id)
+            if departure.group not in self._tables.clients.consumers:
+                self._tables.filters.unregister(departure.group, self._clock.now_ms())
             group = self._tables.groups.get(departure.group)
             if group is not None:
                 self._notify(group)
@@ -152,11 +159,9 @@ class ClientHandler:
         """Whether this broker can evaluate a subscription."""
         if command.body:
             data = decode_client_config_check(command.body).subscription_data
-            if data.expression_type not in (None, "", "TAG"):
-                raise BrokerError(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"The broker does not support consumer to filter message by {data.expression_type}",
-                )
+            if data.expression_type not in TAG_TYPES:
+                compile_wish(self._tables.settings, data.expression_type, data.sub_string)
+                return command.reply(ResponseCode.SUCCESS)
             try:
                 parse_tags(data.sub_string)
             except FilterSyntaxError as error:

@@ -7,12 +7,22 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tianzhou._hot import pull_reply
+from tianzhou.broker.clients import Subscription
+from tianzhou.broker.consumer_filters import TAG_TYPES, compile_expression
+from tianzhou.broker.selection import (
+    Selection,
+    by_entry,
+    by_expression,
+    by_original_topic,
+    check_served,
+    compile_wish,
+)
 from tianzhou.broker.stats import BrokerStats
 from tianzhou.broker.tables import Tables
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, FilterSyntaxError
 from tianzhou.filter import parse_tags
-from tianzhou.model import MessageModel, SubscriptionGroupConfig, TopicConfig
+from tianzhou.model import MessageModel, SubscriptionData, SubscriptionGroupConfig, TopicConfig, names
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.store.results import GetResult, GetStatus
 from tianzhou.store.store import MessageStore
@@ -73,7 +83,7 @@ class PullHandler:
         if header is None:
             header = read_header(command)
         try:
-            group, topic, codes = self._check(command, header)
+            group, topic, wanted = self._check(command, header)
         except _Forbidden as refusal:
             fields = write_reply(RequestCode.PULL_MESSAGE, forbidden_type=refusal.kind)
             return command.reply(refusal.code, refusal.remark, fields)
@@ -81,14 +91,16 @@ class PullHandler:
         name, queue_id, offset = header.topic, header.queue_id, header.queue_offset
         if offsets.reset_waits(header.consumer_group, name, queue_id):
             return self._tell_reset(command, header, group, topic)
-        read = self._store.read(name, queue_id, offset, max(header.max_msg_nums, 1), codes)
+        codes, accept, accept_unit, _ = wanted
+        most = max(header.max_msg_nums, 1)
+        read = self._store.read(name, queue_id, offset, most, codes, None, accept, accept_unit)
         if header.sys_flag & COMMIT_OFFSET:
             offsets.commit(header.consumer_group, name, queue_id, header.commit_offset, self._clock.now_ms())
         if not isinstance(read, GetResult):
-            return self._read_cold(connection, command, header, group, topic, codes, read)
+            return self._read_cold(connection, command, header, group, topic, wanted, read)
         found = read
         if header.sys_flag & SUSPEND and pull_code(found.status, offset) is ResponseCode.PULL_NOT_FOUND:
-            return self._wait(connection, command, header, group, topic, codes, found)
+            return self._wait(connection, command, header, group, topic, wanted, found)
         return self._answer(command, header, group, topic, found)
 
     def _tell_reset(self, command: Command, header: Any, group: SubscriptionGroupConfig, topic: TopicConfig) -> Reply:
@@ -114,7 +126,7 @@ class PullHandler:
         header: Any,
         group: SubscriptionGroupConfig,
         topic: TopicConfig,
-        codes: frozenset[int] | None,
+        wanted: Selection,
         reading: Awaitable[GetResult],
     ) -> Reply:
         began = self._clock.monotonic()
@@ -122,12 +134,10 @@ class PullHandler:
         cold_ms = int((self._clock.monotonic() - began) * 1000)
         await connection.drain()
         if header.sys_flag & SUSPEND and pull_code(found.status, header.queue_offset) is ResponseCode.PULL_NOT_FOUND:
-            return await self._wait(connection, command, header, group, topic, codes, found)
+            return await self._wait(connection, command, header, group, topic, wanted, found)
         return self._answer(command, header, group, topic, found, cold_ms=cold_ms)
 
-    def _check(
-        self, command: Command, header: Any
-    ) -> tuple[SubscriptionGroupConfig, TopicConfig, frozenset[int] | None]:
+    def _check(self, command: Command, header: Any) -> tuple[SubscriptionGroupConfig, TopicConfig, Selection]:
         tables = self._tables
         settings = tables.settings
         if not settings.readable:
@@ -160,16 +170,12 @@ class PullHandler:
                 f"queueId[{header.queue_id}] is illegal, topic:[{name}]"
                 f" topicConfig.readQueueNums:[{topic.read_queue_nums}]",
             )
-        return group, topic, self._codes(header)
+        return group, topic, self._selection(header)
 
-    def _codes(self, header: Any) -> frozenset[int] | None:
-        """Tag hashes the pull selects, None for all."""
+    def _selection(self, header: Any) -> Selection:
+        """What the pull selects."""
         if header.sys_flag & SUBSCRIPTION:
-            self._refuse_sql(header.expression_type)
-            try:
-                return parse_tags(header.subscription).codes
-            except FilterSyntaxError as error:
-                raise BrokerError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+            return self._own_selection(header)
         tables = self._tables
         name = header.consumer_group
         online = tables.clients.consumers.get(name)
@@ -196,16 +202,48 @@ class PullHandler:
             )
         if subscription.data.sub_version < header.sub_version:
             raise BrokerError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
-        self._refuse_sql(subscription.data.expression_type)
-        return subscription.codes
+        if subscription.data.expression_type in TAG_TYPES or subscription.data.class_filter_mode:
+            return Selection(subscription.codes, subscription=subscription)
+        return self._registered_selection(header, subscription)
 
-    def _refuse_sql(self, expression_type: str | None) -> None:
-        # The place where an SQL92 filter will be looked up; until then it is refused, never taken for "all".
-        if expression_type not in (None, "", "TAG"):
+    def _is_current(self, header: Any, wanted: Selection) -> bool:
+        """Whether a selection is still what the group asks for, or was brought by the pull itself."""
+        if wanted.subscription is None:
+            return True
+        online = self._tables.clients.consumers.get(header.consumer_group)
+        return online is not None and online.subscriptions.get(header.topic) is wanted.subscription
+
+    def _own_selection(self, header: Any) -> Selection:
+        """What a pull selects that brings its subscription along."""
+        kind, expression = header.expression_type, header.subscription
+        if kind in TAG_TYPES:
+            try:
+                return Selection(parse_tags(expression).codes)
+            except FilterSyntaxError as error:
+                raise BrokerError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+        settings = self._tables.settings
+        compiled = compile_wish(settings, kind, expression)
+        if settings.filter_support_retry and header.topic.startswith(names.RETRY_PREFIX):
+            return by_original_topic(self._tables.filters, header.topic)
+        return by_expression(compiled)
+
+    def _registered_selection(self, header: Any, subscription: Subscription) -> Selection:
+        """What a group selects by an expression that its heartbeats have announced."""
+        group, topic = header.consumer_group, header.topic
+        settings, filters = self._tables.settings, self._tables.filters
+        data, entry = subscription.data, filters.find(topic, group)
+        if entry is None:
             raise BrokerError(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {expression_type}",
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                f"the broker has no filter of group {group} for topic {topic}: its expression may be wrong"
+                f"{_wrong(data)}",
             )
+        if entry.version < header.sub_version:
+            raise BrokerError(ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest")
+        check_served(settings, data.expression_type)
+        if settings.filter_support_retry and topic.startswith(names.RETRY_PREFIX):
+            return by_original_topic(filters, topic)._replace(subscription=subscription)
+        return by_entry(entry, filters)._replace(subscription=subscription)
 
     async def _wait(
         self,
@@ -214,7 +252,7 @@ class PullHandler:
         header: Any,
         group: SubscriptionGroupConfig,
         topic: TopicConfig,
-        codes: frozenset[int] | None,
+        wanted: Selection,
         found: GetResult,
     ) -> Reply:
         settings = self._tables.settings
@@ -224,6 +262,8 @@ class PullHandler:
         name, queue_id = header.topic, header.queue_id
         arrived = self._store.arrived(name, queue_id)
         position = found.next_offset
+        codes, accept, accept_unit, _ = wanted
+        most = max(header.max_msg_nums, 1)
         place = header.consumer_group, name, queue_id
         limit = asyncio.timeout(max(suspend_ms, 0) / 1000)
         held = self._held.setdefault(place, [])
@@ -234,7 +274,11 @@ class PullHandler:
                     await arrived.reach(position + 1)
                     # Whoever waits here may wake with a thousand others, for a peer that reads slowly.
                     await connection.drain()
-                    found = self._store.get(name, queue_id, position, max(header.max_msg_nums, 1), codes)
+                    if not self._is_current(header, wanted):
+                        # What was passed over for the former subscription may be wanted for the present one.
+                        wanted, position = self._selection(header), header.queue_offset
+                        codes, accept, accept_unit, _ = wanted
+                    found = self._store.get(name, queue_id, position, most, codes, None, accept, accept_unit)
                     passed_over = found.status is GetStatus.NO_MATCHED_MESSAGE and found.next_offset > position
                     if not passed_over:
                         break
@@ -242,6 +286,9 @@ class PullHandler:
         except TimeoutError:
             if self._tables.offsets.reset_waits(*place):
                 return self._tell_reset(command, header, group, topic)
+            if not self._is_current(header, wanted):
+                codes, accept, accept_unit, _ = self._selection(header)
+                found = self._store.get(name, queue_id, header.queue_offset, most, codes, None, accept, accept_unit)
         finally:
             held.remove(limit)
             if not held:
@@ -284,6 +331,14 @@ class PullHandler:
             topic.topic_sys_flag,
             found.parts,
         )
+
+
+def _wrong(data: SubscriptionData) -> str:
+    try:
+        compile_expression(data.expression_type, data.sub_string)
+    except FilterSyntaxError as error:
+        return f" ({error})"
+    return ""
 
 
 class _Forbidden(BrokerError):

@@ -1,0 +1,243 @@
+"""Expressions that consumer groups have announced, kept beyond their members' lives (broker.md §11.3).
+
+They outlive the members because bits in queue units refer to them: a group that comes back within a day finds that
+the bits of what was stored meanwhile still say what it wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tianzhou.errors import FilterSyntaxError, ProtocolError
+from tianzhou.filter import SQL92, BloomData, BloomFilter, SqlFilter, parse_sql
+from tianzhou.filter.evaluation import Lookup
+from tianzhou.model import SubscriptionData
+
+TAG_TYPES: Final = (None, "", "TAG")
+"""Expression types of subscriptions that have no entry here."""
+RECENTLY_DEAD_MS: Final = 30_000
+
+
+@dataclass(slots=True)
+class ConsumerFilter:
+    """What a group wants of a topic.
+
+    Attributes:
+        topic: the topic.
+        group: the group.
+        expression: as the group wrote it.
+        version: when the subscription was made, by the client's clock in ms.
+        born_ms: since when records stored here are judged by it.
+        dead_ms: when its last member left; 0 while there is one.
+        bloom: its bits in queue units.
+        compiled: what it means.
+    """
+
+    topic: str
+    group: str
+    expression: str
+    version: int
+    born_ms: int
+    bloom: BloomData
+    compiled: SqlFilter
+    dead_ms: int = 0
+
+    @property
+    def dead(self) -> bool:
+        """Whether the group has no member."""
+        return self.dead_ms >= self.born_ms
+
+
+class ConsumerFilters:
+    """All of them, by topic and group.
+
+    Args:
+        bloom: gives each its bits.
+        now_ms: wall-clock time, from which entries loaded from the disk count as left.
+    """
+
+    def __init__(self, bloom: BloomFilter, now_ms: int) -> None:
+        self.bloom = bloom
+        self._started_ms = now_ms
+        self._topics: dict[str, dict[str, ConsumerFilter]] = {}
+        self._groups: dict[str, set[str]] = {}
+        self._complained: dict[tuple[str, str], int] = {}
+
+    def find(self, topic: str, group: str) -> ConsumerFilter | None:
+        """What a group wants of a topic, whether it has members or not."""
+        of_topic = self._topics.get(topic)
+        return None if of_topic is None else of_topic.get(group)
+
+    def of_topic(self, topic: str) -> Collection[ConsumerFilter]:
+        """What all groups want of a topic."""
+        of_topic = self._topics.get(topic)
+        return () if of_topic is None else of_topic.values()
+
+    def register(self, group: str, said: Iterable[SubscriptionData], now_ms: int) -> list[str]:
+        """Take over what a heartbeat says a group wants.
+
+        Args:
+            group: the group.
+            said: all its subscriptions.
+            now_ms: wall-clock time.
+
+        Returns:
+            What is wrong with expressions, each named once.
+        """
+        problems = []
+        topics = set()
+        for data in said:
+            topics.add(data.topic)
+            if data.expression_type in TAG_TYPES or not data.sub_string:
+                continue
+            if problem := self._register_one(group, data, now_ms):
+                key = data.topic, group
+                if self._complained.get(key) != data.sub_version:
+                    self._complained[key] = data.sub_version
+                    problems.append(f"subscription of group {group} to topic {data.topic}: {problem}")
+        for topic in self._groups.get(group, ()):
+            entry = self.find(topic, group)
+            if topic not in topics and entry is not None and not entry.dead:
+                entry.dead_ms = now_ms
+        return problems
+
+    def _register_one(self, group: str, data: SubscriptionData, now_ms: int) -> str | None:
+        known = self.find(data.topic, group)
+        if known is not None and data.sub_version <= known.version:
+            if data.sub_version == known.version:
+                known.dead_ms = 0
+            return None
+        bloom = self.bloom.data(f"{group}#{data.topic}")
+        if known is not None and known.expression == data.sub_string and known.bloom == bloom:
+            known.version, known.dead_ms = data.sub_version, 0
+            return None
+        try:
+            compiled = compile_expression(data.expression_type, data.sub_string)
+        except FilterSyntaxError as error:
+            self._drop(data.topic, group)
+            return f"{data.sub_string!r} cannot be used: {error}"
+        self._put(ConsumerFilter(data.topic, group, data.sub_string, data.sub_version, now_ms, bloom, compiled))
+        if compiled.ignored is None:
+            return None
+        return f"only the beginning of {data.sub_string!r} counts, from position {compiled.ignored} on it is ignored"
+
+    def unregister(self, group: str, now_ms: int) -> None:
+        """A group has lost its last member."""
+        for topic in self._groups.get(group, ()):
+            entry = self.find(topic, group)
+            if entry is not None and not entry.dead:
+                entry.dead_ms = now_ms
+
+    def clean(self, now_ms: int, keep_ms: int) -> None:
+        """Forget groups that have had no members for so long."""
+        for topic in list(self._topics):
+            for entry in list(self._topics[topic].values()):
+                if entry.dead and now_ms - entry.dead_ms >= keep_ms:
+                    self._drop(topic, entry.group)
+
+    def bitmap(self, topic: str, get: Lookup) -> bytes:
+        """The bits of the groups that want a record; empty when nobody's wishes for its topic are known.
+
+        Args:
+            topic: the record's topic.
+            get: gives a property of the record.
+        """
+        entries = self.of_topic(topic)
+        if not entries:
+            return b""
+        return self.bloom.bitmap(entry.bloom for entry in entries if entry.compiled.matches(get))
+
+    def _put(self, entry: ConsumerFilter) -> None:
+        self._topics.setdefault(entry.topic, {})[entry.group] = entry
+        self._groups.setdefault(entry.group, set()).add(entry.topic)
+        self._complained.pop((entry.topic, entry.group), None)
+
+    def _drop(self, topic: str, group: str) -> None:
+        for table, key, item in ((self._topics, topic, group), (self._groups, group, topic)):
+            items = table.get(key)
+            if items is not None:
+                items.pop(item, None) if isinstance(items, dict) else items.discard(item)
+                if not items:
+                    del table[key]
+
+    # the file (store.md §15.7)
+
+    def to_json(self) -> dict[str, Any]:
+        """As in consumerFilter.json."""
+        return {
+            "filterDataByTopic": {
+                topic: {
+                    "groupFilterData": {group: _entry_json(of_topic[group]) for group in sorted(of_topic)},
+                    "topic": topic,
+                }
+                for topic, of_topic in sorted(self._topics.items())
+            }
+        }
+
+    def load(self, value: dict[str, Any]) -> None:
+        """Take over what consumerFilter.json holds; all groups in it count as left.
+
+        Raises:
+            ProtocolError: it holds something else.
+        """
+        try:
+            entries = [
+                entry
+                for of_topic in (value.get("filterDataByTopic") or {}).values()
+                for one in ((of_topic or {}).get("groupFilterData") or {}).values()
+                if one and (entry := self._entry(one)) is not None
+            ]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ProtocolError(f"consumerFilter.json: not filters of groups by topic ({error!r})") from None
+        if any(not self.bloom.fits(entry.bloom) for entry in entries):
+            # Made under other settings: bits in queue units mean something else, and groups announce theirs again.
+            return
+        for entry in entries:
+            if not entry.dead_ms:
+                entry.dead_ms = max(entry.born_ms, self._started_ms - RECENTLY_DEAD_MS)
+            self._put(entry)
+
+    def _entry(self, value: dict[str, Any]) -> ConsumerFilter | None:
+        expression = str(value["expression"])
+        try:
+            compiled = compile_expression(value.get("expressionType"), expression)
+        except FilterSyntaxError:
+            return None
+        bloom = value.get("bloomFilterData") or {}
+        return ConsumerFilter(
+            str(value["topic"]),
+            str(value["consumerGroup"]),
+            expression,
+            int(value.get("clientVersion", 0)),
+            int(value.get("bornTime", 0)),
+            BloomData(int(bloom.get("bitNum", 0)), tuple(map(int, bloom.get("bitPos") or ()))),
+            compiled,
+            int(value.get("deadTime", 0)),
+        )
+
+
+def compile_expression(kind: str | None, expression: str | None) -> SqlFilter:
+    """Compile an expression of a type that is not `TAG`.
+
+    Raises:
+        FilterSyntaxError: there is no such type, or the expression is wrong.
+    """
+    if kind != SQL92:
+        raise FilterSyntaxError(f"expression type {kind} is unknown; use TAG or SQL92")
+    return parse_sql(expression or "")
+
+
+def _entry_json(entry: ConsumerFilter) -> dict[str, Any]:
+    return {
+        "bloomFilterData": {"bitNum": entry.bloom.bit_num, "bitPos": list(entry.bloom.bit_pos)},
+        "bornTime": entry.born_ms,
+        "clientVersion": entry.version,
+        "consumerGroup": entry.group,
+        "dead": entry.dead,
+        "deadTime": entry.dead_ms,
+        "expression": entry.expression,
+        "expressionType": SQL92,
+        "topic": entry.topic,
+    }
