@@ -1,0 +1,106 @@
+"""Filters and their bits as Apache's broker left them: read, written and computed again."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tianzhou.broker.consumer_filters import ConsumerFilters
+from tianzhou.broker.selection import bitmap_of, by_entry
+from tianzhou.broker.settings import BrokerSettings
+from tianzhou.filter import BloomFilter
+from tianzhou.store import MessageStore, StoreSettings
+from tianzhou.store.extension import ExtendedQueue, ExtensionUnit
+from tianzhou.wire.json_dialect import loads
+from tianzhou.wire.record import decode_records
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "store"
+TOPIC = "N5Sql"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The store's folder."""
+    with tarfile.open(GOLDEN / "cqext.tar.xz") as archive:
+        archive.extractall(tmp_path)
+    return tmp_path / "store"
+
+
+def filters_in(root: Path) -> ConsumerFilters:
+    table = ConsumerFilters(BloomFilter(20, 32), 0)
+    table.load(loads((root / "config" / "consumerFilter.json").read_bytes()))
+    return table
+
+
+def test_the_file_comes_back_as_it_was(root: Path) -> None:
+    table = filters_in(root)
+    assert table.to_json() == json.loads((root / "config" / "consumerFilter.json").read_bytes())
+    assert all(entry.bloom == table.bloom.data(f"{entry.group}#{TOPIC}") for entry in table.of_topic(TOPIC))
+
+
+def test_every_record_has_the_bits_we_would_give_it_and_is_selected_by_them(root: Path) -> None:
+    table = filters_in(root)
+    settings = BrokerSettings(enable_calc_filter_bit_map=True)
+    conf = json.loads((GOLDEN / "cqext.json").read_bytes())["brokerConf"]
+    store = MessageStore(
+        StoreSettings(
+            store_path_root_dir=str(root),
+            store_path_commit_log=str(root / "commitlog"),
+            mapped_file_size_commit_log=int(conf["mappedFileSizeCommitLog"]),
+            mapped_file_size_consume_queue=int(conf["mappedFileSizeConsumeQueue"]),
+            mapped_file_size_consume_queue_ext=int(conf["mappedFileSizeConsumeQueueExt"]),
+            max_hash_slot_num=int(conf["maxHashSlotNum"]),
+            max_index_num=int(conf["maxIndexNum"]),
+            enable_consume_queue_ext=True,
+        )
+    )
+    store.open()
+    judged = 0
+    try:
+        for number, queue in store._queues[TOPIC].items():
+            assert isinstance(queue, ExtendedQueue)
+            for offset in range(queue.min_offset, queue.max_offset):
+                found = queue.unit(offset)
+                assert found is not None
+                unit, record = queue.extension.get(found[2]), store.record_at(found[0])
+                assert unit is not None
+                assert record is not None
+                if not unit.bitmap:
+                    continue
+                made = bitmap_of(settings, table, TOPIC, record)
+                assert made == unit.bitmap, (number, offset)
+                judged += 1
+            for entry in table.of_topic(TOPIC):
+                check_selection(store, number, table, entry.group)
+    finally:
+        store.close_now()
+    assert judged > 20
+
+
+def check_selection(store: MessageStore, queue_id: int, table: ConsumerFilters, group: str) -> None:
+    """Reading by bits gives what reading by records gives."""
+    entry = table.find(TOPIC, group)
+    assert entry is not None
+    _, accept, accept_unit, _ = by_entry(entry, table)
+    assert accept is not None
+    assert accept_unit is not None
+    refused = []
+
+    def watched(unit: ExtensionUnit) -> bool:
+        accepted = accept_unit(unit)
+        refused.append(not accepted)
+        return accepted
+
+    def read(**how: object) -> list[int]:
+        offset, offsets = 0, []
+        while offset < store.max_offset(TOPIC, queue_id):
+            got = store.get(TOPIC, queue_id, offset, 32, accept=accept, **how)  # type: ignore[arg-type]
+            offsets += [record.queue_offset for record in decode_records(b"".join(got.parts))]
+            offset = got.next_offset
+        return offsets
+
+    assert read(accept_unit=watched) == read()
+    assert any(refused)
