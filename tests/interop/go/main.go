@@ -2,6 +2,7 @@
 //
 //	stranger produce NAMESRV TOPIC GROUP FIRST MODE:COUNT...   modes: sync, async, oneway, batch
 //	stranger consume NAMESRV ROLE:GROUP:TOPIC[,TOPIC]...       role: clustering; until end of input
+//	stranger transact NAMESRV TOPIC GROUP FIRST COUNT          sends, then answers checks until end of input
 package main
 
 import (
@@ -61,6 +62,8 @@ func main() {
 		produce(os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6:])
 	case "consume":
 		consume(os.Args[2], os.Args[3:])
+	case "transact":
+		transact(os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6])
 	default:
 		check(fmt.Errorf("unknown command %q", os.Args[1]))
 	}

@@ -1,0 +1,134 @@
+"""Transaction producers of Java and Go against our broker: decisions at once, decisions when asked, a producer killed.
+
+What is decided follows from a message's index: 0 commit, 1 roll-back at once; 2 commit, 3 roll-back when the broker
+asks; modulo 4. (The C++ client's wheel has no transactions.) With `TIANZHOU_INTEROP_SERVER=apache` Apache's broker
+is asked, which shows what the tests are worth.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from apache import ApacheBroker, ApacheNamesrv
+from frames import create_topic
+from own import OwnBroker
+from strangers import STRANGERS, Line, Program, Stranger, content
+from toolchain import ToolchainMissingError
+
+CONF = {"transactionTimeOut": 1_000, "transactionCheckInterval": 2_000}
+NAMES = ["java-5.3.3", "java-4.9.7", "go-2.1.2"]
+COUNT = 40
+PATIENCE = 60
+QUEUES = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Servers:
+    """Who is asked."""
+
+    namesrv: str
+    broker: str
+
+
+@pytest.fixture(scope="module")
+def servers(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """A broker that asks soon and often."""
+    folder = tmp_path_factory.mktemp("transactions")
+    try:
+        with ApacheNamesrv() as namesrv:
+            broker: OwnBroker | ApacheBroker
+            if server_kind == "apache":
+                broker = ApacheBroker(namesrv.address, conf=CONF, home=folder / "home")
+            else:
+                broker = OwnBroker(namesrv.address, folder / "store", folder / "home", CONF)
+            with broker:
+                yield Servers(namesrv.address, broker.address)
+    except ToolchainMissingError as error:
+        pytest.skip(str(error))
+
+
+def producer(name: str, servers: Servers, topic: str, group: str, first: int, count: int) -> Program:
+    """A transaction producer that has sent all it will send."""
+    stranger = STRANGERS[name]
+
+    def command(home: Path) -> list[str]:
+        line = stranger.resolve(home)
+        return [*line[:-1], "Transactions"] if name.startswith("java") else [*line, "transact"]
+
+    try:
+        program = Program(
+            dataclasses.replace(stranger, resolve=command), servers.namesrv, topic, group, str(first), str(count)
+        )
+        program.await_start()
+    except ToolchainMissingError as error:
+        pytest.skip(str(error))
+    return program
+
+
+def consumer(servers: Servers, topic: str) -> Program:
+    """Another client that reads the topic from the beginning."""
+    reader: Stranger = STRANGERS["java-5.3.3"]
+    program = Program(reader, "consume", servers.namesrv, f"clustering:{topic}_readers:{topic}")
+    program.await_start()
+    return program
+
+
+def events(program: Program, event: str) -> list[Line]:
+    """The lines of an event so far."""
+    return [line for line in list(program.lines) if line["event"] == event]
+
+
+def check_read(reader: Program, first: int, count: int) -> None:
+    """Exactly the committed ones arrive, each once, as they were sent."""
+    wanted = {i for i in range(first, first + count) if i % 2 == 0}
+    reader.wait_for(
+        lambda lines: {line["i"] for line in lines if line["event"] == "received"} >= wanted,
+        PATIENCE,
+        "not all arrived",
+    )
+    # Whatever should not arrive gets the time of two rounds of checks.
+    time.sleep(5)
+    got = events(reader, "received")
+    assert Counter(line["i"] for line in got) == Counter(wanted)
+    for line in got:
+        expected = content(line["i"])
+        assert (line["bodySha256"], line["tags"], line["keys"]) == (expected.sha256, expected.tags, expected.keys)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_decisions_at_once_and_when_asked(servers: Servers, name: str) -> None:
+    topic = "tx_" + name.replace(".", "_")
+    create_topic(servers.namesrv, servers.broker, topic, QUEUES)
+    with producer(name, servers, topic, f"{topic}_p", 0, COUNT) as program, consumer(servers, topic) as reader:
+        check_read(reader, 0, COUNT)
+        sent = {line["i"]: line for line in events(program, "sent")}
+        assert {line["status"] for line in sent.values()} == {"SEND_OK"}
+        checked = events(program, "checked")
+        assert {line["i"] for line in checked} == {i for i in range(COUNT) if i % 4 >= 2}
+        for line in checked:
+            assert line["topic"] == topic
+            assert line["bodyLength"] == content(line["i"]).length
+            assert line["transactionId"] == sent[line["i"]]["msgId"], "the id that the producer saw"
+        reader.finish()
+        program.finish()
+
+
+@pytest.mark.parametrize(("killed", "other"), [("java-5.3.3", "go-2.1.2"), ("go-2.1.2", "java-4.9.7")])
+def test_another_member_is_asked_when_one_is_killed(servers: Servers, killed: str, other: str) -> None:
+    topic = f"tx_killed_{killed.partition('-')[0]}"
+    create_topic(servers.namesrv, servers.broker, topic, QUEUES)
+    with producer(killed, servers, topic, f"{topic}_p", 0, COUNT):
+        pass
+    # A client that never sent knows no broker, and none knows it.
+    with producer(other, servers, topic, f"{topic}_p", COUNT, 4) as program, consumer(servers, topic) as reader:
+        check_read(reader, 0, COUNT + 4)
+        checked = {line["i"] for line in events(program, "checked")}
+        assert checked <= {i for i in range(COUNT + 4) if i % 4 >= 2}
+        assert len(checked) > COUNT // 4
+        reader.finish()
+        program.finish()
