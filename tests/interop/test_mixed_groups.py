@@ -1,0 +1,231 @@
+"""Java, Go and our own consumers in one group: the queues are shared, nobody starves, nothing comes twice."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import frames
+import pytest
+from servers import Server
+from strangers import STRANGERS, Line, Program, Stranger, received
+from toolchain import ToolchainMissingError
+
+from tianzhou import ConsumeFromWhere, Message, sync
+
+FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+JAVA, GO = STRANGERS["java-5.3.3"], STRANGERS["go-2.1.2"]
+WITHIN_S = 60
+
+
+def until(condition: Callable[[], object], what: str, within_s: float = WITHIN_S) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {within_s} s: {what}"
+        time.sleep(0.05)
+
+
+def need(*strangers: Stranger) -> None:
+    for stranger in strangers:
+        try:
+            stranger.resolve(Path())
+        except ToolchainMissingError as error:
+            pytest.skip(f"{stranger.name}: {error}")
+
+
+class Tally:
+    """Which member got which message."""
+
+    def __init__(self, programs: dict[str, Program]) -> None:
+        self._programs = programs
+        self._lock = threading.Lock()
+        self._ours: list[int] = []
+
+    def ours(self, message) -> None:
+        with self._lock:
+            self._ours.append(int(message.properties["index"]))
+
+    def by_member(self) -> dict[str, list[int]]:
+        seen = {name: [line["i"] for line in received(program.lines)] for name, program in self._programs.items()}
+        with self._lock:
+            return {**seen, "ours": [i for i in self._ours if i >= 0]}
+
+    def times(self) -> Counter[int]:
+        return Counter(i for seen in self.by_member().values() for i in seen)
+
+
+def send(producer: sync.Producer, topic: str, numbers: range, queues: int) -> None:
+    targets = producer.queues(topic)
+    assert len(targets) == queues
+    for i in numbers:
+        producer.send(Message(topic, b"x", properties={"index": str(i)}), targets[i % queues])
+
+
+def test_java_go_and_ours_share_one_group(server: Server) -> None:
+    need(JAVA, GO)
+    topic, group, queues = "mixed_group", "mixed_group", 12
+    frames.create_topic(server.namesrv, server.broker, topic, queues)
+    with ExitStack() as stack:
+        programs = {
+            # The first part names the instance; two members of one name would be one to the broker.
+            stranger.name: stack.enter_context(
+                Program(stranger, "consume", server.namesrv, f"{stranger.name}:{group}:{topic}")
+            )
+            for stranger in (JAVA, GO)
+        }
+        for program in programs.values():
+            program.await_start()
+        tally = Tally(programs)
+        producer = stack.enter_context(sync.Producer("mixed", server.namesrv))
+        consumer = sync.PushConsumer(group, server.namesrv, consume_from_where=FIRST)
+        consumer.subscribe(topic, handler=tally.ours)
+        consumer.start()
+
+        def share() -> int:
+            return sum(queue.topic == topic for queue in consumer.assignment)
+
+        try:
+            until(lambda: share() == 4, "ours has a third")
+            settle(producer, topic, queues, programs, tally, {JAVA.name: 4, GO.name: 4})
+            send(producer, topic, range(3000), queues)
+            until(lambda: len(tally.times()) == 3000, "all have come")
+            time.sleep(1)
+            assert set(tally.times().values()) == {1}
+            assert {name: len(seen) for name, seen in tally.by_member().items()} == {
+                JAVA.name: 1000,
+                GO.name: 1000,
+                "ours": 1000,
+            }
+            gone = programs.pop(GO.name)
+            go_got = len(received(gone.finish()))
+            assert go_got == 1000
+            until(lambda: share() == 6, "ours has a half")
+            settle(producer, topic, queues, programs, tally, {JAVA.name: 6})
+            send(producer, topic, range(3000, 4200), queues)
+            until(lambda: len([i for i in tally.times() if i >= 3000]) == 1200, "the rest has come")
+            time.sleep(1)
+            assert {count for i, count in tally.times().items() if i >= 3000} == {1}
+            assert len([i for i in tally.by_member()["ours"] if i >= 3000]) == 600
+        finally:
+            consumer.stop()
+        settle(producer, topic, queues, programs, tally, {JAVA.name: 12})
+        send(producer, topic, range(4200, 4500), queues)
+        until(lambda: len([i for i in tally.by_member()[JAVA.name] if i >= 4200]) == 300, "Java has all")
+
+
+def settle(
+    producer: sync.Producer,
+    topic: str,
+    queues: int,
+    programs: dict[str, Program],
+    tally: Tally,
+    shares: dict[str, int],
+) -> None:
+    """Send rounds of probes, one a queue, until one of them reaches each stranger's share of queues."""
+    targets = producer.queues(topic)
+    deadline = time.monotonic() + WITHIN_S
+    while True:
+        probe = f"probe-{random.randrange(10**9)}"
+        for queue in targets:
+            producer.send(Message(topic, b"x", keys=probe, properties={"index": "-1"}), queue)
+        time.sleep(0.7)
+        found = {
+            name: len({line["queueId"] for line in list(program.lines) if line.get("keys") == probe})
+            for name, program in programs.items()
+        }
+        if found == shares:
+            return
+        assert time.monotonic() < deadline, f"shares are {found} instead of {shares}"
+
+
+@dataclass(frozen=True)
+class Handled:
+    """One call of an orderly handler, by whichever member; times are milliseconds since the epoch."""
+
+    queue: int
+    number: int
+    begin: float
+    end: float
+
+
+@contextmanager
+def ordered_java(server: Server, group: str, topic: str) -> Iterator[Program]:
+    program = replace(JAVA, resolve=lambda home: [*JAVA.resolve(home)[:-1], "Ordered"])
+    with Program(program, server.namesrv, group, topic) as running:
+        running.await_start()
+        yield running
+
+
+def test_orderly_members_of_both_kinds_never_overlap(server: Server) -> None:
+    need(JAVA)
+    topic = group = "mixed_order"
+    queues, count = 8, 400
+    frames.create_topic(server.namesrv, server.broker, topic, queues)
+    ours: list[Handled] = []
+
+    def handle(message) -> None:
+        begin = time.time() * 1000
+        time.sleep(random.uniform(0.001, 0.008))
+        ours.append(Handled(message.queue_id, int(message.body), begin, time.time() * 1000))
+
+    def member() -> sync.PushConsumer:
+        consumer = sync.PushConsumer(group, server.namesrv, orderly=True, consume_from_where=FIRST)
+        consumer.subscribe(topic, handler=handle)
+        return consumer
+
+    def share(consumer: sync.PushConsumer) -> int:
+        return sum(queue.topic == topic for queue in consumer.assignment)
+
+    def feed() -> None:
+        with sync.Producer("mixed", server.namesrv) as producer:
+            targets = producer.queues(topic)
+            for number in range(count):
+                for queue in targets:
+                    producer.send(Message(topic, b"%d" % number), queue)
+
+    lines: list[Line] = []
+
+    def handled() -> list[Handled]:
+        theirs = [line for line in list(lines) if line["event"] == "handled"]
+        return [*ours, *(Handled(line["queueId"], line["number"], line["begin"], line["end"]) for line in theirs)]
+
+    feeding = threading.Thread(target=feed)
+    feeding.start()
+    with ordered_java(server, group, topic) as java:
+        lines = java.lines
+        with member() as first:
+            until(lambda: share(first) == 4, "ours has a half")
+            with member() as second:
+                until(lambda: share(first) + share(second) in (5, 6), "two of ours and one of Java's share")
+                time.sleep(1.5)
+            until(lambda: share(first) == 4, "ours has a half again")
+            feeding.join(60)
+            java.finish()
+            assert len([line for line in lines if line["event"] == "handled"]) >= 50
+            assert len(ours) >= 50
+            until(lambda: share(first) == queues, "ours has all")
+            until(lambda: len({(one.queue, one.number) for one in handled()}) == queues * count, "all are handled", 90)
+    check_order(handled(), queues, count)
+
+
+def check_order(calls: list[Handled], queues: int, count: int) -> None:
+    by_queue: dict[int, list[Handled]] = defaultdict(list)
+    for one in sorted(calls, key=lambda one: (one.begin, one.end)):
+        by_queue[one.queue].append(one)
+    assert len(by_queue) == queues
+    for queue, of_queue in by_queue.items():
+        latest, ended = -1, 0.0
+        for one in of_queue:
+            # The programs' clocks are read in whole milliseconds.
+            assert one.begin >= ended - 1, f"queue {queue}: {one} begins before its predecessor ended at {ended}"
+            assert one.number <= latest + 1, f"queue {queue}: {one} overtakes {latest + 1}"
+            latest, ended = max(latest, one.number), one.end
+        assert latest == count - 1
+    # A Java member that leaves a queue does not count what its handler has just done; nothing else repeats.
+    assert len(calls) - queues * count <= 2 * queues
