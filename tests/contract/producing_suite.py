@@ -16,6 +16,7 @@ from client_suite import FIRST, Check, fresh, make_topic, read_all, until
 from tianzhou import (
     Message,
     Producer,
+    PullConsumer,
     PushConsumer,
     SendStatus,
     TransactionProducer,
@@ -275,6 +276,83 @@ async def a_namespace_keeps_names_apart(namesrv: str, folder: Path) -> None:
     assert sorted(m.body for m in found) == [b"batch", b"chosen", b"inside"]
     assert {m.properties["INSTANCE_ID"] for m in found} == {space}
     assert await read_all(namesrv, topic, 0) == []
+
+
+@check
+async def consumers_inside_a_namespace_see_their_own_names(namesrv: str, folder: Path) -> None:
+    space, topic, group = fresh("NS"), await make_topic(namesrv, 2), fresh("G")
+    seen: list[tuple[bytes, str, int]] = []
+    where: set[str] = set()
+    consumer = PushConsumer(group, namesrv, namespace=space, consume_from_where=FIRST)
+    ordered = PushConsumer(fresh("G"), namesrv, namespace=space, consume_from_where=FIRST, orderly=True)
+    in_order: list[bytes] = []
+
+    @consumer.on(topic, "a || b")
+    async def consume(message, context) -> None:
+        seen.append((message.body, message.topic, message.reconsume_times))
+        where.add(context.queue.topic)
+        if message.body == b"again" and not message.reconsume_times:
+            context.delay_level = 1
+            raise ValueError("once more")
+
+    @ordered.on(topic)
+    async def consume_in_order(message) -> None:
+        in_order.append(message.body)
+
+    async with Producer(fresh("P"), namesrv, namespace=space) as producer:
+        await producer.send(Message(topic, b"first", tags="a"))
+        await producer.send(Message(topic, b"unwanted", tags="c"))
+        async with consumer, ordered, Producer(fresh("P"), namesrv) as outside:
+            await outside.send(Message(topic, b"of somebody else", tags="a"))
+            await producer.send(Message(topic, b"again", tags="b"))
+            await until(lambda: len(seen) >= 3, "all came, one twice")
+            await until(lambda: len(in_order) >= 3, "the ordered ones came")
+            assert {queue.topic for queue in consumer.assignment} <= {topic, f"%RETRY%{group}"}
+            async with Admin(namesrv) as admin:
+                info = await admin.groups.connections(f"{space}%{group}")
+                assert info is not None
+                assert set(info.subscription_table) == {f"{space}%{topic}", f"%RETRY%{space}%{group}"}
+    assert sorted(seen) == [(b"again", topic, 0), (b"again", topic, 1), (b"first", topic, 0)]
+    assert where <= {topic, f"%RETRY%{group}"}
+    assert sorted(in_order) == [b"again", b"first", b"unwanted"]
+    async with PullConsumer(group, namesrv, namespace=space) as reader:
+        queues = await reader.queues(topic)
+        assert {queue.topic for queue in queues} == {topic}
+        assert sum([await reader.max_offset(queue) for queue in queues]) == 3
+        assert sum([await reader.committed(queue) or 0 for queue in queues]) == 3
+        reader.assign(queues)
+        for queue in queues:
+            await reader.seek_to_begin(queue)
+        polled: list = []
+        while len(polled) < 3:
+            polled += await reader.poll(10_000)
+        assert {message.topic for message in polled} == {topic}
+
+
+@check
+async def requests_and_transactions_work_inside_a_namespace(namesrv: str, folder: Path) -> None:
+    space, topic = fresh("NS"), await make_topic(namesrv, 1)
+    replier = Producer(fresh("R"), namesrv, namespace=space)
+    consumer = PushConsumer(fresh("G"), namesrv, namespace=space, consume_from_where=FIRST)
+    asked: list[str] = []
+
+    def state(message) -> TransactionState:
+        asked.append(message.topic)
+        return TransactionState.COMMIT
+
+    @consumer.on(topic)
+    async def answer(message) -> None:
+        if message.body == b"?":
+            await replier.reply(message, b"!")
+        else:
+            seen.append(message.body)
+
+    seen: list[bytes] = []
+    async with replier, consumer, TransactionProducer(fresh("P"), namesrv, check=state, namespace=space) as producer:
+        assert (await producer.request(Message(topic, b"?"), 20_000)).body == b"!"
+        await producer.send_in_transaction(Message(topic, b"later"), lambda message, arg: None)
+        await until(lambda: seen, "the broker has asked", 60)
+    assert set(asked) == {topic}
 
 
 @check

@@ -135,13 +135,13 @@ class Composer:
 
         Args:
             message: the message, as delivered.
-            group: the consumer group, as the servers know it.
+            group: the consumer group.
             max_reconsume_times: after so many attempts it goes to the dead letters.
             delay_level: when it is delivered again.
         """
         body, sys_flag = self.pack(message.body)
         return Outgoing(
-            names.retry_topic(group),
+            wrap(self._namespace, names.retry_topic(group)),
             SINGLE,
             message.msg_id,
             self._now_ms(),

@@ -27,6 +27,8 @@ from tianzhou.client.identity import (
     vip_address,
 )
 from tianzhou.client.member import GroupMember, StateCheck
+from tianzhou.client.namespace_border import border
+from tianzhou.client.namespaces import unwrap
 from tianzhou.client.requests import PendingReplies
 from tianzhou.client.reverse import answer
 from tianzhou.client.routes import RouteTable, borrowed, subscribe_queues
@@ -107,7 +109,11 @@ class ClientInstance:
         self.api_timeout_ms = mq_client_api_timeout_ms
         hooks = [_namespace_hook(namespace_v2), *rpc_hooks] if namespace_v2 else list(rpc_hooks)
         self.remoting = RemotingClient(
-            self._answer, connect_timeout_ms=connect_timeout_ms, hooks=hooks, clock=self.clock
+            self._answer,
+            connect_timeout_ms=connect_timeout_ms,
+            hooks=hooks,
+            border=border(self.namespace) if self.namespace else None,
+            clock=self.clock,
         )
         self.replies = PendingReplies()
         self._route_interval_s = poll_name_server_interval_ms / 1000
@@ -215,7 +221,7 @@ class ClientInstance:
 
     def consumer(self, group: str) -> GroupMember | None:
         """The consumer of a group, None when there is none here."""
-        return self._consumers.get(group)
+        return self._consumers.get(unwrap(self.namespace, group))
 
     async def remove_producer(self, group: str) -> None:
         """Stop announcing a producer group, and tell the brokers."""
@@ -456,7 +462,7 @@ class ClientInstance:
 
     def wake_consumers(self, group: str) -> None:
         """A broker says that the group's members have changed (request 40)."""
-        member = self._consumers.get(group)
+        member = self.consumer(group)
         if member is not None:
             member.wake_rebalance()
 

@@ -66,7 +66,7 @@ class RemoteOffsets:
 
     async def read(self, queue: MessageQueue) -> int | None:
         """See `OffsetStore.read`."""
-        address = await self._instance.reader(queue)
+        address = self._instance.send_address(await self._instance.reader(queue))
         return await calls.query_offset(self._instance.remoting, address, self._group, queue)
 
     async def persist(self, offsets: Mapping[MessageQueue, int], *, confirm: bool = False) -> set[MessageQueue]:
@@ -74,7 +74,7 @@ class RemoteOffsets:
 
         async def one(queue: MessageQueue, offset: int) -> MessageQueue | None:
             try:
-                address = await self._instance.reader(queue)
+                address = self._instance.send_address(await self._instance.reader(queue))
                 if confirm:
                     await calls.update_offset(self._instance.remoting, address, self._group, queue, offset)
                 else:

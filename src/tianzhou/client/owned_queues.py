@@ -387,7 +387,7 @@ class OwnedQueues:
             return
         pq.suggested_broker_id = raw.suggested_broker_id
         if raw.status is PullStatus.FOUND:
-            messages = pulling.messages_of(raw.body, queue.broker_name, subscription.tags_set)
+            messages = pulling.messages_of(raw.body, queue.broker_name, subscription.tags_set, self._instance.namespace)
             rates = self._rates.of(queue.topic)
             rates.pulls += 1
             rates.pulled += len(messages)

@@ -163,7 +163,7 @@ class Producer(Sender):
 
         Args:
             message: the message, as delivered.
-            group: the consumer group, as the servers know it.
+            group: the consumer group.
             max_reconsume_times: after so many attempts it goes to the dead letters.
             delay_level: when it is delivered again.
             timeout_ms: limit of all attempts together.

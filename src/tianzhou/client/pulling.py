@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tianzhou.client import calls
 from tianzhou.client.hints import broker_error
+from tianzhou.client.namespace_border import message_inside
 from tianzhou.client.subscription import tag_wanted
 from tianzhou.model import MessageExt, MessageQueue, PullStatus, SubscriptionData
 from tianzhou.remoting.client import RemotingClient
@@ -117,17 +118,22 @@ async def pull(
     )
 
 
-def messages_of(body: bytes, broker_name: str, tags: Collection[str] = ()) -> list[MessageExt]:
+def messages_of(
+    body: bytes, broker_name: str, tags: Collection[str] = (), namespace: str | None = None
+) -> list[MessageExt]:
     """The messages in a pull's body, without those whose tag only has the hash of a wanted one.
 
     Args:
         body: the records.
         broker_name: where they came from.
         tags: the wanted tags, empty for all.
+        namespace: the client's, whose prefix is taken off the names.
     """
     result: list[MessageExt] = []
     for record in decode_records(body):
         result += to_message(record, broker_name)
     if tags:
         result = [message for message in result if tag_wanted(tags, message.tags)]
+    if namespace:
+        result = [message_inside(namespace, message) for message in result]
     return result

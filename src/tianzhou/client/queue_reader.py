@@ -152,7 +152,7 @@ class QueueReader:
             raw.next_offset,
             raw.min_offset,
             raw.max_offset,
-            pulling.messages_of(raw.body, queue.broker_name, wanted) if raw.body else [],
+            pulling.messages_of(raw.body, queue.broker_name, wanted, self._instance.namespace) if raw.body else [],
             raw.suggested_broker_id,
         )
 

@@ -9,6 +9,12 @@ from collections.abc import Awaitable
 from typing import Protocol
 
 from tianzhou.client.member import GroupMember, StateCheck, StateQuestion
+from tianzhou.client.namespace_border import (
+    message_inside,
+    offsets_inside,
+    offsets_outside,
+    running_info_outside,
+)
 from tianzhou.client.namespaces import unwrap
 from tianzhou.client.requests import PendingReplies, pushed_reply
 from tianzhou.client.routes import RouteTable
@@ -115,7 +121,7 @@ async def _reset_offsets(client: Client, command: Command) -> None:
     if member is None:
         _log.info("offsets of group %s are reset, but it has no consumer here", header.group)
         return
-    offsets = bodies.decode_offset_table(command.body)
+    offsets = offsets_inside(client.namespace, bodies.decode_offset_table(command.body))
     _log.warning("group %s is told to continue elsewhere in topic %s: %s", header.group, header.topic, offsets)
     await member.reset_offsets(offsets)
 
@@ -123,7 +129,8 @@ async def _reset_offsets(client: Client, command: Command) -> None:
 def _consumer_status(client: Client, command: Command) -> Command:
     header = read_header(command)
     member = client.consumer(header.group)
-    offsets = member.consume_offsets(header.topic) if member is not None else {}
+    offsets = member.consume_offsets(unwrap(client.namespace, header.topic)) if member is not None else {}
+    offsets = offsets_outside(client.namespace, offsets)
     return command.reply(ResponseCode.SUCCESS, body=bodies.encode_offset_table(offsets, "messageQueueTable"))
 
 
@@ -132,7 +139,7 @@ def _running_info(client: Client, command: Command) -> Command:
     member = client.consumer(header.consumer_group)
     if member is None:
         return _no_consumer(command, client, header.consumer_group)
-    info = member.running_info()
+    info = running_info_outside(client.namespace, member.running_info())
     if header.jstack_enable:
         info.jstack = stack_dump()
     return command.reply(ResponseCode.SUCCESS, body=bodies.encode_running_info(info))
@@ -151,6 +158,6 @@ async def _consume_directly(client: Client, command: Command) -> Command:
     member = client.consumer(header.consumer_group)
     if member is None:
         return _no_consumer(command, client, header.consumer_group)
-    message = to_message(decode_record(command.body), header.broker_name or "")[0]
+    message = message_inside(client.namespace, to_message(decode_record(command.body), header.broker_name or "")[0])
     result = await member.consume_directly(message)
     return command.reply(ResponseCode.SUCCESS, body=bodies.encode_direct_consumption(result))

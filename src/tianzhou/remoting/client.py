@@ -83,6 +83,7 @@ class RemotingClient:
         idle_timeout_s: connections without traffic for so long are closed.
         max_in_flight: most requests awaiting replies (wire.md §1.8).
         hooks: see `RpcHook`; in this order.
+        border: a hook before these, for requests that the caller has not encoded.
         clock: source of monotonic time.
         tls: speak TLS to every server (`tianzhou.remoting.tls.client_context`); None speaks plain.
     """
@@ -96,12 +97,14 @@ class RemotingClient:
         idle_timeout_s: float = 120.0,
         max_in_flight: int = MAX_IN_FLIGHT,
         hooks: Iterable[RpcHook] = (),
+        border: RpcHook | None = None,
         clock: Clock | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._tls = tls
         self.connect_timeout_ms = connect_timeout_ms
         self.hooks = list(hooks)
+        self._command_hooks = self.hooks if border is None else [border, *self.hooks]
         self.group = ConnectionGroup(
             processor,
             max_frame=max_frame,
@@ -143,23 +146,24 @@ class RemotingClient:
             RequestTimeout: no reply came in time.
             TooManyRequests: too many requests are in flight.
         """
-        if not self.hooks:
+        if not self._command_hooks:
             return await self._invoke(address, command, timeout_ms)
         exchange = Exchange(address, command)
-        afters = self._before(exchange)
+        afters = self._before(exchange, self._command_hooks)
         exchange.reply = await self._invoke(address, exchange.request, timeout_ms)
         for after in afters:
             after(exchange)
         return exchange.reply
 
-    def _before(self, exchange: Exchange) -> list[Callable[[Exchange], Any]]:
-        return [after for hook in self.hooks if (after := hook(exchange)) is not None]
+    @staticmethod
+    def _before(exchange: Exchange, hooks: list[RpcHook]) -> list[Callable[[Exchange], Any]]:
+        return [after for hook in hooks if (after := hook(exchange)) is not None]
 
     def prepare(self, address: str, command: Command) -> Command:
         """A one-way request as the hooks want it, for who sends it over a connection of this client."""
-        if self.hooks:
+        if self._command_hooks:
             exchange = Exchange(address, command)
-            self._before(exchange)
+            self._before(exchange, self._command_hooks)
             return exchange.request
         return command
 
@@ -180,7 +184,7 @@ class RemotingClient:
         """`invoke` for a request the caller encoded with an id of `next_opaque`; GO_AWAY is just returned."""
         if self.hooks:
             exchange = Exchange(address, decode(memoryview(frame)[4:]))
-            afters = self._before(exchange)
+            afters = self._before(exchange, self.hooks)
             exchange.request.opaque = opaque
             exchange.reply = await self._invoke_frame(address, opaque, encode(exchange.request), timeout_ms)
             for after in afters:
