@@ -26,7 +26,6 @@ from tianzhou.broker.delay import DelayLedger
 from tianzhou.broker.delay_scheduler import DelayScheduler
 from tianzhou.broker.flow import waited_too_long
 from tianzhou.broker.flush_acks import FlushAcks
-from tianzhou.broker.groups import SYSTEM_PREFIX as SYSTEM_GROUP_PREFIX
 from tianzhou.broker.groups import GroupTable
 from tianzhou.broker.handlers.clients import ClientHandler
 from tianzhou.broker.handlers.cold_reads import ColdReadHandler
@@ -322,7 +321,7 @@ def make_parts(
         ha_port = port + 1
     ha_address = f"{settings.broker_ip2 or name}:{ha_port}"
     registrar = Registrar(tables, client, where, ha_address, clock)
-    stats.is_system = lambda name: tables.topics.is_system(name) or name.startswith(SYSTEM_GROUP_PREFIX)
+    stats.is_system = tables.topics.is_system
     stats.by_queue = settings.enable_detail_stat
     tables.topics.listeners.append(lambda _: registrar.request())
     follow_queue_types(tables.topics, store.queue_kinds)

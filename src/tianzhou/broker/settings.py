@@ -273,6 +273,53 @@ class BrokerSettings:
     client_oneway_semaphore_value: int = 65_535
     client_async_semaphore_value: int = 65_535
 
+    # keys Apache's broker shows besides; kept, not used
+    acl_enable: bool = False
+    clean_offline_broker_interval: int = 30_000
+    client_callback_executor_threads: int = field(default_factory=_cores)
+    client_close_socket_if_timeout: bool = True
+    client_pooled_byte_buf_allocator_enable: bool = False
+    client_socket_rcv_buf_size: int = 0
+    client_socket_snd_buf_size: int = 0
+    commercial_base_count: int = 1
+    commercial_size_per_msg: int = 4_096
+    disable_callback_executor: bool = False
+    disable_netty_worker_group: bool = False
+    enable_clean_expired_offset: bool = False
+    enable_reconnect_for_go_away: bool = True
+    enable_schedule_message_stats: bool = True
+    enable_shutdown_gracefully: bool = False
+    high_speed_mode: bool = False
+    is_broker_container: bool = False
+    is_in_broker_container: bool = False
+    is_scan_available_name_srv: bool = True
+    max_reconnect_interval_time_seconds: int = 60
+    max_topic_length: int = 127
+    pop_consumer_fs_service_init: bool = keyed("popConsumerFSServiceInit", True)
+    pull_batch_max_message_count: int = 160
+    server_netty_worker_group_enable: bool = True
+    shutdown_wait_time_seconds: int = 30
+    socks_proxy_config: str = "{}"
+    use_tls: bool = keyed("useTLS", False)
+    bottom_most_compression_type_for_consume_queue_store: str = "zstd"
+    clean_rocks_db_dirty_cq_interval_min: int = keyed("cleanRocksDBDirtyCQIntervalMin", 60)
+    debug_lock_enable: bool = False
+    dispatch_from_sender_thread: bool = False
+    enable_rocks_db_log: bool = keyed("enableRocksDBLog", False)
+    max_async_put_message_requests: int = 5_000
+    max_slave_resend_length: int = 268_435_456
+    mem_table_flush_interval_ms: int = 3_600_000
+    real_time_persist_rocks_db_config: bool = keyed("realTimePersistRocksDBConfig", True)
+    rocksdb_compression_type: str = "lz4"
+    rocksdb_cq_double_write_enable: bool = keyed("rocksdbCQDoubleWriteEnable", False)
+    rocksdb_flush_wal_frequency: int = 1_024
+    rocksdb_wal_file_rolling_threshold: int = 1_073_741_824
+    search_bcq_by_cache_enable: bool = True
+    stat_rocks_db_cq_interval_sec: int = keyed("statRocksDBCQIntervalSec", 10)
+    timer_enable_disruptor: bool = False
+    timer_intercept_delay_level: bool = False
+    timer_progress_log_interval_ms: int = 10_000
+
     @property
     def namesrv_addresses(self) -> list[str]:
         """The name servers, each `host:port`."""

@@ -116,7 +116,7 @@ class BrokerStats:
         found: pulls that brought messages.
         missed: pulls that brought none.
         failed: puts that stored nothing.
-        is_system: whether a topic or a group is the system's own.
+        is_system: whether a topic is the system's own.
         by_queue: whether request 315 is told figures of single queues.
     """
 
@@ -191,6 +191,17 @@ class BrokerStats:
         """Messages got since the start."""
         return sum(traffic.count for traffic in self.gets.values())
 
+    @property
+    def user_put_count(self) -> int:
+        """Messages users put since the start: not to the system's topics, and not what consumers sent back."""
+        put = sum(traffic.count for topic, traffic in self.puts.items() if not self.is_system(topic))
+        return put - self._own_user_puts
+
+    @property
+    def user_get_count(self) -> int:
+        """Messages got since the start from topics that are not the system's."""
+        return sum(traffic.count for (topic, _), traffic in self.gets.items() if not self.is_system(topic))
+
     def forget_topic(self, topic: str) -> None:
         """Drop the figures of a deleted topic."""
         self.puts.pop(topic, None)
@@ -247,14 +258,12 @@ class BrokerStats:
             yield "GROUP_GET_LATENCY", f"{queue_id}@{topic}@{group}", waited, calls
 
     def _whole(self) -> Iterator[Item]:
-        cluster, system = self.cluster, self.is_system
+        cluster = self.cluster
         # How often is not counted here, as with Apache's broker.
         yield "BROKER_PUT_NUMS", cluster, self.put_count - self._own_puts, 0
         yield "BROKER_GET_NUMS", cluster, self.get_count, 0
-        put = sum(traffic.count for topic, traffic in self.puts.items() if not system(topic))
-        yield "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC", cluster, put - self._own_user_puts, 0
-        got = sum(one.count for (topic, group), one in self.gets.items() if not (system(topic) or system(group)))
-        yield "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC", cluster, got, 0
+        yield "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC", cluster, self.user_put_count, 0
+        yield "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC", cluster, self.user_get_count, 0
         cold = [traffic.from_disk for traffic in self.gets.values()]
         if any(count for count, _ in cold):
             yield "BROKER_GET_FROM_DISK_NUMS", cluster, sum(count for count, _ in cold), 0
@@ -286,7 +295,7 @@ class BrokerStats:
         if day != self._day:
             if self._day is not None:
                 put, got = self._mornings[1], self._mornings[3]
-                self._mornings = (put, self.put_count, got, self.get_count)
+                self._mornings = (put, self.user_put_count, got, self.user_get_count)
             self._day = day
         hour, whole_day = now_ms - self._hour_ms >= HOUR_STEP_MS, now_ms - self._day_ms >= DAY_STEP_MS
         self._hour_ms = now_ms if hour else self._hour_ms

@@ -196,7 +196,8 @@ def test_runtime_figures_are_those_tools_read(broker: Run) -> None:
         await peer.pull("T")
         figures = decode_kv_table((await peer.ask(28)).body)
         assert (figures["brokerVersion"], figures["brokerVersionDesc"]) == ("479", "V5_3_3")
-        assert (figures["msgPutTotalTodayNow"], figures["msgGetTotalTodayNow"]) == ("2", "1")
+        assert (figures["msgPutTotalTodayNow"], figures["msgGetTotalTodayNow"]) == ("1", "1")
+        assert figures["putMessageTimesTotal"] == "2"
         assert figures["scheduleMessageOffset_3"] == "0,1"
         assert all(len(figures[key].split(" ")) == 3 for key in figures if key.endswith("Tps") and key[0] in "pg")
         assert 0 <= float(figures["commitLogDiskRatio"]) <= 1

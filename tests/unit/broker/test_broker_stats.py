@@ -82,11 +82,11 @@ def test_what_consumers_send_back_is_none_of_the_producers_messages() -> None:
 
 def test_what_groups_get() -> None:
     stats = BrokerStats(0, "C")
-    stats.is_system = lambda name: name == "CID_RMQ_SYS_TRANS"
+    stats.is_system = lambda name: name == "SYS"
     stats.got("T", "G").add(0, 10, 1000)
     stats.got("T", "G").add_cold(0, 10, 1000, 7)
     stats.got("T", "G").add(1, 2, 200)
-    stats.got("T", "CID_RMQ_SYS_TRANS").add(0, 4, 400)
+    stats.got("SYS", "G").add(0, 4, 400)
     found = {(name, key): (value, times) for name, key, value, times in stats.items()}
     assert found["GROUP_GET_NUMS", "T@G"] == (12, 2)
     assert found["GROUP_GET_SIZE", "T@G"] == (1200, 2)

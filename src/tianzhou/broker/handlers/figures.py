@@ -82,10 +82,10 @@ class FigureHandler:
             "putLatency999": "0.00",
             "msgPutTotalYesterdayMorning": stats.mornings[0],
             "msgPutTotalTodayMorning": stats.mornings[1],
-            "msgPutTotalTodayNow": puts,
+            "msgPutTotalTodayNow": stats.user_put_count,
             "msgGetTotalYesterdayMorning": stats.mornings[2],
             "msgGetTotalTodayMorning": stats.mornings[3],
-            "msgGetTotalTodayNow": stats.get_count,
+            "msgGetTotalTodayNow": stats.user_get_count,
             "commitLogMinOffset": max(store.begin_offset, 0),
             "commitLogMaxOffset": store.end_offset,
             "dispatchBehindBytes": store.dispatch_behind_bytes,
@@ -124,8 +124,10 @@ class FigureHandler:
             (path, shutil.disk_usage(next(p for p in (path, *path.parents) if p.exists())))
             for path in self._store.settings.commit_log_directories
         ]
-        ratios = {str(path): usage.used / (usage.total or 1) for path, usage in usages}
-        total, free = sum(usage.total for _, usage in usages), sum(usage.free for _, usage in usages)
+        # As `df` counts: what only the system may still use is neither used nor to be had.
+        ratios = {str(path): usage.used / ((usage.used + usage.free) or 1) for path, usage in usages}
+        total = sum(usage.total for _, usage in usages)
+        free = total - sum(usage.used for _, usage in usages)
         worst = f"{max(ratios.values(), default=0.0):.2f}"
         return {
             "commitLogDiskRatio": worst,

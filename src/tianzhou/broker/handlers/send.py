@@ -40,7 +40,9 @@ MULTI_TAGS = 0x2
 INNER_BATCH_FLAGS = 0x40 | 0x80
 
 _TIMERS = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
-_SPECIAL = frozenset({names.DELAY, names.TRAN_MSG, names.POP_CK, names.INNER_NUM, *_TIMERS})
+_OURS = (names.CLUSTER, names.MSG_REGION, names.TRACE_ON)
+"""Properties the broker sets; a message that was stored before brings them along."""
+_SPECIAL = frozenset({names.DELAY, names.TRAN_MSG, names.POP_CK, names.INNER_NUM, *_TIMERS, *_OURS})
 _PAIR_END = 2
 
 
