@@ -263,6 +263,35 @@ async def hooks_see_every_send_and_request(namesrv: str, folder: Path) -> None:
 
 
 @check
+async def messages_travel_together_without_being_told(namesrv: str, folder: Path) -> None:
+    topic = await make_topic(namesrv, 4)
+    seen: list[int] = []
+    async with Producer(
+        fresh("P"),
+        namesrv,
+        auto_batch=True,
+        batch_max_delay_ms=50,
+        enable_backpressure_for_async_mode=True,
+        back_pressure_for_async_send_num=10,
+        send_hooks=[lambda context: seen.append(len(context.messages))],
+    ) as producer:
+        messages = [Message(topic, b"%d" % i, keys=f"k{i}", sharding_key=str(i % 3)) for i in range(90)]
+        results = await asyncio.gather(*(producer.send(message) for message in messages))
+        delayed = await producer.send(Message(topic, b"late", delay_level=1))
+        soon = await producer.send(Message(topic, b"soon"), timeout_ms=3_000)
+    assert sum(seen) == 92
+    assert len(seen) < 20
+    stored = {message.msg_id: message for message in await read_all(namesrv, topic, 91)}
+    for message, result in zip(messages, results, strict=True):
+        found = stored[result.msg_id]
+        assert (found.body, found.keys) == (message.body, message.keys)
+        assert (found.queue_id, found.queue_offset) == (result.queue.queue_id, result.queue_offset)
+        assert found.offset_msg_id == result.offset_msg_id
+    assert len({(m.properties["__SHARDINGKEY"], m.queue_id) for m in stored.values() if m.keys}) == 3
+    assert {delayed.status, soon.status} == {SendStatus.SEND_OK}
+
+
+@check
 async def a_namespace_keeps_names_apart(namesrv: str, folder: Path) -> None:
     space = fresh("NS")
     topic = await make_topic(namesrv, 1)

@@ -13,7 +13,7 @@ from tianzhou.client.retry import RetryPolicy
 from tianzhou.client.selector import QueueSelector, select_by_hash
 from tianzhou.client.sending import BATCH, SINGLE, Failed, Outgoing, Plan, Plans, Target
 from tianzhou.errors import BrokerError, ClientError, RemotingError, RequestTimeout, TianzhouError
-from tianzhou.model import MessageQueue, SendResult, SendStatus
+from tianzhou.model import Message, MessageQueue, SendResult, SendStatus
 from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_reply
@@ -58,7 +58,7 @@ class Attempts:
         self._monotonic = instance.clock.monotonic
         self._next_opaque = instance.remoting.group.opaques.next
 
-    def chosen(
+    def target(
         self,
         plan: Plan,
         outgoing: Outgoing,
@@ -66,21 +66,14 @@ class Attempts:
         selector: QueueSelector | None,
         selector_arg: Any,
     ) -> Target | None:
-        """The queue a message has to go to, None when any will do.
+        """Where a message has to go, None when any queue will do.
 
         Raises:
             ClientError: queue or selector do not fit the message.
         """
         first = next(iter(outgoing.messages), None)
         if queue is None and first is not None and outgoing.code != BATCH:
-            if selector is None and first.sharding_key is not None:
-                selector = select_by_hash
-            if selector is not None:
-                queue = selector(plan.queues, first, selector_arg)
-                if not isinstance(queue, MessageQueue):
-                    raise ClientError(
-                        f"the queue selector returned {queue!r}; it has to return one of the queues it was given"
-                    )
+            queue = choose(plan, first, selector, selector_arg)
         if queue is None:
             return None
         if first is not None and queue.topic != first.topic:
@@ -275,3 +268,19 @@ class Attempts:
             header.msg_region,
             header.trace_on,
         )
+
+
+def choose(plan: Plan, message: Message, selector: QueueSelector | None, selector_arg: Any) -> MessageQueue | None:
+    """The queue a selector or the message's sharding key chooses; None without either.
+
+    Raises:
+        ClientError: the selector returned no queue.
+    """
+    if selector is None:
+        if message.sharding_key is None:
+            return None
+        selector = select_by_hash
+    queue = selector(plan.queues, message, selector_arg)
+    if not isinstance(queue, MessageQueue):
+        raise ClientError(f"the queue selector returned {queue!r}; it has to return one of the queues it was given")
+    return queue

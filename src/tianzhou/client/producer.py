@@ -66,7 +66,7 @@ class Producer(Sender):
             RemotingError: no broker answered in time; the message may be stored all the same.
         """
         if not self._straight or queue is not None or selector is not None or message.sharding_key is not None:
-            return await self._deliver(self._composer.single(message), queue, selector, selector_arg, timeout_ms)
+            return await self._send_carefully(message, queue, selector, selector_arg, timeout_ms)
         body = message.body
         if type(body) is not bytes or not body or len(body) > self._max_message_size:
             check_body(body, self._max_message_size)
@@ -74,7 +74,7 @@ class Producer(Sender):
         plain = is_plain(message)
         if not plain:
             if not names.SPECIAL.isdisjoint(message.properties):
-                return await self._deliver(self._composer.single(message), None, None, None, timeout_ms)
+                return await self._send_carefully(message, None, None, None, timeout_ms)
             check_attributes(message)
         elif message.tags or message.keys:
             check_attributes(message)
@@ -151,7 +151,7 @@ class Producer(Sender):
         """
         outgoing = self._composer.single(message)
         plan = await self._plan_of(outgoing.topic)
-        target = self._attempts.chosen(plan, outgoing, queue, selector, selector_arg)
+        target = self._attempts.target(plan, outgoing, queue, selector, selector_arg)
         await self._attempts.oneway(target or plan.next_target(), outgoing)
 
     async def resend_for_retry(

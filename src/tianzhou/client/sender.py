@@ -6,7 +6,15 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from tianzhou.client.attempts import Attempts
+from tianzhou.client.accumulator import (
+    DEFAULT_BATCH_BYTES,
+    DEFAULT_DELAY_MS,
+    DEFAULT_HELD_BYTES,
+    Accumulator,
+    AutoBatch,
+)
+from tianzhou.client.attempts import Attempts, choose
+from tianzhou.client.backpressure import Backpressure
 from tianzhou.client.composing import Composer
 from tianzhou.client.detector import Detector
 from tianzhou.client.faults import LatencyFaults
@@ -60,6 +68,14 @@ class Sender:
         detect_interval_ms: how often a broker is asked.
         send_hooks: called around each attempt, see `tianzhou.client.hooks`.
         check_forbidden_hooks: called before each attempt; one that raises prevents it.
+        auto_batch: let messages wait a moment and travel together; not those with a time limit of their own, delayed
+            ones, requests, replies and parts of transactions.
+        batch_max_delay_ms: how long a message waits at most.
+        batch_max_bytes: a batch of more bytes is sent at once.
+        total_batch_max_bytes: with so much waiting, messages are sent alone.
+        enable_backpressure_for_async_mode: let senders wait while too much is on its way.
+        back_pressure_for_async_send_num: most messages on their way, at least 10.
+        back_pressure_for_async_send_size: most bytes of bodies on their way, at least 1 MiB.
         trace: note each send in the trace topic, see `tianzhou.client.trace`.
         trace_topic: the trace topic; by default `RMQ_SYS_TRACE_TOPIC`.
         trace_msg_batch_num: so many sends are noted in one message; 20 at most.
@@ -90,6 +106,13 @@ class Sender:
         detect_interval_ms: int = 2_000,
         send_hooks: Iterable[SendHook] = (),
         check_forbidden_hooks: Iterable[ForbiddenHook] = (),
+        auto_batch: bool = False,
+        batch_max_delay_ms: int = DEFAULT_DELAY_MS,
+        batch_max_bytes: int = DEFAULT_BATCH_BYTES,
+        total_batch_max_bytes: int = DEFAULT_HELD_BYTES,
+        enable_backpressure_for_async_mode: bool = False,
+        back_pressure_for_async_send_num: int = 10_000,
+        back_pressure_for_async_send_size: int = 100 * 1024 * 1024,
         trace: bool = False,
         trace_topic: str | None = None,
         trace_msg_batch_num: int = 10,
@@ -133,12 +156,21 @@ class Sender:
             self._trace = trace_dispatcher(self._instance, group, "PRODUCE", options)
             self._hooks.send.append(self._trace.on_send)
             self._hooks.end_transaction.append(self._trace.on_end_transaction)
+        self._accumulator: Accumulator | None = None
+        if auto_batch:
+            batching = AutoBatch(batch_max_delay_ms, batch_max_bytes, total_batch_max_bytes).check()
+            self._accumulator = Accumulator(batching, max_message_size, self._send_together)
+        self._pressure: Backpressure | None = None
+        if enable_backpressure_for_async_mode:
+            self._pressure = Backpressure(back_pressure_for_async_send_num, back_pressure_for_async_send_size)
         # Without these options the first attempt needs no more than its connection.
         self._straight = not (
             send_latency_fault_enable
             or retry_another_broker_when_not_store_ok
             or send_msg_max_timeout_per_request_ms
             or self._hooks
+            or self._accumulator
+            or self._pressure
             or self._instance.namespace
             or self._instance.remoting.hooks
         )
@@ -192,6 +224,8 @@ class Sender:
             if self._owns_instance:
                 await self._instance.close()
             return
+        if self._accumulator is not None:
+            await self._accumulator.close()
         self._running = False
         self._detector.stop()
         if self._trace is not None:
@@ -215,6 +249,27 @@ class Sender:
         outgoing = self._composer.single(message)
         return await self._deliver(outgoing._replace(topic=message.topic), None, None, None, None)
 
+    async def _send_carefully(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        selector_arg: Any,
+        timeout_ms: float | None,
+    ) -> SendResult:
+        accumulator = self._accumulator
+        if accumulator is not None and timeout_ms is None and accumulator.takes(message):
+            if queue is None and (selector is not None or message.sharding_key is not None):
+                plan = await self._plan_of(self._plans.wire_topic(message.topic))
+                queue = choose(plan, message, selector, selector_arg)
+            self._check_running()
+            return await accumulator.add(message, queue)
+        return await self._deliver(self._composer.single(message), queue, selector, selector_arg, timeout_ms)
+
+    async def _send_together(self, messages: list[Message], queue: MessageQueue | None) -> SendResult:
+        outgoing = self._composer.single(messages[0]) if len(messages) == 1 else self._composer.batch(messages)
+        return await self._deliver(outgoing, queue, None, None, None)
+
     async def _deliver(
         self,
         outgoing: Outgoing,
@@ -224,16 +279,34 @@ class Sender:
         timeout_ms: float | None,
     ) -> SendResult:
         limit_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        if self._pressure is None:
+            return await self._deliver_now(outgoing, queue, selector, selector_arg, limit_ms)
+        started_s = self._monotonic()
+        async with self._pressure.room(len(outgoing.body), limit_ms):
+            limit_ms -= (self._monotonic() - started_s) * 1000
+            return await self._deliver_now(outgoing, queue, selector, selector_arg, limit_ms)
+
+    async def _deliver_now(
+        self,
+        outgoing: Outgoing,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        selector_arg: Any,
+        limit_ms: float,
+    ) -> SendResult:
         plan = await self._plan_of(outgoing.topic)
-        target = self._attempts.chosen(plan, outgoing, queue, selector, selector_arg)
+        target = self._attempts.target(plan, outgoing, queue, selector, selector_arg)
         if target is None:
             return await self._attempts.anywhere(plan, outgoing, limit_ms)
         return await self._attempts.once(target, outgoing, limit_ms)
 
     async def _plan_of(self, topic: str) -> Plan:
+        self._check_running()
+        return await self._plans.make(topic)
+
+    def _check_running(self) -> None:
         if not self._running:
             raise ClientError(f"the producer of group {self._group} is not running; use 'async with' or await start()")
-        return await self._plans.make(topic)
 
 
 def trace_dispatcher(instance: ClientInstance, group: str, kind: str, options: TraceOptions) -> TraceDispatcher:

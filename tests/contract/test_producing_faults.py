@@ -1,0 +1,321 @@
+"""What our producers say to brokers in cases that real ones seldom bring about."""
+
+import asyncio
+import http.server
+import threading
+
+import pytest
+from scripted import ScriptedCluster, record, until
+
+from tianzhou import Message, Producer, PushConsumer, SendStatus, TransactionProducer, TransactionState
+from tianzhou.client import ClientInstance
+from tianzhou.client.address_server import lookup_url
+from tianzhou.errors import BrokerError, ClientError, ConfigError, ConnectFailed, RequestTimeout
+from tianzhou.wire import bodies
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import read_header, write_header, write_reply
+from tianzhou.wire.properties import decode_properties
+from tianzhou.wire.record import encode_record
+
+OFFSET_ID = "7F00000100002A9F00000000000004D2"
+
+
+def with_cluster(body, **options) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(60), ScriptedCluster(**options) as cluster:
+            await body(cluster)
+
+    asyncio.run(main())
+
+
+def stored(status: int = 0, transaction_id: str | None = "TX"):
+    def answer(command: Command) -> Command:
+        header = read_header(command)
+        fields = write_reply(
+            310, msg_id=OFFSET_ID, queue_id=header.queue_id, queue_offset=77, transaction_id=transaction_id
+        )
+        return command.reply(status, fields=fields)
+
+    return answer
+
+
+def producer_of(cluster, **options) -> TransactionProducer:
+    return TransactionProducer("P", cluster.address, **{"check": lambda message: None} | options)
+
+
+# --- ends of transactions --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transaction_id", ["TX", None])
+def test_the_end_of_a_transaction_says_what_javas_does(transaction_id) -> None:
+    async def body(cluster) -> None:
+        (broker,) = cluster.brokers
+        broker.answers[310] = stored(transaction_id=transaction_id)
+        broker.answers[37] = lambda command: None
+        async with producer_of(cluster) as producer:
+            half = await producer.send_in_transaction(
+                Message("T", b"x", delay_level=3, properties={"p": "v"}), lambda message, arg: TransactionState.COMMIT
+            )
+            bad = await producer.send_in_transaction(Message("T", b"y"), fails)
+            await until(lambda: len(broker.asked(37)) == 2, "both ends were sent")
+        sent = broker.asked(310)[0]
+        assert sent.sys_flag == 4
+        properties = decode_properties(sent.properties.encode())
+        assert properties == {"p": "v", "TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": half.msg_id}
+        end, unknown = broker.asked(37)
+        assert (end.topic, end.producer_group, end.bname) == ("T", "P", "broker-0")
+        assert (end.tran_state_table_offset, end.commit_log_offset) == (77, 1234)
+        assert (end.commit_or_rollback, end.from_transaction_check) == (8, False)
+        assert (end.msg_id, end.transaction_id) == (half.msg_id, transaction_id)
+        assert (unknown.commit_or_rollback, bad.state) == (0, TransactionState.UNKNOWN)
+        commands = [command for command in broker.requests if command.code == 37]
+        assert all(command.is_oneway for command in commands)
+        assert commands[0].remark is None
+        assert commands[1].remark == "executeLocalTransactionBranch exception: ValueError: no"
+
+    def fails(message, arg):
+        raise ValueError("no")
+
+    with_cluster(body)
+
+
+@pytest.mark.parametrize("status", [10, 11, 12])
+def test_a_half_message_that_is_not_safe_is_rolled_back_without_the_local_transaction(status) -> None:
+    async def body(cluster) -> None:
+        (broker,) = cluster.brokers
+        broker.answers[310] = stored(status)
+        broker.answers[37] = lambda command: None
+        ran = []
+        async with producer_of(cluster) as producer:
+            result = await producer.send_in_transaction(Message("T", b"x"), lambda message, arg: ran.append(message))
+            await until(lambda: broker.asked(37), "the end was sent")
+        assert result.state is TransactionState.ROLLBACK
+        assert result.result.status is SendStatus(status)
+        assert broker.asked(37)[0].commit_or_rollback == 12
+        assert ran == []
+
+    with_cluster(body)
+
+
+def test_a_half_message_that_was_refused_ends_it() -> None:
+    async def body(cluster) -> None:
+        (broker,) = cluster.brokers
+        broker.answers[310] = lambda command: command.reply(13, "too large")
+        async with producer_of(cluster) as producer:
+            with pytest.raises(BrokerError, match="too large"):
+                await producer.send_in_transaction(Message("T", b"x"), lambda message, arg: TransactionState.COMMIT)
+            with pytest.raises(ClientError):
+                await producer.send_in_transaction(Message("T", b""), lambda message, arg: TransactionState.COMMIT)
+        assert broker.asked(37) == []
+
+    with_cluster(body)
+
+
+def question(topic: str = "T", group: str = "P", key: str = "U") -> Command:
+    properties = f"UNIQ_KEY\x01{key}\x02PGROUP\x01{group}\x02TRAN_MSG\x01true\x02REAL_TOPIC\x01{topic}\x02"
+    fields = write_header(
+        39,
+        topic="RMQ_SYS_TRANS_HALF_TOPIC",
+        tran_state_table_offset=5,
+        commit_log_offset=999,
+        msg_id=key,
+        transaction_id=key,
+        offset_msg_id=OFFSET_ID,
+        bname="broker-0",
+    )
+    return Command(39, fields=fields, body=encode_record(record(topic, 5, b"half", properties)))
+
+
+async def connected(cluster, producer):
+    """The producer's connection, as the broker sees it."""
+    (broker,) = cluster.brokers
+    await producer.send(Message("T", b"x"))
+    await until(lambda: broker.asked(34), "it is announced")
+    return broker.connections[-1]
+
+
+def test_an_answer_to_a_check_says_what_javas_does() -> None:
+    async def body(cluster) -> None:
+        (broker,) = cluster.brokers
+        broker.answers[37] = lambda command: None
+        seen = []
+
+        async def state(message):
+            seen.append((message.topic, message.body, message.transaction_id, message.broker_name))
+            if message.msg_id == "U2":
+                raise OSError("no database")
+            if message.msg_id == "U3":
+                return "COMMIT"
+            return TransactionState.ROLLBACK
+
+        async with producer_of(cluster, check=state) as producer:
+            connection = await connected(cluster, producer)
+            for key in ("U1", "U2", "U3"):
+                connection.invoke_oneway(question(key=key))
+            connection.invoke_oneway(question(group="somebody else", key="U4"))
+            await until(lambda: len(broker.asked(37)) == 3, "three answers")
+        assert seen == [("T", b"half", key, "broker-0") for key in ("U1", "U2", "U3")]
+        first, second, third = broker.asked(37)
+        assert (first.topic, first.producer_group, first.bname) == ("T", "P", "broker-0")
+        assert (first.tran_state_table_offset, first.commit_log_offset) == (5, 999)
+        assert (first.commit_or_rollback, first.from_transaction_check) == (12, True)
+        assert (first.msg_id, first.transaction_id) == ("U1", "U1")
+        assert (second.commit_or_rollback, third.commit_or_rollback) == (0, 0)
+        remarks = [command.remark for command in broker.requests if command.code == 37]
+        assert remarks[0] is None
+        assert remarks[1] == "checkLocalTransactionState Exception: OSError: no database"
+        assert "returned 'COMMIT'" in remarks[2]
+
+    with_cluster(body)
+
+
+def test_checks_run_side_by_side_within_limits_and_too_many_are_dropped() -> None:
+    async def body(cluster) -> None:
+        (broker,) = cluster.brokers
+        broker.answers[37] = lambda command: None
+        gate = asyncio.Event()
+        running = most = 0
+
+        async def state(message):
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await gate.wait()
+            running -= 1
+            return TransactionState.COMMIT
+
+        async with producer_of(cluster, check=state, check_concurrency=3, check_request_hold_max=4) as producer:
+            connection = await connected(cluster, producer)
+            for i in range(3):
+                connection.invoke_oneway(question(key=f"U{i}"))
+            await until(lambda: running == 3, "three run")
+            for i in range(3, 20):
+                connection.invoke_oneway(question(key=f"U{i}"))
+            await asyncio.sleep(0.1)
+            gate.set()
+            await until(lambda: len(broker.asked(37)) == 7, "those that were held are answered")
+            await asyncio.sleep(0.05)
+            assert len(broker.asked(37)) == 7
+        assert most == 3
+
+    with_cluster(body)
+    with pytest.raises(ConfigError, match="at least 1"):
+        TransactionProducer("P", "127.0.0.1:1", check=lambda message: None, check_concurrency=0)
+
+
+# --- names, addresses, modes -----------------------------------------------------------------------------------------
+
+
+def test_unit_mode_and_the_second_kind_of_namespace_are_on_the_wire() -> None:
+    async def body(cluster) -> None:
+        (broker,) = cluster.brokers
+        options = {"unit_mode": True, "unit_name": "u1", "namespace_v2": "space"}
+        consumer = PushConsumer("G", cluster.address, **options)
+        consumer.subscribe("T", handler=lambda message: None)
+        async with Producer("P", cluster.address, **options) as producer, consumer:
+            await producer.send(Message("T", b"x"))
+            await until(lambda: broker.asked(11), "it pulls")
+            assert producer.instance.client_id.endswith("@u1")
+        (sent,) = broker.asked(310)
+        assert (sent.topic, sent.unit_mode, sent.ns, sent.nsd) == ("T", True, "space", True)
+        for code in (34, 11, 38):
+            assert {(header.ns, header.nsd) for header in broker.asked(code)} == {("space", True)}
+        heartbeats = [bodies.decode_heartbeat(body) for body in broker.bodies_of(34)]
+        assert all(data.unit_mode for heartbeat in heartbeats for data in heartbeat.consumers)
+
+    with_cluster(body)
+
+
+def test_the_vip_channel_is_for_sends_and_questions_not_for_pulls() -> None:
+    async def body(cluster) -> None:
+        (broker,) = cluster.brokers
+        fast = f"127.0.0.1:{broker.server.port - 2}"
+        instance = ClientInstance(cluster.address, vip_channel_enabled=True, connect_timeout_ms=200)
+        async with instance, Producer("P", instance=instance, retry_times_when_send_failed=0) as producer:
+            with pytest.raises(ConnectFailed, match=fast):
+                await producer.send(Message("T", b"x"))
+            with pytest.raises(ConnectFailed, match=fast):
+                await producer.send_oneway(Message("T", b"x"))
+            assert await instance.master("broker-0", "T") == fast
+            (queue,) = await producer.queues("T")
+            assert await instance.reader(queue) == broker.address
+
+    with_cluster(body)
+
+
+def test_name_servers_can_be_looked_up() -> None:
+    async def body(cluster) -> None:
+        asked = []
+
+        class Lookup(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                asked.append(self.path)
+                answer = b"" if "empty" in self.path else f"{cluster.address}\r\nrest".encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, *args: object) -> None:
+                """Quiet."""
+
+        server = http.server.HTTPServer(("127.0.0.1", 0), Lookup)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        domain = f"127.0.0.1:{server.server_port}"
+        try:
+            async with Producer("P", namesrv_domain=domain, unit_name="u") as producer:
+                await producer.send(Message("T", b"x"))
+            assert asked == ["/rocketmq/nsaddr-u?nofix=1"]
+            with pytest.raises(ConnectFailed, match="names no name server"):
+                await Producer("P", namesrv_domain=domain, namesrv_domain_subgroup="empty").start()
+        finally:
+            await asyncio.to_thread(server.shutdown)
+            thread.join()
+            server.server_close()
+        with pytest.raises(ConnectFailed, match="does not answer"):
+            await Producer("P", namesrv_domain=domain).start()
+
+    assert lookup_url("jmenv.example") == "http://jmenv.example:8080/rocketmq/nsaddr"
+    with_cluster(body)
+
+
+def test_a_broker_that_did_not_answer_is_avoided_until_it_does() -> None:
+    async def body(cluster) -> None:
+        slow, fine = cluster.brokers
+        slow.answers[310] = slow.answers[30] = lambda command: asyncio.sleep(60)
+        options = {"send_latency_fault_enable": True, "start_detector_enable": True, "detect_interval_ms": 0}
+        async with Producer("P", cluster.address, send_msg_max_timeout_per_request_ms=200, **options) as producer:
+            for _ in range(6):
+                await producer.send(Message("T", b"x"))
+            assert len(slow.asked(310)) == 1
+            assert len(fine.asked(310)) == 6
+            await producer._detector.detect()
+            assert not producer._faults.is_reachable("broker-0")
+            del slow.answers[30], slow.answers[310]
+            await producer._detector.detect()
+            assert producer._faults.is_reachable("broker-0")
+
+    with_cluster(body, brokers=2)
+
+
+def test_hooks_see_failures_and_backpressure_ends_in_time() -> None:
+    async def body(cluster) -> None:
+        (broker,) = cluster.brokers
+        broker.answers[310] = lambda command: asyncio.sleep(60)
+        seen = []
+        async with Producer(
+            "P",
+            cluster.address,
+            retry_times_when_send_failed=0,
+            enable_backpressure_for_async_mode=True,
+            back_pressure_for_async_send_num=10,
+            send_hooks=[lambda context: lambda after: seen.append(type(after.error).__name__)],
+        ) as producer:
+            results = await asyncio.gather(
+                *(producer.send(Message("T", b"x"), timeout_ms=300) for _ in range(12)), return_exceptions=True
+            )
+        assert sorted(type(result).__name__ for result in results) == ["RequestTimeout"] * 10 + ["TooManyRequests"] * 2
+        assert seen == [RequestTimeout.__name__] * 10
+
+    with_cluster(body)
