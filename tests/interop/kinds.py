@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
-import struct
-import time
 import zlib
 from dataclasses import dataclass, field
 
-from frames import SUCCESS, Reply
 from questions import Asker, Queue
+from sends import PREPARED, Place, Refused, Sender
 
-SEND = 10
-BATCH = 320
-SEND_BACK = 36
 END_TRANSACTION = 37
 CREATE_TOPIC = 17
 CREATE_GROUP = 200
 NOT_SERVED = 3
 COMMIT, ROLLBACK = 8, 12
-COMPRESSED, PREPARED = 0x1, 0x4
+COMPRESSED = 0x1
 
 PLAIN, LATER, DECIDED = "kinds_plain", "kinds_later", "kinds_decided"
-GROUP = "kinds_group"
+GROUP, PRODUCER = "kinds_group", "kinds_producer"
 RETRY, DEAD = f"%RETRY%{GROUP}", f"%DLQ%{GROUP}"
 WAITING, HALF = "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"
 QUEUES = 2
@@ -35,9 +30,7 @@ class Undecided:
     """A half message that nobody has decided on yet."""
 
     body: bytes
-    unique: str
-    commit_log_offset: int
-    queue_offset: int
+    place: Place
 
 
 @dataclass
@@ -82,7 +75,7 @@ class Writer:
     """
 
     def __init__(self, asker: Asker, sent: Sent, name: str) -> None:
-        self._asker = asker
+        self._sender = Sender(asker, name)
         self._sent = sent
         self._name = name
         self._count = 0
@@ -90,14 +83,12 @@ class Writer:
     def create(self) -> None:
         """Create topics and group."""
         for topic in (PLAIN, LATER, DECIDED):
-            self._done(
-                self._asker.ask(
-                    CREATE_TOPIC, topic=topic, defaultTopic="TBW102", readQueueNums=QUEUES, writeQueueNums=QUEUES,
-                    perm=6, topicFilterType="SINGLE_TAG", topicSysFlag=0, order=False,
-                )
+            self._sender.done(
+                CREATE_TOPIC, topic=topic, defaultTopic="TBW102", readQueueNums=QUEUES, writeQueueNums=QUEUES,
+                perm=6, topicFilterType="SINGLE_TAG", topicSysFlag=0, order=False,
             )  # fmt: skip
         group = {"groupName": GROUP, "consumeEnable": True, "retryQueueNums": 1, "retryMaxTimes": 16}
-        self._done(self._asker.ask(CREATE_GROUP, json.dumps(group).encode()))
+        self._sender.done(CREATE_GROUP, json.dumps(group).encode())
 
     def write(self) -> None:
         """One message, or some, of every kind."""
@@ -109,58 +100,29 @@ class Writer:
             if number % 5 == 0:
                 properties["WAIT"] = "false"
             body = self._body(f"plain {number} " * (1 + number * number))
-            self.plain(number % QUEUES, body, properties, compress=number % 6 == 5)
+            self._plain(number % QUEUES, body, properties, compress=number % 6 == 5)
         for size in (1, 3, 20):
-            self.batch(size)
+            bodies = [self._body(f"batched {n} of {size}") for n in range(size)]
+            self._sender.batch(PLAIN, 1, bodies)
+            self._sent.plain[1] += bodies
         for level in (1, 2, 3):
-            self.delayed(level)
-        self.sent_back(level=1, into=self._sent.retried)
-        self.sent_back(level=-1, into=self._sent.dead)
+            self._delayed(level)
+        self._sent_back(level=1, into=self._sent.retried)
+        self._sent_back(level=-1, into=self._sent.dead)
         self._sent.keys.append((PLAIN, "every"))
-
-    def plain(self, queue_id: int, body: bytes, properties: dict[str, str], *, compress: bool = False) -> int:
-        """One ordinary message; its place in the log."""
-        stored = zlib.compress(body) if compress else body
-        reply = self._send(PLAIN, queue_id, stored, properties, COMPRESSED if compress else 0)
-        self._sent.plain[queue_id].append(stored)
-        return int(reply.fields["msgId"][-16:], 16)
-
-    def batch(self, size: int) -> None:
-        """Several messages in one request."""
-        bodies = [self._body(f"batched {n} of {size}") for n in range(size)]
-        entries = b""
-        for number, body in enumerate(bodies):
-            properties = f"TAGS\x01tag{number % 3}\x02UNIQ_KEY\x01{self._unique()}\x02".encode()
-            entry = struct.pack(">iiii", 0, 0, 0, len(body)) + body + struct.pack(">h", len(properties)) + properties
-            entries += struct.pack(">i", len(entry) + 4) + entry
-        self._send(PLAIN, 1, entries, {}, code=BATCH, batch=True)
-        self._sent.plain[1] += bodies
-
-    def delayed(self, level: int) -> None:
-        """A message for later; level 3 is not delivered while the test runs."""
-        body = self._body(f"delayed by level {level}")
-        self._send(LATER, level % QUEUES, body, {"DELAY": str(level), "KEYS": f"{self._name}-late-{level}"})
-        (self._sent.never if level == 3 else self._sent.later[level % QUEUES]).append(body)
-        self._sent.keys.append((WAITING, f"{self._name}-late-{level}"))
-
-    def sent_back(self, *, level: int, into: list[bytes]) -> None:
-        """A message that its consumer could not handle."""
-        body = self._body(f"handled in vain, level {level}")
-        place = self.plain(0, body, {"TAGS": "tag0"})
-        self._done(
-            self._asker.ask(
-                SEND_BACK, offset=place, group=GROUP, delayLevel=level, originMsgId=self._unique(), originTopic=PLAIN,
-                unitMode=False, maxReconsumeTimes=16,
-            )
-        )  # fmt: skip
-        into.append(body)
 
     def transactions(self) -> bool:
         """A committed, a rolled back and an undecided transaction; whether the broker serves them."""
         for outcome in (COMMIT, ROLLBACK, None):
-            half = self._half(f"transaction {outcome}")
-            if half is None:
-                return False
+            body = self._body(f"transaction {outcome}")
+            properties = {"TRAN_MSG": "true", "PGROUP": PRODUCER}
+            try:
+                half = Undecided(body, self._sender.send(DECIDED, 0, body, properties, PREPARED))
+            except Refused as error:
+                if "does not serve transactions" in str(error):
+                    return False
+                raise
+            self._sent.halves.append(half.place.log_offset)
             if outcome is None:
                 self._sent.undecided.append(half)
             else:
@@ -169,66 +131,43 @@ class Writer:
 
     def decide(self, half: Undecided, outcome: int) -> bool:
         """Commit a transaction or roll it back; whether the broker serves transactions."""
-        reply = self._asker.ask(
-            END_TRANSACTION, topic=DECIDED, producerGroup="kinds_producer", tranStateTableOffset=half.queue_offset,
-            commitLogOffset=half.commit_log_offset, commitOrRollback=outcome, fromTransactionCheck=False,
-            msgId=half.unique, transactionId=half.unique,
-        )  # fmt: skip
-        if reply.code == NOT_SERVED:
-            return False
-        self._done(reply)
+        unique = half.place.unique
+        try:
+            self._sender.done(
+                END_TRANSACTION, topic=DECIDED, producerGroup=PRODUCER, tranStateTableOffset=half.place.queue_offset,
+                commitLogOffset=half.place.log_offset, commitOrRollback=outcome, fromTransactionCheck=False,
+                msgId=unique, transactionId=unique,
+            )  # fmt: skip
+        except Refused as error:
+            if error.args[0] == NOT_SERVED:
+                return False
+            raise
         (self._sent.decided if outcome == COMMIT else self._sent.never).append(half.body)
         return True
 
-    def _half(self, text: str) -> Undecided | None:
-        body, unique = self._body(text), self._unique()
-        properties = {"TRAN_MSG": "true", "PGROUP": "kinds_producer", "UNIQ_KEY": unique}
-        reply = self._send(DECIDED, 0, body, properties, PREPARED, optional=True)
-        if reply.code != SUCCESS:
-            assert "does not serve transactions" in reply.remark, (reply.code, reply.remark)
-            return None
-        self._sent.halves.append(int(reply.fields["msgId"][-16:], 16))
-        return Undecided(body, unique, self._sent.halves[-1], int(reply.fields["queueOffset"]))
+    def _plain(self, queue_id: int, body: bytes, properties: dict[str, str], *, compress: bool = False) -> Place:
+        stored = zlib.compress(body) if compress else body
+        self._sent.plain[queue_id].append(stored)
+        return self._sender.send(PLAIN, queue_id, stored, properties, COMPRESSED if compress else 0)
 
-    def _send(
-        self,
-        topic: str,
-        queue_id: int,
-        body: bytes,
-        properties: dict[str, str],
-        sys_flag: int = 0,
-        *,
-        code: int = SEND,
-        batch: bool = False,
-        optional: bool = False,
-    ) -> Reply:
-        own = {"UNIQ_KEY": self._unique()} | properties
-        fields: dict[str, object] = {
-            "producerGroup": "kinds_producer", "topic": topic, "defaultTopic": "TBW102", "defaultTopicQueueNums": 2,
-            "queueId": queue_id, "sysFlag": sys_flag, "bornTimestamp": int(time.time() * 1000), "flag": self._count,
-            "properties": "".join(f"{name}\x01{value}\x02" for name, value in own.items()), "reconsumeTimes": 0,
-            "unitMode": False, "batch": batch,
-        }  # fmt: skip
-        if code == BATCH:
-            # Batches have the short names only.
-            fields = dict(zip("abcdefghijkm", fields.values(), strict=True))
-        reply = self._asker.ask(code, body, **fields)
-        # Records of one millisecond would be found by their time in more than one way.
-        time.sleep(0.002)
-        return reply if optional else self._done(reply)
+    def _delayed(self, level: int) -> None:
+        """A message for later; level 3 is not delivered while the test runs."""
+        body = self._body(f"delayed by level {level}")
+        key = f"{self._name}-late-{level}"
+        self._sender.send(LATER, level % QUEUES, body, {"DELAY": str(level), "KEYS": key})
+        (self._sent.never if level == 3 else self._sent.later[level % QUEUES]).append(body)
+        self._sent.keys.append((WAITING, key))
+
+    def _sent_back(self, *, level: int, into: list[bytes]) -> None:
+        """A message that its consumer could not handle."""
+        body = self._body(f"handled in vain, level {level}")
+        place = self._plain(0, body, {"TAGS": "tag0"})
+        self._sender.send_back(place.log_offset, PLAIN, GROUP, level)
+        into.append(body)
 
     def _body(self, text: str) -> bytes:
         self._count += 1
         return f"{self._name} {self._count}: {text}".encode()
-
-    def _unique(self) -> str:
-        self._count += 1
-        return f"{self._name.upper()}{self._count:08d}"
-
-    @staticmethod
-    def _done(reply: Reply) -> Reply:
-        assert reply.code == SUCCESS, (reply.code, reply.remark)
-        return reply
 
 
 def all_queues() -> list[Queue]:

@@ -1,21 +1,13 @@
-"""One store, two servers, and kill -9 between them: who opens it goes on with all that was acknowledged.
-
-The golden stores that Apache's brokers left when they were killed are continued by ours and then opened by Apache's.
-"""
+"""One store, two servers, and kill -9 between them: who opens it goes on with all that was acknowledged."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import random
-import tarfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from apache import ApacheBroker, ApacheNamesrv
 from frames import create_topic
 from servers import Ports, serve
 from toolchain import ToolchainMissingError
@@ -23,11 +15,8 @@ from toolchain import ToolchainMissingError
 from tianzhou import Message, MessageQueue, Producer, PullConsumer, SendStatus
 from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageExt
-from tianzhou.settings import bind
-from tianzhou.store import MessageStore, NewRecord, PutStatus, StoreSettings
 from tianzhou.testing.ledger import Ledger
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "store"
 TOPIC = "afterkill"
 QUEUES = 4
 LOAD_SECONDS = 2.0
@@ -117,61 +106,3 @@ def test_a_killed_store_is_taken_over(writer: str, reader: str, server_kind: str
             assert any(body.startswith(f"{TOPIC}/0/after".encode()) for body in ledger.found[TOPIC, 0])
     except ToolchainMissingError as error:
         pytest.skip(str(error))
-
-
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[ApacheNamesrv]:
-    try:
-        with ApacheNamesrv() as running:
-            yield running
-    except ToolchainMissingError as error:
-        pytest.skip(str(error))
-
-
-@pytest.mark.parametrize("name", ["basic-killed-5", "basic-killed-4", "basic-killed-pool"])
-def test_a_golden_killed_store_is_continued_and_given_back(name: str, namesrv: ApacheNamesrv, tmp_path: Path) -> None:
-    manifest: dict[str, Any] = json.loads((GOLDEN / f"{name}.json").read_bytes())
-    with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
-        archive.extractall(tmp_path)
-    settings = bind(StoreSettings, manifest["brokerConf"])
-    settings.store_path_root_dir = str(tmp_path / "store")
-    store = MessageStore(settings)
-    assert not store.open().clean
-    expected: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
-    for message in manifest["messages"]:
-        place = (message["topic"], message["queueId"])
-        row = (message["queueOffset"], message["commitLogOffset"], message["storeSize"])
-        expected.setdefault(place, []).append(row)
-    for queue in manifest["queues"]:
-        place = (queue["topic"], queue["queueId"])
-        assert store.max_offset(*place) == queue["maxOffset"]
-        for number in range(120):
-            body = f"ours {place} {number} ".encode() * (number % 9 + 1)
-            unique = f"OURS{queue['topic']}{queue['queueId']}N{number}"
-            properties = f"KEYS\x01ours{number}\x02UNIQ_KEY\x01{unique}\x02".encode()
-            result = store.append(NewRecord(*place, body, properties, keys=f"ours{number}", uniq_key=unique))
-            assert result.status is PutStatus.PUT_OK
-            assert result.queue_offset == queue["maxOffset"] + number
-            expected.setdefault(place, []).append(
-                (result.queue_offset, result.physical_offset, result.end_offset - result.physical_offset)
-            )
-    store.close_now()
-    own = {"listenPort", "namesrvAddr", "storePathRootDir", "brokerIP1", "brokerIP2", "haListenPort"}
-    conf = {key: value for key, value in manifest["brokerConf"].items() if key not in own}
-    conf["transientStorePoolEnable"] = "false"
-
-    async def check() -> None:
-        for place, rows in expected.items():
-            messages = await read_queue(namesrv.address, *place)
-            served = [(m.queue_offset, m.commitlog_offset, m.store_size) for m in messages]
-            assert served == sorted(rows), place
-            assert [m.body for m in messages if m.body.startswith(b"ours")] == [
-                f"ours {place} {number} ".encode() * (number % 9 + 1) for number in range(120)
-            ]
-
-    broker = ApacheBroker(namesrv.address, store_dir=tmp_path / "store", conf=conf, home=tmp_path / "home")
-    try:
-        broker.start()
-        asyncio.run(check())
-    finally:
-        broker.kill()
