@@ -64,6 +64,8 @@ func main() {
 		consume(os.Args[2], os.Args[3:])
 	case "transact":
 		transact(os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6])
+	case "select":
+		choose(os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6])
 	default:
 		check(fmt.Errorf("unknown command %q", os.Args[1]))
 	}
