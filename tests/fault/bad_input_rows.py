@@ -170,6 +170,23 @@ COMMANDS = [
         "group 'my group' may only hold letters, digits and the characters % | _ -",
         FAILED,
     ),
+    Command(
+        "consume orders --sql 'price >'",
+        "the SQL expression 'price >' of topic orders is wrong: expected a property, a value, NOT or (,"
+        " but the expression ends at position 7",
+        FAILED,
+    ),
+    Command(
+        "consume orders --sql 'price > 1 city = 2'",
+        "the SQL expression 'price > 1 city = 2' of topic orders is wrong: the expression is complete before"
+        " 'city = 2', which RocketMQ ignores; join conditions by AND or OR. It begins at position 10",
+        FAILED,
+    ),
+    Command(
+        "consume orders --tags A --sql 'price > 1'",
+        "topic orders is subscribed by tags 'A' and by SQL; use TAGS in the SQL instead",
+        FAILED,
+    ),
     Command("consume orders --max 0", "…Invalid value for '--max': …1…"),
     # stores
     Command("store check missing", "missing: no such folder; name a storePathRootDir or a --data folder"),
@@ -465,6 +482,20 @@ REQUESTS = [
         "no tag in the expression '||'; write TagA || TagB, or * for all at position 0",
         23,
         subscription="||",
+    ),
+    _pull(
+        "a pull with SQL that is none",
+        "Invalid MessageSelector: expected a string in single quotes after IN (, but 3 stands at position 10",
+        23,
+        subscription="price IN (3)",
+        expressionType="SQL92",
+    ),
+    _pull(
+        "a pull with a filter of an unknown type",
+        "Invalid MessageSelector: expression type XPATH is unknown; use TAG or SQL92 at position 0",
+        23,
+        subscription="/price",
+        expressionType="XPATH",
     ),
     _pull("a pull before the first offset", "OFFSET_TOO_SMALL", 21, queueOffset="-5"),
     Request(

@@ -160,6 +160,16 @@ def test_consuming_ends_cleanly(place: Place, args: tuple[str, ...], times: int)
             assert "message" in consuming.err
 
 
+def test_consuming_with_sql_shows_what_it_selects(place: Place) -> None:
+    with sync.Producer("tests", place.namesrv) as producer:
+        for n in range(10):
+            producer.send(Message("priced", b"price %d" % n, properties={"price": str(n)}))
+    for group in ([], ["--group", "choosy"]):
+        with place.start("consume", "priced", "--sql", "price > 7", "--from-beginning", "--max", "2", *group) as shown:
+            assert shown.wait() == 0
+            assert sorted(line.rsplit(" ", 1)[1] for line in shown.out.splitlines()) == ["8", "9"]
+
+
 def test_producing_from_a_silent_pipe_ends_cleanly_and_says_what_was_acknowledged(place: Place) -> None:
     with place.start("produce", "piped", stdin=subprocess.PIPE) as producing:
         producing.stdin.write(b"one\n")

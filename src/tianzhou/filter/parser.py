@@ -175,7 +175,7 @@ class _Parser:
                 f"expected a property before {word.text}, but there is {described(operand)}", position
             )
         words.expect("(", f"( after {word.text}")
-        texts = {self._string("(")}
+        texts = {self._string(f"{word.text} (")}
         while words.take_if(","):
             texts.add(self._string(","))
         words.expect(")", ", or )")

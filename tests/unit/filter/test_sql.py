@@ -54,7 +54,7 @@ def test_it_knows_what_it_looks_at() -> None:
         ("n = 15 AND", 10, "expected a property"),
         ("(n = 15", 7, "expected an operator or ), but the expression ends"),
         ("n BETWEEN 1 OR 2", 12, "expected AND between the two limits of BETWEEN, but OR stands"),
-        ("n IN (1)", 6, "expected a string in single quotes after (, but 1 stands"),
+        ("n IN (1)", 6, "expected a string in single quotes after IN (, but 1 stands"),
         ("n IN ('1' '2')", 10, "expected , or ), but '2' stands"),
         ("n IS 1", 5, "expected NULL or NOT NULL, but 1 stands"),
         ("n NOT 1", 6, "after NOT, but 1 stands"),
