@@ -98,6 +98,18 @@ class ReplyError(ClientError):
     """A delivered message cannot be replied to: nobody waits for a reply (RocketMQ's client code 10007)."""
 
 
+class DuplicateInProgress(TianzhouError):
+    """A message with the same id is being processed elsewhere; whether it was done is known later."""
+
+    retriable = True
+
+
+class OutboxFull(TianzhouError):
+    """No broker answers, and the producer's outbox holds as much as it may; the message was not kept."""
+
+    retriable = True
+
+
 class StoreError(TianzhouError):
     """The store cannot do what was asked; what it holds is unharmed."""
 

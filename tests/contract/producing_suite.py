@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from tianzhou import (
     sync,
 )
 from tianzhou.admin import Admin
-from tianzhou.client import create_reply_message
+from tianzhou.client import SqliteIds, create_reply_message, idempotent
 from tianzhou.errors import BrokerError, ClientError, ReplyError, ReplyTimeout
 
 TRANSACTION_SETTINGS = {"transactionCheckInterval": "1000", "transactionTimeOut": "1000"}
@@ -497,3 +498,37 @@ async def traces_that_cannot_be_sent_disturb_nothing(namesrv: str, folder: Path)
         assert producer._trace is not None
         await until(lambda: producer._trace.dropped >= 30, "the records are given up")
         assert producer._trace.sent == 0
+
+
+# --- at most once ----------------------------------------------------------------------------------------------------
+
+
+@check
+async def what_comes_twice_is_consumed_once(namesrv: str, folder: Path) -> None:
+    topic = await make_topic(namesrv, 2)
+    folder.mkdir(parents=True, exist_ok=True)
+    ids = SqliteIds(folder / "ids.db", durable=False)
+    runs: list[bytes] = []
+    delivered: list[bytes] = []
+
+    @idempotent(ids)
+    async def once(message) -> None:
+        runs.append(message.body)
+        if len(runs) == 1:
+            raise ValueError("the first run fails")
+
+    async def consume(message, context) -> None:
+        delivered.append(message.body)
+        context.delay_level = 1
+        await once(message)
+
+    async with Producer(fresh("P"), namesrv) as producer:
+        for i in range(10):
+            await producer.send(Message(topic, b"%d" % i))
+    for members in (1, 2):  # the second group gets all again, as a group does whose offsets are lost
+        consumer = PushConsumer(fresh("G"), namesrv, consume_from_where=FIRST)
+        consumer.subscribe(topic, handler=consume)
+        async with consumer:
+            await until(lambda members=members: len(delivered) == 10 * members + 1, "all came")
+    assert sorted(Counter(runs).values()) == [1] * 9 + [2]
+    ids.close()

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tianzhou.client.handlers import ConsumeContext
+    from tianzhou.client.idempotence import MemoryIds, idempotent
     from tianzhou.client.instance import ClientInstance
+    from tianzhou.client.processed_ids import RedisIds, SqliteIds
     from tianzhou.client.producer import Producer
     from tianzhou.client.pull_consumer import PullConsumer
     from tianzhou.client.pulling import RawPull
@@ -36,14 +38,18 @@ _HOMES = {
     "ConsistentHash": "rebalance",
     "ConsumeContext": "handlers",
     "FixedQueues": "rebalance",
+    "MemoryIds": "idempotence",
     "NearbyRoom": "rebalance",
     "Producer": "producer",
     "PullConsumer": "pull_consumer",
     "PushConsumer": "push_consumer",
     "QueueReader": "queue_reader",
     "RawPull": "pulling",
+    "RedisIds": "processed_ids",
+    "SqliteIds": "processed_ids",
     "TransactionProducer": "transactions",
     "create_reply_message": "requests",
+    "idempotent": "idempotence",
     "select_at_random": "selector",
     "select_by_hash": "selector",
 }
@@ -56,14 +62,18 @@ __all__ = [
     "ConsistentHash",
     "ConsumeContext",
     "FixedQueues",
+    "MemoryIds",
     "NearbyRoom",
     "Producer",
     "PullConsumer",
     "PushConsumer",
     "QueueReader",
     "RawPull",
+    "RedisIds",
+    "SqliteIds",
     "TransactionProducer",
     "create_reply_message",
+    "idempotent",
     "select_at_random",
     "select_by_hash",
 ]

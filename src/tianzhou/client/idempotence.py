@@ -1,0 +1,286 @@
+"""Consuming each message at most once: a decorator for handlers, and what remembers the ids.
+
+    seen = SqliteIds("seen.db")
+
+    @consumer.on("orders")
+    @idempotent(seen, window_s=7 * 86_400)
+    async def book(message): ...
+
+A message queue delivers at least once: after a crash, a lost answer or a change of the group, a message comes again.
+The decorator claims a message's id before the handler runs, and skips messages whose id is claimed.
+
+What it promises, and what not:
+
+- Within the window, no handler run begins for an id after one has ended well. A run that raises, or asks for a later
+  delivery, gives the id back, and the message is consumed again when it comes again.
+- A process that dies inside a run leaves the id claimed. Without `lease_s` the message is then skipped: at most once,
+  though perhaps never done. With `lease_s` another run begins when the claim is so old: at least once, in that one
+  case. Nobody can have both without writing the id in the same transaction as the work itself.
+- A message that comes again after the window has passed is consumed again.
+- All members of a group have to use one store; `MemoryIds` belongs to one process, and forgets with it.
+- Two messages count as the same when `default_id` says so: they have the same unique key, which their producer gives
+  and repeats with each attempt, the same keys and the same body. Give `key` to go by an id of your own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import functools
+import inspect
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from tianzhou.clock import Clock, SystemClock
+from tianzhou.errors import ConfigError, DuplicateInProgress
+from tianzhou.model import ConsumeResult, MessageExt
+
+H = TypeVar("H", bound=Callable[..., Any])
+_AGAIN = frozenset(
+    {ConsumeResult.RECONSUME_LATER, ConsumeResult.SUSPEND_CURRENT_QUEUE_A_MOMENT, ConsumeResult.ROLLBACK}
+)
+
+
+class Claim(enum.Enum):
+    """What became of the wish to process an id."""
+
+    GRANTED = enum.auto()
+    RUNNING = enum.auto()
+    DONE = enum.auto()
+
+
+class ProcessedIds(Protocol):
+    """Remembers which ids are done, and which are in work; times are milliseconds."""
+
+    blocking: bool
+    """Whether calls wait for a disk or a network; from async handlers they are made in a thread then."""
+
+    def claim(self, key: str, now_ms: int, claim_ms: int) -> Claim:
+        """Claim an id, for so long unless it is finished before; atomic among all who share the store."""
+        ...
+
+    def finish(self, key: str, now_ms: int, window_ms: int) -> None:
+        """The id is done; remember it for so long."""
+        ...
+
+    def release(self, key: str) -> None:
+        """The id is not done; who claims it next may have it."""
+        ...
+
+
+class MemoryIds:
+    """Ids in the memory of this process.
+
+    Args:
+        most: above so many ids the oldest are forgotten, whatever the window.
+    """
+
+    blocking = False
+
+    def __init__(self, most: int = 1_000_000) -> None:
+        if most < 1:
+            raise ConfigError(f"MemoryIds: most is {most}; it has to be at least 1")
+        self._most = most
+        self._ids: dict[str, tuple[bool, int]] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def claim(self, key: str, now_ms: int, claim_ms: int) -> Claim:
+        """See `ProcessedIds.claim`."""
+        with self._lock:
+            known = self._ids.get(key)
+            if known is not None and known[1] > now_ms:
+                return Claim.DONE if known[0] else Claim.RUNNING
+            self._put(key, done=False, until_ms=now_ms + claim_ms)
+            for _ in range(2):  # two for each that comes: what has expired goes without ever being searched for
+                oldest = next(iter(self._ids))
+                if self._ids[oldest][1] <= now_ms or len(self._ids) > self._most:
+                    del self._ids[oldest]
+            return Claim.GRANTED
+
+    def finish(self, key: str, now_ms: int, window_ms: int) -> None:
+        """See `ProcessedIds.finish`."""
+        with self._lock:
+            self._put(key, done=True, until_ms=now_ms + window_ms)
+
+    def release(self, key: str) -> None:
+        """See `ProcessedIds.release`."""
+        with self._lock:
+            self._ids.pop(key, None)
+
+    def _put(self, key: str, *, done: bool, until_ms: int) -> None:
+        self._ids.pop(key, None)  # so that it becomes the newest
+        self._ids[key] = (done, until_ms)
+
+
+def default_id(message: MessageExt) -> str:
+    """Unique key, checksum of the body, and keys.
+
+    The unique key alone would do, had not Java's client since 5.0 the habit to give one key to a whole batch.
+    """
+    return f"{message.msg_id}:{message.body_crc & 0xFFFFFFFF:08x}:{message.keys}"
+
+
+def idempotent(
+    ids: ProcessedIds,
+    *,
+    window_s: float = 86_400.0,
+    key: Callable[[MessageExt], str] = default_id,
+    scope: str = "",
+    lease_s: float | None = None,
+    clock: Clock | None = None,
+) -> Callable[[H], H]:
+    """Decorator: have a handler consume each id at most once; see the module for what that means.
+
+    It works for async and sync handlers, of single messages and of lists, with and without a context.
+
+    Args:
+        ids: remembers the ids: `MemoryIds`, `SqliteIds`, `RedisIds` or your own.
+        window_s: how long an id is remembered after it was done.
+        key: a message's id.
+        scope: goes before each id; give each use of a shared store its own, above all each consumer group.
+        lease_s: after so long, a run that has not ended is taken for dead, and the id is processed again; choose more
+            than the longest run. None never gives an id of a dead run out again within the window.
+        clock: source of time.
+
+    Raises:
+        ConfigError: a time is not positive.
+    """
+    if window_s <= 0 or (lease_s is not None and lease_s <= 0):
+        raise ConfigError(f"idempotent: window_s is {window_s} and lease_s {lease_s}; both have to be above 0")
+    guard = _Guard(ids, window_s, key, scope, lease_s, clock or SystemClock())
+
+    def decorate(handler: H) -> H:
+        if inspect.iscoroutinefunction(handler):
+
+            @functools.wraps(handler)
+            async def consume(given: Any, *context: Any) -> Any:
+                claimed = await guard.call(guard.claim, given)
+                try:
+                    result = await handler(claimed.argument, *context) if claimed.fresh else None
+                except BaseException:
+                    await guard.call(guard.release, claimed)
+                    raise
+                await guard.call(guard.settle, claimed, result, *context)
+                return result
+
+        else:
+
+            @functools.wraps(handler)
+            def consume(given: Any, *context: Any) -> Any:
+                claimed = guard.claim(given)
+                try:
+                    result = handler(claimed.argument, *context) if claimed.fresh else None
+                except BaseException:
+                    guard.release(claimed)
+                    raise
+                guard.settle(claimed, result, *context)
+                return result
+
+        return consume  # type: ignore[return-value]
+
+    return decorate
+
+
+class _Claimed:
+    """What a handler is given, and the ids that stand for it."""
+
+    __slots__ = ("argument", "fresh", "given", "ids", "running")
+
+    def __init__(self, given: Any) -> None:
+        self.given: list[MessageExt] = given if isinstance(given, list) else [given]
+        self.fresh: list[MessageExt] = []
+        self.ids: list[str] = []
+        self.running = ""
+        self.argument: Any = self.fresh if isinstance(given, list) else given
+
+
+class _Guard:
+    """What `idempotent` does around a handler, without caring whether it is async."""
+
+    def __init__(
+        self,
+        ids: ProcessedIds,
+        window_s: float,
+        key: Callable[[MessageExt], str],
+        scope: str,
+        lease_s: float | None,
+        clock: Clock,
+    ) -> None:
+        self._ids = ids
+        self._window_ms = int(window_s * 1000)
+        self._claim_ms = self._window_ms if lease_s is None else int(lease_s * 1000)
+        self._leased = lease_s is not None
+        self._key = key
+        self._scope = scope
+        self._now_ms = clock.now_ms
+
+    async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call one of the methods below, in a thread when the store may block."""
+        if self._ids.blocking:
+            return await asyncio.to_thread(function, *arguments)
+        return function(*arguments)
+
+    def claim(self, given: Any) -> _Claimed:
+        """Claim the ids of what a handler is to be given.
+
+        Raises:
+            DuplicateInProgress: the only message is in work elsewhere.
+        """
+        claimed = _Claimed(given)
+        now_ms = self._now_ms()
+        try:
+            for message in claimed.given:
+                id_ = f"{self._scope}:{self._key(message)}"
+                answer = self._ids.claim(id_, now_ms, self._claim_ms)
+                if answer is Claim.GRANTED:
+                    claimed.fresh.append(message)
+                    claimed.ids.append(id_)
+                elif answer is Claim.RUNNING and self._leased and id_ not in claimed.ids:
+                    claimed.running = id_
+        except BaseException:
+            self.release(claimed)
+            raise
+        if claimed.running and not claimed.fresh:
+            raise self._in_progress(claimed)
+        return claimed
+
+    def release(self, claimed: _Claimed) -> None:
+        """Give all ids back."""
+        for id_ in claimed.ids:
+            self._ids.release(id_)
+
+    def settle(self, claimed: _Claimed, result: Any, context: Any = None) -> None:
+        """Note what is done, as the handler's answer says.
+
+        Raises:
+            DuplicateInProgress: some messages of the list are in work elsewhere; the list has to come again.
+        """
+        done = len(claimed.ids)
+        ack_index = getattr(context, "ack_index", None)
+        if result in _AGAIN:
+            done = 0
+        elif ack_index is not None and claimed.fresh:
+            done = min(max(ack_index + 1, 0), done)
+            if done < len(claimed.fresh):
+                # The consumer counts in the list it gave, from which duplicates were taken out.
+                first = claimed.fresh[done]
+                context.ack_index = next(i for i, message in enumerate(claimed.given) if message is first) - 1
+            else:
+                context.ack_index = None
+        now_ms = self._now_ms()
+        for id_ in claimed.ids[:done]:
+            self._ids.finish(id_, now_ms, self._window_ms)
+        for id_ in claimed.ids[done:]:
+            self._ids.release(id_)
+        if claimed.running:
+            raise self._in_progress(claimed)
+
+    @staticmethod
+    def _in_progress(claimed: _Claimed) -> DuplicateInProgress:
+        return DuplicateInProgress(
+            f"{claimed.running} is in work elsewhere, or was when its consumer died; it is looked at again later"
+        )
