@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings, folder
+from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings, catchup, folder, opening
 from tianzhou.testing.disk import ForgetfulDisk, PowerLostError
 from tianzhou.wire.record import decode_record, verify_property_crc
 
@@ -49,6 +49,7 @@ class History:
         self.number = 0
         self.ledger: dict[tuple[str, int, int], Sent] = {}
         self.counts = {"lives": 0, "recoveries cut": 0, "messages": 0, "safe": 0, "lost unsafe": 0}
+        self.counts |= {"from a note": 0, "index behind": 0, "stopped behind": 0, "cut behind": 0}
         rng = self.rng
         self.options = {
             "mapped_file_size_commit_log": rng.choice((8_192, 16_384, 65_536)),
@@ -91,14 +92,14 @@ class History:
         opened = False
         try:
             with disk.watching():
-                store.open()
+                self.open(store)
                 opened = True
                 self.check(store)
                 for _ in range(rng.randint(1, 40)):
                     store = self.step(store, disk, loop)
                 disk.cut()
         except PowerLostError:
-            pass
+            self.counts["cut behind"] += is_behind(store)
         if not opened:
             self.counts["recoveries cut"] += 1
         else:
@@ -110,8 +111,22 @@ class History:
             self.reboot()
         return disk.target
 
+    def open(self, store: MessageStore) -> None:
+        """Open, and let the index catch up at once, or bit by bit between other things."""
+        store.open()
+        self.counts["from a note"] += not store.report.clean and store.report.read_from > store.begin_offset
+        catch_up = store._upkeep.catch_up
+        if catch_up is not None:
+            self.counts["index behind"] += 1
+            catch_up.begun = self.rng.random() < 0.7
+
     def step(self, store: MessageStore, disk: ForgetfulDisk, loop: asyncio.Runner) -> MessageStore:
         rng = self.rng
+        catch_up = store._upkeep.catch_up
+        if catch_up is not None and catch_up.begun and not catch_up.done and rng.random() < 0.5:
+            for _ in range(rng.randint(1, 4)):
+                if not catch_up.done:
+                    catch_up.slice(0.0)
         what = rng.random()
         if what < 0.60:
             for _ in range(rng.choice((1, 1, 3, 12))):
@@ -125,11 +140,12 @@ class History:
         elif what < 0.97:
             disk.write_back(rng.random())
         else:
+            self.counts["stopped behind"] += is_behind(store)
             store.close_now()
             for sent in self.ledger.values():
                 sent.safe = True
             store = MessageStore(self.settings(Path(store.settings.store_path_root_dir)))
-            store.open()
+            self.open(store)
             assert store.report.clean
             self.check(store)
         return store
@@ -185,6 +201,8 @@ class History:
     def check(self, store: MessageStore) -> None:
         """What is served is what was sent, and nothing safe is missing."""
         seen: set[tuple[str, int, int]] = set()
+        catch_up = store._upkeep.catch_up
+        indexed = catch_up.position if catch_up is not None and is_behind(store) else 1 << 63
         for topic in TOPICS:
             for queue_id in range(QUEUES):
                 end = store.max_offset(topic, queue_id)
@@ -219,7 +237,7 @@ class History:
             if place in seen:
                 # It can be read from now on, and whoever reads it may act on it.
                 sent.safe = True
-                if sent.key:
+                if sent.key and sent.physical < indexed:
                     for key in (sent.key, f"u{sent.number}"):
                         found = store.query(place[0], key, 64).physical_offsets
                         assert sent.physical in found, f"{key} of {place} is not in the index"
@@ -251,10 +269,18 @@ class History:
             again.close_now()
 
 
+def is_behind(store: MessageStore) -> bool:
+    """Whether the index of a store that serves is still being completed."""
+    catch_up = store._upkeep.catch_up
+    return catch_up is not None and catch_up.begun and not catch_up.done
+
+
 def run_history(seed: int, root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     root.mkdir(parents=True)
     history = History(seed, root)
     monkeypatch.setattr(folder, "_BOOT_ID", history.boot)
+    monkeypatch.setattr(opening, "NOTE_BYTES", history.rng.choice((0, 1_000, 10_000, 1 << 26)))
+    monkeypatch.setattr(catchup, "_STEP_RECORDS", 2)
     try:
         with asyncio.Runner() as loop:
             history.run(loop)
@@ -299,6 +325,7 @@ def test_nothing_acknowledged_is_lost(memory_path: Path, monkeypatch: pytest.Mon
     # What would a disk prove that never forgot anything?
     assert total["lost unsafe"] > 20
     assert total["recoveries cut"] > 20
+    assert min(total[name] for name in ("from a note", "index behind", "stopped behind", "cut behind")) > 5
 
 
 @pytest.mark.slow

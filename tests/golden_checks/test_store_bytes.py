@@ -2,7 +2,7 @@
 
 Times, addresses and property bytes are taken from the golden records; what the store adds (offsets, CRC, blanks,
 queue units, index slots, chains and headers, checkpoint) is what is compared. Left out: the names of index files
-(the moment they were made) and `clean.json`, which Apache does not have.
+(the moment they were made) and `proved.json`, which Apache does not have.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import Final
 
 from tianzhou._hot.records import UNIT
 from tianzhou.model import names
-from tianzhou.store.check_files import check_checkpoint, check_marker, check_offsets, read_marker, topics_of
+from tianzhou.store.check_files import check_checkpoint, check_note, check_offsets, topics_of
 from tianzhou.store.check_index import IndexWalk
 from tianzhou.store.check_queues import BatchQueueCheck, QueueCheck
 from tianzhou.store.check_report import CheckReport, Kind, SegmentFile
@@ -94,7 +94,6 @@ class StoreCheck:
         self._walk(progress)
         report.newest = self._newest
         self._finish()
-        check_marker(self._root, report)
         check_checkpoint(self._root, report)
         check_offsets(self._root, report, self._max_offset)
         return report
@@ -357,16 +356,16 @@ class StoreCheck:
 
     def _finish(self) -> None:
         configured = topics_of(self._root, self.report)
-        marker = read_marker(self._root)
+        note = check_note(self._root, self.report)
         for queue in self._queues.values():
             deleted = (configured is not None and queue.topic not in configured) or (
-                marker is not None and str(queue.queue_id) not in marker["queues"].get(queue.topic, {})
+                note is not None and str(queue.queue_id) not in note.queues.get(queue.topic, {})
             )
             queue.finish(self._record_at, deleted=deleted)
         for batch in self._batches.values():
             batch.finish()
         if self._index is not None:
-            self._index.finish()
+            self._index.finish(behind=note is not None and note.index_behind)
 
     def _record_at(self, offset: int) -> LogEntry | None:
         if any(start <= offset < end for start, end in self.report.damaged):

@@ -1,8 +1,7 @@
-"""The small files of a store: positions of groups, topics, checkpoint, the note of a clean stop (store.md §9, §15)."""
+"""The small files of a store: positions of groups, topics, checkpoint, our own note (store.md §9, §15)."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +11,7 @@ from tianzhou.model import names
 from tianzhou.store.check_report import CheckReport, Kind, WrongOffset
 from tianzhou.store.checkpoint import Checkpoint
 from tianzhou.store.config_file import JsonFile
-from tianzhou.store.notes import MARKER_NAME
+from tianzhou.store.notes import StoreNote, read_note
 from tianzhou.wire.json_dialect import loads
 
 MaxOffset = Callable[[str, int], int | None]
@@ -46,15 +45,6 @@ def topics_of(root: Path, report: CheckReport | None = None) -> dict[str, Any] |
     """The configured topics; None when the store has no table of them."""
     table = read_json(root / "config" / "topics.json", report).get("topicConfigTable")
     return table if isinstance(table, dict) else None
-
-
-def read_marker(root: Path) -> dict[str, Any] | None:
-    """What our clean stop noted; None without a note."""
-    try:
-        marker = json.loads((root / MARKER_NAME).read_bytes())
-        return {"logEnd": int(marker["logEnd"]), "queues": dict(marker["queues"])}
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def check_offsets(root: Path, report: CheckReport, max_offset: MaxOffset) -> None:
@@ -111,9 +101,12 @@ def check_checkpoint(root: Path, report: CheckReport) -> None:
             report.add(Kind.CHECKPOINT, f"{path}: {name} is {stamp}, the newest record was stored at {report.newest}")
 
 
-def check_marker(root: Path, report: CheckReport) -> None:
-    """Whether what the last clean stop noted is still there."""
-    marker = read_marker(root)
-    if marker is not None and report.clean and marker["logEnd"] > report.log_end:
-        text = f"the log ended at {marker['logEnd']} when it was stopped, its last intact record now ends at "
+def check_note(root: Path, report: CheckReport) -> StoreNote | None:
+    """Whether what the last clean stop noted is still there; the note, when it is of such a stop."""
+    note = read_note(root) if report.clean else None
+    if note is None or note.log_end < report.log_end:
+        return None
+    if note.log_end > report.log_end:
+        text = f"the log ended at {note.log_end} when it was stopped, its last intact record now ends at "
         report.add(Kind.LOST_END, text + str(report.log_end))
+    return note

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from tianzhou.store.check_report import CheckReport, Kind
-from tianzhou.store.index import ENTRY, ENTRY_SIZE, HEADER_SIZE, SLOT
+from tianzhou.store.indexfile import ENTRY, ENTRY_SIZE, HEADER_SIZE, SLOT
 from tianzhou.store.scan import IndexHeader, ReadOnlySegment, read_index_headers
 
 _MOST: Final = (1 << 63) - 1
@@ -142,8 +142,8 @@ class IndexWalk:
         before = self._found.get((kind, what), (0, f"{self._name}, {example}"))
         self._found[kind, what] = (before[0] + count, before[1])
 
-    def _wrong(self, kind: Kind, text: str, count: int = 1) -> None:
-        expected = not self._report.clean
+    def _wrong(self, kind: Kind, text: str, count: int = 1, *, expected: bool = False) -> None:
+        expected = expected or not self._report.clean
         self._report.index_wrong = self._report.index_wrong or not expected
         self._report.add(kind, f"index: {text}", expected=expected, count=count)
 
@@ -183,11 +183,16 @@ class IndexWalk:
                 )
             self.entry = self.advance()
 
-    def finish(self) -> None:
-        """Look at what is left behind the last record."""
+    def finish(self, *, behind: bool = False) -> None:
+        """Look at what is left behind the last record.
+
+        Args:
+            behind: the broker was stopped while the index was still being made.
+        """
         self._pass(_MOST)
         for (kind, what), (count, example) in self._found.items():
-            self._wrong(kind, f"{what}: {count}, the first in {example}", count)
+            expected = behind and kind is Kind.INDEX_LACKS
+            self._wrong(kind, f"{what}: {count}, the first in {example}", count, expected=expected)
 
 
 def _differing(newest: array[int], table: memoryview, last: int) -> int:

@@ -93,12 +93,17 @@ class JsonFile:
         except FileNotFoundError:
             previous = b""
         if previous:
-            _replace(self.backup_path, previous)
-        _replace(self.path, text)
+            replace_file(self.backup_path, previous)
+        replace_file(self.path, text)
         self._text = text
 
 
-def _replace(path: Path, text: bytes) -> None:
+def replace_file(path: Path, text: bytes) -> None:
+    """Give a file a new text that is there as a whole or not at all, whenever the power fails.
+
+    Raises:
+        OSError: it cannot be written; the old one is untouched.
+    """
     temporary = path.with_name(path.name + ".tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:

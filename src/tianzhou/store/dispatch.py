@@ -44,6 +44,7 @@ class Dispatcher:
         logics_timestamp: store time of the last dispatched record, ms.
         limit: records that end behind this offset wait; None when nothing has to wait (store.md §13).
         dirty: queues with units that are not known to be on disk.
+        index: where keys go now; None also while `IndexCatchUp` sees to it.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Dispatcher:
         self.limit: int | None = None
         self.dirty: list[ConsumeQueue] = []
         self.scheduled = False
-        self._index = index
+        self.index = index
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._failed = False
@@ -101,7 +102,7 @@ class Dispatcher:
         """
         pending = self.pending
         limit = self.limit
-        index = self._index
+        index = self.index
         stop = 0.0
         done = 0
         item: Pending | None = None

@@ -65,7 +65,17 @@ class StoreFolder:
         except OSError as error:
             os.close(fd)
             raise StoreLocked(self._who_holds()) from error
-        os.pwrite(fd, b"lock", 0)
+        try:
+            if os.pread(fd, 5, 0) != b"lock":
+                # Only then: by when it was written `StoreNote` knows whether another kind of broker had the folder.
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, b"lock", 0)
+                os.fsync(fd)
+        except OSError as error:
+            os.close(fd)
+            raise StoreUnreadable(
+                f"store {self.root} cannot be used: {error.strerror}: {root / 'lock'}; free space"
+            ) from error
         self._fd = fd
         _held.add(root)
 

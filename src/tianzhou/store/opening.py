@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import struct
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 from tianzhou.store.checkpoint import Checkpoint
 from tianzhou.store.commitlog import CommitLog
@@ -17,7 +18,7 @@ from tianzhou.store.index import Index
 from tianzhou.store.light import is_light
 from tianzhou.store.loading import StoreLoader
 from tianzhou.store.logscan import Finding, read_item
-from tianzhou.store.notes import MARKER_NAME, marked_queues, read_damage, read_marker, write_damage
+from tianzhou.store.notes import NOTE_BYTES, StoreNote, lock_time, read_damage, read_note, write_damage
 from tianzhou.store.queues import QueueMaker, QueueTable, each_queue
 from tianzhou.store.recovery import (
     OpeningReport,
@@ -48,6 +49,10 @@ class StoreOpener:
         index: the index, empty; None when there is none.
         checkpoint: filled with what is on disk.
         kinds: makes the queues; told of topics of queue type BatchCQ that the folder knows.
+
+    Attributes:
+        report: what was found and done.
+        note: the note in the folder, when nobody else has had the store since and the log agrees with it.
     """
 
     def __init__(
@@ -66,6 +71,7 @@ class StoreOpener:
         self._checkpoint = checkpoint
         self._kinds = kinds
         self.report = report = OpeningReport()
+        self.note: StoreNote | None = None
         self._loader = StoreLoader(settings, log, queues, kinds, report.notes)
         self._replay = LogReplay(settings, log, queues, index, kinds, report)
 
@@ -85,20 +91,16 @@ class StoreOpener:
         report.notes += self._checkpoint.load()
         if not clean and not pages_survived:
             self._replay.doubted_from = self._checkpoint.physic_msg_timestamp
-        # What the index had only in memory when the power failed is gone with its files.
-        index_lost = not clean and not pages_survived
-        if self._index is not None:
-            keep = clean or pages_survived
-            notes = self._index.load(
-                drop_after=None if keep else self._checkpoint.index_msg_timestamp,
-                store_time=None if clean or not pages_survived else self._store_time,
-                synced_until=self._checkpoint.index_msg_timestamp,
-            )
-            index_lost = index_lost or bool(notes)
-            report.notes += notes
+        note = read_note(self._settings.root)
+        ours = note is not None and note.lock == lock_time(self._settings.root)
+        indexed = self._load_index(note, ours=ours, clean=clean, pages_survived=pages_survived)
         self._loader.load_queues()
         lacking = self._loader.lacking
-        marker = read_marker(self._settings.root) if clean else None
+        if ours and note is not None and note.confirmed_by(self._log):
+            self.note = note
+        # After a clean stop the note counts whoever had the folder since, unless it is evidently of the past.
+        believed = note if clean else self.note
+        found: dict[tuple[str, int], tuple[int, int]] = {}
         for queue in each_queue(self._queues):
             queue.recover(thorough=not clean)
             if isinstance(queue, ExtendedQueue) and queue.lacks_extension:
@@ -108,24 +110,24 @@ class StoreOpener:
                 queue.reset()
                 lacking.append(queue)
                 continue
-            if self._lacks_its_beginning(queue, marker):
+            if self._lacks_its_beginning(queue, believed):
                 report.notes.append(
                     f"queue {queue.topic}/{queue.queue_id} has lost its first files; made anew from the log"
                 )
                 queue.reset()
                 lacking.append(queue)
-            if self._drop_wrong_end(queue, -1 if not clean else marker["logEnd"] if marker is not None else -1):
+            found[queue.topic, queue.queue_id] = (queue.max_offset, queue.max_physical)
+            if self._drop_wrong_end(queue, believed.log_end if clean and believed is not None else -1):
                 lacking.append(queue)
-        begin, trusted_end = self._choose_begin(marker, lacking, clean=clean, index_lost=index_lost)
+        begin, trusted_end = self._choose_begin(believed, lacking, found, clean=clean)
         if not clean:
             self._distrust_units(begin, pages_survived=pages_survived)
-        self._recover_log(begin, trusted_end)
+        self._recover_log(begin, trusted_end, indexed)
         smallest = self._log.min_offset
         for queue in each_queue(self._queues):
             queue.next_offset = queue.max_offset
             if smallest >= 0:
                 queue.correct_min_offset(smallest)
-        self._settings.root.joinpath(MARKER_NAME).unlink(missing_ok=True)
         if not clean:
             logger.warning(
                 "%s: not stopped cleanly, %s; %d records from %d to %d read again, %d of them put into queues, "
@@ -139,40 +141,95 @@ class StoreOpener:
                 len(report.damaged),
             )
         report.notes = list(dict.fromkeys(report.notes))
-        for note in report.notes:
-            logger.warning("%s: %s", self._settings.root, note)
+        for text in report.notes:
+            logger.warning("%s: %s", self._settings.root, text)
         return report
 
-    def _lacks_its_beginning(self, queue: ConsumeQueue, marker: dict[str, Any] | None) -> bool:
+    def _load_index(self, note: StoreNote | None, *, ours: bool, clean: bool, pages_survived: bool) -> int | None:
+        """Take in the index; log offset before which it has everything, None when it is as far as the queues are.
+
+        Args:
+            note: what was found, if anything.
+            ours: nobody else has had the store since it was written.
+            clean: the last stop was clean.
+            pages_survived: it was not, but nothing that had been written is lost.
+        """
+        index, checkpoint = self._index, self._checkpoint
+        if index is None:
+            return None
+        lost = index.load(
+            drop_after=None if clean or pages_survived else checkpoint.index_msg_timestamp,
+            store_time=self._store_time if pages_survived and not clean else None,
+            synced_until=checkpoint.index_msg_timestamp,
+        )
+        if note is not None and not ours and note.index_behind and index.drop_behind(note.index_end + 1):
+            lost.append("the index was not complete when another broker added to it; its end is made anew from the log")
+        if note is not None and ours and index.drop_behind_gap(note.index_files, self._log.min_offset) and not lost:
+            lost.append("index files have gone; they and what was newer are made anew from the log")
+        self.report.notes += lost
+        if checkpoint.index_msg_timestamp > index.end_timestamp:
+            # It vouches for index files; those that are made anew have yet to earn that.
+            checkpoint.index_msg_timestamp = index.end_timestamp
+            checkpoint.write()
+        if not lost and note is not None and (ours or clean):
+            if index.end_offset < note.index_end:
+                self.report.notes.append("the index has lost entries; they are made anew from the log")
+            elif ours:
+                return max(note.indexed, index.end_offset)
+            else:
+                return None
+        return None if clean and not lost and note is None else index.end_offset
+
+    def _lacks_its_beginning(self, queue: ConsumeQueue, note: StoreNote | None) -> bool:
         """Whether the queue begins later than the log: expiry keeps the file that crosses the log's beginning."""
         if not queue.files.segments or queue.files.segments[0].start == 0:
             return False
         start = queue.files.segments[0].start // queue.unit_size
-        if marker is not None and marked_queues(marker).get((queue.topic, queue.queue_id), (start, 0))[0] == start:
+        if note is not None and note.queue_ends.get((queue.topic, queue.queue_id), (start, 0))[0] == start:
             return False
         physical = queue.first_physical()
         return physical is not None and physical > self._log.min_offset >= 0
 
     def _choose_begin(
-        self, marker: dict[str, Any] | None, lacking: list[ConsumeQueue], *, clean: bool, index_lost: bool
+        self,
+        note: StoreNote | None,
+        lacking: list[ConsumeQueue],
+        found: Mapping[tuple[str, int], tuple[int, int]],
+        *,
+        clean: bool,
     ) -> tuple[int, int | None]:
-        """Log offset to read from, and what the log reaches to at least (None: who knows)."""
+        """Log offset to read from, and what the log reaches to at least (None: who knows).
+
+        Args:
+            note: what is believed of the notes.
+            lacking: queues that have to be completed.
+            found: next offset and end of the last record of each queue on the disk.
+            clean: the last stop was clean.
+        """
         segments = self._log.files.segments
         if not segments:
             return 0, None
         first = segments[0].start
         trusted_end = None
         if clean:
-            begin, trusted_end = self._begin_after_stop(marker, self._dispatched_end())
+            begin, trusted_end = self._begin_after_stop(note, found)
         else:
-            begin = segments[start_after_crash([_head_of(s) for s in segments], self._checkpoint.min_timestamp)].start
+            begin = start_after_crash(map(_head_of, reversed(segments)), self._checkpoint.min_timestamp)
+            if note is not None:
+                begin = min([max(begin, note.log_end), *self._lost_units(note, found)])
+                self._replay.newest = self._store_time(note.witness[0]) if note.witness is not None else 0
         begin = min(begin, self._loader.read_from, *[max(queue.max_physical, first) for queue in lacking])
         if begin > segments[-1].end:
             self.report.notes.append(f"the commit log's segment at {segments[-1].end} has gone; its messages are lost")
             begin = segments[-1].start
-        if index_lost and self._index is not None:
-            begin = min(begin, max(self._index.end_offset, first))
-        return begin, trusted_end
+        return max(begin, first), trusted_end
+
+    def _lost_units(self, note: StoreNote, found: Mapping[tuple[str, int], tuple[int, int]]) -> list[int]:
+        """Log offsets from which queues have to be filled that hold less than was noted."""
+        behind = rebuild_start({queue: maximum for queue, (_, maximum) in note.queue_ends.items()}, found)
+        for topic, queue_id in behind:
+            self.report.notes.append(f"queue {topic}/{queue_id} has lost units; they are made anew from the log")
+        return list(behind.values())
 
     def _dispatched_end(self) -> int:
         return max((queue.max_physical for queue in each_queue(self._queues)), default=-1)
@@ -221,7 +278,7 @@ class StoreOpener:
                     queue.recover(unit[0])
                     self._drop_wrong_end(queue, -1)
 
-    def _recover_log(self, begin: int, trusted_end: int | None) -> None:
+    def _recover_log(self, begin: int, trusted_end: int | None, indexed: int | None) -> None:
         report = self.report
         segments = self._log.files.segments
         if not segments:
@@ -233,6 +290,14 @@ class StoreOpener:
                 self._index.drop_behind(0)
             self._log.resume(0)
             return
+        first = segments[0].start
+        # What the index lacks at most of what is read anyway is put into it at once, the rest behind serving.
+        indexed = max(first, (trusted_end or begin) if indexed is None else indexed)
+        whole = indexed >= begin
+        inline_end = indexed + NOTE_BYTES if whole else 0
+        self._replay.index_until = inline_end
+        if self._index is not None:
+            self._index.take_up(indexed)
         again: int | None = begin
         while again is not None:
             again = self._replay.run(begin := again, trusted_end)
@@ -241,11 +306,10 @@ class StoreOpener:
             self._log.fill(start, stop, timestamp)
         # Nothing behind the end is anything's place any more.
         report.damaged = [(start, min(stop, end)) for start, stop in report.damaged if start < end]
+        report.indexed = end if self._index is None else min(end, inline_end) if whole else indexed
         if self._index is not None and self._index.drop_behind(end):
             report.notes.append(f"the index knows records behind the log's end {end}; its last part is made anew")
-            damaged = list(report.damaged)
-            self._replay.run(max(self._index.end_offset, segments[0].start), end)
-            report.damaged, report.end = damaged, end
+            report.indexed = max(self._index.end_offset, first)
         if self._dispatched_end() > end:
             report.notes.append(f"queues point behind the log's end {end}; those units are dropped")
             for queue in each_queue(self._queues):
@@ -269,29 +333,24 @@ class StoreOpener:
                 still.append((start, stop))
         return still
 
-    def _begin_after_stop(self, marker: dict[str, Any] | None, dispatched_end: int) -> tuple[int, int | None]:
-        """Where to read from after a clean stop, and what the log reaches to at least."""
+    def _begin_after_stop(
+        self, note: StoreNote | None, found: Mapping[tuple[str, int], tuple[int, int]]
+    ) -> tuple[int, int | None]:
         segments = self._log.files.segments
         first = segments[0].start
-        if marker is None or marker["logEnd"] < dispatched_end:
+        dispatched_end = self._dispatched_end()
+        if note is None or note.log_end < dispatched_end:
             # Left by RocketMQ, or used by it since.
             index = start_after_stop([segment.start for segment in segments], dispatched_end)
             return segments[index].start, max(dispatched_end, first)
-        found = {(q.topic, q.queue_id): (q.max_offset, q.max_physical) for q in each_queue(self._queues)}
-        behind = rebuild_start({key: maximum for key, (_, maximum) in marked_queues(marker).items()}, found)
-        for topic, queue_id in behind:
-            self.report.notes.append(f"queue {topic}/{queue_id} has lost units; they are made anew from the log")
-        begin = min([marker["logEnd"], *behind.values()])
-        if self._index is not None and self._index.end_offset < marker["indexEnd"]:
-            self.report.notes.append("the index has lost entries; they are made anew from the log")
-            begin = min(begin, self._index.end_offset)
-        if not self._ends_intact(marker["logEnd"]):
+        begin = min([note.log_end, *self._lost_units(note, found)])
+        if not self._ends_intact(note.log_end):
             self.report.notes.append(
-                f"the commit log is not intact at its end {marker['logEnd']}, though the last stop was a clean one"
+                f"the commit log is not intact at its end {note.log_end}, though the last stop was a clean one"
             )
             index = start_after_stop([segment.start for segment in segments], dispatched_end - 1)
             return max(min(begin, segments[index].start), first), None
-        return max(begin, first), marker["logEnd"]
+        return max(begin, first), note.log_end
 
     def _ends_intact(self, log_end: int) -> bool:
         """Whether the last dispatched record and what follows it are records up to `log_end`."""

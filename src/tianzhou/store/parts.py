@@ -58,7 +58,16 @@ class StoreParts:
         self._checkpoint = Checkpoint(settings.root / "checkpoint")
         self._dispatcher = Dispatcher(self._index, self._dispatch_failed, self._dispatch_recovered)
         self._flusher = LogFlusher(self._log, settings, self.clock, self._log_flushed, self._flush_failed)
-        self._upkeep = Upkeep(self._log, self._dispatcher, self._index, self._checkpoint, settings, self.clock)
+        self._upkeep = Upkeep(
+            self._log,
+            self._dispatcher,
+            self._queues,
+            self._index,
+            self._checkpoint,
+            settings,
+            self.clock,
+            self._flusher.flushed,
+        )
         self._cleaner = Cleaner(
             settings, self.clock, self._log, self._queues, self._index, self._needed_from, self._space_changed
         )

@@ -6,7 +6,7 @@ make no sense. `tianzhou.store.loading` and `tianzhou.store.opening` carry it ou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import pairwise
@@ -31,6 +31,7 @@ class OpeningReport:
         end: the log's end.
         records: how many were looked at.
         dispatched: how many of them queues or index did not have.
+        indexed: log offset before which the index has everything; the rest follows behind serving.
         damaged: start and end of stretches of the log that hold no intact record, though intact ones follow.
         notes: repairs, in words.
     """
@@ -40,6 +41,7 @@ class OpeningReport:
     end: int = 0
     records: int = 0
     dispatched: int = 0
+    indexed: int = 0
     damaged: list[tuple[int, int]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -77,18 +79,19 @@ class SegmentHead:
     store_timestamp: int
 
 
-def start_after_crash(heads: Sequence[SegmentHead], safe_timestamp: int) -> int:
-    """Index of the segment to read from after an abnormal exit (store.md §10.4).
+def start_after_crash(heads: Iterable[SegmentHead], safe_timestamp: int) -> int:
+    """Offset of the segment to read from after an abnormal exit (store.md §10.4).
 
     Args:
-        heads: one per segment, in order.
+        heads: one per segment, newest first; no more of them are taken than are needed.
         safe_timestamp: everything stored up to then is known to be on disk, queues included.
     """
-    for index in range(len(heads) - 1, 0, -1):
-        head = heads[index]
+    start = 0
+    for head in heads:
+        start = head.start
         if head.magic in {MAGIC_V1, MAGIC_V2} and 0 < head.store_timestamp <= safe_timestamp:
-            return index
-    return 0
+            break
+    return start
 
 
 def start_after_stop(starts: Sequence[int], dispatched_end: int) -> int:

@@ -126,7 +126,7 @@ class DropMarker:
     """Take away the note of the last clean stop, which speaks of what is no more."""
 
     def __str__(self) -> str:
-        return "clean.json: take it away; it speaks of what is no more"
+        return "proved.json: take it away; it speaks of what is no more"
 
 
 Step = (

@@ -24,7 +24,7 @@ from tianzhou.store.consumequeue import BLANK_SIZE as BLANK_UNIT
 from tianzhou.store.folder import StoreFolder
 from tianzhou.store.index import Index
 from tianzhou.store.logscan import PREPARED, ROLLBACK, TRANSACTION_BITS, LogEntry, queue_tags_code, read_item
-from tianzhou.store.notes import MARKER_NAME
+from tianzhou.store.notes import NOTE_NAME
 from tianzhou.store.repair import (
     FILLER_TOPIC,
     LEAST_FILLER,
@@ -148,8 +148,8 @@ class Repairer:
                 self._small_step(step, report)
         if rebuilt or index is not None:
             self._rebuild(rebuilt, index)
-        if (self._root / MARKER_NAME).exists():
-            self._move_away(MARKER_NAME)
+        if (self._root / NOTE_NAME).exists():
+            self._move_away(NOTE_NAME)
 
     def _small_step(self, step: Step, report: CheckReport) -> None:
         paths = {segment.start: segment.path for segment in report.segments}
@@ -179,7 +179,7 @@ class Repairer:
             case RewriteCheckpoint(newest):
                 self._rewrite_checkpoint(newest)
             case DropMarker():
-                self._move_away(MARKER_NAME)
+                self._move_away(NOTE_NAME)
             case _:  # pragma: no cover - the caller does those
                 raise AssertionError(step)
 

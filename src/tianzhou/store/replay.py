@@ -38,6 +38,8 @@ class LogReplay:
 
     Attributes:
         doubted_from: as in `survey`.
+        newest: store time of the newest record before those that are read, ms.
+        index_until: records from this log offset on are not indexed.
         wrong: start and end of records that were left out.
         torn: start, end and following store time of stretches that were on their way to the disk.
     """
@@ -61,6 +63,8 @@ class LogReplay:
         self._filled = 0
         self.report = report
         self.doubted_from: int | None = None
+        self.newest = 0
+        self.index_until = 1 << 63
         self.wrong: list[tuple[int, int]] = []
         self.torn: list[tuple[int, int, int]] = []
 
@@ -79,6 +83,8 @@ class LogReplay:
         index = max(self._log.files.index_of(begin), 0)
         position = begin - segments[index].start
         usual = UsualRecords(self._queues, self._index, self._delays, check_crc=settings.check_crc_on_recover)
+        usual.newest = self.newest
+        usual.index_until = self.index_until
         short_way = not settings.force_verify_prop_crc and not settings.enable_multi_dispatch
         while True:
             if short_way and not unsure:
@@ -165,7 +171,7 @@ class LogReplay:
                 earlier = self._dispatch_further(entry, begin)
                 if earlier is not None:
                     return earlier
-        if self._index is not None and kind != ROLLBACK:
+        if self._index is not None and kind != ROLLBACK and entry.offset < self.index_until:
             self._index.put(
                 entry.topic,
                 get_property(entry.properties, names.UNIQ_KEY) or "",

@@ -20,7 +20,7 @@ from tianzhou._hot.records import UNIT
 from tianzhou.errors import StoreUnreadable
 from tianzhou.store.checkpoint import Checkpoint
 from tianzhou.store.consumequeue import BLANK_SIZE, UNIT_SIZE
-from tianzhou.store.index import ENTRY, ENTRY_SIZE, HEADER, HEADER_SIZE
+from tianzhou.store.indexfile import ENTRY, ENTRY_SIZE, HEADER, HEADER_SIZE
 from tianzhou.store.logscan import Finding, LogEntry, LogItem
 from tianzhou.store.recovery import survey
 

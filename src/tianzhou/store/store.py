@@ -13,7 +13,6 @@ from tianzhou.errors import DiskFull, StoreError, StoreUnreadable
 from tianzhou.store.flush import log_ranges, sync_ranges
 from tianzhou.store.light import is_light
 from tianzhou.store.lookups import StoreLookups
-from tianzhou.store.notes import write_marker
 from tianzhou.store.opening import StoreOpener
 from tianzhou.store.puts import StorePuts
 from tianzhou.store.reads import StoreReads
@@ -61,14 +60,14 @@ class MessageStore(StorePuts, StoreReads, StoreLookups):
                 # What a crashed process left in the page cache has been read, but need not be on the disk yet.
                 sync_ranges(log_ranges(self._log, self.report.read_from, self._log.end))
             folder.mark_running()
+            self._dispatcher.position = self._cold.opened_at = end = self._log.end
+            self._upkeep.opened(self.report, opener.note)
         except BaseException as error:
             self._release()
             if isinstance(error, OSError):
                 raise self._cannot_open(error) from error
             raise
-        end = self._log.end
         self.flushed.advance(end)
-        self._dispatcher.position = self._cold.opened_at = end
         self._dispatcher.limit = end if self._sync else None
         self._dispatcher.logics_timestamp = self._checkpoint.logics_msg_timestamp
         self._dispatcher.dirty = [q for of_topic in self._queues.values() for q in of_topic.values() if q.dirty]
@@ -124,7 +123,6 @@ class MessageStore(StorePuts, StoreReads, StoreLookups):
         try:
             self._upkeep.flush_all(write_checkpoint=not self._flusher.failed)
             if clean:
-                write_marker(self.settings, self._log.end, self._queues, self._index)
                 self._folder.mark_stopped()
             else:
                 logger.error("%s: not stopped cleanly; the next start reads the log again", self.settings.root)

@@ -7,13 +7,18 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 
 from tianzhou.clock import Clock
+from tianzhou.store.catchup import IndexCatchUp
 from tianzhou.store.checkpoint import Checkpoint
 from tianzhou.store.commitlog import CommitLog
 from tianzhou.store.consumequeue import ConsumeQueue
 from tianzhou.store.dispatch import Dispatcher
 from tianzhou.store.flush import PAGE, Ranges, sync_ranges
 from tianzhou.store.index import Index
+from tianzhou.store.notes import NoteKeeper, StoreNote, write_note
+from tianzhou.store.queues import QueueTable
+from tianzhou.store.recovery import OpeningReport
 from tianzhou.store.settings import StoreSettings
+from tianzhou.watermark import Watermark
 
 logger = logging.getLogger(__name__)
 
@@ -24,23 +29,28 @@ class Upkeep:
     Args:
         log: the commit log.
         dispatcher: knows the queues with unflushed units.
+        queues: all queues.
         index: the index, if any.
         checkpoint: brought up to date after thorough flushes.
         settings: intervals.
         clock: for the intervals.
+        flushed: follows what the disk has of the log.
 
     Attributes:
         failed: some queue could not be brought to the disk.
+        catch_up: gives the index what it lacked at the start; None when it lacked nothing.
     """
 
     def __init__(
         self,
         log: CommitLog,
         dispatcher: Dispatcher,
+        queues: QueueTable,
         index: Index | None,
         checkpoint: Checkpoint,
         settings: StoreSettings,
         clock: Clock,
+        flushed: Watermark,
     ) -> None:
         self._log = log
         self._dispatcher = dispatcher
@@ -50,9 +60,32 @@ class Upkeep:
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, "tianzhou-upkeep")
         self._ahead_thread = ThreadPoolExecutor(1, "tianzhou-ahead")
+        self._index_thread = ThreadPoolExecutor(1, "tianzhou-index")
+        self._notes = NoteKeeper(settings.root, log, dispatcher, queues, index, flushed)
         self._pressure = asyncio.Event()
         self._preparing_since = 0.0
         self.failed = False
+        self.catch_up: IndexCatchUp | None = None
+
+    def opened(self, report: OpeningReport, note: StoreNote | None) -> None:
+        """Take note of how a start left queues and index; the dispatcher has to know its position.
+
+        Args:
+            report: what opening did.
+            note: the one that was found and is still true, if any.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        if self._index is None or report.indexed >= self._dispatcher.position:
+            return
+        self.catch_up = catch_up = IndexCatchUp(
+            self._log, self._dispatcher, self._index, self._settings, report.indexed, self._notes.index_complete
+        )
+        self._notes.indexed = lambda: catch_up.position
+        # Entries of newer records must never be taken for a sign that those of older ones are there, even when
+        # RocketMQ is what adds them.
+        write_note(self._settings.root, self._notes.about_index(note))
 
     async def run_ahead(self) -> None:
         """Prepare pages and segments before a busy log needs them, until cancelled (store.md §11.4)."""
@@ -92,7 +125,19 @@ class Upkeep:
                 self._preparing_since = 0.0
 
     async def run(self) -> None:
-        """Flush queues and checkpoint until cancelled."""
+        """Flush queues and checkpoint until cancelled, and see to it that the index catches up."""
+        catching_up = None
+        if self.catch_up is not None:
+            work = self.catch_up.run(self._index_thread)
+            catching_up = asyncio.get_running_loop().create_task(work, name="store-index")
+        try:
+            await self._run()
+        finally:
+            if catching_up is not None:
+                catching_up.cancel()
+                await asyncio.wait([catching_up])
+
+    async def _run(self) -> None:
         settings = self._settings
         interval = settings.flush_interval_consume_queue / 1000
         thorough_at = self._clock.monotonic() + settings.flush_consume_queue_thorough_interval / 1000
@@ -108,8 +153,10 @@ class Upkeep:
 
     async def _flush_queues(self, *, thorough: bool) -> None:
         loop = asyncio.get_running_loop()
+        thorough = thorough or self._notes.due
         pages = 0 if thorough else self._settings.flush_consume_queue_least_pages
         timestamp = self._dispatcher.logics_timestamp
+        note = self._notes.take() if thorough and not self._notes.waiting else None
         queues, marks, ranges = self._collect(pages)
         full = self._index.take_full() if self._index is not None else []
         try:
@@ -132,6 +179,11 @@ class Upkeep:
             self._checkpoint.logics_msg_timestamp = max(self._checkpoint.logics_msg_timestamp, timestamp)
         fields = self._checkpoint.encode()
         await loop.run_in_executor(self._thread, self._checkpoint.write, fields)
+        if note is not None and not self.failed:
+            self._notes.queues_synced(note)
+        proved = self._notes.proved()
+        if proved is not None:
+            await loop.run_in_executor(self._thread, write_note, self._settings.root, proved)
 
     def _collect(self, least_pages: int) -> tuple[list[ConsumeQueue], list[int], Ranges]:
         queues, marks = [], []
@@ -150,11 +202,14 @@ class Upkeep:
         return queues, marks, ranges
 
     def flush_all(self, *, write_checkpoint: bool) -> None:
-        """Bring queues, index and checkpoint to the disk, on this thread.
+        """Bring queues, index, checkpoint and a note of it all to the disk, on this thread.
 
         Raises:
             OSError: the disk refused.
         """
+        if self.catch_up is not None and not self.catch_up.begun:
+            self.catch_up.finish()
+        note = self._notes.take()
         queues, marks, ranges = self._collect(0)
         sync_ranges(ranges)
         for queue, mark in zip(queues, marks, strict=True):
@@ -170,8 +225,12 @@ class Upkeep:
                 self._checkpoint.logics_msg_timestamp, self._dispatcher.logics_timestamp
             )
             self._checkpoint.write()
+            self._notes.queues_synced(note)
+            if (proved := self._notes.proved()) is not None:
+                write_note(self._settings.root, proved)
 
     def close(self) -> None:
         """End the thread."""
         self._thread.shutdown()
         self._ahead_thread.shutdown()
+        self._index_thread.shutdown()

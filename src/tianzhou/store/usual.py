@@ -28,47 +28,62 @@ class UsualRecords:
     """Checks runs of usual records, and puts into queues and index what these do not have.
 
     Args:
-        queues: of the store; a topic's first record goes the long way, which makes its queue.
+        queues: of the store; a topic's first record goes the long way, which makes its queue. None when the records
+            are in their queues and only the index needs them.
         index: None when there is none.
         delays: ms of each delay level.
         check_crc: compare bodies with their CRCs.
 
     Attributes:
+        index_until: records from this log offset on are not indexed.
         records: how many were passed.
         dispatched: how many of them got a queue unit.
         newest: store time of the newest of them, ms.
     """
 
-    def __init__(self, queues: QueueTable, index: Index | None, delays: tuple[int, ...], *, check_crc: bool) -> None:
+    def __init__(
+        self, queues: QueueTable | None, index: Index | None, delays: tuple[int, ...], *, check_crc: bool
+    ) -> None:
         self._queues = queues
         self._index = index
         self._delays = delays
         self._check_crc = check_crc
-        self._places: dict[tuple[bytes, int], tuple[ConsumeQueue, str]] = {}
+        self._places: dict[tuple[bytes, int], tuple[ConsumeQueue | None, str]] = {}
+        self.index_until = 1 << 63
         self.records = 0
         self.dispatched = 0
         self.newest = 0
 
-    def _place(self, topic: bytes, queue_id: int) -> tuple[ConsumeQueue, str] | None:
+    def _place(self, topic: bytes, queue_id: int) -> tuple[ConsumeQueue | None, str] | None:
         try:
             text = topic.decode()
         except UnicodeDecodeError:
             return None
-        queue = self._queues.get(text, {}).get(queue_id)
-        if queue is None or type(queue) is not ConsumeQueue:
-            return None
+        queue = None
+        if self._queues is not None:
+            queue = self._queues.get(text, {}).get(queue_id)
+            if queue is None or type(queue) is not ConsumeQueue:
+                return None
         place = self._places[topic, queue_id] = (queue, text)
         return place
 
-    def run(self, segment: Segment, position: int) -> int:
-        """Go on from a position in a segment; gives the position of the first record that is not usual."""
+    def run(self, segment: Segment, position: int, upto: int = 1 << 63, most: int = 1 << 63) -> int:
+        """Go on from a position in a segment; gives the position of the first record that is not usual.
+
+        Args:
+            segment: where.
+            position: of a record in it.
+            upto: records that begin at or behind this position are left.
+            most: and more than so many.
+        """
         view, base, check_crc, places = segment.view, segment.start, self._check_crc, self._places
         last = len(view) - BLANK_SIZE
-        index = self._index
+        stop = min(last - _HEAD.size, upto)
+        index, index_until = self._index, self.index_until
         begin = position
         unpack = _HEAD.unpack_from
         records = dispatched = 0
-        while position + _HEAD.size < last:
+        while position < stop and records < most:
             size, magic, crc, queue_id, offset, place, flags, stored, length = unpack(view, position)
             body_end = position + 88 + length
             end = position + size
@@ -91,7 +106,7 @@ class UsualRecords:
             if known is None:
                 break
             queue, text = known
-            if base + end > queue.max_physical:
+            if queue is not None and base + end > queue.max_physical:
                 if offset != queue.max_offset:
                     break
                 tags = 0
@@ -100,7 +115,7 @@ class UsualRecords:
                 if queue.put(offset, place, size, tags, stored):
                     dispatched += 1
                     queue.dirty = True
-            if index is not None and place >= index.end_offset:
+            if index is not None and index.end_offset <= place < index_until:
                 keys = get_property(properties, names.KEYS) if b"KEYS\x01" in properties else None
                 index.put(text, get_property(properties, names.UNIQ_KEY) or "", keys or "", place, stored)
             if stored > self.newest:

@@ -7,6 +7,7 @@ systems are:
 
 - an unsynced page comes back as it was when it was synced last, as it is now, or as a mixture of both;
 - the length of a file is lost with what made it longer or shorter, and so is its name with its directory's sync;
+- the time of a file's last change is that of its last sync, or the present one;
 - changes of one directory reach the disk in their order (journals do that), those of different directories in none.
 """
 
@@ -62,12 +63,15 @@ class ForgetfulDisk:
         self._lock = threading.RLock()
         self._generation: dict[int, int] = {}
         self._content: dict[tuple[int, int], bytes] = {}
+        self._times: dict[tuple[int, int], int] = {}
         self._names: dict[str, dict[str, tuple[int, int] | None]] = {}
         for folder, _, files in os.walk(self.root):
             self._take_names(Path(folder))
             for name in files:
                 path = Path(folder, name)
-                self._content[self._key(path.stat())] = path.read_bytes()
+                status = path.stat()
+                self._content[self._key(status)] = path.read_bytes()
+                self._times[self._key(status)] = status.st_mtime_ns
 
     # what the store does
 
@@ -95,7 +99,9 @@ class ForgetfulDisk:
                     if stat.S_ISDIR(os.fstat(fd).st_mode):
                         self._take_names(path)
                     else:
-                        self._content[self._key(os.fstat(fd))] = path.read_bytes()
+                        status = os.fstat(fd)
+                        self._content[self._key(status)] = path.read_bytes()
+                        self._times[self._key(status)] = status.st_mtime_ns
 
             return call
 
@@ -220,9 +226,12 @@ class ForgetfulDisk:
                 continue
             present = folder / name
             content = self._content.get(key, b"")
+            changed = self._times.get(key, 0)
             if live.get(name) == key:
                 content = self._mixture(content, present.read_bytes())
+                changed = self._rng.choice((changed, present.stat().st_mtime_ns))
             (target / name).write_bytes(content)
+            os.utime(target / name, ns=(changed, changed))
 
     def _surviving_names(
         self, safe: dict[str, tuple[int, int] | None], live: dict[str, tuple[int, int] | None]

@@ -261,7 +261,7 @@ def test_who_waits_is_told_of_the_last_message_of_a_batch(store: MessageStore) -
 
 
 @pytest.mark.parametrize("crashed", [False, True])
-@pytest.mark.parametrize("lost", [None, "batchconsumequeue", "clean.json", "torn"])
+@pytest.mark.parametrize("lost", [None, "batchconsumequeue", "proved.json", "torn"])
 def test_units_are_found_again_or_made_anew(tmp_path: Path, lost: str | None, *, crashed: bool) -> None:
     root = tmp_path / "store"
     store = store_in(root)
@@ -274,7 +274,7 @@ def test_units_are_found_again_or_made_anew(tmp_path: Path, lost: str | None, *,
     if lost == "torn":
         with (queue / f"{230:020d}").open("r+b") as file:
             file.truncate(100)
-    elif lost == "clean.json":
+    elif lost == "proved.json":
         (root / lost).unlink()
     elif lost:
         shutil.rmtree(root / lost)

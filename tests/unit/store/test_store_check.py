@@ -165,7 +165,7 @@ def lost_units(folder: Path) -> None:
 
 
 def lost_queue(folder: Path) -> None:
-    (folder / "clean.json").unlink()
+    (folder / "proved.json").unlink()
     shutil.rmtree(folder / "consumequeue" / "T" / "1")
 
 

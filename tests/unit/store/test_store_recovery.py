@@ -157,9 +157,9 @@ def test_the_start_after_a_crash_is_the_last_segment_begun_before_the_checkpoint
         SegmentHead(200, MAGIC_V1, 3000),
         SegmentHead(300, 0, 0),
     ]
-    assert start_after_crash(heads, 2500) == 1
-    assert start_after_crash(heads, 3000) == 2
-    assert start_after_crash(heads, 500) == 0
+    assert start_after_crash(reversed(heads), 2500) == 100
+    assert start_after_crash(reversed(heads), 3000) == 200
+    assert start_after_crash(reversed(heads), 500) == 0
     assert start_after_crash([], 500) == 0
 
 
