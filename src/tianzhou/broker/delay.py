@@ -26,6 +26,7 @@ class DelayLedger:
         self._version_step = version_step
         self._updates = 0
         self._offsets: dict[int, int] = {}
+        self._safe: dict[int, int] = {}
 
     @property
     def levels(self) -> range:
@@ -64,15 +65,31 @@ class DelayLedger:
             self._offsets[level] = offset
         return offset
 
+    def offsets(self) -> dict[int, int]:
+        """Positions of all levels, as of now."""
+        return dict(self._offsets)
+
+    def settled(self, offsets: Mapping[int, int]) -> None:
+        """The disk has everything that was delivered before these positions."""
+        self._safe = dict(offsets)
+
     def to_json(self) -> dict[str, Any]:
-        """As in delayOffset.json (store.md §15.6)."""
-        return {"dataVersion": DATA_VERSION.encode(self.version), "offsetTable": dict(sorted(self._offsets.items()))}
+        """As request 45 is answered."""
+        return self._json(self._offsets)
+
+    def to_file(self) -> dict[str, Any]:
+        """As in delayOffset.json (store.md §15.6): what a power failure would take is delivered again."""
+        return self._json(self._safe)
+
+    def _json(self, offsets: Mapping[int, int]) -> dict[str, Any]:
+        return {"dataVersion": DATA_VERSION.encode(self.version), "offsetTable": dict(sorted(offsets.items()))}
 
     def load(self, value: dict[str, Any]) -> None:
         """Take over what delayOffset.json holds."""
         self.version = DATA_VERSION.decode(value.get("dataVersion") or {})
         table = value.get("offsetTable") or {}
         self._offsets = {int(level): int(offset) for level, offset in table.items()}
+        self._safe = dict(self._offsets)
 
 
 def wanted_level(properties: Mapping[str, str]) -> int:

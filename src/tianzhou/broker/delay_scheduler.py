@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from tianzhou.broker.delay import DelayLedger, waiting_room
 from tianzhou.broker.stats import BrokerStats
 from tianzhou.clock import Clock
-from tianzhou.errors import CorruptRecord
+from tianzhou.errors import CorruptRecord, StoreError
 from tianzhou.model import names
 from tianzhou.store.results import GetStatus, NewRecord, PutStatus
 from tianzhou.store.store import MessageStore
@@ -25,6 +25,7 @@ RETRY_S = 0.1
 LONGEST_SLEEP_S = 1.0
 """The wall clock may be set while a task sleeps, so it looks again this often."""
 BATCH = 32
+SETTLE_S = 0.5
 
 _NOT_YET = (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
 _log = logging.getLogger(__name__)
@@ -58,9 +59,25 @@ class DelayScheduler:
 
     async def run(self) -> None:
         """Deliver until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            for level in self._ledger.levels:
-                tasks.create_task(self._serve(level), name=f"delay level {level}")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for level in self._ledger.levels:
+                    tasks.create_task(self._serve(level), name=f"delay level {level}")
+                tasks.create_task(self._settle(), name="delay positions")
+        finally:
+            # The store is closed next, and then the disk has everything.
+            self._ledger.settled(self._ledger.offsets())
+
+    async def _settle(self) -> None:
+        while True:
+            await self._sleep(SETTLE_S)
+            offsets, end = self._ledger.offsets(), self._store.end_offset
+            try:
+                await self._store.flushed.reach(end)
+            except StoreError:
+                # A disk that refuses takes no positions either.
+                return
+            self._ledger.settled(offsets)
 
     async def _serve(self, level: int) -> None:
         while True:

@@ -45,7 +45,7 @@ class StateFiles:
             self._topics: self._topics_json,
             self._groups: self._groups_json,
             self._offsets: tables.offsets.to_json,
-            self._delays: tables.delays.to_json,
+            self._delays: tables.delays.to_file,
             self._filters: tables.filters.to_json,
         }
         self._due: set[JsonFile] = set()

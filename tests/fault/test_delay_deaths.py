@@ -1,0 +1,245 @@
+"""Brokers that die with delayed messages pending: each comes at least once, and none comes early.
+
+In this process the broker dies before each put, by kill -9 and by a power failure; as a process it is killed under
+load, again and again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import random
+import shutil
+import signal
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from processes import Tianzhou
+
+from tianzhou import Message, MessageQueue, Producer, PullConsumer, SendStatus
+from tianzhou.admin import Admin
+from tianzhou.errors import TianzhouError
+from tianzhou.model import MessageExt
+from tianzhou.testing.clock import VirtualClock, run
+from tianzhou.testing.disk import ForgetfulDisk
+from tianzhou.wire.properties import decode_properties
+
+LEVELS = "1s 2s 3s 5s"
+DELAYS_MS = (1_000, 2_000, 3_000, 5_000)
+SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+TOPIC = "Later"
+
+
+def load(name: str) -> ModuleType:
+    path = Path(__file__).resolve().parents[1] / "unit" / "broker" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"delay_{name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+bench_module = load("conftest")
+
+
+def store_options(flush: str) -> dict[str, Any]:
+    return {"message_delay_level": LEVELS, "flush_disk_type": flush}
+
+
+def copy_store(source: Path, target: Path) -> None:
+    """Copy what a process would leave; a thread of the store may just be taking a file away."""
+
+    def copy_file(name: str, to: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copyfile(name, to)
+
+    shutil.copytree(source, target, copy_function=copy_file)
+
+
+def flush_in_the_loop(store: Any) -> None:
+    """A thread needs real time, while time here flies."""
+
+    async def flush() -> None:
+        flusher.flush_now()
+
+    flusher = store._flusher
+    flusher.flush = flush
+
+
+def in_bench(folder: Path, now_ms: int | None, flush: str, body: Any) -> None:
+    clock = VirtualClock() if now_ms is None else VirtualClock(now_ms)
+
+    async def main() -> None:
+        async with bench_module.Bench(folder, clock, {}, store_options(flush)) as bench:
+            flush_in_the_loop(bench.store)
+            await body(bench)
+
+    run(main(), clock)
+
+
+def images(tmp_path: Path, disk: ForgetfulDisk | None, flush: str) -> list[tuple[Path, dict[str, Any], int, set[str]]]:
+    """What is found after a death before each put: folder, delayOffset.json, the time, and what was acknowledged."""
+    found: list[tuple[Path, dict[str, Any], int, set[str]]] = []
+
+    async def body(bench: Any) -> None:
+        acknowledged: set[str] = set()
+        real = bench.store.append
+
+        def append(record: Any) -> Any:
+            target = tmp_path / f"image-{len(found)}"
+            if disk is None:
+                copy_store(tmp_path / "store", target)
+            else:
+                disk.image(target)
+            found.append((target, bench.tables.delays.to_file(), bench.clock.now_ms(), set(acknowledged)))
+            return real(record)
+
+        bench.store.append = append
+        delivering = bench.deliver_delayed()
+        peer = bench.peer()
+        for n in range(12):
+            level = str(1 + n % 4)
+            reply = await peer.send(TOPIC, level.encode(), properties={"UNIQ_KEY": f"U{n}", "DELAY": level})
+            assert reply.code == 0
+            acknowledged.add(f"U{n}")
+            await asyncio.sleep(0.3)
+        await asyncio.sleep(6)
+        delivering.cancel()
+
+    in_bench(tmp_path / "store", None, flush, body)
+    assert len(found) == 24
+    return found
+
+
+async def live_on(bench: Any, offsets: dict[str, Any], acknowledged: set[str]) -> None:
+    bench.tables.delays.load(offsets)
+    delivering = bench.deliver_delayed()
+    await asyncio.sleep(20)
+    delivering.cancel()
+    stored = {
+        decode_properties(record.properties)["UNIQ_KEY"]: record.store_timestamp
+        for level in range(4)
+        for record in bench.records(SCHEDULE, level)
+    }
+    seen = set()
+    for record in bench.records(TOPIC):
+        properties = decode_properties(record.properties)
+        seen.add(properties["UNIQ_KEY"])
+        due = stored[properties["UNIQ_KEY"]] + DELAYS_MS[int(properties["DELAY"]) - 1]
+        assert record.store_timestamp >= due, "early"
+    assert acknowledged <= seen, "lost"
+
+
+@pytest.mark.parametrize("way", ["killed", "power lost"])
+def test_dead_before_every_put(tmp_path: Path, way: str) -> None:
+    if way == "killed":
+        flush, found = "ASYNC_FLUSH", images(tmp_path, None, "ASYNC_FLUSH")
+    else:
+        flush = "SYNC_FLUSH"
+        (tmp_path / "store").mkdir()
+        disk = ForgetfulDisk(tmp_path / "store", random.Random(1))
+        with disk.watching():
+            found = images(tmp_path, disk, flush)
+    for folder, offsets, now_ms, acknowledged in found:
+
+        async def body(bench: Any, offsets: dict[str, Any] = offsets, known: set[str] = acknowledged) -> None:
+            await live_on(bench, offsets, known)
+
+        in_bench(folder, now_ms, flush, body)
+
+
+class Attack:
+    """One broker with delayed messages that is killed while it takes and delivers them."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder = folder
+        self.rng = random.Random(seed)
+        self.port = 0
+        self.namesrv = ""
+        self.sent: dict[str, int] = {}
+        self.acknowledged: set[str] = set()
+
+    def start(self) -> Tianzhou:
+        conf = self.folder / "broker.conf"
+        conf.write_text(
+            f"brokerName=broker-a\nbrokerIP1=127.0.0.1\nlistenPort={self.port}\nmessageDelayLevel={LEVELS}\n"
+            f"storePathRootDir={self.folder / 'store'}\nmappedFileSizeCommitLog=1048576\ndiskMaxUsedSpaceRatio=99\n"
+            "flushDelayOffsetInterval=300\n"
+        )
+        broker = Tianzhou(self.folder, "broker", "-c", conf, "-n", self.namesrv, "-o", "json")
+        self.port = broker.ready()["port"]
+        return broker
+
+    async def run(self, kills: int) -> list[MessageExt]:
+        with Tianzhou(self.folder, "namesrv", "--port", 0, "-o", "json") as namesrv:
+            self.namesrv = f"127.0.0.1:{namesrv.ready()['port']}"
+            with self.start():
+                async with Admin(self.namesrv) as admin:
+                    await admin.topics.create(TOPIC, read_queue_nums=1, write_queue_nums=1)
+            for round_ in range(kills):
+                with self.start() as broker:
+                    await self.under_load(broker, round_)
+            with self.start():
+                await asyncio.sleep(DELAYS_MS[-1] / 1000 + 1)
+                return await self.read()
+
+    async def under_load(self, broker: Tianzhou, round_: int) -> None:
+        async with Producer("P", self.namesrv, retry_times_when_send_failed=0, send_msg_timeout_ms=2_000) as producer:
+            writers = [asyncio.create_task(self.write(producer, f"{round_}.{n}")) for n in range(4)]
+            await asyncio.sleep(self.rng.uniform(0.5, 2.5))
+            os.kill(broker.pid, signal.SIGKILL)
+            broker.process.wait()
+            await asyncio.gather(*writers)
+
+    async def write(self, producer: Producer, name: str) -> None:
+        with contextlib.suppress(TianzhouError):
+            for n in range(1_000_000):
+                level = self.rng.randint(1, 4)
+                body = f"{name}.{n}"
+                self.sent[body] = level
+                result = await producer.send(Message(TOPIC, body.encode(), delay_level=level))
+                if result.status is SendStatus.SEND_OK:
+                    self.acknowledged.add(body)
+                await asyncio.sleep(0.002)
+
+    async def read(self) -> list[MessageExt]:
+        found: list[MessageExt] = []
+        async with PullConsumer("auditor", self.namesrv) as consumer:
+            queue = MessageQueue(TOPIC, "broker-a", 0)
+            end = await consumer.max_offset(queue)
+            while len(found) < end:
+                found += (await consumer.pull(queue, len(found))).messages
+        return found
+
+
+def attack(folder: Path, kills: int, seed: int) -> None:
+    print(f"seed {seed}")
+    attacker = Attack(folder, seed)
+    found = asyncio.run(attacker.run(kills))
+    seen = [message.body.decode() for message in found]
+    early = [m for m in found if m.store_timestamp - m.born_timestamp < DELAYS_MS[attacker.sent[m.body.decode()] - 1]]
+    print(
+        f"{kills} kills: {len(attacker.acknowledged)} acknowledged, {len(seen)} delivered, {len(set(seen))} different"
+    )
+    assert early == []
+    assert attacker.acknowledged <= set(seen)
+    assert set(seen) <= attacker.sent.keys()
+    assert len(attacker.acknowledged) > kills * 20
+
+
+def test_pending_messages_outlive_kill_9(tmp_path: Path) -> None:
+    attack(tmp_path, 4, int(os.environ.get("TIANZHOU_SEED", "1")))
+
+
+@pytest.mark.slow
+def test_pending_messages_outlive_many_kills(tmp_path: Path) -> None:
+    attack(tmp_path, 40, random.SystemRandom().randrange(1 << 30))
