@@ -99,7 +99,7 @@ def load_tls(values: Mapping[str, str] | None = None, *, source: str = "configur
     given = {key: value for key, value in (values or {}).items() if key in KEYS}
     settings = bind(TlsSettings, given, source=source)
     path = Path(settings.config_file)
-    if path.is_file() or "tls.config.file" in given:
+    if path.is_file() or settings.config_file != TlsSettings.config_file:
         try:
             text = path.read_text("utf-8", errors="replace")
         except OSError as error:
