@@ -1,8 +1,9 @@
-"""How long a store takes to open: after a clean stop, after kill -9 in service, and with nothing checkpointed.
+"""How long a store takes to open, and until its index is whole, after each way to stop.
 
-    python benchmarks/restart.py [--gib 1] [--body 1024] [--dir FOLDER]
+    python benchmarks/restart.py [--gib 1] [--body 1024] [--dir FOLDER] [--stop served …]
 
-The time is that of `MessageStore.open()` in a fresh process; the pages are in memory, as after the death of a process.
+The times are those of `MessageStore.open()` in a fresh process, and from then on until key queries know everything,
+with what the loop was held up at most meanwhile. The pages are in memory, as after the death of a process.
 """
 
 from __future__ import annotations
@@ -26,7 +27,13 @@ from tianzhou.store import MessageStore, NewRecord, StoreSettings  # noqa: E402 
 
 TOPIC = "Restart"
 QUEUES = 8
-STOPS = ("clean", "served", "killed", "rebuilt")
+STOPS = {
+    "clean": "stopped",
+    "served": "killed in service",
+    "power": "killed in service, and nothing believed that was not synced",
+    "killed": "killed without ever having synced queues",
+    "rebuilt": "as killed, queues and index gone",
+}
 
 
 def settings_for(folder: str) -> StoreSettings:
@@ -62,7 +69,7 @@ def build(folder: str, gib: float, body: int, how: str) -> None:
                 fill(store, store.end_offset + 10 * body, body)
                 await asyncio.sleep(0.01)
 
-    if how == "served":
+    if how in {"served", "power"}:
         asyncio.run(serve())
         return
     store.open()
@@ -74,18 +81,40 @@ def build(folder: str, gib: float, body: int, how: str) -> None:
         time.sleep(3600)
 
 
+OPENER = """
+import asyncio, json, os, sys, time
+from tianzhou.store import MessageStore, StoreSettings
+
+async def main():
+    began = time.perf_counter()
+    store = MessageStore(StoreSettings(store_path_root_dir=sys.argv[1], disk_max_used_space_ratio=99))
+    report = store.open()
+    result = {
+        "seconds": round(time.perf_counter() - began, 3), "clean": report.clean, "records": report.records,
+        "dispatched": report.dispatched, "bytes": report.end - report.read_from, "end": report.end,
+        "index_bytes": report.end - report.indexed,
+    }
+    await store.start()
+    catch_up = store._upkeep.catch_up
+    delays = [0.0]
+    while catch_up is not None and not catch_up.done:
+        before = time.perf_counter()
+        await asyncio.sleep(0.001)
+        delays.append(time.perf_counter() - before - 0.001)
+    result["index_seconds"] = round(time.perf_counter() - began, 3)
+    result["loop_p99_ms"] = round(1000 * sorted(delays)[int(len(delays) * 0.99)], 2)
+    result["loop_max_ms"] = round(1000 * max(delays), 2)
+    print(json.dumps(result), flush=True)
+    os.kill(os.getpid(), 9)
+
+asyncio.run(main())
+"""
+
+
 def opened(folder: str) -> dict[str, object]:
     """Open the store in a fresh process and give what it says."""
-    code = (
-        "import json, sys, time; from tianzhou.store import MessageStore, StoreSettings; began = time.perf_counter();"
-        "s = MessageStore(StoreSettings(store_path_root_dir=sys.argv[1], disk_max_used_space_ratio=99)); r = s.open();"
-        "took = time.perf_counter() - began;"
-        "print(json.dumps({'seconds': round(took, 3), 'clean': r.clean, 'records': r.records,"
-        " 'dispatched': r.dispatched, 'bytes': r.end - r.read_from, 'end': r.end}), flush=True);"
-        "import os; os.kill(os.getpid(), 9)"
-    )
     out = subprocess.run(
-        [sys.executable, "-c", code, folder],
+        [sys.executable, "-c", OPENER, folder],
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
         stdout=subprocess.PIPE,
         check=False,
@@ -106,7 +135,7 @@ def measure(where: str | None, gib: float, body: int, stops: list[str]) -> list[
             with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as builder:
                 assert builder.stdout is not None
                 assert builder.stdout.readline() == "full\n"
-                if how == "served":
+                if how in {"served", "power"}:
                     time.sleep(8)
                 if how != "clean":
                     builder.send_signal(signal.SIGKILL)
@@ -114,6 +143,8 @@ def measure(where: str | None, gib: float, body: int, stops: list[str]) -> list[
             if how == "rebuilt":
                 shutil.rmtree(Path(folder, "consumequeue"))
                 shutil.rmtree(Path(folder, "index"))
+            if how == "power":
+                Path(folder, "running.json").unlink()
             result = {"stop": how, "gib": gib, **opened(folder)}
             gone_through = int(str(result["bytes"])) / 2**30
             result["seconds_per_gib_read"] = (
@@ -122,7 +153,9 @@ def measure(where: str | None, gib: float, body: int, stops: list[str]) -> list[
             results.append(result)
             print(
                 f"{how:8} {gib:5.1f} GiB: {result['seconds']:7.3f} s, {gone_through:6.3f} GiB and "
-                f"{result['records']} records read, {result['dispatched']} dispatched",
+                f"{result['records']} records read, {result['dispatched']} dispatched; "
+                f"index whole after {result['index_seconds']} s, loop held up {result['loop_p99_ms']} ms (p99), "
+                f"{result['loop_max_ms']} ms at most",
                 flush=True,
             )
         finally:
@@ -139,7 +172,7 @@ def main() -> None:
         "--stop",
         action="append",
         choices=STOPS,
-        help="served: killed in service; killed: nothing checkpointed; rebuilt: queues and index gone, too",
+        help="; ".join(f"{name}: {what}" for name, what in STOPS.items()),
     )
     parser.add_argument("--build", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
