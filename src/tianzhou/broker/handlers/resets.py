@@ -128,18 +128,21 @@ class ResetHandler:
 
     def clone(self, connection: Connection, command: Command) -> Reply:
         """Give a group another group's offsets."""
-        header = read_header(command)
-        self._tables.offsets.clone(header.src_group, header.dest_group, header.topic, self._clock.now_ms())
+        fields = command.fields
+        source, target = fields.get("srcGroup"), fields.get("destGroup")
+        # Without its fields the answer is success, too (docs/spec/traps.md, 23).
+        if source and target:
+            self._tables.offsets.clone(source, target, fields.get("topic"), self._clock.now_ms())
         return command.reply(ResponseCode.SUCCESS)
 
     def correction(self, connection: Connection, command: Command) -> Reply:
         """The smallest offset of any group, by queue, with a mark where a group is behind it."""
-        header = read_header(command)
-        topic = header.topic
+        fields = command.fields
+        topic = fields.get("topic", "")
         offsets = self._tables.offsets.smallest(
             topic,
-            without=[name for name in (header.filter_groups or "").split(",") if name],
-            compared_to=header.compare_group,
+            without=[name for name in fields.get("filterGroups", "").split(",") if name],
+            compared_to=fields.get("compareGroup", ""),
             begin=lambda queue_id: self._store.min_offset(topic, queue_id),
         )
         return command.reply(ResponseCode.SUCCESS, body=encode_correction_offsets(offsets))

@@ -98,6 +98,8 @@ class TopicHandler:
     async def create_all(self, connection: Connection, command: Command) -> Reply:
         """Create or replace several topics as one change."""
         configs = decode_topic_config_list(command.body)
+        if not command.body:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "the body holds no topicConfigList")
         for config in configs:
             self._check_name(config.topic_name)
             self._check_type(config)
@@ -134,7 +136,7 @@ class TopicHandler:
 
     async def delete(self, connection: Connection, command: Command) -> Reply:
         """Delete a topic with its queues and the offsets in it."""
-        topic = read_header(command).topic
+        topic = command.fields.get("topic", "")
         if not topic or topic.isspace():
             raise BrokerError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
         if self._tables.topics.is_system(topic):
