@@ -18,12 +18,14 @@ from tianzhou.store.settings import StoreSettings
 
 
 @asynccontextmanager
-async def own_server(folder: Path, *, clock: Clock | None = None, **broker_options: object) -> AsyncIterator[str]:
-    """A name server and a broker on free loopback ports; gives the name server's address."""
+async def own_server(
+    folder: Path, *, clock: Clock | None = None, namesrv_port: int = 0, **broker_options: object
+) -> AsyncIterator[str]:
+    """A name server and a broker on loopback ports, free ones by default; gives the name server's address."""
     namesrv_settings = replace(
         NamesrvSettings(),
         bind_address="127.0.0.1",
-        listen_port=0,
+        listen_port=namesrv_port,
         kv_config_path=str(folder / "kv.json"),
         config_store_path=str(folder / "namesrv.properties"),
     )

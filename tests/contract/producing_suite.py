@@ -532,3 +532,29 @@ async def what_comes_twice_is_consumed_once(namesrv: str, folder: Path) -> None:
             await until(lambda members=members: len(delivered) == 10 * members + 1, "all came")
     assert sorted(Counter(runs).values()) == [1] * 9 + [2]
     ids.close()
+
+
+# --- outbox ----------------------------------------------------------------------------------------------------------
+
+
+@check
+async def what_waits_in_an_outbox_is_sent_in_order(namesrv: str, folder: Path) -> None:
+    topic = await make_topic(namesrv, 3)
+    results = []
+    async with Producer(fresh("P"), "127.0.0.1:9", outbox=folder / "outbox") as producer:
+        for i in range(120):
+            body = b"%d" % i if i % 10 else b"%d " % i + b"y" * 6_000
+            message = Message(topic, body, keys=f"k{i}", sharding_key=str(i // 40), wait_store_ok=i % 7 > 0)
+            results.append(await producer.send(message))
+        results.append(await producer.send(Message(topic, b"late", delay_level=1)))
+    assert {result.status for result in results} == {SendStatus.KEPT_IN_OUTBOX}
+    async with Producer(fresh("P"), namesrv, outbox=folder / "outbox") as producer:
+        await until(lambda: producer.outbox.pending == 0, "all is sent")
+        assert (await producer.send(Message(topic, b"direct"))).status is SendStatus.SEND_OK
+    stored = {message.msg_id: message for message in await read_all(namesrv, topic, 122)}
+    assert len(stored) == 122
+    for key in range(3):
+        mine = [stored[result.msg_id] for result in results[key * 40 : key * 40 + 40]]
+        assert [int(m.body.split()[0]) for m in mine] == list(range(key * 40, key * 40 + 40))
+        assert [m.queue_offset for m in mine] == sorted(m.queue_offset for m in mine)
+        assert len({m.queue_id for m in mine}) == 1

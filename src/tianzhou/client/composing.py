@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tianzhou.client.hooks import MessageKind
 from tianzhou.client.instance import ClientInstance
+from tianzhou.client.kept import Kept
 from tianzhou.client.namespaces import wrap
 from tianzhou.client.outgoing import (
     check_properties_size,
@@ -17,7 +18,7 @@ from tianzhou.client.outgoing import (
 from tianzhou.client.sending import BATCH, REPLY, SINGLE, Outgoing
 from tianzhou.client.validation import check_attributes, check_batch, check_body
 from tianzhou.errors import ClientError
-from tianzhou.model import Message, MessageExt, names
+from tianzhou.model import Message, MessageExt, MessageQueue, names
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.properties import encode_properties
 
@@ -129,6 +130,43 @@ class Composer:
             body,
             messages=messages,
         )
+
+    def to_keep(self, outgoing: Outgoing, queue: MessageQueue | None) -> list[Kept]:
+        """What goes into an outbox for messages made by `single` or `batch`.
+
+        Args:
+            outgoing: the messages, none of them a reply or part of a transaction.
+            queue: the queue they have to go to, None for any.
+        """
+        where = (queue.broker_name, queue.queue_id) if queue is not None else ("", -1)
+        return [
+            Kept(
+                message.topic,
+                bytes(message.body),
+                message_properties(message, unique_key, self._namespace),
+                message.flag,
+                outgoing.born_ms,
+                *where,
+            )
+            for message, unique_key in zip(outgoing.messages, outgoing.unique_keys.split(","), strict=True)
+        ]
+
+    def kept(self, kept: Sequence[Kept]) -> Outgoing:
+        """Messages from an outbox, as they were when they were first sent."""
+        first = kept[0]
+        messages = [one.message() for one in kept]
+        keys = ",".join([one.properties[names.UNIQ_KEY] for one in kept])
+        topic = wrap(self._namespace, first.topic)
+        if len(kept) == 1:
+            body, sys_flag = self.pack(first.body)
+            kind = MessageKind.DELAY if names.DELAY in first.properties else MessageKind.NORMAL
+            properties = properties_json(first.properties)
+            return Outgoing(
+                topic, SINGLE, keys, first.born_ms, first.flag, sys_flag, properties, body, 0, None, messages, kind
+            )
+        body = encode_batch([(one.flag, one.body, encode_properties(one.properties)) for one in kept])
+        shared = "" if messages[0].wait_store_ok else properties_json({names.WAIT: "false"})
+        return Outgoing(topic, BATCH, keys, first.born_ms, 0, 0, shared, body, messages=messages)
 
     def retried(self, message: MessageExt, group: str, *, max_reconsume_times: int, delay_level: int) -> Outgoing:
         """A delivered message that is stored in a group's retry topic (client.md §13.4).

@@ -128,7 +128,7 @@ class Producer(Sender):
             RemotingError: no broker answered in time; they may be stored all the same.
         """
         outgoing = self._composer.batch(list(messages))
-        return await self._deliver(outgoing, queue, None, None, timeout_ms)
+        return await self._deliver_or_keep(outgoing, queue, None, None, timeout_ms)
 
     async def send_oneway(
         self,
@@ -150,9 +150,13 @@ class Producer(Sender):
             ConnectFailed: the broker cannot be reached.
         """
         outgoing = self._composer.single(message)
-        plan = await self._plan_of(outgoing.topic)
-        target = self._attempts.target(plan, outgoing, queue, selector, selector_arg)
-        await self._attempts.oneway(target or plan.next_target(), outgoing)
+
+        async def attempt() -> None:
+            plan = await self._plan_of(outgoing.topic)
+            target = self._attempts.target(plan, outgoing, queue, selector, selector_arg)
+            await self._attempts.oneway(target or plan.next_target(), outgoing)
+
+        await self._or_keep(outgoing, queue, selector, selector_arg, attempt)
 
     async def resend_for_retry(
         self, message: MessageExt, group: str, *, max_reconsume_times: int, delay_level: int, timeout_ms: float

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from tianzhou.client.accumulator import (
     DEFAULT_BATCH_BYTES,
@@ -18,13 +19,14 @@ from tianzhou.client.backpressure import Backpressure
 from tianzhou.client.composing import Composer
 from tianzhou.client.detector import Detector
 from tianzhou.client.faults import LatencyFaults
-from tianzhou.client.hooks import ForbiddenHook, Hooks, SendHook
+from tianzhou.client.hooks import ForbiddenHook, Hooks, MessageKind, SendHook
 from tianzhou.client.instance import ClientInstance
+from tianzhou.client.kept import Kept, OutboxStatus
 from tianzhou.client.member import StateCheck
 from tianzhou.client.namespaces import wrap
 from tianzhou.client.retry import RETRY_ON_OTHER_BROKER, RetryPolicy
 from tianzhou.client.selector import QueueSelector
-from tianzhou.client.sending import Outgoing, Plan, Plans
+from tianzhou.client.sending import REPLY, Outgoing, Plan, Plans
 from tianzhou.client.trace import (
     MAX_MESSAGE_BYTES,
     SEND_TIMEOUT_MS,
@@ -38,9 +40,15 @@ from tianzhou.client.validation import (
     MAX_MESSAGE_SIZE,
     check_compression,
     check_group,
+    check_sendable,
 )
-from tianzhou.errors import ClientError
-from tianzhou.model import Message, MessageQueue, SendResult, names
+from tianzhou.errors import ClientError, TianzhouError
+from tianzhou.model import Message, MessageQueue, SendResult, SendStatus, names
+
+if TYPE_CHECKING:
+    from tianzhou.client.outbox import Outbox
+
+T = TypeVar("T")
 
 
 class Sender:
@@ -76,6 +84,10 @@ class Sender:
         enable_backpressure_for_async_mode: let senders wait while too much is on its way.
         back_pressure_for_async_send_num: most messages on their way, at least 10.
         back_pressure_for_async_send_size: most bytes of bodies on their way, at least 1 MiB.
+        outbox: a folder; messages that no broker takes are kept there, and sent in order once one does, see
+            `tianzhou.client.outbox`. `send` then returns the status KEPT_IN_OUTBOX. Not for requests, replies and
+            transactions. Off by default.
+        outbox_max_bytes: most bytes that may wait there; above it `send` raises OutboxFull.
         trace: note each send in the trace topic, see `tianzhou.client.trace`.
         trace_topic: the trace topic; by default `RMQ_SYS_TRACE_TOPIC`.
         trace_msg_batch_num: so many sends are noted in one message; 20 at most.
@@ -113,6 +125,8 @@ class Sender:
         enable_backpressure_for_async_mode: bool = False,
         back_pressure_for_async_send_num: int = 10_000,
         back_pressure_for_async_send_size: int = 100 * 1024 * 1024,
+        outbox: Path | str | None = None,
+        outbox_max_bytes: int = 256 * 1024 * 1024,
         trace: bool = False,
         trace_topic: str | None = None,
         trace_msg_batch_num: int = 10,
@@ -163,6 +177,12 @@ class Sender:
         self._pressure: Backpressure | None = None
         if enable_backpressure_for_async_mode:
             self._pressure = Backpressure(back_pressure_for_async_send_num, back_pressure_for_async_send_size)
+        self._outbox: Outbox | None = None
+        if outbox is not None:
+            # Imported here because it needs locks that not every system has.
+            from tianzhou.client.outbox import Outbox
+
+            self._outbox = Outbox(self._instance, outbox, outbox_max_bytes, self._send_kept)
         # Without these options the first attempt needs no more than its connection.
         self._straight = not (
             send_latency_fault_enable
@@ -171,6 +191,7 @@ class Sender:
             or self._hooks
             or self._accumulator
             or self._pressure
+            or self._outbox
             or self._instance.namespace
             or self._instance.remoting.hooks
         )
@@ -217,6 +238,12 @@ class Sender:
         self._detector.start()
         if self._trace is not None:
             await self._trace.start()
+        if self._outbox is not None:
+            try:
+                await self._outbox.start()
+            except BaseException:
+                await self.stop()
+                raise
 
     async def stop(self) -> None:
         """Tell the brokers that this producer is gone, and close what it owns."""
@@ -226,6 +253,8 @@ class Sender:
             return
         if self._accumulator is not None:
             await self._accumulator.close()
+        if self._outbox is not None:
+            await self._outbox.stop()
         self._running = False
         self._detector.stop()
         if self._trace is not None:
@@ -233,6 +262,11 @@ class Sender:
         await self._instance.remove_producer(self._wire_group)
         if self._owns_instance:
             await self._instance.close()
+
+    @property
+    def outbox(self) -> OutboxStatus | None:
+        """What waits in the outbox; None without one."""
+        return self._outbox.status() if self._outbox is not None else None
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues messages of a topic are sent to.
@@ -264,11 +298,69 @@ class Sender:
                 queue = choose(plan, message, selector, selector_arg)
             self._check_running()
             return await accumulator.add(message, queue)
-        return await self._deliver(self._composer.single(message), queue, selector, selector_arg, timeout_ms)
+        outgoing = self._composer.single(message)
+        return await self._deliver_or_keep(outgoing, queue, selector, selector_arg, timeout_ms)
 
     async def _send_together(self, messages: list[Message], queue: MessageQueue | None) -> SendResult:
         outgoing = self._composer.single(messages[0]) if len(messages) == 1 else self._composer.batch(messages)
-        return await self._deliver(outgoing, queue, None, None, None)
+        return await self._deliver_or_keep(outgoing, queue, None, None, None)
+
+    async def _deliver_or_keep(
+        self,
+        outgoing: Outgoing,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        selector_arg: Any,
+        timeout_ms: float | None,
+    ) -> SendResult:
+        return await self._or_keep(
+            outgoing,
+            queue,
+            selector,
+            selector_arg,
+            lambda: self._deliver(outgoing, queue, selector, selector_arg, timeout_ms),
+        )
+
+    async def _or_keep(
+        self,
+        outgoing: Outgoing,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        selector_arg: Any,
+        attempt: Callable[[], Awaitable[T]],
+    ) -> T | SendResult:
+        """Make an attempt to send, or keep the messages in the outbox: at once while others wait there."""
+        outbox = self._outbox
+        if outbox is None or outgoing.code == REPLY or outgoing.kind is MessageKind.TRANSACTION_HALF:
+            return await attempt()
+        self._check_running()
+        silence: TianzhouError | None = None
+        if not outbox.pending:
+            try:
+                return await attempt()
+            except TianzhouError as error:
+                if not await outbox.is_silence(error):
+                    raise
+                silence = error
+        check_sendable(outgoing.topic)
+        if queue is None and selector is not None:
+            plan = self._ready_plans.get(outgoing.topic)
+            if plan is None:
+                raise ClientError(
+                    f"no broker answers, so the queues of topic {outgoing.topic} are not known and a selector cannot "
+                    "choose; give the message a sharding_key instead"
+                ) from silence
+            queue = choose(plan, outgoing.messages[0], selector, selector_arg)
+        await outbox.keep(self._composer.to_keep(outgoing, queue))
+        topic = outgoing.messages[0].topic
+        return SendResult(SendStatus.KEPT_IN_OUTBOX, outgoing.unique_keys, "", queue or MessageQueue(topic, "", -1), -1)
+
+    async def _send_kept(self, kept: Sequence[Kept]) -> SendResult:
+        outgoing = self._composer.kept(kept)
+        queue = kept[0].queue
+        if queue is None and outgoing.messages[0].sharding_key is not None:
+            queue = choose(await self._plan_of(outgoing.topic), outgoing.messages[0], None, None)
+        return await self._deliver_now(outgoing, queue, None, None, self._timeout_ms)
 
     async def _deliver(
         self,

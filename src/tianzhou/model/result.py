@@ -11,12 +11,16 @@ from tianzhou.model.queue import MessageQueue
 
 
 class SendStatus(enum.Enum):
-    """What the broker could promise about a stored message (wire.md §4.6)."""
+    """What the broker could promise about a stored message (wire.md §4.6).
+
+    KEPT_IN_OUTBOX is no broker's word: none answered, and the producer keeps the message until one does.
+    """
 
     SEND_OK = 0
     FLUSH_DISK_TIMEOUT = 10
     SLAVE_NOT_AVAILABLE = 11
     FLUSH_SLAVE_TIMEOUT = 12
+    KEPT_IN_OUTBOX = -1
 
 
 class SendResult(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from tianzhou import client
 from tianzhou.client.instance import ClientInstance
+from tianzhou.client.kept import OutboxStatus
 from tianzhou.client.selector import QueueSelector
 from tianzhou.model import Message, MessageExt, MessageQueue, SendResult
 from tianzhou.sync.background import Blocking
@@ -39,6 +40,11 @@ class Producer(Blocking):
     def instance(self) -> ClientInstance:
         """The client instance it works with; it belongs to the background loop."""
         return self._producer.instance
+
+    @property
+    def outbox(self) -> OutboxStatus | None:
+        """See `tianzhou.client.Producer.outbox`."""
+        return self._call(lambda: self._producer.outbox)
 
     def __enter__(self) -> Self:
         self.start()

@@ -1,0 +1,111 @@
+"""Messages in an outbox, and which of them travel together later. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from tianzhou.model import Message, MessageQueue, names
+
+_ALONE = (names.DELAY, names.START_DELIVER_TIME, "TIMER_")
+MOST_TOGETHER = 200
+"""Messages that are sent as one batch when the cluster is back."""
+
+
+class Kept(msgspec.Struct, array_like=True, gc=False):
+    """A message in the outbox: all that makes it the same message when it is sent later.
+
+    Attributes:
+        topic: its topic, as users know it.
+        body: its body, not compressed.
+        properties: all of them, the unique key included.
+        flag: the user's flag.
+        born_ms: when it was first sent.
+        broker_name: the broker of the queue it has to go to, empty for any.
+        queue_id: that queue.
+    """
+
+    topic: str
+    body: bytes
+    properties: dict[str, str]
+    flag: int
+    born_ms: int
+    broker_name: str = ""
+    queue_id: int = -1
+
+    @property
+    def queue(self) -> MessageQueue | None:
+        """The queue it has to go to."""
+        return MessageQueue(self.topic, self.broker_name, self.queue_id) if self.broker_name else None
+
+    def message(self) -> Message:
+        """As its sender made it."""
+        own = dict(self.properties)
+        own.pop(names.UNIQ_KEY, None)
+        return Message(
+            self.topic,
+            self.body,
+            own.pop(names.TAGS, None),
+            own.pop(names.KEYS, ""),
+            self.flag,
+            delay_level=int(own.pop(names.DELAY, "0")),
+            sharding_key=own.pop(names.SHARDING_KEY, None),
+            wait_store_ok=own.pop(names.WAIT, "true") != "false",
+            properties=own,
+        )
+
+
+class OutboxStatus(NamedTuple):
+    """What is in an outbox.
+
+    Attributes:
+        path: its folder.
+        pending: messages that wait.
+        bytes: their bytes on disk.
+        max_bytes: most bytes it may hold.
+        oldest_ms: when the first of them was sent, milliseconds since the epoch; None when it is empty.
+        sent: messages it has sent since the producer started.
+        refused: messages that brokers would not take, set aside in `refused.jsonl` of the folder since then.
+        last_error: why the latest attempt failed; None when it did not.
+    """
+
+    path: Path
+    pending: int
+    bytes: int
+    max_bytes: int
+    oldest_ms: int | None
+    sent: int
+    refused: int
+    last_error: str | None
+
+
+def together(kept: Sequence[Kept]) -> int:
+    """How many of the first messages may be sent as one batch: same topic, queue, order and way to wait."""
+
+    def kind(message: Kept) -> tuple[object, ...]:
+        properties = message.properties
+        return (
+            message.topic,
+            message.queue,
+            properties.get(names.SHARDING_KEY),
+            properties.get(names.WAIT),
+        )
+
+    if _goes_alone(kept[0]):
+        return 1
+    count = 1
+    for message in kept[1:MOST_TOGETHER]:
+        if _goes_alone(message) or kind(message) != kind(kept[0]):
+            break
+        count += 1
+    return count
+
+
+def _goes_alone(message: Kept) -> bool:
+    properties = message.properties
+    return names.DELAY in properties or any(
+        name.startswith(("TIMER_", names.START_DELIVER_TIME)) for name in properties
+    )
