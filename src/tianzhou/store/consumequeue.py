@@ -201,15 +201,18 @@ class ConsumeQueue:
         self._map = segment.map
         self._position = self._reserved = position
 
-    def recover(self, limit: int = _NO_LIMIT, *, thorough: bool = True) -> None:
+    def recover(self, limit: int = _NO_LIMIT, *, thorough: bool = True, proved: int = 0) -> None:
         """Find the end of the valid units, and forget what is behind (store.md §5.8, §5.9).
 
         Args:
             limit: units that point at or behind this commit-log offset are dropped as well.
             thorough: look at every unit of the last segments. Otherwise the end is searched for by halving,
                 which relies on the clean stop that filled the files without a hole.
+            proved: units of smaller queue offsets need not be looked at; the disk is known to have them.
         """
         segments = self.files.segments
+        if proved and thorough and self._recover_behind(proved, limit):
+            return
         index = max(0, len(segments) - 3)
         while index > 0 and self._first_physical(segments[index]) >= limit:
             index -= 1
@@ -223,6 +226,26 @@ class ConsumeQueue:
             if valid < segment.size:
                 break
         self._resume(end)
+
+    def _recover_behind(self, proved: int, limit: int) -> bool:
+        """As `recover`, beginning at a queue offset; false when the unit before it is not what it has to be."""
+        segment = None if self.batched else self.files.find((proved - 1) * UNIT_SIZE)
+        if segment is None:
+            return False
+        end = proved * UNIT_SIZE
+        offset, size, _ = UNIT.unpack_from(segment.view, end - UNIT_SIZE - segment.start)
+        if offset < 0 or size <= 0 or size == BLANK_SIZE or offset >= limit:
+            return False
+        self.max_physical = offset + size
+        for later in self.files.segments[self.files.index_of(segment.start) :]:
+            valid, physical = _walk_units(later, limit, max(end - later.start, 0))
+            end = later.start + valid
+            if physical >= 0:
+                self.max_physical = physical
+            if valid < later.size:
+                break
+        self._resume(end)
+        return True
 
     def _walk(self, segment: Segment, limit: int) -> tuple[int, int]:
         """How many bytes of valid units a segment begins with, and the end of the last record they point to."""
@@ -379,11 +402,17 @@ class ConsumeQueue:
         self._segment = None
 
 
-def _walk_units(segment: Segment, limit: int) -> tuple[int, int]:
-    """How many bytes of valid units the segment begins with, and the end of the last record they point to."""
-    valid = 0
+def _walk_units(segment: Segment, limit: int, begin: int = 0) -> tuple[int, int]:
+    """How many bytes of valid units the segment begins with, and the end of the last record they point to.
+
+    Args:
+        segment: where.
+        limit: as in `ConsumeQueue.recover`.
+        begin: a position before which there are nothing but valid ones.
+    """
+    valid = begin
     physical = -1
-    for offset, size, _ in UNIT.iter_unpack(segment.view):
+    for offset, size, _ in UNIT.iter_unpack(segment.view[begin:]):
         if offset < 0 or size <= 0 or offset >= limit:
             break
         valid += UNIT_SIZE

@@ -100,9 +100,11 @@ class StoreOpener:
             self.note = note
         # After a clean stop the note counts whoever had the folder since, unless it is evidently of the past.
         believed = note if clean else self.note
+        noted = believed.queue_ends if believed is not None else {}
         found: dict[tuple[str, int], tuple[int, int]] = {}
         for queue in each_queue(self._queues):
-            queue.recover(thorough=not clean)
+            proved = noted.get((queue.topic, queue.queue_id))
+            queue.recover(thorough=not clean, proved=proved[1] if proved is not None else 0)
             if isinstance(queue, ExtendedQueue) and queue.lacks_extension:
                 report.notes.append(
                     f"queue {queue.topic}/{queue.queue_id} has lost its extension; made anew from the log"
@@ -110,7 +112,7 @@ class StoreOpener:
                 queue.reset()
                 lacking.append(queue)
                 continue
-            if self._lacks_its_beginning(queue, believed):
+            if self._lacks_its_beginning(queue, proved):
                 report.notes.append(
                     f"queue {queue.topic}/{queue.queue_id} has lost its first files; made anew from the log"
                 )
@@ -121,7 +123,7 @@ class StoreOpener:
                 lacking.append(queue)
         begin, trusted_end = self._choose_begin(believed, lacking, found, clean=clean)
         if not clean:
-            self._distrust_units(begin, pages_survived=pages_survived)
+            self._distrust_units(begin, noted, pages_survived=pages_survived)
         self._recover_log(begin, trusted_end, indexed)
         smallest = self._log.min_offset
         for queue in each_queue(self._queues):
@@ -180,12 +182,11 @@ class StoreOpener:
                 return None
         return None if clean and not lost and note is None else index.end_offset
 
-    def _lacks_its_beginning(self, queue: ConsumeQueue, note: StoreNote | None) -> bool:
+    def _lacks_its_beginning(self, queue: ConsumeQueue, noted: tuple[int, int] | None) -> bool:
         """Whether the queue begins later than the log: expiry keeps the file that crosses the log's beginning."""
         if not queue.files.segments or queue.files.segments[0].start == 0:
             return False
-        start = queue.files.segments[0].start // queue.unit_size
-        if note is not None and note.queue_ends.get((queue.topic, queue.queue_id), (start, 0))[0] == start:
+        if noted is not None and noted[0] == queue.files.segments[0].start // queue.unit_size:
             return False
         physical = queue.first_physical()
         return physical is not None and physical > self._log.min_offset >= 0
@@ -260,14 +261,16 @@ class StoreOpener:
         )
         return True
 
-    def _distrust_units(self, begin: int, *, pages_survived: bool) -> None:
+    def _distrust_units(
+        self, begin: int, noted: Mapping[tuple[str, int], tuple[int, int]], *, pages_survived: bool
+    ) -> None:
         """Drop the units that the crash may have torn; all of them are made again from the log behind `begin`."""
         newest = self._dispatched_end()
         for queue in each_queue(self._queues):
             if queue.max_physical <= begin or (is_light(queue.topic) and not self._settings.enable_multi_dispatch):
                 continue
             if not pages_survived:
-                queue.recover(begin)
+                queue.recover(begin, proved=noted.get((queue.topic, queue.queue_id), (0, 0))[1])
                 continue
             # The dead process may not have brought them to the disk.
             queue.doubt(begin)
