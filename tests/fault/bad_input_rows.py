@@ -361,7 +361,7 @@ FRAMES = [
     ),
 ]
 
-SEND, SEND_BATCH, PULL, HEARTBEAT, CREATE_TOPIC, UPDATE_CONFIG = 10, 320, 11, 34, 17, 25
+SEND, SEND_BATCH, REPLY, PULL, HEARTBEAT, CREATE_TOPIC, UPDATE_CONFIG = 10, 320, 324, 11, 34, 17, 25
 ROUTE, REGISTER, UPDATE_NAMESRV_CONFIG = 105, 103, 318
 
 _MESSAGE = {
@@ -513,6 +513,22 @@ REQUESTS = [
         29,
         CREATE_TOPIC,
         _TOPIC | {"writeQueueNums": "-4"},
+    ),
+    Request(
+        "a reply that names nobody who asked",
+        "reply message properties[REPLY_TO_CLIENT] is null",
+        1,
+        REPLY,
+        _MESSAGE,
+        b"x",
+    ),
+    Request(
+        "a reply to a client that is gone",
+        "push reply message fail, channel of <gone> not found.",
+        1,
+        REPLY,
+        _MESSAGE | {"properties": "REPLY_TO_CLIENT\x01gone\x02"},
+        b"x",
     ),
     Request(
         "a setting of the wrong type",
