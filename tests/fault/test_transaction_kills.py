@@ -1,0 +1,156 @@
+"""kill -9 of a broker in the midst of transactions, with a ledger kept outside it.
+
+What was committed comes exactly once, what was rolled back never, and whatever the broker acknowledged ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from processes import Tianzhou
+
+from tianzhou import Message, MessageQueue, PullConsumer, SendStatus
+from tianzhou.admin import Admin
+from tianzhou.client import TransactionProducer
+from tianzhou.errors import TianzhouError
+from tianzhou.model import MessageExt, TransactionState
+
+TOPIC = "Ledger"
+QUEUES = 2
+WRITERS = 4
+COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, TransactionState.UNKNOWN
+
+
+def decision(body: bytes) -> TransactionState:
+    """What becomes of a message; everyone who is asked says the same."""
+    return COMMIT if int(body.rpartition(b".")[2]) % 3 else ROLLBACK
+
+
+class Attack:
+    """One broker that is killed, and those who send transactions to it."""
+
+    def __init__(self, folder: Path, flush: str, seed: int) -> None:
+        self.folder = folder
+        self.flush = flush
+        self.rng = random.Random(seed)
+        self.namesrv = ""
+        self.port = 0
+        self.sent: set[bytes] = set()
+        self.acknowledged: set[bytes] = set()
+        self.checked = 0
+
+    def start(self) -> Tianzhou:
+        conf = self.folder / "broker.conf"
+        conf.write_text(
+            f"brokerName=broker-a\nbrokerIP1=127.0.0.1\nlistenPort={self.port}\nflushDiskType={self.flush}\n"
+            f"storePathRootDir={self.folder / 'store'}\nmappedFileSizeCommitLog=1048576\ndiskMaxUsedSpaceRatio=99\n"
+            "transactionTimeOut=300\ntransactionCheckInterval=700\ntransactionCheckMax=1000\n"
+            "flushConsumerOffsetInterval=300\n"
+        )
+        broker = Tianzhou(self.folder, "broker", "-c", conf, "-n", self.namesrv, "-o", "json")
+        self.port = broker.ready()["port"]
+        return broker
+
+    async def run(self, kills: int) -> list[bytes]:
+        with Tianzhou(self.folder, "namesrv", "--port", 0, "-o", "json") as namesrv:
+            self.namesrv = f"127.0.0.1:{namesrv.ready()['port']}"
+            with self.start():
+                async with Admin(self.namesrv) as admin:
+                    await admin.topics.create(TOPIC, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
+            for round_ in range(kills):
+                with self.start() as broker:
+                    await self.under_load(broker, round_)
+            with self.start() as broker:
+                found = await self.finish()
+                assert broker.interrupt(signal.SIGTERM)[0] == 0
+                broker.assert_no_traceback()
+            return found
+
+    def producer(self) -> TransactionProducer:
+        return TransactionProducer(
+            "P", self.namesrv, check=self.check, retry_times_when_send_failed=0, send_msg_timeout_ms=2_000
+        )
+
+    async def check(self, message: MessageExt) -> TransactionState:
+        self.checked += 1
+        return UNKNOWN if self.rng.random() < 0.2 else decision(bytes(message.body))
+
+    async def under_load(self, broker: Tianzhou, round_: int) -> None:
+        async with self.producer() as producer:
+            writers = [asyncio.create_task(self.write(producer, f"{round_}.{n}")) for n in range(WRITERS)]
+            await asyncio.sleep(self.rng.uniform(0.3, 2.5))
+            os.kill(broker.pid, signal.SIGKILL)
+            broker.process.wait()
+            await asyncio.gather(*writers)
+
+    async def write(self, producer: TransactionProducer, name: str) -> None:
+        async def execute(message: Message, _: object) -> TransactionState:
+            return UNKNOWN if self.rng.random() < 0.3 else decision(message.body)
+
+        with contextlib.suppress(TianzhouError):
+            for n in range(1_000_000):
+                body = f"{name}.{n}".encode()
+                self.sent.add(body)
+                result = await producer.send_in_transaction(Message(TOPIC, body, keys=[f"k{n}"]), execute)
+                if result.result.status is SendStatus.SEND_OK:
+                    self.acknowledged.add(body)
+
+    async def finish(self) -> list[bytes]:
+        """Answer checks until nothing waits any more, and read everything."""
+        wanted = {body for body in self.acknowledged if decision(body) is COMMIT}
+        async with self.producer() as producer:
+            async with asyncio.timeout(60):
+                await producer.send_in_transaction(Message(TOPIC, b"last.0"), lambda *_: ROLLBACK)
+                while not wanted <= set(await self.read()):
+                    await asyncio.sleep(0.3)
+            await asyncio.sleep(3)
+            return await self.read()
+
+    async def read(self) -> list[bytes]:
+        found: list[bytes] = []
+        async with PullConsumer("auditor", self.namesrv) as consumer:
+            for queue_id in range(QUEUES):
+                queue = MessageQueue(TOPIC, "broker-a", queue_id)
+                offset, end = 0, await consumer.max_offset(queue)
+                while offset < end:
+                    result = await consumer.pull(queue, offset)
+                    found += [bytes(message.body) for message in result.messages]
+                    offset = result.next_offset
+        return found
+
+
+def attack(folder: Path, flush: str, kills: int, seed: int) -> None:
+    print(f"seed {seed}")
+    attacker = Attack(folder, flush, seed)
+    found = asyncio.run(attacker.run(kills))
+    committed = sum(decision(body) is COMMIT for body in attacker.acknowledged)
+    print(f"{kills} kills, {flush}: {len(attacker.acknowledged)} acknowledged, {committed} of them to be committed, "
+          f"{len(found)} found, {attacker.checked} checks")  # fmt: skip
+    twice = [body for body, count in Counter(found).items() if count > 1]
+    assert twice == []
+    assert all(decision(body) is COMMIT for body in found), "rolled back and there"
+    assert {body for body in attacker.acknowledged if decision(body) is COMMIT} <= set(found)
+    assert set(found) <= attacker.sent
+    assert len(attacker.acknowledged) > kills * 10
+
+
+@pytest.mark.parametrize(("flush", "kills"), [("ASYNC_FLUSH", 4), ("SYNC_FLUSH", 3)])
+def test_each_transaction_ends_once_whatever_kill_9_does(tmp_path: Path, flush: str, kills: int) -> None:
+    attack(tmp_path, flush, kills, int(os.environ.get("TIANZHOU_SEED", "1")))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("flush", "kills"), [("ASYNC_FLUSH", 40), ("SYNC_FLUSH", 30)])
+def test_each_transaction_ends_once_after_many_kills(tmp_path: Path, flush: str, kills: int) -> None:
+    attack(tmp_path, flush, kills, random.SystemRandom().randrange(1 << 30))
