@@ -362,6 +362,7 @@ FRAMES = [
 ]
 
 SEND, SEND_BATCH, REPLY, PULL, HEARTBEAT, CREATE_TOPIC, UPDATE_CONFIG = 10, 320, 324, 11, 34, 17, 25
+END_TRANSACTION = 37
 ROUTE, REGISTER, UPDATE_NAMESRV_CONFIG = 105, 103, 318
 
 _MESSAGE = {
@@ -390,6 +391,13 @@ _PULL = {
     "subscription": "*",
     "subVersion": "0",
     "expressionType": "TAG",
+}
+_END = {
+    "producerGroup": "billing",
+    "tranStateTableOffset": "0",
+    "commitLogOffset": "999999",
+    "commitOrRollback": "8",
+    "msgId": "X",
 }
 _TOPIC = {
     "topic": "t",
@@ -463,12 +471,19 @@ REQUESTS = [
         1,
         properties="DELAY\1soon\2",
     ),
-    _send(
-        "a transaction",
-        "the broker[broker-a] sending transaction message is forbidden: this version does not serve transactions",
-        16,
-        sysFlag="4",
-        properties="TRAN_MSG\1true\2",
+    Request(
+        "the end of a transaction that is none",
+        "Find prepared transaction message failed: no half message is at commit-log offset 999999",
+        1,
+        END_TRANSACTION,
+        _END,
+    ),
+    Request(
+        "the end of a transaction at no whole number",
+        "END_TRANSACTION: header field commitLogOffset is 'x'; expected a whole number of 64 bits",
+        1,
+        END_TRANSACTION,
+        _END | {"commitLogOffset": "x"},
     ),
     _pull("a pull from an unknown topic", "topic[nothing] not exist, apply first please!", 17, topic="nothing"),
     _pull(

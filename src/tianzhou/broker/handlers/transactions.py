@@ -22,6 +22,7 @@ from tianzhou.wire.fields import read_header
 from tianzhou.wire.ids import parse_offset_msg_id
 from tianzhou.wire.record import Record, decode_record
 
+_NOT_FOUND = "Find prepared transaction message failed"
 _OUTCOMES = {records.COMMIT: Outcome.COMMITTED, records.ROLLBACK: Outcome.ROLLED_BACK}
 _WORDS = {Outcome.COMMITTED: "committed", Outcome.ROLLED_BACK: "rolled back"}
 
@@ -76,7 +77,10 @@ class TransactionHandler:
     def _half_message(self, header: Any) -> Record:
         record = self._load(header.commit_log_offset, names.HALF_TOPIC)
         if record is None:
-            raise BrokerError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"{_NOT_FOUND}: no half message is at commit-log offset {header.commit_log_offset}",
+            )
         group = records.identity_of(record).group
         if group != header.producer_group:
             raise BrokerError(
@@ -98,7 +102,7 @@ class TransactionHandler:
         how = "ended" if before is None else _WORDS[before]
         raise BrokerError(
             ResponseCode.SYSTEM_ERROR,
-            f"Find prepared transaction message failed: message {records.identity_of(record).unique_key} has been {how}"
+            f"{_NOT_FOUND}: message {records.identity_of(record).unique_key} has been {how}"
             f" and cannot be {_WORDS[outcome]} any more; a transaction ends once",
         )
 
@@ -114,7 +118,9 @@ class TransactionHandler:
     def _commit(self, half: Half) -> None:
         record = self._load(half.place, names.HALF_TOPIC)
         if record is None:
-            raise BrokerError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR, f"{_NOT_FOUND}: the log no longer has {half.identity.unique_key}"
+            )
         level = self._tables.delays.capped(records.delay_of(record))
         message = records.committed(record, level)
         result = self._store.append(message)
