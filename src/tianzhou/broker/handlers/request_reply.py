@@ -118,9 +118,8 @@ class RequestReplyHandler:
                 properties=encode_properties({**properties, names.PUSH_REPLY_TIME: str(now_ms)}).decode(),
                 reconsume_times=header.reconsume_times,
                 unit_mode=header.unit_mode,
-                # Java's text of an address.
-                born_host=f"/{connection.remote_address}",
-                store_host=f"/{host_text(*self._host)}",
+                born_host=connection.remote_address,
+                store_host=host_text(*self._host),
                 store_timestamp=now_ms,
             ),
             body=body,
