@@ -79,7 +79,8 @@ class Asker:
         found: list[bytes] = []
         while first < end:
             reply = self.ask(
-                PULL, consumerGroup="questions", topic=queue[0], queueId=queue[1], queueOffset=first, maxMsgNums=32,
+                PULL, consumerGroup="questions", topic=queue[0], queueId=queue[1], queueOffset=first,
+                maxMsgNums=min(32, end - first),
                 sysFlag=4, commitOffset=0, suspendTimeoutMillis=0, subscription=tags, subVersion=0,
                 expressionType="TAG",
             )  # fmt: skip

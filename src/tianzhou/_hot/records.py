@@ -27,6 +27,8 @@ UNIT: Final = struct.Struct(">qiq")
 """A unit of a consume queue: commit-log offset, record size, tags code (store.md §5.1)."""
 EXTENSION_ADDRESS: Final = -(1 << 31) - 1
 """Tags codes up to here are addresses in extension files, by which nobody can filter here (store.md §5.5)."""
+HOLE: Final = 0x7FFFFFFF7FFFFFFF
+"""Tags code of a unit that keeps the place of a lost record (`tianzhou.store.holes`)."""
 
 # A layout compiled for the lengths of body, topic and properties writes a whole record in one call. Producers
 # send few shapes; beyond the limit the pieces are written one by one.
@@ -222,6 +224,9 @@ def gather(
                 break
         scanned += 1
         if tag_codes is not None and tags not in tag_codes and tags > EXTENSION_ADDRESS:
+            continue
+        if tags == HOLE:
+            gone = gone or not parts
             continue
         at = physical - log_begin
         if at < 0 or physical + size > log_end or size > segment_size:

@@ -11,7 +11,8 @@ from typing import Final
 from tianzhou._hot.records import EXTENSION_ADDRESS, UNIT
 from tianzhou.model import names
 from tianzhou.store.check_report import CheckReport, Kind
-from tianzhou.store.consumequeue import BLANK_SIZE, UNIT_SIZE
+from tianzhou.store.consumequeue import UNIT_SIZE
+from tianzhou.store.holes import is_hole
 from tianzhou.store.logscan import LogEntry
 from tianzhou.store.scan import ReadOnlySegment, segment_paths
 
@@ -192,7 +193,7 @@ class QueueCheck:
     def _miss(self, number: int, physical: int, there: tuple[int, int, int], stored: int) -> None:
         self.last = max(self.last, number) if self.hits else number
         self.next = -1
-        if there[1] <= 0 or there[1] == BLANK_SIZE:
+        if there[1] <= 0 or is_hole(*there):
             if not self._absent + self._absent_later:
                 self._first_absent = number
             if stored > self._safe:
@@ -282,8 +283,8 @@ class QueueCheck:
         report.expired_units += expired
         dangling = behind = 0
         example = ""
-        for number, physical, size, _ in self._units(begin + expired, seen):
-            if size == BLANK_SIZE and physical == 0:
+        for number, physical, size, tags in self._units(begin + expired, seen):
+            if is_hole(physical, size, tags):
                 report.blank_units += 1
             elif physical < report.log_begin:
                 report.expired_units += 1
@@ -310,7 +311,7 @@ class QueueCheck:
         Positions grow along a queue, so the last one tells.
         """
         unit = self.files.unit(UNIT, end - 1) if end > begin else None
-        if unit is None or unit[1] == BLANK_SIZE or not 0 <= unit[0] < self._report.log_begin:
+        if unit is None or is_hole(*unit) or not 0 <= unit[0] < self._report.log_begin:
             return 0
         return end - begin
 

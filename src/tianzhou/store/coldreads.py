@@ -17,8 +17,9 @@ from tianzhou._hot.records import EXTENSION_ADDRESS, UNIT
 from tianzhou.errors import StoreError, StoreUnreadable
 from tianzhou.store.batchqueue import BATCH_UNIT_SIZE, BatchQueue, unit_at
 from tianzhou.store.commitlog import CommitLog
-from tianzhou.store.consumequeue import BLANK_SIZE, UNIT_SIZE, ConsumeQueue
+from tianzhou.store.consumequeue import UNIT_SIZE, ConsumeQueue
 from tianzhou.store.extension import ExtendedQueue
+from tianzhou.store.holes import is_hole
 from tianzhou.store.pages import HeldMap
 from tianzhou.store.stepwise import Range, Steps
 
@@ -115,7 +116,7 @@ class ColdReads:
         for physical, length, tags in UNIT.iter_unpack(view):
             if codes is not None and tags not in codes and tags > EXTENSION_ADDRESS:
                 continue
-            if length == BLANK_SIZE and physical == 0:
+            if is_hole(physical, length, tags):
                 continue
             if spans and 0 <= physical - spans[-1][1] <= _GAP:
                 spans[-1] = (spans[-1][0], physical + length)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from tianzhou._hot.records import UNIT
+from tianzhou.store import holes
 from tianzhou.store.retention import expired_queue_segments
 from tianzhou.store.segments import RetiredSegment, Segment, SegmentQueue
 from tianzhou.store.stepwise import Steps
@@ -18,7 +19,6 @@ from tianzhou.wire.record import MAGIC_V1, MAGIC_V2
 logger = logging.getLogger(__name__)
 
 UNIT_SIZE: Final = 20
-BLANK_SIZE: Final = 0x7FFFFFFF
 _PAGE: Final = 4096
 _NO_LIMIT: Final = 1 << 63
 
@@ -42,6 +42,7 @@ class ConsumeQueue:
         max_physical: end of the last dispatched record in the commit log; -1 when there is none.
         arrived: follows `max_offset` when someone has asked for it.
         dirty: has units that are not yet known to be on disk.
+        log_file_size: bytes of a file of the commit log.
     """
 
     unit_size: ClassVar[int] = UNIT_SIZE
@@ -61,6 +62,7 @@ class ConsumeQueue:
         "dirty",
         "files",
         "flushed",
+        "log_file_size",
         "magic",
         "max_offset",
         "max_physical",
@@ -85,6 +87,7 @@ class ConsumeQueue:
         self.dirty = False
         self.flushed = 0
         self.delayed = False
+        self.log_file_size = 1 << 30
         encoded = topic.encode()
         if version_2 and len(topic) > 127:
             self.magic = MAGIC_V2
@@ -117,7 +120,7 @@ class ConsumeQueue:
             OSError: no segment can be made, or the disk is full.
         """
         if queue_offset != self.max_offset or self._position + UNIT_SIZE > self._reserved:
-            if physical_offset + size <= self.max_physical or not self._prepare(queue_offset, physical_offset):
+            if physical_offset + size <= self.max_physical or not self._prepare(queue_offset, physical_offset, size):
                 return False
         elif physical_offset < self.max_physical:
             return False
@@ -130,7 +133,7 @@ class ConsumeQueue:
         self.max_physical = physical_offset + size
         return True
 
-    def _prepare(self, queue_offset: int, physical_offset: int) -> bool:
+    def _prepare(self, queue_offset: int, physical_offset: int, size: int) -> bool:
         """Get ready to write the unit of `queue_offset`; False when it is to be ignored."""
         if queue_offset != self.max_offset or self._segment is None:
             if queue_offset < self.max_offset:
@@ -147,29 +150,25 @@ class ConsumeQueue:
                 # The topic was deleted and made again since: its earlier units are of another life.
                 self.reset()
             if self._segment is None and not self.files.segments:
-                self._begin(queue_offset)
+                self._begin(queue_offset, holes.before(physical_offset, size, self.log_file_size))
             elif queue_offset > self.max_offset:
                 logger.warning(
-                    "queue %s/%d: records of offsets %d to %d are missing; blank units take their place",
+                    "queue %s/%d: records of offsets %d to %d are missing; their places are kept",
                     self.topic,
                     self.queue_id,
                     self.max_offset,
                     queue_offset - 1,
                 )
-                while self.max_offset < queue_offset:
-                    self._ensure_unit()
-                    self._put_blank()
+                self._fill(queue_offset, holes.before(physical_offset, size, self.log_file_size))
         self._ensure_unit()
         return True
 
-    def _begin(self, queue_offset: int) -> None:
-        """Create the first segment, with blank units up to `queue_offset` (store.md §5.2)."""
+    def _begin(self, queue_offset: int, hole: bytes) -> None:
+        """Create the first segment, filled up to `queue_offset` (store.md §5.2)."""
         target = queue_offset * UNIT_SIZE
         self._enter(self.files.create(target - target % self.files.size), 0)
         self.max_offset = self._start // UNIT_SIZE
-        while self.max_offset < queue_offset:
-            self._ensure_unit()
-            self._put_blank()
+        self._fill(queue_offset, hole)
         self.min_offset = queue_offset
         self.flushed = target
 
@@ -178,11 +177,13 @@ class ConsumeQueue:
         assert self._segment is not None
         return self._segment.start
 
-    def _put_blank(self) -> None:
-        assert self._map is not None
-        UNIT.pack_into(self._map, self._position, 0, BLANK_SIZE, 0)
-        self._position += UNIT_SIZE
-        self.max_offset += 1
+    def _fill(self, queue_offset: int, hole: bytes) -> None:
+        while self.max_offset < queue_offset:
+            self._ensure_unit()
+            assert self._map is not None
+            self._map[self._position : self._position + UNIT_SIZE] = hole
+            self._position += UNIT_SIZE
+            self.max_offset += 1
 
     def _ensure_unit(self) -> None:
         segment = self._segment
@@ -234,7 +235,7 @@ class ConsumeQueue:
             return False
         end = proved * UNIT_SIZE
         offset, size, _ = UNIT.unpack_from(segment.view, end - UNIT_SIZE - segment.start)
-        if offset < 0 or size <= 0 or size == BLANK_SIZE or offset >= limit:
+        if offset < 0 or size <= 0 or size == holes.BLANK_SIZE or offset >= limit:
             return False
         self.max_physical = offset + size
         for later in self.files.segments[self.files.index_of(segment.start) :]:
@@ -416,7 +417,7 @@ def _walk_units(segment: Segment, limit: int, begin: int = 0) -> tuple[int, int]
         if offset < 0 or size <= 0 or offset >= limit:
             break
         valid += UNIT_SIZE
-        if size != BLANK_SIZE or offset != 0:
+        if size != holes.BLANK_SIZE or offset != 0:
             physical = offset + size
     return valid, physical
 
@@ -433,6 +434,6 @@ def _halve_units(segment: Segment, limit: int) -> tuple[int, int]:
             low = middle + 1
     for number in range(low - 1, -1, -1):
         offset, size, _ = UNIT.unpack_from(view, number * UNIT_SIZE)
-        if size != BLANK_SIZE or offset != 0:
+        if size != holes.BLANK_SIZE or offset != 0:
             return low * UNIT_SIZE, offset + size
     return low * UNIT_SIZE, -1

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar, Final, NamedTuple
 
-from tianzhou._hot.records import EXTENSION_ADDRESS, UNIT
+from tianzhou._hot.records import EXTENSION_ADDRESS, HOLE, UNIT
 from tianzhou.store.consumequeue import UNIT_SIZE, ConsumeQueue
 from tianzhou.store.segments import Segment, SegmentQueue
 from tianzhou.store.stepwise import Range
@@ -234,7 +234,8 @@ class ExtendedQueue(ConsumeQueue):
         found = bytearray()
         for physical, size, tags in UNIT.iter_unpack(units):
             unit = self.extension.get(tags) if is_address(tags) else None
-            found += UNIT.pack(physical, size, ACCEPTED if unit is None or accept(unit) else 0)
+            passed = tags != HOLE and (unit is None or accept(unit))
+            found += UNIT.pack(physical, size, ACCEPTED if passed else 0)
         return memoryview(found)
 
     def extensions(self, units: memoryview) -> Iterator[Range]:

@@ -61,6 +61,7 @@ class QueueMaker:
         else:
             queue = ConsumeQueue(directory, topic, queue_id, size, version_2=version_2)
         queue.delayed = topic == names.SCHEDULE_TOPIC
+        queue.log_file_size = settings.mapped_file_size_commit_log
         return queue
 
     def folder(self, topic: str) -> Path:

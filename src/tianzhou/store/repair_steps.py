@@ -14,13 +14,13 @@ from typing import Final
 from tianzhou._hot.records import UNIT
 from tianzhou.errors import StoreError, StoreUnreadable
 from tianzhou.model import names
+from tianzhou.store import holes
 from tianzhou.store.check import StoreCheck
 from tianzhou.store.check_index import slots_of
 from tianzhou.store.check_queues import BATCH_UNIT
 from tianzhou.store.check_report import CheckReport
 from tianzhou.store.checkpoint import Checkpoint
 from tianzhou.store.config_file import JsonFile
-from tianzhou.store.consumequeue import BLANK_SIZE as BLANK_UNIT
 from tianzhou.store.folder import StoreFolder
 from tianzhou.store.index import Index
 from tianzhou.store.logscan import PREPARED, ROLLBACK, TRANSACTION_BITS, LogEntry, queue_tags_code, read_item
@@ -299,7 +299,9 @@ class Repairer:
         unit = BATCH_UNIT.size if step.batch else UNIT.size
         size = _usual_size(self._root / family, unit) or (_BATCH_SIZE if step.batch else _QUEUE_SIZE)
         self._move_away(name)
-        return UnitWriter(self._root / name, unit, size)
+        log_files = segment_paths(self._root / "commitlog")
+        log_file_size = max((path.stat().st_size for path in log_files), default=0)
+        return UnitWriter(self._root / name, unit, size, log_file_size)
 
     def _empty_index(self) -> Index:
         settings = StoreSettings(store_path_root_dir=str(self._root))
@@ -336,17 +338,20 @@ class UnitWriter:
         directory: of the queue; it must not exist.
         unit: bytes of a unit.
         size: bytes of a file.
+        log_file_size: bytes of a file of the commit log.
     """
 
-    def __init__(self, directory: Path, unit: int, size: int) -> None:
+    def __init__(self, directory: Path, unit: int, size: int, log_file_size: int) -> None:
         self._directory = directory
         self._unit = unit
         self._size = size - size % unit
+        self._log_file_size = log_file_size
         self._buffer = bytearray()
         self._position = -1
+        self._last: tuple[int, int] | None = None
 
     def put(self, number: int, unit: bytes) -> None:
-        """Add the unit of a queue offset; places that are left out get blank units (store.md §5.2)."""
+        """Add the unit of a queue offset; places that are left out are kept (`tianzhou.store.holes`)."""
         at = number * self._unit
         if at < self._position or self._position < 0:
             if self._position >= 0 and number:
@@ -356,9 +361,12 @@ class UnitWriter:
             if self._directory.exists():
                 shutil.rmtree(self._directory)
             self._position = at - at % self._size
+        physical, size, _ = UNIT.unpack(unit)
+        hole = holes.before(physical, size, self._log_file_size)
         while self._position < at:
-            self.append(UNIT.pack(0, BLANK_UNIT, 0))
+            self.append(hole)
         self.append(unit)
+        self._last = physical, size
 
     def append(self, unit: bytes) -> None:
         """Add a unit behind the last."""
@@ -383,9 +391,11 @@ class UnitWriter:
         self._buffer.clear()
 
     def close(self, end: int) -> None:
-        """Write what is left; blank units fill up to the offset `end`."""
-        while 0 <= self._position < end * self._unit:
-            self.append(UNIT.pack(0, BLANK_UNIT, 0))
+        """Write what is left; the places up to the offset `end` are kept, unless there is no record at all."""
+        missing = end - self._position // self._unit
+        if self._last is not None and missing > 0:
+            for hole in holes.behind(missing, *self._last, self._log_file_size):
+                self.append(hole)
         self._flush()
 
 

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Final
 from tianzhou._hot.records import UNIT
 from tianzhou.errors import StoreUnreadable
 from tianzhou.store.checkpoint import Checkpoint
-from tianzhou.store.consumequeue import BLANK_SIZE, UNIT_SIZE
+from tianzhou.store.consumequeue import UNIT_SIZE
+from tianzhou.store.holes import is_hole
 from tianzhou.store.indexfile import ENTRY, ENTRY_SIZE, HEADER, HEADER_SIZE
 from tianzhou.store.logscan import Finding, LogEntry, LogItem
 from tianzhou.store.recovery import survey
@@ -117,7 +118,7 @@ class QueueUnit:
     @property
     def blank(self) -> bool:
         """Whether the unit only keeps a place (store.md §5.2)."""
-        return self.size == BLANK_SIZE and self.physical_offset == 0
+        return is_hole(self.physical_offset, self.size, self.tags_code)
 
 
 @dataclass(frozen=True, slots=True)

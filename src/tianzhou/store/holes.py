@@ -1,0 +1,49 @@
+"""Queue units that keep the places of lost records.
+
+RocketMQ's blank unit (store.md §5.2) is meant for places before a queue's first message. Anywhere else Apache's
+broker, 4.9.7 and 5.3.3, takes it for a record at offset 0 that is gone. It then passes over whatever else the pull
+wanted from the first file of the log. And when it is the last unit of a queue, the log counts as dispatched up to
+2 GiB: new messages no longer get into the queue (5.3.3), or into any (4.9.7).
+
+Where a blank unit would do such harm, a unit that points to a neighbouring record keeps the place. Apache's broker
+serves that record once more; ours knows the tags code and passes over it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tianzhou._hot.records import HOLE, UNIT
+
+BLANK_SIZE: Final = 0x7FFFFFFF
+"""The size in a blank unit; its offset and tags code are 0."""
+BLANK: Final = UNIT.pack(0, BLANK_SIZE, 0)
+
+
+def is_hole(physical_offset: int, size: int, tags_code: int) -> bool:
+    """Whether a unit only keeps a place."""
+    return tags_code == HOLE or (size == BLANK_SIZE and physical_offset == 0)
+
+
+def before(physical_offset: int, size: int, log_file_size: int) -> bytes:
+    """The unit for a place before a record of the queue.
+
+    Args:
+        physical_offset: of that record in the commit log.
+        size: of that record.
+        log_file_size: bytes of a file of the log.
+    """
+    return BLANK if physical_offset >= log_file_size else UNIT.pack(physical_offset, size, HOLE)
+
+
+def behind(count: int, physical_offset: int, size: int, log_file_size: int) -> list[bytes]:
+    """The units for places behind the last record of the queue.
+
+    Args:
+        count: how many.
+        physical_offset: of that record in the commit log.
+        size: of that record.
+        log_file_size: bytes of a file of the log.
+    """
+    last = UNIT.pack(physical_offset, size, HOLE)
+    return [BLANK if physical_offset + size >= log_file_size else last] * (count - 1) + [last] * min(count, 1)

@@ -1,0 +1,116 @@
+"""Places of lost records: kept so that our reader passes over them and Apache's broker harms nothing around them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tianzhou._hot.records import HOLE, UNIT
+from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings, holes
+from tianzhou.store.repair_steps import repair
+from tianzhou.store.scan import StoreScan
+from tianzhou.wire.record import decode_record
+
+SEGMENT = 4096
+COUNT = 40
+
+
+def settings_for(folder: Path) -> StoreSettings:
+    return StoreSettings(
+        store_path_root_dir=str(folder),
+        mapped_file_size_commit_log=SEGMENT,
+        mapped_file_size_consume_queue=400,
+        max_hash_slot_num=50,
+        max_index_num=100,
+    )
+
+
+def fill(folder: Path) -> list[tuple[int, int]]:
+    """A store of one queue, stopped cleanly; where its records are."""
+    store = MessageStore(settings_for(folder))
+    store.open()
+    places = []
+    for number in range(COUNT):
+        body = b"%03d " % number * 40
+        result = store.append(NewRecord("T", 0, body, b"UNIQ_KEY\x01u%d\x02" % number, uniq_key=f"u{number}"))
+        assert result.status is PutStatus.PUT_OK
+        places.append((result.physical_offset, result.end_offset - result.physical_offset))
+    store.close_now()
+    return places
+
+
+def damage(folder: Path, place: tuple[int, int]) -> None:
+    start = place[0] - place[0] % SEGMENT
+    with (folder / "commitlog" / f"{start:020d}").open("r+b") as file:
+        file.seek(place[0] - start + 100)
+        file.write(b"\xff")
+
+
+def served(store: MessageStore, begin: int = 0) -> list[int]:
+    found, position = [], begin
+    while position < store.max_offset("T", 0):
+        result = store.get("T", 0, position, 32)
+        if result.status is GetStatus.FOUND:
+            found += [decode_record(part, check_crc=True).queue_offset for part in result.parts]
+        assert result.next_offset > position
+        position = result.next_offset
+    return found
+
+
+@pytest.mark.parametrize("lost", [(0,), (3,), (3, 4, 5), (20,), (COUNT - 1,), (COUNT - 3, COUNT - 1), (0, 7, 30)])
+def test_the_places_of_lost_records_are_kept(lost: tuple[int, ...], tmp_path: Path) -> None:
+    places = fill(tmp_path)
+    for number in lost:
+        damage(tmp_path, places[number])
+    outcome = repair(tmp_path)
+    assert outcome.report.sound
+    left = [number for number in range(COUNT) if number not in lost]
+    units = list(StoreScan(tmp_path).units("T", 0))
+    assert {unit.queue_offset for unit in units if unit.blank} == set(lost)
+    assert len(units) == COUNT
+    for unit, following in pairwise(units):
+        # What Apache's broker passes over because of a blank unit is in the first file of the log.
+        assert not unit.blank or unit.tags_code == HOLE or following.physical_offset >= SEGMENT
+    last = units[-1]
+    assert last.physical_offset + last.size <= places[-1][0] + places[-1][1]
+
+    store = MessageStore(settings_for(tmp_path))
+    store.open()
+    assert served(store) == left
+    for number in range(COUNT):
+        assert served(store, number) == [other for other in left if other >= number]
+    result = store.append(NewRecord("T", 0, b"behind", b"UNIQ_KEY\x01behind\x02", uniq_key="behind"))
+    assert result.queue_offset == COUNT
+    store.close_now()
+    store = MessageStore(settings_for(tmp_path))
+    assert store.open().clean
+    assert served(store) == [*left, COUNT]
+    store.close_now()
+    assert StoreScan(tmp_path).check().sound
+
+
+def test_a_queue_made_anew_at_the_start_keeps_places_too(tmp_path: Path) -> None:
+    places = fill(tmp_path)
+    damage(tmp_path, places[3])
+    for path in (tmp_path / "consumequeue" / "T" / "0").iterdir():
+        path.unlink()
+    store = MessageStore(settings_for(tmp_path))
+    store.open()
+    assert served(store) == [number for number in range(COUNT) if number != 3]
+    store.close_now()
+    unit = list(StoreScan(tmp_path).units("T", 0))[3]
+    assert (unit.physical_offset, unit.size, unit.tags_code) == (*places[4], HOLE)
+
+
+def test_a_place_is_kept_by_a_blank_unit_where_that_does_no_harm() -> None:
+    assert holes.before(SEGMENT, 100, SEGMENT) == holes.BLANK
+    assert holes.before(SEGMENT - 200, 100, SEGMENT) == UNIT.pack(SEGMENT - 200, 100, HOLE)
+    last = UNIT.pack(9000, 100, HOLE)
+    assert holes.behind(3, 9000, 100, SEGMENT) == [holes.BLANK, holes.BLANK, last]
+    assert holes.behind(2, 0, 100, SEGMENT) == [UNIT.pack(0, 100, HOLE)] * 2
+    assert holes.behind(0, 0, 100, SEGMENT) == []
+    assert holes.is_hole(0, holes.BLANK_SIZE, 0)
+    assert holes.is_hole(*UNIT.unpack(last))
+    assert not holes.is_hole(0, 100, 5)
