@@ -93,8 +93,9 @@ class History:
         try:
             with disk.watching():
                 self.open(store)
-                opened = True
+                # A query may complete the index, and the power fail meanwhile: then nobody has read anything.
                 self.check(store)
+                opened = True
                 for _ in range(rng.randint(1, 40)):
                     store = self.step(store, disk, loop)
                 disk.cut()
