@@ -16,7 +16,8 @@ from client_suite import FIRST, Check, fresh, lag_of, make_topic, read_all, unti
 from tianzhou import ConsumeResult, Message, MessageModel, Producer, PullConsumer, PushConsumer
 from tianzhou.admin import Admin
 from tianzhou.client import ByCircle, ConsistentHash, ConsumeContext
-from tianzhou.errors import ClientError, ConfigError
+from tianzhou.errors import BrokerError, ClientError, ConfigError
+from tianzhou.wire.codes import ResponseCode
 
 CHECKS: list[Check] = []
 SUSPEND = ConsumeResult.SUSPEND_CURRENT_QUEUE_A_MOMENT
@@ -35,7 +36,20 @@ async def send_in_order(producer: Producer, topic: str, first: int, count: int, 
 
 async def _send_to(producer: Producer, queue, first: int, count: int) -> None:
     for number in range(first, first + count):
-        await producer.send(Message(queue.topic, b"%d:%d" % (queue.queue_id, number)), queue)
+        await _send_patiently(producer, Message(queue.topic, b"%d:%d" % (queue.queue_id, number)), queue)
+
+
+async def _send_patiently(producer: Producer, message: Message, queue) -> None:
+    for _ in range(50):
+        try:
+            await producer.send(message, queue)
+        except BrokerError as error:
+            if error.code != ResponseCode.SYSTEM_BUSY:
+                raise
+            await asyncio.sleep(0.2)  # Apache's broker refuses what has waited for 200 ms; a loaded machine does that
+        else:
+            return
+    raise AssertionError(f"{queue} stays busy")
 
 
 class Notes:
