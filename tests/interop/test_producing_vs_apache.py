@@ -1,4 +1,4 @@
-"""Our producers' further promises against Apache's name server and broker 5.3.3."""
+"""Our producers' further promises against Apache's name server and broker 5.3.3 and 4.9.7."""
 
 import asyncio
 import sys
@@ -15,14 +15,15 @@ from client_suite import DELAY_LEVELS
 from producing_suite import CHECKS, TRANSACTION_SETTINGS
 
 
-@pytest.fixture(scope="module")
-def apache() -> Iterator[str]:
-    """Address of Apache's name server, with a broker behind it."""
-    namesrv = ApacheNamesrv()
+@pytest.fixture(scope="module", params=["5.3.3", "4.9.7"])
+def apache(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Address of Apache's name server of the wanted version, with a broker behind it."""
+    namesrv = ApacheNamesrv(version=request.param)
     broker = None
     try:
         namesrv.start()
-        broker = ApacheBroker(namesrv.address, conf={"messageDelayLevel": DELAY_LEVELS, **TRANSACTION_SETTINGS})
+        conf = {"messageDelayLevel": DELAY_LEVELS, **TRANSACTION_SETTINGS}
+        broker = ApacheBroker(namesrv.address, conf=conf, version=request.param)
         broker.start()
         yield namesrv.address
     except ToolchainMissingError as error:

@@ -168,9 +168,8 @@ class TraceDispatcher:
             return None
         began_ms = self._now_ms()
         request_id = self._instance.ids.next(began_ms)
-        region = wanted[-1].properties.get(names.MSG_REGION)
-        if region is None:
-            return None
+        # Brokers of RocketMQ 4 do not write theirs into messages.
+        region = wanted[-1].properties.get(names.MSG_REGION) or records.DEFAULT_REGION
         self._note(
             region,
             [
