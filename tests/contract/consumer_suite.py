@@ -75,6 +75,22 @@ class Notes:
     def total(self) -> int:
         return sum(map(len, self.seen.values()))
 
+    @property
+    def distinct(self) -> int:
+        return sum(len(set(numbers)) for numbers in self.seen.values())
+
+    def check_in_order(self, queues: int, count: int, repeats: int) -> None:
+        """No message was overtaken; of those at a change of owners a few may have come twice."""
+        assert self.overlaps == []
+        for queue, numbers in self.seen.items():
+            latest = -1
+            for number in numbers:
+                assert number <= latest + 1, f"queue {queue}: {number} overtakes {latest + 1}"
+                latest = max(latest, number)
+            assert latest == count - 1
+        assert len(self.seen) == queues
+        assert self.total - self.distinct <= repeats, f"{self.total - self.distinct} repeated"
+
     def check_each_once_in_order(self, queues: int, count: int) -> None:
         assert self.overlaps == []
         assert {queue: numbers for queue, numbers in self.seen.items() if numbers != list(range(count))} == {}
@@ -263,8 +279,9 @@ async def nothing_is_overtaken_when_orderly_members_come_and_go(namesrv: str, fo
             await until(lambda: len(owned(first, topic)) == 6, "the one that stays has all queues", 10)
             assert time.monotonic() - started < 5
             await sending
-            await until(lambda: notes.total == 1800, "all are consumed", 60)
-    notes.check_each_once_in_order(6, 300)
+            await until(lambda: notes.distinct == 1800, "all are consumed", 60)
+    # An offset that a loaded broker does not confirm in time is stored too late for the next owner.
+    notes.check_in_order(6, 300, repeats=12)
 
 
 @check

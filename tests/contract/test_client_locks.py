@@ -220,6 +220,33 @@ def test_a_handler_that_does_not_end_cannot_keep_a_queue_for_ever(monkeypatch, c
     assert "another member may overtake it" in caplog.text
 
 
+def test_a_lock_granted_without_our_hearing_of_it_is_freed(monkeypatch):
+    monkeypatch.setattr(owned_queues, "LOCK_INTERVAL_S", 0.1)
+
+    async def main() -> None:
+        async with ScriptedCluster(1) as cluster:
+            broker = cluster.brokers[0]
+            locks = Locks(broker)
+            grant = broker.answers[41]
+
+            def fail_once(command):
+                queues = bodies.decode_lock_request(command.body).queues
+                if any(queue.topic == "T" for queue in queues):
+                    broker.consumer_ids.insert(0, "!")  # meanwhile the queue has become another member's
+                    broker.answers[41] = grant
+                    return command.reply(1, "granted, but the answer got lost")
+                return grant(command)
+
+            broker.answers[41] = fail_once
+            consumer = PushConsumer("G", cluster.address, orderly=True)
+            consumer.subscribe("T", handler=lambda message: None)
+            async with consumer:
+                await until(lambda: locks.unlocked, "it is freed")
+                assert not pulls(broker)
+
+    run(main)
+
+
 def test_a_reset_waits_for_the_handler_at_work():
     async def main() -> None:
         async with ScriptedCluster(1) as cluster:

@@ -21,7 +21,7 @@ from tianzhou.wire.record import decode_records, to_message
 
 API_TIMEOUT_MS = 3000
 OFFSET_TIMEOUT_MS = 5000
-LOCK_TIMEOUT_MS = 1000
+LOCK_TIMEOUT_MS = 3000
 QUERY_TIMEOUT_MS = 18_000
 
 

@@ -135,6 +135,7 @@ class OwnedQueues:
         self._spawn = spawn
         self._locks = QueueLocks(instance, group)
         self._turns: dict[MessageQueue, Turn] = {}
+        self._taking: set[MessageQueue] = set()
         self._unpaused = asyncio.Event()
         self._unpaused.set()
         self._open = True
@@ -156,6 +157,13 @@ class OwnedQueues:
         """
         if queue in self.table:  # its last handler has not ended yet
             return False
+        self._taking.add(queue)
+        try:
+            return await self._take(queue)
+        finally:
+            self._taking.discard(queue)
+
+    async def _take(self, queue: MessageQueue) -> bool:
         locked_s = self._instance.clock.monotonic()
         if self._options.locks and not (await self._locks.lock([queue])).get(queue, False):
             return False
@@ -302,6 +310,8 @@ class OwnedQueues:
         while self._options.locks:
             await asyncio.sleep(LOCK_INTERVAL_S)
             await self._renew([pq for pq in self.table.values() if not pq.given_up])
+            # What a broker granted or kept without our hearing of it would keep others out.
+            await self._locks.unlock(self._locks.held - self.table.keys() - self._taking)
 
     async def relock(self, pq: ProcessQueue) -> bool | None:
         """Ask for a lock again that could not be renewed in time.

@@ -54,7 +54,7 @@ class QueueLocks:
         return answers
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
-        """Free locks; those of brokers that do not answer end by themselves."""
+        """Free locks; those of brokers that do not answer stay among `held`, and end by themselves."""
 
         async def one(broker_name: str, ours: list[MessageQueue]) -> None:
             self.held.difference_update(ours)
@@ -62,6 +62,7 @@ class QueueLocks:
                 address = await self._instance.master(broker_name, ours[0].topic)
                 await calls.unlock_queues(self._instance.remoting, address, self._instance.client_id, self._group, ours)
             except TianzhouError as error:
+                self.held.update(ours)
                 _log.warning("locks of group %s at broker %s are not freed: %s", self._group, broker_name, error)
 
         await asyncio.gather(*(one(*pair) for pair in _by_broker(queues).items()))
