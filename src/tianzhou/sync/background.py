@@ -69,6 +69,21 @@ def background() -> Background:
         return _current
 
 
+def replace(instead: Background | None) -> Background | None:
+    """Have objects that are made from now on live in another background, as tests with a time of their own want.
+
+    Args:
+        instead: that background; None makes a new one when it is needed.
+
+    Returns:
+        The one in use so far, to be put back.
+    """
+    global _current
+    with _lock:
+        before, _current = _current, instead
+        return before
+
+
 def _renew_lock() -> None:
     # The parent may have held the lock in the moment of the fork; nobody would release it in the child.
     global _lock

@@ -1,0 +1,503 @@
+"""A name server and brokers inside a test's process, for async code."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from contextlib import AsyncExitStack, nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
+
+from tianzhou import admin, client
+from tianzhou.client.transactions import Check
+from tianzhou.clock import Clock
+from tianzhou.errors import ClientError, ConfigError
+from tianzhou.model import ConsumeFromWhere, Message, MessageExt, SendResult, TransactionState, names
+from tianzhou.namesrv.server import NameServer
+from tianzhou.namesrv.settings import NamesrvSettings
+from tianzhou.testing import progress
+from tianzhou.testing.brokers import HOST, ClusterBroker
+from tianzhou.testing.faults import Faults
+from tianzhou.testing.virtual_loop import VirtualLoop
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+MEMORY = Path("/dev/shm")
+COARSEST_S = 25.0
+"""How late timers may fire while hours pass. Short enough for a pull that waits (answered after 15 s, given up after
+30 s) and for the lock of a queue (renewed after 20 s, over after 30 s), the shortest of such pairs."""
+STEPS = 256
+"""As a part of the whole time that passes, timers are late by no more than one of so many."""
+WAIT_STEPS = 64
+REAL_STEP_S = 0.01
+DEFAULT_GROUP = "tianzhou_testing"
+TESTER = "tianzhou_testing"
+
+
+class NotReached(AssertionError):
+    """What a test waited for did not happen in time; the text says how far it came."""
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """What a test cluster is like.
+
+    Attributes:
+        virtual: time stands still and passes when told, see `docs/howto/test-your-consumers.md`; else it is real.
+        brokers: how many masters, `broker-a`, `broker-b` and so on.
+        folder: where the stores are, kept afterwards; by default a folder that is removed in the end.
+        memory: whether that folder is in memory where the system has such a place.
+        broker: settings of every broker, by the field names of `tianzhou.broker.settings.BrokerSettings`.
+        store: settings of every store, by the field names of `tianzhou.store.settings.StoreSettings`.
+    """
+
+    virtual: bool = False
+    brokers: int = 1
+    folder: Path | None = None
+    memory: bool = True
+    broker: Mapping[str, Any] = field(default_factory=dict)
+    store: Mapping[str, Any] = field(default_factory=dict)
+
+
+class _Stoppable(Protocol):
+    async def stop(self) -> None: ...
+
+
+def at_home(
+    method: Callable[Concatenate[AsyncCluster, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[AsyncCluster, P], Coroutine[Any, Any, R]]:
+    """Let a method run on the loop of the cluster, whichever loop it is awaited on."""
+
+    @functools.wraps(method)
+    async def call(self: AsyncCluster, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        home = self.home
+        work = method(self, *args, **kwargs)
+        if isinstance(home, VirtualLoop):
+            work = home.spending(work)
+        if asyncio.get_running_loop() is home:
+            return await work
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, home))
+
+    return call
+
+
+class AsyncCluster:
+    """A name server and brokers in this process; `async with AsyncCluster() as cluster`.
+
+    It lives on the event loop it is entered on. Its methods may be awaited on any loop; a virtual one wants
+    everything on its own, which then is a `VirtualLoop` (`tianzhou.testing.run_virtual`).
+
+    Args:
+        options: see `ClusterOptions`; single fields may be given by name instead.
+
+    Attributes:
+        brokers: the brokers by name.
+        faults: makes all brokers misbehave at once; `brokers[name].faults` one of them.
+
+    Raises:
+        ClientError: it is virtual and the loop is not, or it is used before its start.
+        ConfigError: there is no such option or setting.
+    """
+
+    def __init__(self, options: ClusterOptions | None = None, **fields: Any) -> None:
+        try:
+            self.options = replace(options or ClusterOptions(), **fields)
+        except TypeError as error:
+            known = ", ".join(ClusterOptions.__dataclass_fields__)
+            raise ConfigError(
+                f"a test cluster has no option {sorted(fields)}: {error}; its options are {known}"
+            ) from None
+        if not 1 <= self.options.brokers <= len(_LETTERS):
+            raise ConfigError(f"brokers={self.options.brokers}: a test cluster has 1 to {len(_LETTERS)} brokers")
+        self._home: asyncio.AbstractEventLoop | None = None
+        self._stack = AsyncExitStack()
+        self._clients: list[_Stoppable] = []
+        self._producer: client.Producer | None = None
+        self._namesrv_addr = ""
+        self.brokers: dict[str, ClusterBroker] = {}
+        self.faults = Faults()
+
+    # --- life ------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        if self.options.virtual and not isinstance(loop, VirtualLoop):
+            raise ClientError(
+                "a virtual cluster needs a loop whose time is virtual: run the test by "
+                "tianzhou.testing.run_virtual(main()), or give VirtualLoop to your runner as its loop_factory"
+            )
+        self._home = loop
+        self._began_s = loop.time()
+        try:
+            await self._start(loop.clock if self.options.virtual and isinstance(loop, VirtualLoop) else None)
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.faults.clear()
+        await self._close()
+
+    async def _start(self, clock: Clock | None) -> None:
+        folder = self.options.folder
+        if folder is None:
+            place = MEMORY if self.options.memory and os.access(MEMORY, os.W_OK) else None
+            folder = Path(tempfile.mkdtemp(prefix="tianzhou-testing-", dir=place))
+            self._stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        self._clock = clock
+        home = folder / "namesrv"
+        settings = replace(
+            NamesrvSettings(),
+            bind_address=HOST,
+            listen_port=0,
+            kv_config_path=str(home / "kvConfig.json"),
+            config_store_path=str(home / "namesrv.properties"),
+        )
+        namesrv = await self._stack.enter_async_context(NameServer(settings, clock=clock))
+        self._namesrv_addr = f"{HOST}:{namesrv.port}"
+        for letter in _LETTERS[: self.options.brokers]:
+            broker = ClusterBroker(
+                f"broker-{letter}",
+                folder / f"broker-{letter}",
+                self._namesrv_addr,
+                clock,
+                broker=self.options.broker,
+                store=self.options.store,
+            )
+            self.brokers[broker.name] = broker
+            self._stack.push_async_callback(broker.stop)
+        self.faults = Faults([broker.faults for broker in self.brokers.values()])
+        await asyncio.gather(*(broker.start() for broker in self.brokers.values()))
+        self._producer = client.Producer(TESTER, **self._usual())
+        await self._producer.start()
+        self._clients.append(self._producer)
+
+    async def _close(self) -> None:
+        made, self._clients = self._clients, []
+        for one in reversed(made):
+            await one.stop()
+        await self._stack.aclose()
+
+    @property
+    def home(self) -> asyncio.AbstractEventLoop:
+        """The loop it lives on.
+
+        Raises:
+            ClientError: it was not entered.
+        """
+        if self._home is None:
+            raise ClientError("the cluster was not started; use 'async with AsyncCluster() as cluster'")
+        return self._home
+
+    @property
+    def namesrv_addr(self) -> str:
+        """The name server's address, which clients are given."""
+        return self._namesrv_addr
+
+    # --- clients ---------------------------------------------------------------------------------------------
+
+    def producer(self, group: str = DEFAULT_GROUP, **options: Any) -> client.Producer:
+        """A producer of this cluster, not started; see `tianzhou.client.Producer`."""
+        return self._made(client.Producer(group, **self._usual(options)))
+
+    def transaction_producer(
+        self, group: str = DEFAULT_GROUP, *, check: Check | None = None, **options: Any
+    ) -> client.TransactionProducer:
+        """A producer of messages bound to local transactions, not started.
+
+        Args:
+            group: the producer group.
+            check: says what became of a transaction; by default nobody knows.
+            options: see `tianzhou.client.TransactionProducer`.
+        """
+        return self._made(client.TransactionProducer(group, check=check or _unknown, **self._usual(options)))
+
+    def push_consumer(self, group: str, **options: Any) -> client.PushConsumer:
+        """A consumer that is handed messages, not started; see `tianzhou.client.PushConsumer`.
+
+        It begins with the first message, also with those that were sent before it started, unless
+        `consume_from_where` says otherwise.
+        """
+        options.setdefault("consume_from_where", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+        return self._made(client.PushConsumer(group, **self._usual(options)))
+
+    def pull_consumer(self, group: str, **options: Any) -> client.PullConsumer:
+        """A consumer that fetches messages, not started; see `tianzhou.client.PullConsumer`. Begins as above."""
+        options.setdefault("consume_from_where", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+        return self._made(client.PullConsumer(group, **self._usual(options)))
+
+    def admin(self, **options: Any) -> admin.Admin:
+        """Admin operations on this cluster, not started; see `tianzhou.admin.Admin`."""
+        self._check_loop()
+        return admin.Admin(**self._usual(options))
+
+    def client_options(self) -> dict[str, Any]:
+        """What a client of this cluster has to be given: address and clock."""
+        return self._usual()
+
+    def _usual(self, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        usual: dict[str, Any] = {"namesrv_addr": self._namesrv_addr}
+        if self._clock is not None:
+            usual["clock"] = self._clock
+        return usual | dict(options or {})
+
+    def _made(self, one: C) -> C:
+        self._check_loop()
+        if _running_loop() is self._home:
+            self._clients.append(one)
+        return one
+
+    def _check_loop(self) -> None:
+        if self.options.virtual and (running := _running_loop()) is not None and running is not self.home:
+            raise ClientError(
+                "this event loop runs in real time and the cluster in virtual time, so its clients would miss what "
+                "happens while time passes: run the coroutine by cluster.run(…), or use a cluster with virtual=False"
+            )
+
+    # --- topics and messages ---------------------------------------------------------------------------------
+
+    @at_home
+    async def create_topic(
+        self, topic: str, queues: int = 4, *, order: bool = False, attributes: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic on every broker.
+
+        Args:
+            topic: its name.
+            queues: queues on each broker.
+            order: whether it is an ordered topic.
+            attributes: see `tianzhou.admin.Topics.create`.
+        """
+        async with admin.Admin(**self._usual()) as one:
+            await one.topics.create(
+                topic, read_queue_nums=queues, write_queue_nums=queues, order=order, attributes=attributes
+            )
+
+    @at_home
+    async def send(
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        tags: str | None = None,
+        keys: str | Collection[str] = "",
+        properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+        sharding_key: str | None = None,
+    ) -> SendResult:
+        """Send a message by a producer of the cluster's own; for more, use `producer`."""
+        assert self._producer is not None
+        payload = body.encode() if isinstance(body, str) else body
+        return await self._producer.send(
+            Message(
+                topic,
+                payload,
+                tags=tags,
+                keys=keys,
+                properties=dict(properties or {}),
+                delay_level=delay_level,
+                sharding_key=sharding_key,
+            )
+        )
+
+    @at_home
+    async def messages(self, topic: str) -> list[MessageExt]:
+        """Everything a topic holds, in the order it was stored; read from the stores, past all faults.
+
+        Brokers that are stopped are asked too. A topic nobody sent to has none.
+        """
+        found = []
+        for broker in self.brokers.values():
+            found += await broker.messages(topic)
+        # The sort keeps the order of each broker where the times are the same.
+        return sorted(found, key=lambda message: message.store_timestamp)
+
+    async def dead_letters(self, group: str) -> list[MessageExt]:
+        """The messages a consumer group has given up on."""
+        return await self.messages(names.dead_letter_topic(group))
+
+    # --- time ------------------------------------------------------------------------------------------------
+
+    @property
+    def now_ms(self) -> int:
+        """The cluster's time, ms since the epoch."""
+        return time.time_ns() // 1_000_000 if self._clock is None else self._clock.now_ms()
+
+    @property
+    def elapsed(self) -> timedelta:
+        """How much of the cluster's time has passed since it started."""
+        return timedelta(seconds=self.home.time() - self._began_s)
+
+    @at_home
+    async def advance(self, span: timedelta | None = None, /, **parts: float) -> None:
+        """Let time pass, and return when everything has happened that it brings.
+
+        Args:
+            span: how much.
+            parts: or in words: `hours=2`, `minutes=1, seconds=30`; see `datetime.timedelta`.
+
+        Raises:
+            ClientError: the cluster runs in real time, or time would go back.
+        """
+        loop = self._virtual("advance")
+        span = span if span is not None else timedelta(**parts)
+        seconds = span.total_seconds()
+        if seconds < 0:
+            raise ClientError(f"advance({span}): time cannot go back")
+        await loop.advance(seconds, min(seconds / STEPS, COARSEST_S))
+
+    @at_home
+    async def settle(self) -> None:
+        """Return when everything has happened that needs no time: what is not there now will not come by itself.
+
+        Raises:
+            ClientError: the cluster runs in real time, where that is never known.
+        """
+        await self._virtual("settle").settle()
+
+    def _virtual(self, what: str) -> VirtualLoop:
+        if not self.options.virtual or not isinstance(self.home, VirtualLoop):
+            raise ClientError(
+                f"{what}: this cluster runs in real time, which nobody can hurry; make it with virtual=True, "
+                "for the fixture by @pytest.mark.tianzhou(virtual=True)"
+            )
+        return self.home
+
+    @at_home
+    async def wait_until(
+        self, condition: Callable[[], object | Awaitable[object]], what: str = "", *, within: timedelta | float = 30
+    ) -> None:
+        """Let time pass until a condition holds.
+
+        Args:
+            condition: asked again and again; may be async.
+            what: what is waited for, for the error.
+            within: how long at most, in the cluster's time; seconds, or a timedelta.
+
+        Raises:
+            NotReached: it did not hold in time.
+        """
+
+        async def unmet() -> list[str]:
+            held = condition()
+            if isinstance(held, Awaitable):
+                held = await held
+            return [] if held else [what or f"{getattr(condition, '__qualname__', condition)} is false"]
+
+        await self._until(unmet, within)
+
+    @at_home
+    async def wait_until_consumed(self, group: str, topic: str, *, within: timedelta | float = 30) -> None:
+        """Let time pass until a group has consumed everything that is in a topic now or comes meanwhile.
+
+        A message whose handler failed is waited for until it is consumed in the end, or is a dead letter; so say
+        how long that may take. Delayed messages are in the topic once their time has come.
+
+        Args:
+            group: the consumer group.
+            topic: the topic.
+            within: how long at most, in the cluster's time; seconds, or a timedelta.
+
+        Raises:
+            NotReached: the group did not get there in time; the text says what is left.
+            ClientError: there is no such topic.
+        """
+
+        async def left() -> list[str]:
+            running = [one.running for one in self.brokers.values() if one.is_running]
+            if not any(topic in one.tables.topics for one in running):
+                known = sorted({name for one in running for name in one.tables.topics.all() if not _inner(one, name)})
+                raise ClientError(f"no running broker has topic {topic}; topics are {', '.join(known) or 'none yet'}")
+            if not any(one.tables.groups.get(group) for one in running):
+                return [f"no consumer of group {group} has ever connected"]
+            found = [text for one in running for text in await progress.left(one, group, topic)]
+            if found and not any(group in one.tables.clients.consumers for one in running):
+                found.append("no consumer of the group is connected now")
+            return found
+
+        await self._until(left, within, lambda text: f"group {group} has not consumed everything of {topic}: {text}")
+
+    async def _until(
+        self,
+        unmet: Callable[[], Awaitable[list[str]]],
+        within: timedelta | float,
+        say: Callable[[str], str] = str,
+    ) -> None:
+        home = self.home
+        limit_s = in_seconds(within)
+        began = home.time()
+        await self.pause(0, 0)
+        while True:
+            reasons = await unmet()
+            if not reasons:
+                return
+            passed = home.time() - began
+            if passed >= limit_s:
+                raise self.not_reached(say("; ".join(reasons)), passed)
+            await self.pause(passed, limit_s)
+
+    def not_reached(self, text: str, passed_s: float) -> NotReached:
+        """The error of a wait that was given up."""
+        kind = "virtual" if self.options.virtual else "real"
+        return NotReached(f"{text} (after {passed_s:.1f} s of {kind} time; `within` allows more)")
+
+    @at_home
+    async def pause(self, passed_s: float, limit_s: float) -> None:
+        """Between two looks of a wait: let a little time pass, and what it brings happen.
+
+        Args:
+            passed_s: how long the wait takes already. The longer, the coarser the look: nobody waits two hours for a
+                tenth of a second.
+            limit_s: how long it may take.
+        """
+        loop = self.home if self.options.virtual and isinstance(self.home, VirtualLoop) else None
+        step = min(max(passed_s / WAIT_STEPS, REAL_STEP_S), COARSEST_S if loop is not None else 0.1)
+        with loop.grain(step) if loop is not None else nullcontext():
+            await asyncio.sleep(min(step, max(limit_s - passed_s, 0)))
+        if loop is not None:
+            await loop.settle()
+
+    @at_home
+    async def describe(self) -> str:
+        """Where everything is, in words; for reports of failed tests."""
+        lines = [f"{'virtual' if self.options.virtual else 'real'} time passed: {self.elapsed}"]
+        for broker in self.brokers.values():
+            lines += await broker.describe(self.now_ms)
+        return "\n".join(lines)
+
+
+C = TypeVar("C", bound=_Stoppable)
+_LETTERS = "abcdefghij"
+
+
+def in_seconds(span: timedelta | float) -> float:
+    """A span as seconds."""
+    return span.total_seconds() if isinstance(span, timedelta) else span
+
+
+def _unknown(_message: MessageExt) -> TransactionState:
+    return TransactionState.UNKNOWN
+
+
+def _inner(broker: Any, topic: str) -> bool:
+    return bool(broker.tables.topics.is_system(topic)) or topic.startswith((names.RETRY_PREFIX, names.DLQ_PREFIX))
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

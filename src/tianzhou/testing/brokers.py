@@ -1,0 +1,195 @@
+"""The brokers of a test cluster: made to misbehave, stopped and started again on the same store and port."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from tianzhou.broker.router import Router
+from tianzhou.broker.server import Broker
+from tianzhou.broker.settings import BrokerSettings
+from tianzhou.clock import Clock
+from tianzhou.embedded import free_port_pair
+from tianzhou.errors import ClientError, ConfigError
+from tianzhou.model import MessageExt, names
+from tianzhou.store.settings import StoreSettings
+from tianzhou.testing import progress
+from tianzhou.testing.faults import Faults, FaultyRouter
+
+HOST = "127.0.0.1"
+SMALL_STORE: dict[str, Any] = {
+    "mapped_file_size_commit_log": 1 << 24,
+    "mapped_file_size_consume_queue": 60_000,
+    "max_hash_slot_num": 1_000,
+    "max_index_num": 4_000,
+    "clean_file_forcibly_enable": False,
+}
+"""Files as small as tests need them; RocketMQ's own are sparse gigabytes."""
+RARELY_MS = 60_000
+RARE_STORE: dict[str, Any] = {
+    "flush_interval_consume_queue": RARELY_MS,
+    "flush_delay_offset_interval": RARELY_MS,
+    "clean_resource_interval": RARELY_MS,
+}
+RARE_BROKER: dict[str, Any] = {"flush_consumer_offset_interval": RARELY_MS}
+"""Where hours pass in a moment, what goes to the disk every few seconds takes most of that moment."""
+START_ATTEMPTS = 5
+
+
+class _FaultyBroker(Broker):
+    """A broker whose requests pass the faults first."""
+
+    faults: Faults
+
+    async def _listen(self, router: Router) -> None:
+        await super()._listen(FaultyRouter(router, self.faults))
+
+
+class ClusterBroker:
+    """One broker of a test cluster.
+
+    Args:
+        name: its name.
+        folder: its folder.
+        namesrv_addr: where it registers.
+        clock: source of time, None for the machine's.
+        broker: settings other than usual, by field names.
+        store: likewise of its store.
+
+    Attributes:
+        name: its name.
+        faults: makes it misbehave.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        namesrv_addr: str,
+        clock: Clock | None,
+        *,
+        broker: Mapping[str, Any],
+        store: Mapping[str, Any],
+    ) -> None:
+        self.name = name
+        self.faults = Faults()
+        self._folder = folder
+        self._namesrv_addr = namesrv_addr
+        self._clock = clock
+        rare = clock is not None
+        self._broker_settings = (RARE_BROKER if rare else {}) | _known(BrokerSettings, broker)
+        self._store_settings = SMALL_STORE | (RARE_STORE if rare else {}) | _known(StoreSettings, store)
+        self._port = 0
+        self._broker: _FaultyBroker | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is up."""
+        return self._broker is not None
+
+    @property
+    def running(self) -> Broker:
+        """The broker itself, for looks at its tables and store.
+
+        Raises:
+            ClientError: it is stopped.
+        """
+        if self._broker is None:
+            raise ClientError(f"{self.name} is stopped; start it first")
+        return self._broker
+
+    @property
+    def address(self) -> str:
+        """Where it listens, `host:port`; the same after each start."""
+        return f"{HOST}:{self._port}"
+
+    async def start(self) -> None:
+        """Start it on its store, and return when clients can use it; does nothing when it runs."""
+        if self._broker is not None:
+            return
+        fixed = self._port
+        for attempt in range(START_ATTEMPTS):
+            broker = self._made(fixed or free_port_pair(HOST))
+            try:
+                await broker.__aenter__()
+            except ConfigError:
+                # Another process may take a free port before us, but not one that was ours already.
+                if fixed or attempt == START_ATTEMPTS - 1:
+                    raise
+                continue
+            self._broker, self._port = broker, broker.port
+            await broker.ready()
+            return
+
+    async def stop(self) -> None:
+        """Stop it: connections end, further ones are refused, routes no longer lead to it; it keeps its store."""
+        broker, self._broker = self._broker, None
+        if broker is not None:
+            await broker.__aexit__(None, None, None)
+
+    def _made(self, port: int) -> _FaultyBroker:
+        root = self._folder / "store"
+        settings = replace(
+            BrokerSettings(),
+            broker_name=self.name,
+            broker_ip1=HOST,
+            bind_address=HOST,
+            listen_port=port,
+            namesrv_addr=self._namesrv_addr,
+            broker_config_path=str(self._folder / "broker.conf"),
+            **{"enable_property_filter": True} | self._broker_settings,
+        )
+        store = replace(
+            StoreSettings(),
+            store_path_root_dir=str(root),
+            store_path_commit_log=str(root / "commitlog"),
+            **self._store_settings,
+        )
+        made = _FaultyBroker(settings, store, clock=self._clock)
+        made.faults = self.faults
+        return made
+
+    async def messages(self, topic: str) -> list[MessageExt]:
+        """Everything its queues of a topic hold, in the order it was stored.
+
+        Raises:
+            ClientError: it is stopped.
+        """
+        if self._broker is None:
+            raise ClientError(f"what {self.name} holds of {topic} cannot be read while it is stopped; start it first")
+        await progress.dispatched(self._broker)
+        return progress.messages(self._broker, topic)
+
+    async def describe(self, now_ms: int) -> list[str]:
+        """What it holds and who is connected, in lines."""
+        broker = self._broker
+        if broker is None:
+            return [f"{self.name}: stopped"]
+        await progress.dispatched(broker)
+        tables = broker.tables
+        lines = [f"{self.name} at {self.address}"]
+        topics = [name for name in broker.store.topics() if name != names.SCHEDULE_TOPIC]
+        for topic in sorted(topics):
+            count = sum(broker.store.max_offset(topic, queue) for queue in broker.store.queues(topic))
+            lines.append(f"  topic {topic}: {count} messages")
+        for to, _, due_ms in progress.waiting(broker):
+            lines.append(f"  for {to}: a message waits for {max(due_ms - now_ms, 0) / 1000:.1f} s more")
+        if len(tables.transactions):
+            lines.append(f"  transactions without a decision: {len(tables.transactions)}")
+        for name, group in sorted(tables.clients.consumers.items()):
+            lines.append(f"  group {name}: {len(group.client_ids())} connected, of {', '.join(group.subscriptions)}")
+            for topic in group.subscriptions:
+                lines += [f"    left to consume: {text}" for text in await progress.left(broker, name, topic)]
+        return lines
+
+
+def _known(kind: type[BrokerSettings | StoreSettings], given: Mapping[str, Any]) -> dict[str, Any]:
+    known = {one.name for one in fields(kind)}
+    if strange := sorted(set(given) - known):
+        raise ConfigError(
+            f"{kind.__name__} has no setting {', '.join(strange)}; settings have the names of its fields, "
+            "for example transaction_check_interval"
+        )
+    return dict(given)

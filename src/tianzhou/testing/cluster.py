@@ -1,0 +1,397 @@
+"""A name server and brokers inside a test's process, for plain tests: blocking, on a thread of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+from tianzhou import sync
+from tianzhou.client.transactions import Check
+from tianzhou.errors import ClientError
+from tianzhou.model import ConsumeFromWhere, MessageExt, SendResult, TransactionState, names
+from tianzhou.remoting.loop import loop_factory
+from tianzhou.sync import background
+from tianzhou.sync.background import STOP_WITHIN_S, Background
+from tianzhou.testing.async_cluster import DEFAULT_GROUP, AsyncCluster, ClusterOptions, in_seconds
+from tianzhou.testing.brokers import ClusterBroker
+from tianzhou.testing.faults import Faults
+from tianzhou.testing.virtual_loop import VirtualLoop, adopted, worker_of
+
+T = TypeVar("T")
+
+LONGEST_CALL = timedelta(hours=1)
+LONGEST_RUN = timedelta(days=1)
+
+
+class _Stoppable(Protocol):
+    def stop(self) -> None: ...
+
+
+S = TypeVar("S", bound=_Stoppable)
+
+
+class ClusterThread(Background):
+    """The event loop of a cluster, in a thread.
+
+    Args:
+        virtual: whether its time is virtual; it then passes only during blocking calls.
+    """
+
+    def __init__(self, *, virtual: bool) -> None:
+        self.pid = os.getpid()
+        self.loop = VirtualLoop(spends=False) if virtual else loop_factory()()
+        self._thread = threading.Thread(target=self._serve, name="tianzhou-test-cluster", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """A call of a blocking client: see `Background.run`."""
+        loop = self.loop
+        if isinstance(loop, VirtualLoop):
+            # What handlers do takes no time by itself; it is spent by the test that waits for them.
+            work = loop.released(work) if worker_of() is loop else self._limited(loop, work, LONGEST_CALL, "call")
+        return self.drive(work)
+
+    def run_main(self, work: Coroutine[Any, Any, T], within: timedelta) -> T:
+        """A coroutine of the test's own."""
+        loop = self.loop
+        return self.drive(self._limited(loop, work, within, "run") if isinstance(loop, VirtualLoop) else work)
+
+    def drive(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do the work on the loop, and wait for it."""
+        if _in_event_loop() and threading.current_thread() is not self._thread:
+            work.close()
+            raise ClientError(
+                "a blocking call of a test cluster would stop the event loop it is made on; "
+                "in async code await the methods of cluster.aio instead, or run it by cluster.run(…)"
+            )
+        return super().run(work)
+
+    @staticmethod
+    async def _limited(loop: VirtualLoop, work: Coroutine[Any, Any, T], limit: timedelta, what: str) -> T:
+        try:
+            async with asyncio.timeout(limit.total_seconds()) as timer:
+                return await loop.spending(work)
+        except TimeoutError:
+            if not timer.expired():
+                raise
+            raise ClientError(
+                f"a blocking {what} did not end within {limit} of virtual time: nothing that time could bring ends it"
+            ) from None
+
+    def stop(self) -> None:
+        """End everything on the loop, the loop and the thread."""
+        if self._thread.is_alive():
+            asyncio.run_coroutine_threadsafe(_end_all(), self.loop).result(STOP_WITHIN_S)
+            super().stop()
+        if not self._thread.is_alive():
+            self.loop.run_until_complete(self.loop.shutdown_default_executor())
+            self.loop.close()
+
+
+async def _end_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+class _Adoption:
+    """Objects of `tianzhou.sync` that code under test makes live on the newest virtual cluster."""
+
+    threads: list[ClusterThread] = []  # noqa: RUF012 - one for the process on purpose
+    before: Background | None = None
+
+    @classmethod
+    @contextmanager
+    def of(cls, thread: ClusterThread, loop: VirtualLoop) -> Iterator[None]:
+        before = background.replace(thread)
+        if not cls.threads:
+            cls.before = before
+        cls.threads.append(thread)
+        try:
+            with adopted(loop.clock):
+                yield
+        finally:
+            cls.threads.remove(thread)
+            background.replace(cls.threads[-1] if cls.threads else cls.before)
+
+
+class BlockingBroker:
+    """One broker of a cluster.
+
+    Args:
+        broker: the async one.
+        thread: where it lives.
+    """
+
+    def __init__(self, broker: ClusterBroker, thread: ClusterThread) -> None:
+        self._broker = broker
+        self._thread = thread
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._broker.name
+
+    @property
+    def faults(self) -> Faults:
+        """Makes it misbehave."""
+        return self._broker.faults
+
+    @property
+    def address(self) -> str:
+        """Where it listens, `host:port`; the same after each start."""
+        return self._broker.address
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is up."""
+        return self._broker.is_running
+
+    def start(self) -> None:
+        """See `ClusterBroker.start`."""
+        self._thread.run(self._broker.start())
+
+    def stop(self) -> None:
+        """See `ClusterBroker.stop`."""
+        self._thread.run(self._broker.stop())
+
+    @contextmanager
+    def down(self) -> Iterator[None]:
+        """Stopped in the block, and started again behind it."""
+        self.stop()
+        try:
+            yield
+        finally:
+            self.start()
+
+
+class Cluster:
+    """A name server and brokers in this process; `with Cluster() as cluster`, or the fixture `tianzhou_cluster`.
+
+    Clients that it makes are those of `tianzhou.sync`. With `virtual=True` the time of everything in it stands still
+    and passes only as `docs/howto/test-your-consumers.md` says; clients that code under test makes by itself from
+    `tianzhou.sync` then live in it as well.
+
+    Args:
+        options: see `ClusterOptions`; single fields may be given by name instead.
+
+    Attributes:
+        aio: the same for async code, awaitable on any event loop.
+
+    Raises:
+        ConfigError: there is no such option or setting.
+    """
+
+    def __init__(self, options: ClusterOptions | None = None, **fields: Any) -> None:
+        self.aio = AsyncCluster(options, **fields)
+        self._stack = ExitStack()
+        self._thread: ClusterThread | None = None
+        self._clients: list[_Stoppable] = []
+
+    def __enter__(self) -> Self:
+        if self._thread is not None:
+            raise ClientError("the cluster was started before; make a new one")
+        with ExitStack() as stack:
+            thread = self._thread = ClusterThread(virtual=self.aio.options.virtual)
+            stack.callback(thread.stop)
+            thread.run(self.aio.__aenter__())
+            stack.callback(lambda: thread.run(self.aio.__aexit__(None, None, None)))
+            if isinstance(thread.loop, VirtualLoop):
+                stack.enter_context(_Adoption.of(thread, thread.loop))
+            stack.callback(self._stop_clients)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop all clients it made, and the servers; closing twice does nothing."""
+        self._stack.close()
+
+    def _stop_clients(self) -> None:
+        self.faults.clear()
+        made, self._clients = self._clients, []
+        for one in reversed(made):
+            one.stop()
+
+    @property
+    def _home(self) -> ClusterThread:
+        if self._thread is None:
+            raise ClientError("the cluster was not started; use 'with Cluster() as cluster'")
+        return self._thread
+
+    @property
+    def namesrv_addr(self) -> str:
+        """The name server's address, which clients are given."""
+        return self.aio.namesrv_addr
+
+    @property
+    def brokers(self) -> dict[str, BlockingBroker]:
+        """The brokers by name."""
+        return {name: BlockingBroker(broker, self._home) for name, broker in self.aio.brokers.items()}
+
+    @property
+    def faults(self) -> Faults:
+        """Makes all brokers misbehave at once; `brokers[name].faults` one of them."""
+        return self.aio.faults
+
+    # --- clients ---------------------------------------------------------------------------------------------
+
+    def producer(self, group: str = DEFAULT_GROUP, **options: Any) -> sync.Producer:
+        """A producer of this cluster, to be used in a `with` block; see `tianzhou.sync.Producer`."""
+        return self._made(lambda: sync.Producer(group, **self._usual(options)))
+
+    def transaction_producer(
+        self, group: str = DEFAULT_GROUP, *, check: Check | None = None, **options: Any
+    ) -> sync.TransactionProducer:
+        """See `AsyncCluster.transaction_producer`."""
+        options["check"] = check or _unknown
+        return self._made(lambda: sync.TransactionProducer(group, **self._usual(options)))
+
+    def push_consumer(self, group: str, **options: Any) -> sync.PushConsumer:
+        """See `AsyncCluster.push_consumer`; subscribe, then use it in a `with` block."""
+        options.setdefault("consume_from_where", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+        return self._made(lambda: sync.PushConsumer(group, **self._usual(options)))
+
+    def pull_consumer(self, group: str, **options: Any) -> sync.PullConsumer:
+        """See `AsyncCluster.pull_consumer`."""
+        options.setdefault("consume_from_where", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+        return self._made(lambda: sync.PullConsumer(group, **self._usual(options)))
+
+    def admin(self, **options: Any) -> sync.Admin:
+        """Admin operations on this cluster, to be used in a `with` block; see `tianzhou.sync.Admin`."""
+        with self._making():
+            return sync.Admin(**self._usual(options))
+
+    def client_options(self) -> dict[str, Any]:
+        """What a client of this cluster has to be given: address and clock."""
+        return self.aio.client_options()
+
+    def _usual(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        return self.aio.client_options() | dict(options)
+
+    def _made(self, make: Callable[[], S]) -> S:
+        with self._making():
+            one = make()
+        self._clients.append(one)
+        return one
+
+    @contextmanager
+    def _making(self) -> Iterator[None]:
+        home = self._home
+        with _Adoption.of(home, home.loop) if isinstance(home.loop, VirtualLoop) else nullcontext():
+            yield
+
+    # --- topics and messages ---------------------------------------------------------------------------------
+
+    def create_topic(
+        self, topic: str, queues: int = 4, *, order: bool = False, attributes: Mapping[str, str] | None = None
+    ) -> None:
+        """See `AsyncCluster.create_topic`."""
+        self._home.drive(self.aio.create_topic(topic, queues, order=order, attributes=attributes))
+
+    def send(
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        tags: str | None = None,
+        keys: str | Collection[str] = "",
+        properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+        sharding_key: str | None = None,
+    ) -> SendResult:
+        """See `AsyncCluster.send`."""
+        return self._home.drive(
+            self.aio.send(
+                topic,
+                body,
+                tags=tags,
+                keys=keys,
+                properties=properties,
+                delay_level=delay_level,
+                sharding_key=sharding_key,
+            )
+        )
+
+    def messages(self, topic: str) -> list[MessageExt]:
+        """See `AsyncCluster.messages`."""
+        return self._home.drive(self.aio.messages(topic))
+
+    def dead_letters(self, group: str) -> list[MessageExt]:
+        """See `AsyncCluster.dead_letters`."""
+        return self.messages(names.dead_letter_topic(group))
+
+    # --- time ------------------------------------------------------------------------------------------------
+
+    @property
+    def now_ms(self) -> int:
+        """The cluster's time, ms since the epoch."""
+        return self.aio.now_ms
+
+    @property
+    def elapsed(self) -> timedelta:
+        """How much of the cluster's time has passed since it started."""
+        return self.aio.elapsed
+
+    def advance(self, span: timedelta | None = None, /, **parts: float) -> None:
+        """See `AsyncCluster.advance`."""
+        self._home.drive(self.aio.advance(span, **parts))
+
+    def settle(self) -> None:
+        """See `AsyncCluster.settle`."""
+        self._home.drive(self.aio.settle())
+
+    def wait_until(self, condition: Callable[[], object], what: str = "", *, within: timedelta | float = 30) -> None:
+        """See `AsyncCluster.wait_until`; the condition is asked in the calling thread, between two steps of time."""
+        home, limit_s = self._home, in_seconds(within)
+        began = self.aio.home.time()
+        home.drive(self.aio.pause(0, 0))
+        while not condition():
+            passed = self.aio.home.time() - began
+            if passed >= limit_s:
+                name = getattr(condition, "__qualname__", repr(condition))
+                raise self.aio.not_reached(what or f"{name} is false", passed)
+            home.drive(self.aio.pause(passed, limit_s))
+
+    def wait_until_consumed(self, group: str, topic: str, *, within: timedelta | float = 30) -> None:
+        """See `AsyncCluster.wait_until_consumed`."""
+        self._home.drive(self.aio.wait_until_consumed(group, topic, within=within))
+
+    def run(self, main: Coroutine[Any, Any, T], *, within: timedelta = LONGEST_RUN) -> T:
+        """Run a coroutine on the cluster's own loop, as `asyncio.run` would; with its time, virtual or real.
+
+        Args:
+            main: the coroutine; it uses `cluster.aio` and async clients.
+            within: how much virtual time it may take.
+
+        Raises:
+            ClientError: it did not end in that time, or this is called from an event loop.
+        """
+        return self._home.run_main(main, within)
+
+    def describe(self) -> str:
+        """Where everything is, in words; the plugin shows it for failed tests."""
+        return self._home.drive(self.aio.describe())
+
+
+def _unknown(_message: MessageExt) -> TransactionState:
+    return TransactionState.UNKNOWN

@@ -1,0 +1,281 @@
+"""Brokers that misbehave on purpose: refusals, lost replies, lost requests, dropped connections, slow answers.
+
+A fault sits between a connection and the request's handler. It lasts until it is ended, or has struck so many times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Collection, Iterable
+from types import TracebackType
+from typing import Any, Self
+
+from tianzhou.broker.router import Router
+from tianzhou.errors import ClientError
+from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import read_header
+
+SENDS = frozenset(map(int, (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)))
+"""Requests by which producers send."""
+PULLS = frozenset(map(int, (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)))
+"""Requests by which consumers get messages."""
+SEND_BACKS = frozenset({int(RequestCode.CONSUMER_SEND_MSG_BACK)})
+"""Requests by which consumers give back what they could not consume."""
+COMMITS = frozenset({int(RequestCode.UPDATE_CONSUMER_OFFSET)})
+"""Requests by which consumers store how far they are."""
+ENDS = frozenset({int(RequestCode.END_TRANSACTION)})
+"""Requests by which producers commit or roll back a transaction."""
+EVERYTHING = frozenset(map(int, RequestCode))
+"""All requests, heartbeats included."""
+
+
+class Fault:
+    """A fault in force; a context manager that ends it.
+
+    Attributes:
+        hits: how many requests it has struck.
+    """
+
+    def __init__(self, codes: Collection[int], topic: str | None, times: int | None) -> None:
+        if times is not None and times < 1:
+            raise ClientError(f"a fault that strikes times={times}; give 1 or more, or leave it out for 'until ended'")
+        self.hits = 0
+        self._faults: list[Faults] = []
+        self._codes = frozenset(map(int, codes))
+        self._topic = topic
+        self._left = times
+
+    def begin(self, faults: Iterable[Faults]) -> Self:
+        """Strike at these brokers from now on."""
+        self._faults = list(faults)
+        for one in self._faults:
+            one._active = (self, *one._active)
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """No further request is struck; ending twice does nothing."""
+        for one in self._faults:
+            one._active = tuple(fault for fault in one._active if fault is not self)
+
+    def _strikes(self, command: Command) -> bool:
+        if command.code not in self._codes:
+            return False
+        if self._topic is not None and _topic_of(command) != self._topic:
+            return False
+        self.hits += 1
+        if self._left is not None:
+            self._left -= 1
+            if self._left <= 0:
+                self.end()
+        return True
+
+    def serve(self, router: Router, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
+        """What happens to a request that was struck."""
+        raise NotImplementedError
+
+
+class _Refusal(Fault):
+    code: int = ResponseCode.SYSTEM_BUSY
+    remark = ""
+
+    def serve(self, router: Router, connection: Connection, command: Command) -> Reply:
+        return command.reply(self.code, self.remark)
+
+
+class _LostRequest(Fault):
+    def serve(self, router: Router, connection: Connection, command: Command) -> Reply:
+        return None
+
+
+class _LostReply(Fault):
+    def serve(self, router: Router, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
+        reply = router.serve(connection, command)
+        return _swallowed(reply) if inspect.isawaitable(reply) else None
+
+
+class _Dropped(Fault):
+    served = False
+
+    def serve(self, router: Router, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
+        if not self.served:
+            connection.abort()
+            return None
+        reply = router.serve(connection, command)
+        if inspect.isawaitable(reply):
+            return _dropped(reply, connection)
+        connection.abort()
+        return None
+
+
+class _Late(Fault):
+    seconds = 0.0
+
+    def serve(self, router: Router, connection: Connection, command: Command) -> Awaitable[Reply]:
+        return _later(self.seconds, router, connection, command)
+
+
+async def _swallowed(reply: Awaitable[Reply]) -> Reply:
+    await reply
+    return None
+
+
+async def _dropped(reply: Awaitable[Reply], connection: Connection) -> Reply:
+    await reply
+    connection.abort()
+    return None
+
+
+async def _later(seconds: float, router: Router, connection: Connection, command: Command) -> Reply:
+    await asyncio.sleep(seconds)
+    reply = router.serve(connection, command)
+    return await reply if inspect.isawaitable(reply) else reply
+
+
+def _topic_of(command: Command) -> str:
+    """The topic a request is about; that of a message which is sent back is its own."""
+    header: Any = read_header(command)
+    for name in ("origin_topic", "topic"):
+        topic = getattr(header, name, None)
+        if topic:
+            return str(topic)
+    return ""
+
+
+class Faults:
+    """The faults of one broker, or of several at once.
+
+    Each method puts a fault into force and returns it; use it in a `with` block, or call its `end`, or `clear`. Which
+    requests it strikes is said by `requests` (`SENDS`, `PULLS`, `COMMITS`, … of `tianzhou.testing`, or any collection
+    of request codes), by `topic`, and by `times`. When several would strike a request, the newest does.
+
+    Args:
+        parts: the faults of the brokers this one stands for; none for those of one broker.
+    """
+
+    def __init__(self, parts: Iterable[Faults] = ()) -> None:
+        self._parts = list(parts) or [self]
+        # Replaced, never changed: tests put faults into force in another thread than they strike in.
+        self._active: tuple[Fault, ...] = ()
+
+    def refuse(
+        self,
+        code: int = ResponseCode.SYSTEM_BUSY,
+        remark: str = "refused by the test",
+        *,
+        requests: Collection[int] = SENDS,
+        topic: str | None = None,
+        times: int | None = None,
+    ) -> Fault:
+        """Answer with a code instead of serving.
+
+        Args:
+            code: the response code, see `tianzhou.wire.codes.ResponseCode`.
+            remark: the text that goes with it.
+            requests: the request codes it strikes.
+            topic: only requests about this topic.
+            times: how many requests it strikes; None for all until it is ended.
+        """
+        fault = _Refusal(requests, topic, times)
+        fault.code, fault.remark = int(code), remark
+        return fault.begin(self._parts)
+
+    def lose_requests(
+        self, *, requests: Collection[int] = SENDS, topic: str | None = None, times: int | None = None
+    ) -> Fault:
+        """Neither serve nor answer; the client waits until its time is up."""
+        return _LostRequest(requests, topic, times).begin(self._parts)
+
+    def lose_replies(
+        self, *, requests: Collection[int] = SENDS, topic: str | None = None, times: int | None = None
+    ) -> Fault:
+        """Serve, but do not answer: the message is stored, and its producer does not know."""
+        return _LostReply(requests, topic, times).begin(self._parts)
+
+    def drop_connections(
+        self,
+        *,
+        served: bool = False,
+        requests: Collection[int] = SENDS,
+        topic: str | None = None,
+        times: int | None = None,
+    ) -> Fault:
+        """Break the connection a request comes on.
+
+        Args:
+            served: whether the request is served before; its answer never leaves.
+            requests: the request codes it strikes.
+            topic: only requests about this topic.
+            times: how many requests it strikes; None for all until it is ended.
+        """
+        fault = _Dropped(requests, topic, times)
+        fault.served = served
+        return fault.begin(self._parts)
+
+    def answer_late(
+        self,
+        seconds: float,
+        *,
+        requests: Collection[int] = SENDS,
+        topic: str | None = None,
+        times: int | None = None,
+    ) -> Fault:
+        """Serve and answer so much later, in the cluster's time."""
+        fault = _Late(requests, topic, times)
+        fault.seconds = seconds
+        return fault.begin(self._parts)
+
+    def clear(self) -> None:
+        """End all faults."""
+        for part in self._parts:
+            for fault in part._active:
+                fault.end()
+
+    def striking(self, command: Command) -> Fault | None:
+        """The fault that strikes a request, None when it is to be served as usual."""
+        for fault in self._active:
+            if fault._strikes(command):
+                return fault
+        return None
+
+
+class FaultyRouter(Router):
+    """A router whose requests pass the faults first.
+
+    Args:
+        router: serves what is not struck.
+        faults: see `Faults`.
+    """
+
+    def __init__(self, router: Router, faults: Faults) -> None:
+        super().__init__()
+        self._router = router
+        self._faults = faults
+
+    def without(self, codes: Iterable[int]) -> Router:
+        """See `Router.without`."""
+        return FaultyRouter(self._router.without(codes), self._faults)
+
+    def serve(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
+        """See `Router.serve`."""
+        fault = self._faults.striking(command) if self._faults._active else None
+        return (
+            self._router.serve(connection, command) if fault is None else fault.serve(self._router, connection, command)
+        )
+
+    def serve_late(self, connection: Connection, command: Command, waited_s: float) -> Reply | Awaitable[Reply]:
+        """See `Router.serve_late`."""
+        fault = self._faults.striking(command) if self._faults._active else None
+        if fault is not None:
+            return fault.serve(self._router, connection, command)
+        return self._router.serve_late(connection, command, waited_s)

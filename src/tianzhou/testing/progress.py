@@ -1,0 +1,126 @@
+"""What a broker of this process holds for a topic, and what of it a group has still to consume."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from tianzhou.broker.delay import waiting_room
+from tianzhou.broker.server import Broker
+from tianzhou.errors import ProtocolError, RemotingError
+from tianzhou.model import MessageExt, MessageModel, MessageQueue, names
+from tianzhou.remoting.connection import Connection
+from tianzhou.wire.bodies import decode_offset_table
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import write_header
+from tianzhou.wire.properties import decode_properties
+from tianzhou.wire.record import Record, decode_record, to_message
+
+SLICE = 64
+ASK_TIMEOUT_MS = 1000
+
+
+async def dispatched(broker: Broker) -> None:
+    """Return when queues show everything the log holds, as far as the loop can see to it."""
+    store = broker.store
+    for _ in range(10_000):
+        if all(
+            store.max_offset(topic, queue) == store.max_offset(topic, queue, committed=False)
+            for topic in store.topics()
+            for queue in store.queues(topic)
+        ):
+            return
+        await asyncio.sleep(0)
+
+
+def records(broker: Broker, topic: str, queue_id: int, offset: int = 0) -> Iterator[Record]:
+    """A queue's records from an offset on, or from the first one there is."""
+    store = broker.store
+    offset = max(offset, store.min_offset(topic, queue_id))
+    end = store.max_offset(topic, queue_id)
+    while offset < end:
+        found = store.get(topic, queue_id, offset, SLICE)
+        for view in found.parts:
+            yield decode_record(view)
+        offset = max(found.next_offset, offset + 1)
+
+
+def messages(broker: Broker, topic: str) -> list[MessageExt]:
+    """Everything the queues of a topic hold, in the order the broker stored it."""
+    found = [
+        message
+        for queue_id in broker.store.queues(topic)
+        for record in records(broker, topic, queue_id)
+        for message in to_message(record, broker.settings.broker_name)
+    ]
+    return sorted(found, key=lambda message: message.commitlog_offset)
+
+
+def waiting(broker: Broker) -> list[tuple[str, str, int]]:
+    """What waits for its delay: where it will go, the topic a retry comes from (else empty), and when it is due, ms."""
+    ledger, found = broker.tables.delays, []
+    for level in ledger.levels:
+        topic, queue_id = waiting_room(level)
+        for record in records(broker, topic, queue_id, ledger.offset(level)):
+            properties = decode_properties(record.properties)
+            due_ms = record.store_timestamp + ledger.levels_ms[level - 1]
+            found.append((properties.get(names.REAL_TOPIC, ""), properties.get(names.RETRY_TOPIC, ""), due_ms))
+    return found
+
+
+async def left(broker: Broker, group: str, topic: str) -> list[str]:
+    """What of a topic a group has still to consume at this broker, in words; empty when it has consumed everything.
+
+    Its retries of messages of the topic belong to that, also those that wait for their time.
+    """
+    await dispatched(broker)
+    retry = names.retry_topic(group)
+    name = broker.settings.broker_name
+    found = []
+    for where in (topic, retry):
+        behind = await _behind(broker, group, where)
+        if behind:
+            found.append(f"{behind} of {where}@{name}")
+    retries = sum(to == retry and origin in (topic, "") for to, origin, _ in waiting(broker))
+    if retries:
+        found.append(f"{retries} that will be delivered again, waiting for their time at {name}")
+    return found
+
+
+async def _behind(broker: Broker, group: str, topic: str) -> int:
+    store, offsets = broker.store, broker.tables.offsets
+    missing: dict[int, tuple[int, int]] = {}
+    online = broker.tables.clients.consumers.get(group)
+    broadcast = online is not None and online.message_model is MessageModel.BROADCASTING
+    for queue_id in store.queues(topic):
+        end = store.max_offset(topic, queue_id)
+        committed = -1 if broadcast else offsets.committed(group, topic, queue_id)
+        at = store.min_offset(topic, queue_id) if committed is None else committed
+        if at < end:
+            missing[queue_id] = (at, end)
+    if not missing or online is None:
+        return sum(end - max(at, 0) for at, end in missing.values())
+    # Consumers commit every few seconds; their word is newer.
+    told = [await _told(connection, group, topic) for connection in list(online.clients)]
+    behind = 0
+    for queue_id, (at, end) in missing.items():
+        queue = MessageQueue(topic, broker.settings.broker_name, queue_id)
+        said = [one[queue] for one in told if queue in one]
+        # Of a broadcast every member gets every message.
+        everyone = bool(said) and len(said) == len(told)
+        reached = max([at, *said]) if not broadcast else min(said) if everyone else 0
+        behind += max(end - max(reached, 0), 0)
+    return behind
+
+
+async def _told(connection: object, group: str, topic: str) -> dict[MessageQueue, int]:
+    assert isinstance(connection, Connection)
+    code = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
+    try:
+        answer = await connection.invoke(
+            Command(code, fields=write_header(code, topic=topic, group=group)), ASK_TIMEOUT_MS
+        )
+        return dict(decode_offset_table(answer.body)) if answer.code == ResponseCode.SUCCESS else {}
+    except (RemotingError, ProtocolError):
+        return {}

@@ -1,0 +1,258 @@
+"""An event loop whose time passes only while somebody waits for it and nothing else is left to do.
+
+`tianzhou.testing.clock.run` is for code without sockets. This loop is for a whole cluster: servers, clients and their
+connections live on it, handlers run in its threads. Its rules:
+
+1. Time stands still unless it is being spent: by a coroutine that runs under `spending`.
+2. It moves only when the loop is quiet: nothing is ready, no socket has anything to read, no thread of the loop works.
+   A thread that waits for the loop itself (a handler that sends by a blocking client) does not count as working.
+3. It then moves to the next timer, and that one fires: never early. While a `grain` is set, timers may fire late by
+   up to so much, which is what makes two hours of timers every 50 ms affordable.
+
+Rule 2 needs all ends of all connections on this one loop. A client elsewhere is served, but not waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import selectors
+import threading
+import time
+from asyncio import events
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+from unittest.mock import patch
+
+from tianzhou.clock import Clock, SystemClock
+from tianzhou.testing.clock import VirtualClock
+
+T = TypeVar("T")
+
+ARRIVAL_S = 0.0001
+"""How long a byte that was written to a loopback connection may take to become readable, in real time."""
+
+_here = threading.local()
+
+
+class _PatientSelector(selectors.DefaultSelector):
+    """Asks the loop what to do when there is nothing to do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.idle: Callable[[float | None], float | None] = lambda timeout: timeout
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if ready or timeout == 0:
+            return ready
+        return super().select(self.idle(timeout))
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """See the module. Use it as a loop factory: `asyncio.Runner(loop_factory=VirtualLoop)`.
+
+    Args:
+        clock: the clock it moves.
+        spends: whether time is spent all along, as it is right for `asyncio.run`; else only under `spending`.
+    """
+
+    def __init__(self, clock: VirtualClock | None = None, *, spends: bool = True) -> None:
+        self.clock = clock or VirtualClock(time.time_ns() // 1_000_000)
+        selector = _PatientSelector()
+        super().__init__(selector)
+        selector.idle = self._idle
+        self._spenders = 1 if spends else 0
+        self._working = 0
+        self._wrote = False
+        self._quiet: list[asyncio.Future[None]] = []
+        self._grain = 0.0
+        self._stops: list[float] = []
+        _Clocks.join(self)
+
+    def close(self) -> None:
+        """As asyncio's."""
+        if not self.is_closed():
+            _Clocks.leave(self)
+        super().close()
+
+    def time(self) -> float:
+        """Virtual seconds."""
+        return self.clock.monotonic()
+
+    # spending time
+
+    async def spending(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do the work; time may pass meanwhile, as rule 2 says."""
+        self._spenders += 1
+        try:
+            return await work
+        finally:
+            self._spenders -= 1
+
+    async def released(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do the work of a thread of this loop that waits for it meanwhile."""
+        self._working -= 1
+        try:
+            return await work
+        finally:
+            self._working += 1
+
+    async def advance(self, seconds: float, grain: float) -> None:
+        """Let exactly so much time pass, with timers up to `grain` late, and return when all of it is quiet again."""
+        await self.settle()
+        target = self.time() + seconds
+        self._stops.append(target)
+        try:
+            with self.grain(grain):
+                await asyncio.sleep(seconds)
+        finally:
+            self._stops.remove(target)
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Return when the loop is quiet; no time passes."""
+        done = self.create_future()
+        self._quiet.append(done)
+        await done
+
+    @contextmanager
+    def grain(self, seconds: float) -> Iterator[None]:
+        """Let timers be late by up to so much meanwhile."""
+        before, self._grain = self._grain, max(seconds, self._grain)
+        try:
+            yield
+        finally:
+            self._grain = before
+
+    def _idle(self, timeout: float | None) -> float | None:
+        """What the selector does next: 0 to look again, None to wait for sockets and threads."""
+        if self._working > 0:
+            return None
+        if self._wrote:
+            # On loopback what was written can nearly always be read at once; a busy kernel may take a moment.
+            self._wrote = False
+            time.sleep(ARRIVAL_S)
+            return 0
+        if self._quiet:
+            quiet, self._quiet = self._quiet, []
+            for future in quiet:
+                if not future.done():
+                    future.set_result(None)
+            return 0
+        if timeout is None or self._spenders <= 0:
+            return None
+        step = max(timeout, self._grain)
+        now = self.time()
+        self.clock.advance(min([step, *(stop - now for stop in self._stops if stop > now)]))
+        return 0
+
+    # what has to be known about for rule 2
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        """As asyncio's."""
+        future = super().run_in_executor(executor, functools.partial(self._as_worker, func), *args)
+        self._working += 1
+        future.add_done_callback(self._worked)
+        return future
+
+    def _as_worker(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        _here.worker = self
+        try:
+            return function(*arguments)
+        finally:
+            _here.worker = None
+
+    def _worked(self, _future: asyncio.Future[Any]) -> None:
+        self._working -= 1
+
+    async def create_connection(self, *args: Any, **keywords: Any) -> Any:
+        """As asyncio's."""
+        self._wrote = True
+        return self._noticed(await super().create_connection(*args, **keywords))
+
+    async def connect_accepted_socket(self, *args: Any, **keywords: Any) -> Any:
+        """As asyncio's."""
+        return self._noticed(await super().connect_accepted_socket(*args, **keywords))
+
+    def _noticed(self, made: tuple[Any, Any]) -> tuple[Any, Any]:
+        transport = made[0]
+        real = transport.write
+
+        def write(data: Any) -> None:
+            self._wrote = True
+            real(data)
+
+        transport.write = write
+        self._wrote = True
+        return made
+
+
+def worker_of() -> VirtualLoop | None:
+    """The loop whose thread of an executor this is, None for any other thread."""
+    return getattr(_here, "worker", None)
+
+
+class _Clocks:
+    """While there are virtual loops, `SystemClock` reads the time of the one it is asked on.
+
+    Code under test makes its clients itself and gives them no clock. Threads without a loop read the time of the
+    cluster whose blocking clients they would get (`adopted`).
+    """
+
+    loops: set[VirtualLoop] = set()  # noqa: RUF012 - one for the process on purpose
+    adopted: list[VirtualClock] = []  # noqa: RUF012
+    patches: list[Any] = []  # noqa: RUF012
+    lock = threading.Lock()
+
+    @classmethod
+    def join(cls, loop: VirtualLoop) -> None:
+        with cls.lock:
+            if not cls.loops:
+                for name in ("now_ms", "monotonic"):
+                    cls.patches.append(patch.object(SystemClock, name, cls._reading(name)))
+                    cls.patches[-1].start()
+            cls.loops.add(loop)
+
+    @classmethod
+    def leave(cls, loop: VirtualLoop) -> None:
+        with cls.lock:
+            cls.loops.discard(loop)
+            while not cls.loops and cls.patches:
+                cls.patches.pop().stop()
+
+    @classmethod
+    def _reading(cls, name: str) -> Callable[[SystemClock], Any]:
+        real = getattr(SystemClock, name)
+
+        def read(self: SystemClock) -> Any:
+            running = events._get_running_loop()
+            clock: Clock | None = None
+            if isinstance(running, VirtualLoop):
+                clock = running.clock
+            elif running is None:
+                worker = worker_of()
+                clock = worker.clock if worker is not None else cls.adopted[-1] if cls.adopted else None
+            return real(self) if clock is None else getattr(clock, name)()
+
+        return read
+
+
+@contextmanager
+def adopted(clock: VirtualClock) -> Iterator[None]:
+    """Have threads without a loop read this clock where they would read the machine's."""
+    _Clocks.adopted.append(clock)
+    try:
+        yield
+    finally:
+        _Clocks.adopted.remove(clock)
+
+
+def run_virtual(main: Coroutine[Any, Any, T], clock: VirtualClock | None = None) -> T:
+    """`asyncio.run` in virtual time: a sleep of an hour takes none, with sockets and threads.
+
+    For tests of async code around an `AsyncCluster(virtual=True)`.
+    """
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(clock)) as runner:
+        return runner.run(main)
