@@ -178,29 +178,22 @@ class BatchQueue(ConsumeQueue):
         self.min_offset = self._entry(first // BATCH_UNIT_SIZE).base
         self.max_offset = self.next_offset = self._entry(self._end // BATCH_UNIT_SIZE - 1).end
 
-    def read_for_expiry(self, smallest_physical: int) -> Iterator[tuple[Segment, int, int]]:
-        """What `expire` and `correct_min_offset` are going to read: segments, with the bytes of them."""
-        for segment in self.files.segments[1:]:
-            yield segment, 0, BATCH_UNIT_SIZE
-            if self._first_physical(segment) > smallest_physical:
-                break
-        if self.files.segments:
-            first = self.files.segments[0]
-            yield first, 0, min(first.size, self._end - first.start)
-
     def reset(self) -> None:
         """Drop all units and start again at offset 0."""
         super().reset()
         self._end = 0
         self._counts.clear()
 
-    def correct_min_offset(self, smallest_physical: int) -> None:
-        """Move the min offset to the first unit that points at or behind `smallest_physical`."""
+    def correct_steps(self, smallest_physical: int) -> Steps[None]:
+        """As `correct_min_offset`."""
         low, high = self._numbers()
         if low == high:
             return
-        number = at_once(self._first_steps(low, high, lambda unit: unit.physical_offset >= smallest_physical))
-        self.min_offset = self.max_offset if number == high else self._entry(number).base
+        end = self.max_offset
+        number = yield from self._first_steps(low, high, lambda unit: unit.physical_offset >= smallest_physical)
+        unit = None if number == high else (yield from self.entry_steps(number))
+        if self.max_offset >= end:  # not begun anew meanwhile
+            self.min_offset = end if unit is None else unit.base
 
     # looking up
 

@@ -39,6 +39,7 @@ from tianzhou.store.retention import (
 )
 from tianzhou.store.segments import RetiredSegment, Segment
 from tianzhou.store.settings import StoreSettings
+from tianzhou.store.stepwise import Range, follow
 
 logger = logging.getLogger(__name__)
 
@@ -248,14 +249,11 @@ class Cleaner:
         for done, queue in enumerate(queues, 1):
             if not done % _QUEUES_PER_TURN:
                 await asyncio.sleep(0)
-            for segment, start, end in queue.read_for_expiry(smallest):
-                if not segment.resident(start, end):
-                    await self._in_thread(_fetch, segment.hold(), start, end)
-            queue.correct_min_offset(smallest)
+            await follow(queue.correct_steps(smallest), self._fetch)
         for done, queue in enumerate(queues, 1):
             if not done % _QUEUES_PER_TURN:
                 await asyncio.sleep(0)
-            retired = queue.expire(smallest)
+            retired = await follow(queue.expire_steps(smallest), self._fetch)
             if retired:
                 logger.info("queue %s/%d: %d expired files deleted", queue.topic, queue.queue_id, len(retired))
                 await self._in_thread(self._give_back, retired)
@@ -267,6 +265,10 @@ class Cleaner:
             if retired:
                 logger.info("%d expired index files deleted, the last is %s", len(retired), retired[-1].path)
                 await self._in_thread(self._give_back, retired)
+
+    async def _fetch(self, one: Range) -> None:
+        segment, start, end = one
+        await self._in_thread(_fetch_held, segment.hold(), start, end)
 
     def _all_queues(self) -> Iterator[ConsumeQueue]:
         for of_topic in list(self._queues.values()):
@@ -331,7 +333,7 @@ def _facts(segments: list[Segment]) -> list[SegmentFacts]:
     return [SegmentFacts(segment.start, int(segment.path.stat().st_mtime * 1000)) for segment in segments]
 
 
-def _fetch(held: HeldMap, start: int, end: int) -> None:
+def _fetch_held(held: HeldMap, start: int, end: int) -> None:
     with held:
         held.fetch(start, end)
 

@@ -21,7 +21,7 @@ from tianzhou.store.consumequeue import UNIT_SIZE, ConsumeQueue
 from tianzhou.store.extension import ExtendedQueue
 from tianzhou.store.holes import is_hole
 from tianzhou.store.pages import HeldMap
-from tianzhou.store.stepwise import Range, Steps
+from tianzhou.store.stepwise import Range, Steps, follow
 
 T = TypeVar("T")
 
@@ -31,8 +31,6 @@ _THREADS: Final = 4
 ROUNDS: Final = 3
 _AHEAD: Final = 512 << 10
 _GAP: Final = 64 << 10
-_TURN: Final = 512
-"""Steps of a look-up after which others get a turn, whether it had to wait or not."""
 
 Missing = list[Range]
 """Byte ranges of segments that have to come from the disk."""
@@ -168,19 +166,12 @@ class ColdReads:
             StoreError: as `fetch`.
         """
         self._check_open()
-        taken = 0
-        while True:
-            try:
-                segment, start, end = next(steps)
-            except StopIteration as found:
-                result: T = found.value
-                return result
-            taken += 1
-            if not segment.resident(start, end):
-                await self.fetch([(segment, start, end)])
-            elif not taken % _TURN:
-                await asyncio.sleep(0)
-                self._check_open()
+        result = await follow(steps, self._fetch_one)
+        self._check_open()
+        return result
+
+    async def _fetch_one(self, one: Range) -> None:
+        await self.fetch([one])
 
     def _check_open(self) -> None:
         if self._closed:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from mmap import mmap
 from pathlib import Path
 from typing import ClassVar, Final
@@ -12,7 +11,7 @@ from tianzhou._hot.records import UNIT
 from tianzhou.store import holes
 from tianzhou.store.retention import expired_queue_segments
 from tianzhou.store.segments import RetiredSegment, Segment, SegmentQueue
-from tianzhou.store.stepwise import Steps
+from tianzhou.store.stepwise import Steps, at_once
 from tianzhou.watermark import Watermark
 from tianzhou.wire.record import MAGIC_V1, MAGIC_V2
 
@@ -283,29 +282,26 @@ class ConsumeQueue:
         self.max_offset = self.min_offset = self.flushed = 0
         self.max_physical = -1
 
-    def read_for_expiry(self, smallest_physical: int) -> Iterator[tuple[Segment, int, int]]:
-        """What `expire` and `correct_min_offset` are going to read: segments, with the bytes of them."""
-        segments = self.files.segments
-        for segment in segments[1:]:
-            yield segment, 0, UNIT_SIZE
-            if self._first_physical(segment) > smallest_physical:
-                break
-        if self.min_offset < self.max_offset:
-            low = self.files.find(self.min_offset * UNIT_SIZE)
-            if low is not None and segments[-1] is not low:
-                yield low, 0, low.size
-
     def expire(self, smallest_physical: int) -> list[RetiredSegment]:
         """Let go of the oldest segments that point to nothing the log still has (store.md §2.7).
 
         The file that crosses the log's beginning stays: by it a start after a crash knows that nothing is missing.
         """
-        segments = self.files.segments
+        return at_once(self.expire_steps(smallest_physical))
+
+    def expire_steps(self, smallest_physical: int) -> Steps[list[RetiredSegment]]:
+        """As `expire`."""
+        oldest, *further = self.files.segments or (None,)
         firsts = [-1]
-        for segment in segments[1:]:
-            firsts.append(self._first_physical(segment))
+        for segment in further:
+            view = segment.view[: self.unit_size]
+            yield segment, 0, self.unit_size
+            offset, size, _ = UNIT.unpack_from(view)
+            firsts.append(offset if size > 0 else _NO_LIMIT)
             if firsts[-1] > smallest_physical:
                 break
+        if not self.files.segments or self.files.segments[0] is not oldest:
+            return []  # begun anew meanwhile
         count = expired_queue_segments(firsts, smallest_physical)
         return [self.files.drop_first().retire() for _ in range(count)]
 
@@ -318,26 +314,32 @@ class ConsumeQueue:
 
     def correct_min_offset(self, smallest_physical: int) -> None:
         """Move the min offset to the first unit that points at or behind `smallest_physical` (store.md §5.7)."""
+        at_once(self.correct_steps(smallest_physical))
+
+    def correct_steps(self, smallest_physical: int) -> Steps[None]:
+        """As `correct_min_offset`."""
         segments = self.files.segments
         if not segments or self.min_offset >= self.max_offset:
             return
-        self.min_offset = max(self.min_offset, segments[0].start // UNIT_SIZE)
-        last = self.unit(self.max_offset - 1)
+        low = self.min_offset = max(self.min_offset, segments[0].start // UNIT_SIZE)
+        high = end = self.max_offset
+        last = yield from self.unit_steps(end - 1)
         if last is None or last[0] < smallest_physical:
-            self.min_offset = self.max_offset
-            return
-        present = self.unit(self.min_offset)
-        if present is not None and present[0] >= smallest_physical:
-            return
-        low, high = self.min_offset, self.max_offset - 1
+            low = end
+        else:
+            present = yield from self.unit_steps(low)
+            if present is not None and present[0] >= smallest_physical:
+                return
+            high -= 1
         while low < high:
             middle = (low + high) // 2
-            unit = self.unit(middle)
+            unit = yield from self.unit_steps(middle)
             if unit is not None and unit[0] >= smallest_physical:
                 high = middle
             else:
                 low = middle + 1
-        self.min_offset = low
+        if self.max_offset >= end:  # not begun anew meanwhile
+            self.min_offset = max(self.min_offset, low)
 
     def doubt(self, physical: int) -> None:
         """Count units that point at or behind a commit-log offset as not known to be on the disk."""

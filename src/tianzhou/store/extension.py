@@ -10,8 +10,8 @@ from typing import ClassVar, Final, NamedTuple
 
 from tianzhou._hot.records import EXTENSION_ADDRESS, HOLE, UNIT
 from tianzhou.store.consumequeue import UNIT_SIZE, ConsumeQueue
-from tianzhou.store.segments import Segment, SegmentQueue
-from tianzhou.store.stepwise import Range
+from tianzhou.store.segments import RetiredSegment, Segment, SegmentQueue
+from tianzhou.store.stepwise import Range, Steps
 
 logger = logging.getLogger(__name__)
 
@@ -132,10 +132,12 @@ class Extension:
         self.flushed = self._reserved = self.end
         return True
 
-    def drop_before(self, oldest: int) -> None:
-        """Remove the files that end before the unit at an address."""
+    def retire_before(self, oldest: int) -> list[RetiredSegment]:
+        """Let go of the files that end before the unit at an address."""
+        retired = []
         while len(self.files.segments) > 1 and self.files.segments[0].end < oldest - _FIRST_ADDRESS:
-            self.files.drop_first().delete()
+            retired.append(self.files.drop_first().retire())
+        return retired
 
     def unflushed(self) -> list[tuple[Segment, int, int]]:
         """Segments with the byte ranges in them that the disk may not have yet; they count as flushed from now on.
@@ -261,12 +263,13 @@ class ExtendedQueue(ConsumeQueue):
                     return None
         return None
 
-    def correct_min_offset(self, smallest_physical: int) -> None:
-        """Move the min offset as `ConsumeQueue` does, and drop extension files that are no longer pointed to."""
-        super().correct_min_offset(smallest_physical)
-        unit = self.unit(self.min_offset)
+    def expire_steps(self, smallest_physical: int) -> Steps[list[RetiredSegment]]:
+        """As `expire`; with the queue's files go the extension files that are no longer pointed to."""
+        retired = yield from super().expire_steps(smallest_physical)
+        unit = yield from self.unit_steps(self.min_offset)
         if unit is not None and is_address(unit[2]):
-            self.extension.drop_before(unit[2])
+            retired += self.extension.retire_before(unit[2])
+        return retired
 
     def unflushed(self) -> list[tuple[Segment, int, int]]:
         """Segments of both kinds, with the byte ranges in them that the disk may not have yet."""

@@ -144,6 +144,9 @@ def test_extensions_go_with_the_units_that_expire(tmp_path: Path) -> None:
     assert unit is not None
     queue.correct_min_offset(unit[0])
     assert queue.min_offset == 45
+    for retired in queue.expire(unit[0]):
+        retired.unlink()
+        assert retired.release()
     names = sorted(path.name for path in (tmp_path / "consumequeue_ext/T/0").iterdir())
     assert names == [f"{768:020d}", f"{1024:020d}"]
     assert [n for n in tagged(store, 0) if n >= 45] == [45, 48, 51, 54, 57]

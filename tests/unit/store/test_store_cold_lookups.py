@@ -1,0 +1,389 @@
+"""Look-ups of what has left the memory wait beside the loop, whatever becomes of the files (store.md §8.6, §14)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tianzhou.errors import StoreError, StoreUnreadable
+from tianzhou.store import GetResult, GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
+from tianzhou.testing.cold_disk import ColdDisk
+from tianzhou.wire.batch import encode_batch
+from tianzhou.wire.properties import encode_properties
+from tianzhou.wire.record import decode_record
+
+COUNT = 1500
+PAGE = 4096
+BODY = b"b" * 900
+SEGMENT = 256 << 10
+
+
+class Clock:
+    """A minute later at every message."""
+
+    now = 1_700_000_000_000
+
+    def now_ms(self) -> int:
+        self.now += 60_000
+        return self.now
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+def small(folder: Path, **changes: Any) -> StoreSettings:
+    values: dict[str, Any] = {
+        "store_path_root_dir": str(folder), "mapped_file_size_commit_log": SEGMENT,
+        "mapped_file_size_consume_queue": 8_000, "mapper_file_size_batch_consume_queue": 9_200,
+        "max_hash_slot_num": 8000, "max_index_num": 1000, "delete_when": "", "flush_interval_commit_log": 10,
+        "redelete_hanged_file_interval": 1, "delete_file_batch_max": 100, "delete_commit_log_files_interval": 0,
+    }  # fmt: skip
+    return StoreSettings(**{**values, **changes})
+
+
+def put(store: MessageStore, topic: str, number: int, key: str) -> None:
+    properties = encode_properties({"KEYS": key, "UNIQ_KEY": f"U{topic}{number}"})
+    result = store.append(NewRecord(topic, 0, BODY, properties, keys=key, uniq_key=f"U{topic}{number}"))
+    assert result.status is PutStatus.PUT_OK, result.remark
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a usual topic U and a topic B of type BatchCQ."""
+    folder = tmp_path_factory.mktemp("written")
+    store = MessageStore(small(folder), Clock())
+    store.queue_kinds.batch_topics.add("B")
+    store.open()
+    for number in range(COUNT):
+        put(store, "U", number, f"K{number % 500}")
+        if number % 3:
+            put(store, "B", number, f"B{number}")
+        else:
+            body = encode_batch((0, b"x" * 300, b"") for _ in range(3))
+            assert store.append(NewRecord("B", 0, body, b"INNER_NUM\x013\x02", sys_flag=0xC0)).queue_offset >= 0
+    store.close_now()
+    return folder
+
+
+@pytest.fixture
+def disk() -> Iterator[ColdDisk]:
+    with ColdDisk().installed() as disk:
+        yield disk
+
+
+class Opened:
+    """The store of the fixture `written`, opened, and asked everything once while all is in memory."""
+
+    def __init__(self, store: MessageStore, folder: Path, disk: ColdDisk) -> None:
+        self.store = store
+        self.folder = folder
+        self.disk = disk
+
+    def take(self) -> None:
+        """Take everything out of memory but the pages that are still written to."""
+        for kind, files in (("commitlog", "*"), ("consumequeue/U/0", "*"), ("batchconsumequeue/B/0", "*")):
+            *full, last = sorted((self.folder / kind).glob(files))
+            assert sum(self.disk.take(path) for path in full) > 1
+            if kind == "commitlog":
+                self.disk.take(last, 0, self.store.end_offset % SEGMENT - PAGE)
+        assert sum(self.disk.take(path, PAGE) for path in (self.folder / "index").iterdir()) > 4
+
+
+@pytest.fixture
+def opened(written: Path, tmp_path: Path, disk: ColdDisk) -> Callable[[], Any]:
+    def copy() -> Path:
+        folder = tmp_path / "store"
+        os.system(f"cp -r --sparse=always {written} {folder}")
+        return folder
+
+    class Manager:
+        async def __aenter__(self) -> Opened:
+            folder = copy()
+            self.store = MessageStore(small(folder), Clock())
+            self.store.queue_kinds.batch_topics.add("B")
+            await self.store.start()
+            return Opened(self.store, folder, disk)
+
+        async def __aexit__(self, *exc: object) -> None:
+            disk.open()
+            await self.store.close()
+
+    return Manager
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(60):
+            await main
+
+    asyncio.run(limited())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+async def read(store: MessageStore, topic: str, offset: int, tags: frozenset[int] | None = None) -> GetResult:
+    found = store.read(topic, 0, offset, 32, tags)
+    return found if isinstance(found, GetResult) else await found
+
+
+def bodies(parts: list[memoryview]) -> list[tuple[str, int]]:
+    records = [decode_record(part) for part in parts]
+    return [(record.topic, record.queue_offset) for record in records]
+
+
+LOOKUPS: dict[str, Callable[[MessageStore], Awaitable[Any]]] = {
+    "a key of several messages": lambda s: _bodies(s.find_by_key("U", "K77", 64)),
+    "a unique key": lambda s: _bodies(s.find_by_key("U", "UU77", 32)),
+    "a key of a BatchCQ topic": lambda s: _bodies(s.find_by_key("B", "B100", 32)),
+    "a key that nobody has": lambda s: _bodies(s.find_by_key("U", "nobody's", 32)),
+    "a key in a time range": lambda s: _bodies(s.find_by_key("U", "K77", 64, 1_700_000_000_000, 1_700_060_000_000)),
+    "a message by its place": lambda s: _record(s),
+    "a time": lambda s: s.find_offset("U", 0, 1_700_050_000_000),
+    "a time, upper": lambda s: s.find_offset("U", 0, 1_700_050_000_000, upper=True),
+    "a time in a BatchCQ queue": lambda s: s.find_offset("B", 0, 1_700_050_000_000),
+    "a time in a BatchCQ queue, upper": lambda s: s.find_offset("B", 0, 1_700_050_000_000, upper=True),
+    "the time of a message": lambda s: s.find_store_time("U", 0, 300),
+    "the time of a message of a batch": lambda s: s.find_store_time("B", 0, 301),
+    "the time of the first message": lambda s: s.find_earliest_store_time("U", 0),
+    "messages": lambda s: _read(s, "U", 300),
+    "messages of a BatchCQ queue": lambda s: _read(s, "B", 301),
+    "messages of a BatchCQ queue with a tag": lambda s: _read(s, "B", 301, frozenset({0})),
+}
+
+
+async def _bodies(found: Awaitable[Any]) -> Any:
+    return bodies((await found).parts)
+
+
+async def _record(store: MessageStore) -> Any:
+    found = await store.find_record(PLACES[0])
+    return None if found is None else bodies([found])
+
+
+async def _read(store: MessageStore, topic: str, offset: int, tags: frozenset[int] | None = None) -> Any:
+    found = await read(store, topic, offset, tags)
+    return found.status, found.next_offset, found.count, bodies(found.parts)
+
+
+PLACES: list[int] = []
+"""Where a record begins whose end is on another page than its beginning."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def places(written: Path) -> None:
+    store = MessageStore(small(written), Clock())
+    store.queue_kinds.batch_topics.add("B")
+    store.open()
+    found = [decode_record(store.get("U", 0, number, 1).parts[0]) for number in range(40, 200)]
+    PLACES[:] = [one.physical_offset for one in found if one.physical_offset % PAGE > PAGE - 800]
+    store.close_now()
+    assert PLACES
+
+
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_the_loop_goes_on_while_a_look_up_waits_for_the_disk(
+    name: str, opened: Callable[[], Any], disk: ColdDisk
+) -> None:
+    async def main() -> None:
+        look_up = LOOKUPS[name]
+        async with opened() as one:
+            store = one.store
+            expected = await look_up(store)
+            assert disk.fetches == []
+            one.take()
+            disk.shut()
+            task = asyncio.ensure_future(look_up(store))
+            served = 0
+            while not task.done():
+                await until(lambda: bool(disk.waiting) or task.done())
+                # Everyone else is served meanwhile, as often as it waits.
+                assert store.append(NewRecord("Hot", 0, BODY, b"")).status is PutStatus.PUT_OK
+                await asyncio.sleep(0)
+                assert store.get("Hot", 0, served, 1).status is GetStatus.FOUND
+                served += 1
+                if not task.done():
+                    disk.let_one_pass()
+                    await until(lambda: disk.passed >= served)  # noqa: B023
+            assert task.result() == expected
+            assert disk.fetches
+            assert served
+
+    run(main())
+
+
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_what_is_in_memory_is_found_without_waiting_at_all(name: str, opened: Callable[[], Any]) -> None:
+    async def main() -> None:
+        async with opened() as one:
+            steps = LOOKUPS[name](one.store).__await__()
+            with pytest.raises(StopIteration):
+                next(steps)
+
+    run(main())
+
+
+def test_the_tail_is_found_at_once_while_all_else_is_cold(opened: Callable[[], Any], disk: ColdDisk) -> None:
+    async def main() -> None:
+        async with opened() as one:
+            store = one.store
+            one.take()
+            put(store, "U", COUNT, "new")
+            put(store, "B", COUNT, "new")
+            await asyncio.sleep(0)
+            assert store.max_offset("U", 0) == COUNT + 1
+            assert isinstance(store.read("U", 0, COUNT, 32), GetResult)
+            end = store.max_offset("B", 0)
+            newest = store.read("B", 0, end - 1, 32)
+            assert isinstance(newest, GetResult)
+            assert bodies(newest.parts) == [("B", end - 1)]
+            assert disk.fetches == []
+
+    run(main())
+
+
+def expire_all_but_the_last(folder: Path) -> None:
+    for path in sorted((folder / "commitlog").iterdir())[:-1]:
+        os.utime(path, (0, 0))
+
+
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_files_may_expire_while_they_are_being_read(name: str, opened: Callable[[], Any], disk: ColdDisk) -> None:
+    async def main() -> None:
+        look_up = LOOKUPS[name]
+        async with opened() as one:
+            store = one.store
+            expected = await look_up(store)
+            one.take()
+            disk.shut()
+            tasks = [asyncio.ensure_future(look_up(store)) for _ in range(3)]
+            await until(lambda: bool(disk.waiting))
+            expire_all_but_the_last(one.folder)
+            store.delete_expired()
+            await until(lambda: store.begin_offset == store.end_offset // SEGMENT * SEGMENT)
+            # Correcting the queues, which comes next, reads cold units itself.
+            disk.open()
+            for found in await asyncio.gather(*tasks):
+                if not isinstance(found, int):
+                    # All of it, some of it, or an ordinary "not there": never something else.
+                    assert found is None or found == expected or len(found) <= len(expected) or found[2] == 0
+            # The queues begin with what the log begins with, and nobody keeps a deleted file any more.
+            await until(lambda: store.min_offset("U", 0) > 0 and store.min_offset("B", 0) > 0)
+            for topic in "UB":
+                oldest = store.min_offset(topic, 0)
+                assert await store.find_store_time(topic, 0, oldest) > 0
+                assert await store.find_store_time(topic, 0, oldest - 1) == -1
+            store.delete_expired()
+            await until(lambda: not store._cleaner._hung)
+
+    run(main())
+
+
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_a_topic_may_be_deleted_while_it_is_being_read(name: str, opened: Callable[[], Any], disk: ColdDisk) -> None:
+    async def main() -> None:
+        look_up = LOOKUPS[name]
+        async with opened() as one:
+            one.take()
+            disk.shut()
+            task = asyncio.ensure_future(look_up(one.store))
+            await until(lambda: bool(disk.waiting))
+            one.store.delete_topic("U")
+            one.store.delete_topic("B")
+            disk.open()
+            await task
+            assert one.store.append(NewRecord("U", 0, BODY, b"")).queue_offset == 0
+            await asyncio.sleep(0)
+            assert (await _read(one.store, "U", 0))[3] == [("U", 0)]
+
+    run(main())
+
+
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_closing_the_store_ends_look_ups_with_an_error(name: str, opened: Callable[[], Any], disk: ColdDisk) -> None:
+    async def main() -> None:
+        look_up = LOOKUPS[name]
+        async with opened() as one:
+            one.take()
+            disk.shut()
+            # More than there are threads: some are being fetched for, the others have not begun.
+            tasks = [asyncio.ensure_future(look_up(one.store)) for _ in range(12)]
+            await until(lambda: disk.waiting == 4)
+            disk.open()
+            await one.store.close()
+            for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(outcome, BaseException):
+                    assert isinstance(outcome, StoreError)
+                    assert "closed" in str(outcome)
+            with pytest.raises(StoreError, match="closed"):
+                await one.store.find_record(PLACES[0])
+
+    run(main())
+
+
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_a_look_up_can_be_given_up(name: str, opened: Callable[[], Any], disk: ColdDisk) -> None:
+    async def main() -> None:
+        async with opened() as one:
+            one.take()
+            disk.shut()
+            task = asyncio.ensure_future(LOOKUPS[name](one.store))
+            await until(lambda: bool(disk.waiting))
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    run(main())
+
+
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_a_disk_that_cannot_be_read_is_an_error_that_names_the_file(
+    name: str, opened: Callable[[], Any], disk: ColdDisk
+) -> None:
+    async def main() -> None:
+        look_up = LOOKUPS[name]
+        async with opened() as one:
+            expected = await look_up(one.store)
+            one.take()
+            disk.broken = True
+            with pytest.raises(StoreUnreadable, match=r"/\d+, bytes \d+ to \d+, cannot be read: Input/output error"):
+                await look_up(one.store)
+            assert one.store.writable
+            disk.broken = False
+            assert await look_up(one.store) == expected
+
+    run(main())
+
+
+def test_a_long_chain_of_one_key_gives_others_their_turn(tmp_path: Path) -> None:
+    async def main() -> None:
+        settings = small(tmp_path, max_hash_slot_num=1, max_index_num=20_000)
+        async with MessageStore(settings, Clock()) as store:
+            for number in range(4000):
+                store.append(NewRecord("T", 0, b"", b"", keys=f"K{number}"))
+            await asyncio.sleep(0)
+            store._dispatcher.drain()
+            turns = 0
+
+            async def others() -> None:
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            task = asyncio.ensure_future(others())
+            found = await store.find_by_key("T", "K0", 1)
+            assert len(found.parts) == 1
+            assert turns > 3
+            task.cancel()
+
+    run(main())
