@@ -1,0 +1,58 @@
+"""A store that was ours, then Apache's, then ours again, each killed: what our note says is of the past by then.
+
+Apache's 4.9.7 leaves the abort marker of another broker as it is; what tells that it had the store is the file `lock`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+from frames import create_topic
+from servers import Ports, serve
+from test_store_after_kill import QUEUES, TOPIC, audit, write
+from toolchain import ToolchainMissingError
+
+from tianzhou import Producer
+from tianzhou.store.notes import lock_time, read_note
+from tianzhou.store.scan import StoreScan
+from tianzhou.testing.ledger import Ledger
+
+
+@pytest.mark.parametrize("other", ["apache", "apache-4.9.7"])
+def test_a_note_of_ours_is_not_believed_after_apache(other: str, server_kind: str, tmp_path: Path) -> None:
+    if server_kind == "apache":
+        pytest.skip("this is about two different servers")
+    data_dir, ports, ledger = tmp_path / "data", Ports.free(), Ledger()
+    store_dir = data_dir / "store"
+
+    async def load(namesrv: str, name: str, seconds: float) -> None:
+        async with Producer("P", namesrv, retry_times_when_send_failed=0) as producer:
+            until = asyncio.get_running_loop().time() + seconds
+            await asyncio.gather(*(write(producer, ledger, f"{name}{n}", until) for n in range(4)))
+
+    try:
+        with serve("tianzhou", data_dir, ports, clean=False) as server:
+            create_topic(server.namesrv, server.broker, TOPIC, QUEUES)
+            asyncio.run(load(server.namesrv, "ours", 1))
+            deadline = time.monotonic() + 20
+            while (note := read_note(store_dir)) is None or note.log_end == 0:
+                assert time.monotonic() < deadline, "no note was left"
+                time.sleep(0.1)
+        note = read_note(store_dir)
+        assert note is not None
+        assert note.lock == lock_time(store_dir)
+        with serve(other, data_dir, ports, clean=False) as server:
+            asyncio.run(load(server.namesrv, "apache", 1))
+        assert (store_dir / "abort").exists()
+        assert read_note(store_dir) == note
+        assert note.lock != lock_time(store_dir)
+        with serve("tianzhou", data_dir, ports, clean=True) as server:
+            asyncio.run(audit(server.namesrv, ledger))
+    except ToolchainMissingError as error:
+        pytest.skip(str(error))
+    report = StoreScan(store_dir).check()
+    assert report.problems == []
+    assert report.index_entries >= report.records > 200
