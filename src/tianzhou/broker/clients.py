@@ -49,6 +49,14 @@ class Subscription(NamedTuple):
     codes: frozenset[int] | None
 
 
+class Brought(NamedTuple):
+    """What a pull that brought its own subscription asked for, and when it last did."""
+
+    expression: str
+    kind: str
+    at_ms: int
+
+
 Wishes = dict[str, tuple[str, str]]
 """What one member wants: topic to expression and its type."""
 
@@ -91,9 +99,10 @@ class ConsumerGroup:
 
 
 class ClientTable:
-    """All connected producers and consumers."""
+    """All connected producers and consumers, and subscriptions that pulls brought along."""
 
     def __init__(self) -> None:
+        self._brought: dict[str, dict[str, Brought]] = {}
         self.consumers: dict[str, ConsumerGroup] = {}
         self.producers: dict[str, dict[Hashable, Client]] = {}
         self._producers_by_id: dict[str, Client] = {}
@@ -179,6 +188,36 @@ class ClientTable:
             for client in clients:
                 seen[client.connection] = max(seen.get(client.connection, 0), client.seen_ms)
         return {connection for connection, at in seen.items() if now_ms - at > limit_ms}
+
+    def pulled_by(self, group: str, topic: str, expression: str, kind: str, now_ms: int) -> None:
+        """Note the subscription that a pull brought along; tools are shown it when no heartbeat tells of another."""
+        self._brought.setdefault(group, {})[topic] = Brought(expression, kind, now_ms)
+
+    def forget_pulls(self, before_ms: int) -> None:
+        """Forget what pulls before a time brought along."""
+        for group, topics in list(self._brought.items()):
+            for topic in [topic for topic, brought in topics.items() if brought.at_ms < before_ms]:
+                del topics[topic]
+            if not topics:
+                del self._brought[group]
+
+    def subscription(self, group: str, topic: str) -> Subscription | None:
+        """What a group subscribes in a topic, by its heartbeats or else by pulls of the last ten minutes."""
+        online = self.consumers.get(group)
+        found = None if online is None else online.subscriptions.get(topic)
+        brought = self._brought.get(group, {}).get(topic)
+        if found is not None or brought is None:
+            return found
+        data = SubscriptionData(topic, brought.expression, expression_type=brought.kind, sub_version=brought.at_ms)
+        if brought.kind == TAG:
+            tags = parse_tags(brought.expression)
+            data.tags_set, data.code_set = set(tags.tags), set(tags.codes or ())
+        return Subscription(data, _codes(data))
+
+    def leaves_out(self, group: str, topic: str) -> bool:
+        """Whether a group that is online subscribes other topics, but not this one."""
+        online = self.consumers.get(group)
+        return online is not None and bool(online.subscriptions) and self.subscription(group, topic) is None
 
     def conflicts(self, group: str) -> int:
         """How often members of a consumer group were found to subscribe different things."""

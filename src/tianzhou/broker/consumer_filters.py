@@ -130,6 +130,11 @@ class ConsumerFilters:
             if entry is not None and not entry.dead:
                 entry.dead_ms = now_ms
 
+    def forget_topic(self, topic: str) -> None:
+        """Forget what groups want of a deleted topic; heartbeats of those that are online tell it again."""
+        for entry in list(self.of_topic(topic)):
+            self._drop(topic, entry.group)
+
     def clean(self, now_ms: int, keep_ms: int) -> None:
         """Forget groups that have had no members for so long."""
         for topic in list(self._topics):

@@ -104,6 +104,8 @@ class FlushAcks:
                 reached = flushed.value
                 limit_ms = self._store.settings.sync_flush_timeout
                 now = self._clock.monotonic()
+                # Who came first has waited longest; the times of those behind it lie between its and nothing.
+                self._stats.put_times.note(max(limit_ms - (deadline - now) * 1000, 0.0))
                 while waiting and waiting[0][0] <= reached:
                     _, deadline, connection, command, msg_id, queue_id, offset, unique, region, trace_on = (
                         waiting.popleft()
@@ -119,6 +121,7 @@ class FlushAcks:
             traffic.waits[queue_id] += max(int(waited_ms), 0)
 
     def _answer_late(self, entry: _Entry) -> None:
+        self._stats.put_times.note(self._store.settings.sync_flush_timeout)
         _, _, connection, command, msg_id, queue_id, queue_offset, unique, region, trace_on = entry
         fields = write_reply(
             RequestCode.SEND_MESSAGE_V2,

@@ -253,6 +253,7 @@ class Broker:
     def _housekeep(self) -> None:
         self._parts.clients.sweep()
         now = self._clock.now_ms()
+        self._tables.clients.forget_pulls(now - self.settings.subscription_expired_timeout)
         self._stats.by_queue = self.settings.enable_detail_stat
         # The machine's calendar, as operators read it.
         self._stats.sample(now, datetime.fromtimestamp(now / 1000, UTC).astimezone().toordinal())

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tianzhou.broker.put_times import PutTimes
 from tianzhou.broker.stats_windows import DAY_STEP_MS, HOUR_STEP_MS, MINUTE_STEP_MS, Windows
 from tianzhou.wire.bodies import BrokerStats as StatsBody
 
@@ -116,6 +117,8 @@ class BrokerStats:
         found: pulls that brought messages.
         missed: pulls that brought none.
         failed: puts that stored nothing.
+        put_times: how long puts took.
+        longest_get_ms: the longest time a pull waited for the disk.
         is_system: whether a topic is the system's own.
         by_queue: whether request 315 is told figures of single queues.
     """
@@ -128,6 +131,8 @@ class BrokerStats:
         self.found = 0
         self.missed = 0
         self.failed = 0
+        self.put_times = PutTimes(now_ms)
+        self.longest_get_ms = 0
         self.by_queue = True
         self.is_system: Callable[[str], bool] = lambda name: False
         # Puts of the broker's own that are none of a producer's: what consumers send back.
@@ -289,6 +294,7 @@ class BrokerStats:
         if now_ms - self._samples[-1][0] < _SAMPLE_MS * 9 // 10:
             return
         self._samples.append((now_ms, self._values()))
+        self.put_times.tick(now_ms, self.put_count)
         puts = {topic: traffic.count for topic, traffic in self.puts.items()}
         gets = {key: traffic.count for key, traffic in self.gets.items()}
         self._by_key.append((now_ms, puts, gets))

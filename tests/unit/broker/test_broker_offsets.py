@@ -130,9 +130,18 @@ def test_reset_by_time_by_offset_and_to_the_end(broker: Run) -> None:
 
 def test_offsets_of_a_group_can_be_copied(broker: Run) -> None:
     async def body(bench: Any) -> None:
-        bench.tables.offsets.commit("G", "T", 0, 4, 1)
-        await bench.peer().ask(314, src_group="G", dest_group="H", offline=True)
-        assert bench.tables.offsets.committed("H", "T", 0) == 4
+        offsets, peer = bench.tables.offsets, bench.peer()
+        bench.tables.topics.put(TopicConfig("T"), 1)
+        offsets.commit("G", "T", 0, 4, 1)
+        offsets.commit("G", "gone", 0, 4, 1)
+        await peer.ask(314, src_group="G", dest_group="H", offline=True)
+        assert offsets.committed("H", "T", 0) == 4
+        assert offsets.committed("H", "gone", 0) is None, "there is no such topic"
+        await peer.heartbeat("c1", "other")
+        await peer.ask(314, src_group="G", dest_group="I", offline=False)
+        assert offsets.committed("I", "T", 0) is None, "the group is online and does not subscribe it"
+        await peer.ask(314, src_group="G", dest_group="I", offline=True)
+        assert offsets.committed("I", "T", 0) == 4
 
     broker(body)
 

@@ -9,7 +9,7 @@ import pytest
 
 from tianzhou.model import TopicConfig
 from tianzhou.wire.batch import encode_batch
-from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.fields import read_reply
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import decode_properties, encode_properties
@@ -353,5 +353,20 @@ def test_a_missing_field_is_named(broker: Run) -> None:
         reply = await peer.ask(RequestCode.SEND_MESSAGE, b"x", topic="T", queue_id=0)
         assert reply.code == 1
         assert "producerGroup" in (reply.remark or "")
+
+    broker(body)
+
+
+def test_topics_that_keep_the_last_of_each_key_want_a_key(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        bench.tables.topics.put(TopicConfig("C", attributes={"cleanup.policy": "COMPACTION"}), 1)
+        peer = bench.peer()
+        for properties in ({"UNIQ_KEY": "U"}, {"UNIQ_KEY": "U", "KEYS": " "}):
+            for _ in range(2):
+                refused = await peer.send("C", properties=properties)
+                assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+                assert refused.remark is not None
+                assert refused.remark.startswith("Required message key is missing")
+        assert (await peer.send("C", properties={"UNIQ_KEY": "U", "KEYS": "k"})).code == ResponseCode.SUCCESS
 
     broker(body)

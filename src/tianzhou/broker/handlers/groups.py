@@ -128,11 +128,10 @@ class GroupHandler:
         return command.reply(ResponseCode.SUCCESS, body=encode_topic_list(topics, self._address))
 
     def subscription(self, connection: Connection, command: Command) -> Reply:
-        """A group's subscription to a topic, as its members announced it."""
+        """A group's subscription to a topic, as its members announced it or brought it with their pulls."""
         header = read_header(command)
         members = {"group": header.group, "topic": header.topic}
-        online = self._tables.clients.consumers.get(header.group)
-        found = None if online is None else online.subscriptions.get(header.topic)
+        found = self._tables.clients.subscription(header.group, header.topic)
         if found is not None:
             members["subscriptionData"] = SUBSCRIPTION.encode(found.data)
         return command.reply(ResponseCode.SUCCESS, body=dumps(members))

@@ -64,12 +64,8 @@ class ProgressHandler:
         elif header.topic_list:
             topics = [topic for topic in header.topic_list.split(";") if topic]
         else:
-            online = self._tables.clients.consumers.get(group)
-            topics = [
-                topic
-                for topic in self._tables.offsets.topics_of(group)
-                if online is None or topic in online.subscriptions
-            ]
+            left_out = self._tables.clients.leaves_out
+            topics = [topic for topic in self._tables.offsets.topics_of(group) if not left_out(group, topic)]
         stats = ConsumeStats()
         for topic in topics:
             self._add(stats, group, topic)
@@ -85,7 +81,7 @@ class ProgressHandler:
             listed = []
             for topic in self._tables.offsets.topics_of(group):
                 config = self._tables.topics.get(topic)
-                if config is None or (ordered and not config.order):
+                if config is None or (ordered and not config.order) or self._tables.clients.leaves_out(group, topic):
                     continue
                 stats = ConsumeStats()
                 self._add(stats, group, topic)

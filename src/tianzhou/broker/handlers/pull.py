@@ -22,7 +22,7 @@ from tianzhou.broker.tables import Tables
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, FilterSyntaxError
 from tianzhou.filter import parse_tags
-from tianzhou.model import MessageModel, SubscriptionData, SubscriptionGroupConfig, TopicConfig, names
+from tianzhou.model import ConsumeType, MessageModel, SubscriptionData, SubscriptionGroupConfig, TopicConfig, names
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.store.results import GetResult, GetStatus
 from tianzhou.store.store import MessageStore
@@ -83,7 +83,7 @@ class PullHandler:
         if header is None:
             header = read_header(command)
         try:
-            group, topic, wanted = self._check(command, header)
+            group, topic, wanted = self._check(connection, command, header)
         except _Forbidden as refusal:
             fields = write_reply(RequestCode.PULL_MESSAGE, forbidden_type=refusal.kind)
             return command.reply(refusal.code, refusal.remark, fields)
@@ -132,12 +132,15 @@ class PullHandler:
         began = self._clock.monotonic()
         found = await reading
         cold_ms = int((self._clock.monotonic() - began) * 1000)
+        self._stats.longest_get_ms = max(self._stats.longest_get_ms, cold_ms)
         await connection.drain()
         if header.sys_flag & SUSPEND and pull_code(found.status, header.queue_offset) is ResponseCode.PULL_NOT_FOUND:
             return await self._wait(connection, command, header, group, topic, wanted, found)
         return self._answer(command, header, group, topic, found, cold_ms=cold_ms)
 
-    def _check(self, command: Command, header: Any) -> tuple[SubscriptionGroupConfig, TopicConfig, Selection]:
+    def _check(
+        self, connection: Connection, command: Command, header: Any
+    ) -> tuple[SubscriptionGroupConfig, TopicConfig, Selection]:
         tables = self._tables
         settings = tables.settings
         if not settings.readable:
@@ -170,7 +173,20 @@ class PullHandler:
                 f"queueId[{header.queue_id}] is illegal, topic:[{name}]"
                 f" topicConfig.readQueueNums:[{topic.read_queue_nums}]",
             )
-        return group, topic, self._selection(header)
+        wanted = self._selection(header)
+        if settings.reject_pull_consumer_enable:
+            self._check_pushed(connection, group_name)
+        return group, topic, wanted
+
+    def _check_pushed(self, connection: Connection, group: str) -> None:
+        """Where pull consumers are rejected, only members of push groups may pull."""
+        online = self._tables.clients.consumers.get(group)
+        pulls = online is None or online.consume_type is ConsumeType.CONSUME_ACTIVELY
+        if pulls and (online is None or connection not in online.clients):
+            raise BrokerError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's group info not exist, group: {group} (rejectPullConsumerEnable is on)",
+            )
 
     def _selection(self, header: Any) -> Selection:
         """What the pull selects."""
@@ -216,13 +232,17 @@ class PullHandler:
     def _own_selection(self, header: Any) -> Selection:
         """What a pull selects that brings its subscription along."""
         kind, expression = header.expression_type, header.subscription
+        note, now_ms = self._tables.clients.pulled_by, self._clock.now_ms()
         if kind in TAG_TYPES:
             try:
-                return Selection(parse_tags(expression).codes)
+                codes = parse_tags(expression).codes
             except FilterSyntaxError as error:
                 raise BrokerError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+            note(header.consumer_group, header.topic, expression or "*", "TAG", now_ms)
+            return Selection(codes)
         settings = self._tables.settings
         compiled = compile_wish(settings, kind, expression)
+        note(header.consumer_group, header.topic, expression, kind, now_ms)
         if settings.filter_support_retry and header.topic.startswith(names.RETRY_PREFIX):
             return by_original_topic(self._tables.filters, header.topic)
         return by_expression(compiled)

@@ -47,8 +47,7 @@ class QueueUnitHandler:
         shown = QueueUnits(None, max(store.min_offset(topic, queue_id), 0), store.max_offset(topic, queue_id))
         codes: frozenset[int] | None = None
         if header.consumer_group:
-            online = self._tables.clients.consumers.get(header.consumer_group)
-            subscription = None if online is None else online.subscriptions.get(topic)
+            subscription = self._tables.clients.subscription(header.consumer_group, topic)
             if subscription is None:
                 shown.filter_data = f"{header.consumer_group}@{topic} is not online!"
             else:

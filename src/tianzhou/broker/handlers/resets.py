@@ -128,11 +128,15 @@ class ResetHandler:
 
     def clone(self, connection: Connection, command: Command) -> Reply:
         """Give a group another group's offsets."""
-        fields = command.fields
+        fields, tables = command.fields, self._tables
         source, target = fields.get("srcGroup"), fields.get("destGroup")
         # Without its fields the answer is success, too (docs/spec/traps.md, 23).
         if source and target:
-            self._tables.offsets.clone(source, target, fields.get("topic"), self._clock.now_ms())
+            named = fields.get("topic")
+            offline = fields.get("offline", "").lower() == "true"
+            for topic in [named] if named else tables.offsets.topics_of(source):
+                if topic in tables.topics and (offline or not tables.clients.leaves_out(source, topic)):
+                    tables.offsets.clone(source, target, topic, self._clock.now_ms())
         return command.reply(ResponseCode.SUCCESS)
 
     def correction(self, connection: Connection, command: Command) -> Reply:

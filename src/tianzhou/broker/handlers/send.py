@@ -7,6 +7,7 @@ transaction) takes `_unusual`, which does the same at leisure.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -44,19 +45,21 @@ _OURS = (names.CLUSTER, names.MSG_REGION, names.TRACE_ON)
 """Properties the broker sets; a message that was stored before brings them along."""
 _SPECIAL = frozenset({names.DELAY, names.TRAN_MSG, names.POP_CK, names.INNER_NUM, *_TIMERS, *_OURS})
 _PAIR_END = 2
+SAMPLE_EVERY_S = 0.01
+"""Puts are timed no more often than this."""
 
 
 class Target:
     """What the hot path has to know about a topic that was found fit to be sent to."""
 
-    __slots__ = ("flags", "limit", "queues", "traffic")
+    __slots__ = ("counts", "flags", "limit", "queues", "sizes")
 
     def __init__(self, config: TopicConfig, traffic: PutTraffic) -> None:
         self.queues = config.write_queue_nums
         self.limit = max(config.write_queue_nums, config.read_queue_nums)
         self.flags = MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0
-        self.traffic = traffic
         traffic.grow(self.limit)
+        self.counts, self.sizes = traffic.counts, traffic.sizes
 
 
 class SendHandler:
@@ -93,6 +96,8 @@ class SendHandler:
         self._id_head = offset_msg_id(*host, 0)[:-16]
         self._random = random.Random()
         self._targets: dict[str, Target] = {}
+        self._append: Callable[[NewRecord], PutResult] = store.append
+        self._sample()
         tables.topics.listeners.append(self._forget)
         self.settings_changed()
 
@@ -147,7 +152,7 @@ class SendHandler:
                 return self._unusual(connection, command, header)
             properties += self._tail if properties[-1] == _PAIR_END else b"\x02" + self._tail
             tag = pairs.get("TAGS")
-            result = self._store.append(
+            result = self._append(
                 NewRecord(
                     header.topic,
                     queue_id,
@@ -167,9 +172,8 @@ class SendHandler:
             )
             if result.status is not PutStatus.PUT_OK:
                 return self._refused(command, result)
-            traffic = target.traffic
-            traffic.counts[queue_id] += 1
-            traffic.sizes[queue_id] += result.end_offset - result.physical_offset
+            target.counts[queue_id] += 1
+            target.sizes[queue_id] += result.end_offset - result.physical_offset
             if command.flag & FLAG_ONEWAY:
                 return None
             if self._sync_flush:
@@ -185,6 +189,19 @@ class SendHandler:
             )
         except BrokerError as error:
             return command.reply(error.code, error.remark, self._marks)
+
+    def _sample(self) -> None:
+        """Take the time of the next put."""
+        self._append = self._timed_append
+
+    def _timed_append(self, record: NewRecord) -> PutResult:
+        self._append = self._store.append
+        began = self._clock.monotonic()
+        result = self._store.append(record)
+        if not self._sync_flush:
+            self._stats.put_times.note((self._clock.monotonic() - began) * 1000)
+            asyncio.get_running_loop().call_later(SAMPLE_EVERY_S, self._sample)
+        return result
 
     def _check_waiting(self) -> None:
         refusal = too_many_waiting(len(self._acks), self._tables.settings)
@@ -205,6 +222,8 @@ class SendHandler:
         properties.update(self._added)
         if topic.startswith(names.RETRY_PREFIX):
             topic, queue_id = self._retried(header, command.version, topic, queue_id, properties, now)
+        elif config.attributes.get("cleanup.policy") == "COMPACTION":
+            self._check_key(topic, properties)
         elif topic not in self._targets:
             self._targets[topic] = Target(config, self._stats.put(topic))
         unique = properties.get(names.UNIQ_KEY)
@@ -270,6 +289,15 @@ class SendHandler:
         dead = names.dead_letter_topic(group)
         self._tables.topics.ensure(dead, 1, now_ms)
         return dead, 0
+
+    @staticmethod
+    def _check_key(topic: str, properties: dict[str, str]) -> None:
+        if not properties.get(names.KEYS, "").strip():
+            raise BrokerError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"Required message key is missing: topic {topic} keeps the last message of each key"
+                " (cleanup.policy=COMPACTION); set KEYS",
+            )
 
     @staticmethod
     def _level(properties: dict[str, str]) -> int:

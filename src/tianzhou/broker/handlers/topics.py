@@ -147,6 +147,7 @@ class TopicHandler:
         gone = self._tables.topics.delete(doomed, self._clock.now_ms())
         for name in doomed:
             self._tables.offsets.forget_topic(name)
+            self._tables.filters.forget_topic(name)
             self._stats.forget_topic(name)
             self._store.delete_topic(name)
         if gone:

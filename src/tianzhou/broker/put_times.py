@@ -1,0 +1,72 @@
+"""How long puts take: samples, and the figures of the last whole minute made of them (broker.md §20.2).
+
+To take the time of every put would cost more than is left of it to be measured; a hundred samples a second tell the
+same.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Final
+
+PERIOD_MS = 60_000
+_BOUNDS_MS: Final = (0, 10, 50, 100, 200, 500, 1_000, 2_000, 3_000, 4_000, 5_000, 10_000)
+_NAMES: Final = (
+    "[<=0ms]", "[0~10ms]", "[10~50ms]", "[50~100ms]", "[100~200ms]", "[200~500ms]", "[500ms~1s]", "[1~2s]", "[2~3s]",
+    "[3~4s]", "[4~5s]", "[5~10s]", "[10s~]",
+)  # fmt: skip
+NOTHING_YET = "null"
+"""What Apache's broker shows for the classes until a minute is over."""
+
+
+class PutTimes:
+    """Times of puts.
+
+    Attributes:
+        longest_ms: the longest time seen since the start.
+        classes: how many puts of the last whole minute took how long, as text; counts are estimated from the samples.
+    """
+
+    __slots__ = ("_began_ms", "_last", "_puts", "_samples", "classes", "longest_ms")
+
+    def __init__(self, now_ms: int) -> None:
+        self._began_ms = now_ms
+        self._puts = 0
+        self._samples: list[float] = []
+        self._last: list[float] = []
+        self.longest_ms = 0.0
+        self.classes = NOTHING_YET
+
+    def note(self, ms: float) -> None:
+        """A put took so many milliseconds."""
+        self._samples.append(ms)
+        if ms > self.longest_ms:
+            self.longest_ms = ms
+
+    def tick(self, now_ms: int, puts: int) -> None:
+        """Begin the next minute when one is over.
+
+        Args:
+            now_ms: the time.
+            puts: messages put since the start.
+        """
+        if now_ms - self._began_ms < PERIOD_MS:
+            return
+        self._last = sorted(self._samples)
+        self._samples = []
+        self.classes = _classes(self._last, puts - self._puts)
+        self._began_ms, self._puts = now_ms, puts
+
+    def percentile(self, share: float) -> float:
+        """The time, in milliseconds, that so large a share of the last whole minute's puts did not exceed."""
+        last = self._last
+        return last[min(int(len(last) * share), len(last) - 1)] if last else 0.0
+
+
+def _classes(samples: list[float], puts: int) -> str:
+    counts = [0] * len(_NAMES)
+    for ms in samples:
+        # Whole milliseconds, as Apache's broker counts: what takes less than one is in the first class.
+        counts[bisect_left(_BOUNDS_MS, int(ms))] += 1
+    weight = puts / len(samples) if samples else 0.0
+    return "".join(f"{name}:{round(count * weight)} " for name, count in zip(_NAMES, counts, strict=True))

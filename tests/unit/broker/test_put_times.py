@@ -1,0 +1,83 @@
+"""How long puts take: samples, classes, percentiles, the figures of request 28."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from tianzhou.broker.put_times import PutTimes
+from tianzhou.wire.bodies import decode_kv_table
+
+Run = Callable[..., None]
+
+
+def test_figures_are_those_of_the_last_whole_minute() -> None:
+    times = PutTimes(0)
+    for number in range(1, 1001):
+        times.note(number / 100)
+    assert (times.classes, times.percentile(0.99)) == ("null", 0.0), "no minute is over"
+    times.tick(59_999, 5)
+    assert times.classes == "null"
+    times.tick(60_000, 2000)
+    assert times.classes.startswith("[<=0ms]:198 [0~10ms]:1802 [10~50ms]:0 ")
+    assert times.classes.endswith(" [10s~]:0 ")
+    assert times.percentile(0.99) == 9.91
+    assert times.percentile(0.999) == 10.0
+    times.tick(120_000, 2000)
+    assert times.percentile(0.99) == 0.0
+    assert times.classes.startswith("[<=0ms]:0 [0~10ms]:0 ")
+    assert times.longest_ms == 10.0
+
+
+def test_every_time_has_its_class() -> None:
+    for ms, name in (
+        (0.9, "[<=0ms]"), (10.0, "[0~10ms]"), (11.0, "[10~50ms]"), (500, "[200~500ms]"), (1_500, "[1~2s]"),
+        (9_999, "[5~10s]"), (10_001, "[10s~]"),
+    ):  # fmt: skip
+        times = PutTimes(0)
+        times.note(ms)
+        times.tick(60_000, 3)
+        assert f"{name}:3 " in times.classes, ms
+
+
+def test_the_broker_shows_how_long_its_puts_took(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+
+        async def figures() -> dict[str, str]:
+            found: dict[str, str] = decode_kv_table((await peer.ask(28)).body)
+            return found
+
+        # The first message makes the topic; the short way is that of those behind it.
+        await peer.send("T")
+        plain = bench.store.append
+
+        def slow(record: Any) -> Any:
+            bench.clock.advance(0.025)
+            return plain(record)
+
+        bench.store.append = slow
+        await peer.send("T")
+        await asyncio.sleep(60)
+        bench.stats.sample(bench.clock.now_ms())
+        found = await figures()
+        assert float(found["putLatency99"]) == 25.0
+        assert float(found["putLatency999"]) == 25.0
+        assert found["putMessageEntireTimeMax"] == "25"
+        assert "[10~50ms]:2 " in found["putMessageDistributeTime"]
+
+    broker(body)
+
+
+def test_with_sync_flush_the_wait_for_the_disk_counts(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        for _ in range(3):
+            await peer.send("T")
+        await asyncio.sleep(60)
+        bench.stats.sample(bench.clock.now_ms())
+        found = decode_kv_table((await peer.ask(28)).body)
+        assert sum(int(one.rpartition(":")[2]) for one in found["putMessageDistributeTime"].split()) == 3
+
+    broker(body, store={"flush_disk_type": "SYNC_FLUSH"})
