@@ -3,6 +3,7 @@
 //	stranger produce NAMESRV TOPIC GROUP FIRST MODE:COUNT...   modes: sync, async, oneway, batch
 //	stranger consume NAMESRV ROLE:GROUP:TOPIC[,TOPIC]...       role: clustering; until end of input
 //	stranger transact NAMESRV TOPIC GROUP FIRST COUNT          sends, then answers checks until end of input
+//	stranger steady NAMESRV GROUP TOPIC FIRST                  sends one by one until end of input
 package main
 
 import (
@@ -64,6 +65,8 @@ func main() {
 		consume(os.Args[2], os.Args[3:])
 	case "transact":
 		transact(os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6])
+	case "steady":
+		steady(os.Args[2], os.Args[3], os.Args[4], os.Args[5])
 	case "select":
 		choose(os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6])
 	default:

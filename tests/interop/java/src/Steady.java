@@ -1,0 +1,55 @@
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.message.Message;
+
+/**
+ * A producer as a command: {@code Steady NAMESRV GROUP TOPIC FIRST}, one message after the other until the end of its
+ * input, with the retries of the client's defaults.
+ */
+public final class Steady {
+    private Steady() {
+    }
+
+    public static void main(String[] args) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer(args[1]);
+        producer.setNamesrvAddr(args[0]);
+        producer.setPollNameServerInterval(1_000);
+        producer.start();
+        Thread sending = new Thread(() -> send(producer, args[2], Integer.parseInt(args[3])));
+        sending.start();
+        emit("{\"event\": \"started\"}");
+        while (System.in.read() >= 0) {
+            continue;
+        }
+        sending.interrupt();
+        sending.join();
+        producer.shutdown();
+        emit("{\"event\": \"done\"}");
+        System.exit(0);
+    }
+
+    private static void send(DefaultMQProducer producer, String topic, int first) {
+        for (int i = first; !Thread.currentThread().isInterrupted(); i++) {
+            try {
+                Message message = new Message(topic, new byte[] {1});
+                message.putUserProperty("index", Integer.toString(i));
+                SendResult result = producer.send(message);
+                emit("{\"event\": \"sent\", \"i\": " + i + ", \"status\": \"" + result.getSendStatus()
+                    + "\", \"broker\": \"" + result.getMessageQueue().getBrokerName() + "\"}");
+                Thread.sleep(15);
+            } catch (InterruptedException stopped) {
+                return;
+            } catch (Exception error) {
+                if (!Thread.currentThread().isInterrupted()) {
+                    String text = ("" + error).replaceAll("[^ -!#-\\[\\]-~]", " ");
+                    emit("{\"event\": \"failed\", \"i\": " + i + ", \"error\": \"" + text + "\"}");
+                }
+            }
+        }
+    }
+
+    private static synchronized void emit(String line) {
+        System.out.println(line);
+        System.out.flush();
+    }
+}
