@@ -54,7 +54,7 @@ class ForwardingHandler:
         fields = dict(command.fields) | {"brokerName": self._tables.settings.broker_name}
         body = bytes(command.body)
         if header.msg_id:
-            body = self._record(header.msg_id)
+            body = await self._record(header.msg_id)
         topic = self._tables.topics.get(header.topic or "")
         if topic is not None:
             fields["topicSysFlag"] = str(topic.topic_sys_flag)
@@ -63,12 +63,12 @@ class ForwardingHandler:
             fields["groupSysFlag"] = str(group.group_sys_flag)
         return await self._ask(command, header.consumer_group, header.client_id, fields, body)
 
-    def _record(self, msg_id: str) -> bytes:
+    async def _record(self, msg_id: str) -> bytes:
         try:
             offset = parse_offset_msg_id(msg_id)[2]
         except (ValueError, ProtocolError) as error:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"msgId={msg_id} is no offset message id: {error}") from None
-        record = self._store.record_at(offset)
+        record = await self._store.find_record(offset)
         if record is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
         return bytes(record)

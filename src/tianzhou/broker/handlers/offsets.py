@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from tianzhou.broker.tables import Tables
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, HeaderFieldError
 from tianzhou.remoting.connection import Connection, Reply
-from tianzhou.store.results import GetStatus
+from tianzhou.store.results import GetResult, GetStatus
 from tianzhou.store.store import MessageStore
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -43,25 +44,29 @@ class OffsetHandler:
             RequestCode.GET_ALL_DELAY_OFFSET: self.all_delays,
         }
 
-    def query(self, connection: Connection, command: Command) -> Reply:
+    def query(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         """A group's committed offset; 0 for a new group on a queue that still starts at 0."""
         header = read_header(command)
         offset = self._tables.offsets.committed(header.consumer_group, header.topic, header.queue_id)
         if offset is None or offset < 0:
-            if header.set_zero_if_not_found is False or not self._starts_at_zero(header.topic, header.queue_id):
-                raise BrokerError(
-                    ResponseCode.QUERY_NOT_FOUND,
-                    "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
-                )
-            offset = 0
+            return self._query_new(command, header)
         return command.reply(ResponseCode.SUCCESS, None, write_reply(command.code, offset=offset))
 
-    def _starts_at_zero(self, topic: str, queue_id: int) -> bool:
+    async def _query_new(self, command: Command, header: Any) -> Reply:
+        if header.set_zero_if_not_found is False or not await self._starts_at_zero(header.topic, header.queue_id):
+            raise BrokerError(
+                ResponseCode.QUERY_NOT_FOUND,
+                "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+            )
+        return command.reply(ResponseCode.SUCCESS, None, write_reply(command.code, offset=0))
+
+    async def _starts_at_zero(self, topic: str, queue_id: int) -> bool:
         # An empty queue counts: clients that send right after they started a consumer rely on it. Offset 0 gone
         # cold does not: a new group would read the whole log from the disk.
         if self._store.min_offset(topic, queue_id) > 0:
             return False
-        first = self._store.get(topic, queue_id, 0, 1, None)
+        reading = self._store.read(topic, queue_id, 0, 1, None)
+        first = reading if isinstance(reading, GetResult) else await reading
         return first.status is not GetStatus.FOUND or not first.suggest_slave
 
     def update(self, connection: Connection, command: Command) -> Reply:
@@ -102,10 +107,10 @@ class OffsetHandler:
         offset = max(self._store.min_offset(header.topic, header.queue_id), 0)
         return command.reply(ResponseCode.SUCCESS, None, write_reply(command.code, offset=offset))
 
-    def earliest_time(self, connection: Connection, command: Command) -> Reply:
+    async def earliest_time(self, connection: Connection, command: Command) -> Reply:
         """Store time of the queue's first message."""
         header = read_header(command)
-        timestamp = self._store.earliest_store_time(header.topic, header.queue_id)
+        timestamp = await self._store.find_earliest_store_time(header.topic, header.queue_id)
         return command.reply(ResponseCode.SUCCESS, None, write_reply(command.code, timestamp=timestamp))
 
     def all_committed(self, connection: Connection, command: Command) -> Reply:

@@ -48,7 +48,7 @@ class SendBackHandler:
         """Request codes and who serves them."""
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
 
-    def send_back(self, connection: Connection, command: Command) -> Reply:
+    async def send_back(self, connection: Connection, command: Command) -> Reply:
         """Store a copy for the next try, or for the dead letters."""
         header = read_header(command)
         now = self._clock.now_ms()
@@ -68,7 +68,7 @@ class SendBackHandler:
         )
         if not topic.writable:
             raise BrokerError(ResponseCode.NO_PERMISSION, f"the topic[{topic.topic_name}] sending message is forbidden")
-        record = self._load(header.offset)
+        record = await self._load(header.offset)
         limit = limit_of(group.retry_max_times, header.max_reconsume_times, command.version)
         decision = after_send_back(record.reconsume_times, header.delay_level, limit)
         if isinstance(decision, DeadLetter):
@@ -100,8 +100,8 @@ class SendBackHandler:
             )
         return group
 
-    def _load(self, offset: int) -> Record:
-        view = self._store.record_at(offset)
+    async def _load(self, offset: int) -> Record:
+        view = await self._store.find_record(offset)
         try:
             if view is not None:
                 return decode_record(view)

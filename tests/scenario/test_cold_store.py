@@ -1,0 +1,133 @@
+"""Requests for messages that have left the memory wait for the disk; a broker serves everyone else meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tianzhou.broker.server import Broker
+from tianzhou.broker.settings import BrokerSettings
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.store.settings import StoreSettings
+from tianzhou.testing.cold_disk import ColdDisk
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import read_reply, write_header
+from tianzhou.wire.record import decode_records
+
+SEGMENT = 64 << 10
+PAGE = 4096
+
+
+def broker_in(folder: Path) -> Broker:
+    settings = replace(
+        BrokerSettings(), broker_ip1="127.0.0.1", bind_address="127.0.0.1", listen_port=0, namesrv_addr="",
+        broker_config_path=str(folder / "broker.conf"),
+    )  # fmt: skip
+    store = replace(
+        StoreSettings(), store_path_root_dir=str(folder / "store"), mapped_file_size_commit_log=SEGMENT,
+        mapped_file_size_consume_queue=20_000, max_hash_slot_num=4000, max_index_num=400, delete_when="",
+        clean_file_forcibly_enable=False,
+    )  # fmt: skip
+    return Broker(settings, store)
+
+
+async def ask(client: RemotingClient, address: str, code: int, body: bytes = b"", **header: Any) -> Command:
+    return await client.invoke(address, Command(code, fields=write_header(code, **header), body=body))
+
+
+async def send(client: RemotingClient, address: str, number: int, topic: str = "T") -> Command:
+    return await ask(
+        client, address, RequestCode.SEND_MESSAGE_V2, b"x" * 900, producer_group="P", topic=topic,
+        default_topic="TBW102", default_topic_queue_nums=1, queue_id=0, sys_flag=0, born_timestamp=1, flag=0,
+        properties=f"KEYS\x01K{number}\x02UNIQ_KEY\x01U{number}\x02",
+    )  # fmt: skip
+
+
+REQUESTS: dict[str, tuple[int, dict[str, Any]]] = {
+    "a key": (
+        RequestCode.QUERY_MESSAGE,
+        {"topic": "T", "key": "K20", "max_num": 32, "begin_timestamp": 0, "end_timestamp": 1 << 60},
+    ),
+    "a unique key": (
+        RequestCode.QUERY_MESSAGE,
+        {"topic": "T", "key": "U20", "max_num": 32, "begin_timestamp": 0, "end_timestamp": 1 << 60,
+         "unique_key_query": True},
+    ),
+    "an offset id": (RequestCode.VIEW_MESSAGE_BY_ID, {"offset": 0}),
+    "a time": (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {"topic": "T", "queue_id": 0, "timestamp": 1}),
+    "the earliest time": (RequestCode.GET_EARLIEST_MSG_STORETIME, {"topic": "T", "queue_id": 0}),
+    "a group's first offset": (
+        RequestCode.QUERY_CONSUMER_OFFSET, {"consumer_group": "New", "topic": "T", "queue_id": 0}
+    ),
+    "messages": (
+        RequestCode.PULL_MESSAGE,
+        {"consumer_group": "G", "topic": "T", "queue_id": 0, "queue_offset": 20, "max_msg_nums": 3, "sys_flag": 4,
+         "commit_offset": 0, "suspend_timeout_millis": 0, "subscription": "*", "sub_version": 0},
+    ),
+    "a message sent back": (
+        RequestCode.CONSUMER_SEND_MSG_BACK, {"offset": 0, "group": "G", "delay_level": 3, "unit_mode": False}
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    async def main() -> None:
+        async with broker_in(tmp_path) as broker, RemotingClient() as client:
+            for number in range(300):
+                assert (await send(client, broker.address, number)).code == ResponseCode.SUCCESS
+
+    asyncio.run(main())
+    return tmp_path
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_others_are_served_while_one_request_waits_for_the_disk(name: str, folder: Path) -> None:
+    code, header = REQUESTS[name]
+
+    async def main() -> None:
+        with ColdDisk().installed() as disk:
+            async with broker_in(folder) as broker, RemotingClient() as one, RemotingClient() as other:
+                address = broker.address
+                expected = await ask(one, address, code, **header)
+                assert expected.code == ResponseCode.SUCCESS, expected.remark
+                store = folder / "store"
+                for path in [*sorted((store / "commitlog").iterdir())[:3], *(store / "consumequeue/T/0").iterdir()]:
+                    disk.take(path, 0, 4 * PAGE if "consumequeue" in path.parts else None)
+                for path in (store / "index").iterdir():
+                    disk.take(path, PAGE)
+                disk.shut()
+                task = asyncio.ensure_future(ask(one, address, code, **header))
+                passed = 0
+                while not task.done():
+                    await until(lambda: bool(disk.waiting) or task.done())
+                    # A producer's message is stored and consumed meanwhile.
+                    sent = read_reply(RequestCode.SEND_MESSAGE_V2, await send(other, address, 0, topic="Hot"))
+                    assert sent.queue_offset == passed
+                    passed += 1
+                    if not task.done():
+                        disk.let_one_pass()
+                        await until(lambda: disk.passed >= passed)  # noqa: B023
+                reply = task.result()
+                assert disk.fetches
+                assert (reply.code, bytes(reply.body)) == (expected.code, bytes(expected.body))
+                if name in ("a key", "a unique key", "an offset id"):
+                    assert len(list(decode_records(reply.body))) == 1
+
+    async def limited() -> None:
+        async with asyncio.timeout(60):
+            await main()
+
+    asyncio.run(limited())
