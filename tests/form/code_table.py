@@ -55,6 +55,15 @@ REASONS: dict[int, str] = {
 }
 """Why a code of wire.md §3.1 to §3.5 is served by nobody here."""
 
+_COLD = "kept and shown only: reads of cold data are not held back yet, they wait beside the loop"
+
+NOTES: dict[int, str] = {
+    300: "names groups only, where 5.3.3 lists the topic itself as one",
+    308: "groups left out keep their offsets, which 5.3.3 deletes",
+    **dict.fromkeys((2001, 2002, 2003), _COLD),
+}
+"""What is to be known of a code that is served."""
+
 _ADMIN = "unit/broker/test_broker_admin.py::test_"
 _CLIENTS = "unit/broker/test_broker_clients.py::test_"
 _NAMESRV = "unit/namesrv/test_name_server.py::test_"
@@ -223,7 +232,9 @@ def page() -> str:
     for code in listed_codes():
         served = [f"{who}: {table[code]}" for who, table in tables if code in table]
         test = f"`{TESTS[code]}`" if code in TESTS else ""
-        lines.append(f"| {code} | {RequestCode(code).name} | {'; '.join(served) or REASONS.get(code, '')} | {test} |")
+        text = "; ".join(served) or REASONS.get(code, "")
+        text += f" ({NOTES[code]})" if code in NOTES else ""
+        lines.append(f"| {code} | {RequestCode(code).name} | {text} | {test} |")
     return "\n".join(lines) + "\n"
 
 
