@@ -6,6 +6,9 @@ from collections import defaultdict
 
 import pytest
 
+# Users find it by the entry point of the installed package; here the package is a source tree.
+pytest_plugins = ("tianzhou.testing.plugin",)
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Spark and the foreign peers are one group each, so that `--dist loadgroup` runs them beside each other."""

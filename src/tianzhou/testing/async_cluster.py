@@ -24,7 +24,7 @@ from tianzhou.model import ConsumeFromWhere, Message, MessageExt, SendResult, Tr
 from tianzhou.namesrv.server import NameServer
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.testing import progress
-from tianzhou.testing.brokers import HOST, ClusterBroker
+from tianzhou.testing.brokers import HOST, ClusterBroker, checked
 from tianzhou.testing.faults import Faults
 from tianzhou.testing.virtual_loop import VirtualLoop
 
@@ -57,16 +57,14 @@ class ClusterOptions:
         brokers: how many masters, `broker-a`, `broker-b` and so on.
         folder: where the stores are, kept afterwards; by default a folder that is removed in the end.
         memory: whether that folder is in memory where the system has such a place.
-        broker: settings of every broker, by the field names of `tianzhou.broker.settings.BrokerSettings`.
-        store: settings of every store, by the field names of `tianzhou.store.settings.StoreSettings`.
+        settings: of every broker and its store, by RocketMQ's keys: `{"transactionCheckInterval": 5000}`.
     """
 
     virtual: bool = False
     brokers: int = 1
     folder: Path | None = None
     memory: bool = True
-    broker: Mapping[str, Any] = field(default_factory=dict)
-    store: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
 
 
 class _Stoppable(Protocol):
@@ -117,6 +115,7 @@ class AsyncCluster:
             raise ConfigError(
                 f"a test cluster has no option {sorted(fields)}: {error}; its options are {known}"
             ) from None
+        checked(self.options.settings)
         if not 1 <= self.options.brokers <= len(_LETTERS):
             raise ConfigError(f"brokers={self.options.brokers}: a test cluster has 1 to {len(_LETTERS)} brokers")
         self._home: asyncio.AbstractEventLoop | None = None
@@ -154,8 +153,8 @@ class AsyncCluster:
     async def _start(self, clock: Clock | None) -> None:
         folder = self.options.folder
         if folder is None:
-            place = MEMORY if self.options.memory and os.access(MEMORY, os.W_OK) else None
-            folder = Path(tempfile.mkdtemp(prefix="tianzhou-testing-", dir=place))
+            memory = MEMORY if self.options.memory and os.access(MEMORY, os.W_OK) else None
+            folder = Path(tempfile.mkdtemp(prefix="tianzhou-testing-", dir=memory))
             self._stack.callback(shutil.rmtree, folder, ignore_errors=True)
         self._clock = clock
         home = folder / "namesrv"
@@ -169,14 +168,8 @@ class AsyncCluster:
         namesrv = await self._stack.enter_async_context(NameServer(settings, clock=clock))
         self._namesrv_addr = f"{HOST}:{namesrv.port}"
         for letter in _LETTERS[: self.options.brokers]:
-            broker = ClusterBroker(
-                f"broker-{letter}",
-                folder / f"broker-{letter}",
-                self._namesrv_addr,
-                clock,
-                broker=self.options.broker,
-                store=self.options.store,
-            )
+            place = folder / f"broker-{letter}"
+            broker = ClusterBroker(f"broker-{letter}", place, self._namesrv_addr, clock, self.options.settings)
             self.brokers[broker.name] = broker
             self._stack.push_async_callback(broker.stop)
         self.faults = Faults([broker.faults for broker in self.brokers.values()])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from tianzhou.clock import Clock
 from tianzhou.embedded import free_port_pair
 from tianzhou.errors import ClientError, ConfigError
 from tianzhou.model import MessageExt, names
+from tianzhou.settings import apply, unknown_keys
 from tianzhou.store.settings import StoreSettings
 from tianzhou.testing import progress
 from tianzhou.testing.faults import Faults, FaultyRouter
@@ -55,8 +56,7 @@ class ClusterBroker:
         folder: its folder.
         namesrv_addr: where it registers.
         clock: source of time, None for the machine's.
-        broker: settings other than usual, by field names.
-        store: likewise of its store.
+        settings: of the broker and its store, other than usual, by RocketMQ's keys.
 
     Attributes:
         name: its name.
@@ -69,18 +69,15 @@ class ClusterBroker:
         folder: Path,
         namesrv_addr: str,
         clock: Clock | None,
-        *,
-        broker: Mapping[str, Any],
-        store: Mapping[str, Any],
+        settings: Mapping[str, object],
     ) -> None:
         self.name = name
         self.faults = Faults()
         self._folder = folder
         self._namesrv_addr = namesrv_addr
         self._clock = clock
-        rare = clock is not None
-        self._broker_settings = (RARE_BROKER if rare else {}) | _known(BrokerSettings, broker)
-        self._store_settings = SMALL_STORE | (RARE_STORE if rare else {}) | _known(StoreSettings, store)
+        self._rare = clock is not None
+        self._settings = checked(settings)
         self._port = 0
         self._broker: _FaultyBroker | None = None
 
@@ -139,15 +136,16 @@ class ClusterBroker:
             listen_port=port,
             namesrv_addr=self._namesrv_addr,
             broker_config_path=str(self._folder / "broker.conf"),
-            **{"enable_property_filter": True} | self._broker_settings,
+            enable_property_filter=True,
+            **RARE_BROKER if self._rare else {},
         )
         store = replace(
             StoreSettings(),
             store_path_root_dir=str(root),
             store_path_commit_log=str(root / "commitlog"),
-            **self._store_settings,
+            **SMALL_STORE | (RARE_STORE if self._rare else {}),
         )
-        made = _FaultyBroker(settings, store, clock=self._clock)
+        made = _FaultyBroker(apply(settings, self._settings), apply(store, self._settings), clock=self._clock)
         made.faults = self.faults
         return made
 
@@ -185,11 +183,13 @@ class ClusterBroker:
         return lines
 
 
-def _known(kind: type[BrokerSettings | StoreSettings], given: Mapping[str, Any]) -> dict[str, Any]:
-    known = {one.name for one in fields(kind)}
-    if strange := sorted(set(given) - known):
-        raise ConfigError(
-            f"{kind.__name__} has no setting {', '.join(strange)}; settings have the names of its fields, "
-            "for example transaction_check_interval"
-        )
-    return dict(given)
+def checked(settings: Mapping[str, object]) -> dict[str, str]:
+    """Settings as text, as they would stand in a file.
+
+    Raises:
+        ConfigError: a key is none of RocketMQ's.
+    """
+    for key, near in unknown_keys(settings, BrokerSettings, StoreSettings).items():
+        hint = f"; did you mean {near}?" if near else ", neither of the broker nor of its store"
+        raise ConfigError(f"a test cluster's settings: {key} is no key of RocketMQ's{hint}")
+    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in settings.items()}

@@ -122,7 +122,7 @@ class _Late(Fault):
     seconds = 0.0
 
     def serve(self, router: Router, connection: Connection, command: Command) -> Awaitable[Reply]:
-        return _later(self.seconds, router, connection, command)
+        return _later(self.seconds, router.serve(connection, command))
 
 
 async def _swallowed(reply: Awaitable[Reply]) -> Reply:
@@ -136,10 +136,10 @@ async def _dropped(reply: Awaitable[Reply], connection: Connection) -> Reply:
     return None
 
 
-async def _later(seconds: float, router: Router, connection: Connection, command: Command) -> Reply:
+async def _later(seconds: float, reply: Reply | Awaitable[Reply]) -> Reply:
+    answer = await reply if inspect.isawaitable(reply) else reply
     await asyncio.sleep(seconds)
-    reply = router.serve(connection, command)
-    return await reply if inspect.isawaitable(reply) else reply
+    return answer
 
 
 def _topic_of(command: Command) -> str:
@@ -230,7 +230,7 @@ class Faults:
         topic: str | None = None,
         times: int | None = None,
     ) -> Fault:
-        """Serve and answer so much later, in the cluster's time."""
+        """Serve at once and answer so much later, in the cluster's time."""
         fault = _Late(requests, topic, times)
         fault.seconds = seconds
         return fault.begin(self._parts)

@@ -22,7 +22,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make the marker known."""
     config.addinivalue_line(
         "markers",
-        f"{MARKER}(virtual=False, brokers=1, folder=None, memory=True, broker={{}}, store={{}}): "
+        f"{MARKER}(virtual=False, brokers=1, folder=None, memory=True, settings={{}}): "
         "options of the test's tianzhou_cluster, see tianzhou.testing.ClusterOptions",
     )
 
@@ -80,10 +80,12 @@ def cluster_fixture(scope: Any = "function", *, name: str | None = None, **optio
     return cluster
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
     """Say where the messages are when a test with a cluster fails."""
-    report = yield
+    # The old form of a wrapper, which every pytest knows: this is loaded in test runs that have nothing to do with us.
+    outcome = yield
+    report = outcome.get_result()
     if report.failed and call.when == "call":
         for name, value in getattr(item, "funcargs", {}).items():
             describe = getattr(value, "describe", None)
@@ -94,4 +96,3 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             except Exception as error:  # noqa: BLE001 - the test's own failure is what counts
                 text = f"cannot be looked at: {error}"
             report.sections.append((f"cluster {name}", text))
-    return report

@@ -1,0 +1,205 @@
+"""Brokers that misbehave on purpose, and clients that see it."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from tianzhou import Message
+from tianzhou.errors import BrokerError, ClientError, ConfigError, RemotingError, RequestTimeout
+from tianzhou.testing import COMMITS, PULLS, SEND_BACKS, AsyncCluster, Cluster
+from tianzhou.wire.codes import ResponseCode
+
+virtual = pytest.mark.tianzhou(virtual=True)
+
+
+@virtual
+def test_refused_sends(tianzhou_cluster):
+    cluster = tianzhou_cluster
+    cluster.create_topic("orders")
+    cluster.create_topic("others")
+    with cluster.producer(retry_times_when_send_failed=0) as producer:
+        with cluster.faults.refuse(ResponseCode.SYSTEM_BUSY, "go away", topic="orders") as fault:
+            with pytest.raises(BrokerError, match="go away"):
+                producer.send(Message("orders", b"a"))
+            producer.send(Message("others", b"b"))
+        producer.send(Message("orders", b"c"))
+    assert fault.hits == 1
+    assert [message.body for message in cluster.messages("orders")] == [b"c"]
+
+
+@virtual
+def test_a_fault_that_strikes_twice_is_survived_by_retries(tianzhou_cluster):
+    cluster = tianzhou_cluster
+    cluster.create_topic("orders")
+    fault = cluster.faults.refuse(ResponseCode.SYSTEM_BUSY, times=2)
+    with cluster.producer(retry_response_codes={ResponseCode.SYSTEM_BUSY}) as producer:
+        producer.send(Message("orders", b"a"))
+    assert fault.hits == 2
+
+
+@virtual
+def test_a_lost_reply_stores_twice_and_a_lost_request_once(tianzhou_cluster):
+    cluster = tianzhou_cluster
+    for topic in ("replies", "requests"):
+        cluster.create_topic(topic)
+    with cluster.producer(send_msg_max_timeout_per_request_ms=1000) as producer:
+        with cluster.faults.lose_replies(times=1):
+            producer.send(Message("replies", b"a"))
+        with cluster.faults.lose_requests(times=1):
+            producer.send(Message("requests", b"a"))
+    twice = cluster.messages("replies")
+    assert [message.body for message in twice] == [b"a", b"a"]
+    assert len({message.msg_id for message in twice}) == 1
+    assert len(cluster.messages("requests")) == 1
+
+
+@virtual
+@pytest.mark.parametrize(("served", "stored"), [(False, 0), (True, 1)])
+def test_dropped_connections(tianzhou_cluster, served, stored):
+    cluster = tianzhou_cluster
+    cluster.create_topic("orders")
+    with cluster.producer(retry_times_when_send_failed=0) as producer:
+        with cluster.faults.drop_connections(served=served), pytest.raises(RemotingError):
+            producer.send(Message("orders", b"a"))
+        assert len(cluster.messages("orders")) == stored
+        producer.send(Message("orders", b"b"))
+
+
+@virtual
+def test_slow_answers_take_the_clusters_time(tianzhou_cluster):
+    cluster = tianzhou_cluster
+    cluster.create_topic("orders")
+    with cluster.producer(retry_times_when_send_failed=0) as producer:
+        with cluster.faults.answer_late(2.5, times=1):
+            producer.send(Message("orders", b"a"))
+        assert cluster.elapsed == timedelta(seconds=2.5)
+        with cluster.faults.answer_late(4), pytest.raises(RequestTimeout):
+            producer.send(Message("orders", b"b"), timeout_ms=3000)
+        cluster.advance(seconds=4)
+    assert [message.body for message in cluster.messages("orders")] == [b"a", b"b"]
+
+
+@virtual
+def test_the_newest_fault_strikes_and_clear_ends_all(tianzhou_cluster):
+    cluster = tianzhou_cluster
+    cluster.create_topic("orders")
+    old = cluster.faults.refuse(ResponseCode.SYSTEM_BUSY, "old")
+    new = cluster.faults.refuse(ResponseCode.SYSTEM_ERROR, "new")
+    with cluster.producer(retry_times_when_send_failed=0) as producer:
+        with pytest.raises(BrokerError, match="new"):
+            producer.send(Message("orders", b"a"))
+        cluster.faults.clear()
+        producer.send(Message("orders", b"a"))
+    assert (old.hits, new.hits) == (0, 1)
+    old.end()
+
+
+@virtual
+def test_consumers_get_through_refused_pulls_commits_and_returns(tianzhou_cluster):
+    cluster, seen = tianzhou_cluster, []
+    cluster.create_topic("orders", queues=1)
+    cluster.faults.refuse(requests=PULLS, times=3)
+    cluster.faults.drop_connections(requests=COMMITS, times=1)
+    cluster.faults.lose_replies(requests=SEND_BACKS, times=1)
+    consumer = cluster.push_consumer("billing")
+
+    @consumer.on("orders")
+    def take(message):
+        seen.append(message.reconsume_times)
+        if not message.reconsume_times:
+            raise ValueError("not yet")
+
+    with consumer:
+        cluster.send("orders", "a")
+        cluster.wait_until_consumed("billing", "orders", within=timedelta(minutes=10))
+    assert seen[0] == 0
+    assert seen[-1] >= 1
+
+
+@virtual
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_broker_goes_and_comes_back_with_its_messages(tianzhou_cluster, times):
+    cluster, seen = tianzhou_cluster, []
+    cluster.create_topic("orders")
+    broker = cluster.brokers["broker-a"]
+    address = broker.address
+    consumer = cluster.push_consumer("billing")
+    consumer.subscribe("orders", handler=lambda message: seen.append(message.body))
+    with consumer, cluster.producer(retry_times_when_send_failed=0) as producer:
+        for number in range(times):
+            producer.send(Message("orders", b"%d" % number))
+            cluster.wait_until_consumed("billing", "orders")
+            with broker.down():
+                assert not broker.is_running
+                with pytest.raises((RemotingError, ClientError)):
+                    producer.send(Message("orders", b"nobody takes it"))
+                with pytest.raises(ClientError, match="broker-a holds of orders cannot be read while it is stopped"):
+                    cluster.messages("orders")
+                cluster.advance(minutes=2)
+            assert broker.address == address
+        cluster.send("orders", "last")
+        cluster.wait_until_consumed("billing", "orders", within=timedelta(minutes=5))
+    assert seen == [*(b"%d" % number for number in range(times)), b"last"]
+
+
+@pytest.mark.tianzhou(virtual=True, brokers=2)
+def test_of_two_brokers_the_other_takes_over(tianzhou_cluster):
+    cluster = tianzhou_cluster
+    cluster.create_topic("orders", queues=2)
+    with cluster.producer() as producer:
+        with cluster.brokers["broker-a"].faults.drop_connections() as fault:
+            results = [producer.send(Message("orders", b"%d" % number)) for number in range(8)]
+        assert fault.hits
+        assert {result.queue.broker_name for result in results} == {"broker-b"}
+        with cluster.brokers["broker-b"].down():
+            cluster.advance(minutes=1)
+            assert producer.send(Message("orders", b"8")).queue.broker_name == "broker-a"
+    assert [message.body for message in cluster.messages("orders")] == [b"%d" % number for number in range(9)]
+
+
+def test_faults_in_real_time_and_async_code():
+    async def main():
+        async with AsyncCluster(brokers=2) as cluster:
+            await cluster.create_topic("orders")
+            seen = []
+            consumer = cluster.push_consumer("billing")
+
+            @consumer.on("orders")
+            async def take(message):
+                seen.append(message.body)
+
+            async with consumer, cluster.producer() as producer:
+                with cluster.brokers["broker-a"].faults.answer_late(0.05) as fault:
+                    await asyncio.gather(*(producer.send(Message("orders", b"%d" % n)) for n in range(20)))
+                assert fault.hits
+                await cluster.wait_until_consumed("billing", "orders")
+                assert sorted(seen) == sorted(b"%d" % n for n in range(20))
+                await cluster.brokers["broker-a"].stop()
+                await cluster.send("orders", "b has it")
+                await cluster.wait_until(lambda: b"b has it" in seen)
+
+    asyncio.run(main())
+
+
+def test_options_nobody_knows():
+    with pytest.raises(ConfigError, match="its options are virtual, brokers"):
+        Cluster(vrtual=True)
+    with pytest.raises(ConfigError, match="brokers=0"):
+        Cluster(brokers=0)
+    with pytest.raises(ConfigError, match=r"transactionCheckIntervall is no key .* did you mean transactionCheckInter"):
+        Cluster(settings={"transactionCheckIntervall": 5})
+    with pytest.raises(ClientError, match="times=0"), Cluster() as cluster:
+        cluster.faults.refuse(times=0)
+    with pytest.raises(ClientError, match="with Cluster"):
+        Cluster().messages("orders")
+
+
+def test_settings_and_a_folder_that_is_kept(tmp_path):
+    with Cluster(folder=tmp_path, settings={"maxMessageSize": 100}) as cluster:
+        cluster.create_topic("orders")
+        cluster.send("orders", "kept")
+        with pytest.raises(BrokerError, match="100"):
+            cluster.send("orders", "x" * 200)
+    with Cluster(folder=tmp_path) as cluster:
+        assert [message.body for message in cluster.messages("orders")] == [b"kept"]

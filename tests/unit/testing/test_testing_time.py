@@ -1,0 +1,246 @@
+"""Virtual time: it stands still, passes when spent, and brings everything that it should."""
+
+import asyncio
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+
+from tianzhou import Message, TransactionState, sync
+from tianzhou.clock import SystemClock
+from tianzhou.errors import ClientError
+from tianzhou.testing import AsyncCluster, Cluster, NotReached, run_virtual
+
+virtual = pytest.mark.tianzhou(virtual=True)
+
+
+@virtual
+def test_time_stands_still_while_nobody_waits(tianzhou_cluster):
+    tianzhou_cluster.create_topic("orders")
+    tianzhou_cluster.send("orders", "a")
+    before = tianzhou_cluster.now_ms
+    time.sleep(0.05)
+    assert tianzhou_cluster.now_ms == before
+
+
+@virtual
+def test_a_delay_of_two_hours(tianzhou_cluster):
+    cluster, seen = tianzhou_cluster, []
+    cluster.create_topic("orders")
+    consumer = cluster.push_consumer("billing")
+    consumer.subscribe("orders", handler=lambda message: seen.append((message.body, cluster.now_ms)))
+    with consumer:
+        sent_ms = cluster.now_ms
+        cluster.send("orders", "in two hours", delay_level=18)
+        cluster.advance(hours=1, minutes=59, seconds=59)
+        cluster.settle()
+        assert (seen, cluster.messages("orders")) == ([], [])
+        cluster.advance(seconds=1)
+        assert seen == [(b"in two hours", sent_ms + 7_200_000)]
+        assert cluster.elapsed == timedelta(hours=2)
+
+
+@virtual
+def test_sixteen_retries_and_the_dead_letter(tianzhou_cluster):
+    cluster, attempts = tianzhou_cluster, []
+    cluster.create_topic("orders", queues=1)
+    consumer = cluster.push_consumer("billing")
+
+    @consumer.on("orders")
+    def fail(message):
+        attempts.append(message.reconsume_times)
+        raise RuntimeError("this handler never succeeds")
+
+    with consumer:
+        cluster.send("orders", "poison")
+        cluster.wait_until_consumed("billing", "orders", within=timedelta(hours=6))
+        assert attempts == list(range(17))
+        assert [message.body for message in cluster.dead_letters("billing")] == [b"poison"]
+        # The steps of the delays add up to 4 h 46 min.
+        assert timedelta(minutes=285) < cluster.elapsed < timedelta(minutes=300)
+
+
+@virtual
+def test_fifteen_questions_about_a_transaction_and_then_none(tianzhou_cluster):
+    cluster, asked = tianzhou_cluster, []
+    cluster.create_topic("orders")
+
+    def check(message):
+        asked.append(message.body)
+        return TransactionState.UNKNOWN
+
+    with cluster.transaction_producer("shop", check=check) as producer:
+        producer.send_in_transaction(Message("orders", b"who knows"), lambda message, arg: TransactionState.UNKNOWN)
+        cluster.wait_until(lambda: len(asked) == 15, within=timedelta(minutes=30))
+        cluster.advance(hours=1)
+    assert len(asked) == 15
+    assert cluster.messages("orders") == []
+
+
+@virtual
+def test_a_transaction_whose_answer_got_lost_is_asked_about(tianzhou_cluster):
+    cluster = tianzhou_cluster
+    cluster.create_topic("orders")
+    with cluster.transaction_producer("shop", check=lambda message: TransactionState.COMMIT) as producer:
+        producer.send_in_transaction(Message("orders", b"paid"), lambda message, arg: TransactionState.UNKNOWN)
+        assert cluster.messages("orders") == []
+        cluster.wait_until(lambda: cluster.messages("orders"), within=timedelta(minutes=5))
+
+
+@virtual
+def test_members_stay_known_while_hours_pass(tianzhou_cluster):
+    cluster, seen = tianzhou_cluster, []
+    cluster.create_topic("orders")
+    consumer = cluster.push_consumer("billing", orderly=True)
+    consumer.subscribe("orders", handler=lambda message: seen.append(message.body))
+    with consumer, cluster.admin() as admin:
+        cluster.settle()
+        before = admin.groups.connections("billing")
+        cluster.advance(hours=3)
+        assert admin.groups.connections("billing") == before
+        cluster.send("orders", "still there?")
+        cluster.settle()
+        assert seen == [b"still there?"]
+
+
+@virtual
+def test_code_under_test_that_makes_its_own_blocking_clients_lives_in_virtual_time(tianzhou_cluster):
+    tianzhou_cluster.create_topic("orders")
+    with sync.Producer("shop", tianzhou_cluster.namesrv_addr) as producer:
+        result = producer.send(Message("orders", b"x", delay_level=5))
+    assert result.msg_id
+    assert abs(SystemClock().now_ms() - tianzhou_cluster.now_ms) < 2
+    tianzhou_cluster.advance(minutes=1)
+    assert len(tianzhou_cluster.messages("orders")) == 1
+    assert tianzhou_cluster.messages("orders")[0].born_timestamp == tianzhou_cluster.now_ms - 60_000
+
+
+def test_after_the_last_virtual_cluster_clocks_and_clients_are_the_usual_ones():
+    usual = SystemClock.now_ms
+    with Cluster(virtual=True) as one, Cluster(virtual=True) as other:
+        one.advance(hours=5)
+        assert other.elapsed == timedelta(0)
+        assert SystemClock.now_ms is not usual
+    assert SystemClock.now_ms is usual
+    assert abs(SystemClock().now_ms() - time.time() * 1000) < 5_000
+
+
+@virtual
+def test_a_handler_that_blocks_its_thread_takes_no_virtual_time(tianzhou_cluster):
+    cluster, passed = tianzhou_cluster, []
+    cluster.create_topic("orders")
+    consumer = cluster.push_consumer("billing")
+
+    @consumer.on("orders")
+    def slow(message):
+        before = cluster.now_ms
+        time.sleep(0.1)
+        passed.append(cluster.now_ms - before)
+
+    with consumer:
+        cluster.send("orders", "a")
+        cluster.wait_until_consumed("billing", "orders", within=1)
+    assert passed == [0]
+
+
+@virtual
+def test_a_handler_may_send_by_a_blocking_producer_whose_reply_gets_lost(tianzhou_cluster):
+    cluster = tianzhou_cluster
+    cluster.create_topic("orders", queues=1)
+    cluster.create_topic("invoices", queues=1)
+    consumer = cluster.push_consumer("billing")
+    with cluster.producer() as producer:
+
+        @consumer.on("orders")
+        def bill(message):
+            producer.send(Message("invoices", message.body))
+
+        with consumer, cluster.faults.lose_replies(topic="invoices", times=1) as lost:
+            cluster.send("orders", "a")
+            cluster.wait_until_consumed("billing", "orders", within=timedelta(minutes=5))
+    assert lost.hits == 1
+    assert {message.body for message in cluster.messages("invoices")} == {b"a"}
+
+
+@virtual
+def test_a_call_that_nothing_will_end_is_given_up(tianzhou_cluster):
+    tianzhou_cluster.create_topic("orders")
+    consumer = tianzhou_cluster.push_consumer("billing")
+    consumer.subscribe("orders")
+    with pytest.raises(ClientError, match="within 0:02:00 of virtual time"):
+        tianzhou_cluster.run(asyncio.Event().wait(), within=timedelta(minutes=2))
+
+
+@virtual
+def test_waiting_in_vain_says_what_is_left(tianzhou_cluster):
+    cluster = tianzhou_cluster
+    cluster.create_topic("orders", queues=1)
+    cluster.send("orders", "a")
+    with pytest.raises(NotReached, match=r"no consumer of group billing has ever connected \(after 30.* virtual time"):
+        cluster.wait_until_consumed("billing", "orders")
+    release = threading.Event()
+    consumer = cluster.push_consumer("billing")
+    consumer.subscribe("orders", handler=lambda message: 1 / 0)
+    with consumer, pytest.raises(NotReached, match="1 that will be delivered again, waiting for their time"):
+        cluster.wait_until_consumed("billing", "orders", within=5)
+    with pytest.raises(NotReached, match="no consumer of the group is connected now"):
+        cluster.wait_until_consumed("billing", "orders", within=5)
+    with pytest.raises(ClientError, match="no running broker has topic ordres; topics are orders"):
+        cluster.wait_until_consumed("billing", "ordres")
+    with pytest.raises(NotReached, match="the moon is full"):
+        cluster.wait_until(release.is_set, "the moon is full", within=1)
+
+
+def test_real_time_cannot_be_hurried():
+    with Cluster() as cluster:
+        for call in (lambda: cluster.advance(hours=1), cluster.settle):
+            with pytest.raises(ClientError, match="virtual=True"):
+                call()
+
+
+def test_virtual_time_on_ones_own_loop():
+    async def main():
+        async with AsyncCluster(virtual=True) as cluster:
+            await cluster.create_topic("orders")
+            seen = []
+            consumer = cluster.push_consumer("billing")
+
+            @consumer.on("orders")
+            async def take(message):
+                await asyncio.sleep(600)
+                seen.append(message.body)
+
+            async with consumer:
+                await cluster.send("orders", "a")
+                await cluster.wait_until_consumed("billing", "orders", within=timedelta(minutes=11))
+                assert seen == [b"a"]
+                with pytest.raises(NotReached):
+                    await cluster.wait_until(lambda: False, within=3)
+                began = cluster.now_ms
+                await asyncio.sleep(3)
+                assert cluster.now_ms - began == 3000
+
+    run_virtual(main())
+
+
+def test_a_virtual_cluster_refuses_loops_in_real_time():
+    async def make():
+        async with AsyncCluster(virtual=True):
+            pass
+
+    with pytest.raises(ClientError, match="run_virtual"):
+        asyncio.run(make())
+
+    async def use(cluster):
+        cluster.aio.push_consumer("billing")
+
+    with Cluster(virtual=True) as cluster:
+        with pytest.raises(ClientError, match=r"cluster\.run"):
+            asyncio.run(use(cluster))
+
+        async def block():
+            cluster.messages("orders")
+
+        with pytest.raises(ClientError, match=r"cluster\.aio"):
+            asyncio.run(block())
