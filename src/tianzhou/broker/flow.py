@@ -8,8 +8,19 @@ from tianzhou.broker.settings import BrokerSettings
 from tianzhou.wire.codes import RequestCode as Code
 
 _SEND: Final = (
-    Code.SEND_MESSAGE, Code.SEND_MESSAGE_V2, Code.SEND_BATCH_MESSAGE, Code.CONSUMER_SEND_MSG_BACK,
+    Code.SEND_MESSAGE, Code.SEND_MESSAGE_V2, Code.SEND_BATCH_MESSAGE, Code.CONSUMER_SEND_MSG_BACK, Code.RECALL_MESSAGE,
 )  # fmt: skip
+_NEVER: Final = frozenset(
+    map(
+        int,
+        (
+            Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2, Code.QUERY_MESSAGE, Code.VIEW_MESSAGE_BY_ID,
+            Code.UNREGISTER_CLIENT, Code.CHECK_CLIENT_CONFIG, Code.GET_CONSUMER_LIST_BY_GROUP,
+            Code.UPDATE_CONSUMER_OFFSET, Code.QUERY_CONSUMER_OFFSET,
+        ),
+    )
+)  # fmt: skip
+"""Requests whose pools Apache's broker never clears: a commit or a farewell is worth taking however late it is."""
 _POOLS: Final[dict[int, tuple[str, str]]] = {
     **dict.fromkeys(map(int, _SEND), ("waitTimeMillsInSendQueue", "wait_time_mills_in_send_queue")),
     int(Code.PULL_MESSAGE): ("waitTimeMillsInPullQueue", "wait_time_mills_in_pull_queue"),
@@ -28,6 +39,8 @@ def waited_too_long(code: int, waited_ms: float, settings: BrokerSettings) -> st
         waited_ms: how long it has been here at least.
         settings: limits.
     """
+    if code in _NEVER:
+        return None
     key, name = _POOLS.get(code, _OTHERS)
     limit = getattr(settings, name)
     if not settings.broker_fast_failure_enable or waited_ms <= limit:

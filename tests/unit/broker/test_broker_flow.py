@@ -37,7 +37,10 @@ Run = Callable[..., None]
         (11, 5_001, "waitTimeMillsInPullQueue=5000"),
         (34, 5_001, None),
         (34, 31_001, "waitTimeMillsInHeartbeatQueue=31000"),
+        (370, 500, "waitTimeMillsInSendQueue=200"),
         (17, 5_001, "waitTimeMillsInAdminBrokerQueue=5000"),
+        (41, 5_001, "waitTimeMillsInAdminBrokerQueue=5000"),
+        *((code, 60_000, None) for code in (12, 14, 15, 33, 35, 38, 46, 324, 325)),
     ],
 )
 def test_who_has_waited_too_long_is_refused_with_the_limit(code: int, waited: float, key: str | None) -> None:
