@@ -100,8 +100,9 @@ class Ours:
             except TianzhouError as error:
                 self.lines.append({"event": "failed", "i": i, "error": str(error)})
             else:
-                broker = result.queue.broker_name
-                self.lines.append({"event": "sent", "i": i, "status": result.status.name, "broker": broker})
+                status, queue = result.status.name, result.queue
+                sent = {"event": "sent", "i": i, "status": status, "broker": queue.broker_name}
+                self.lines.append({**sent, "queueId": queue.queue_id})
             i += 1
 
     def __enter__(self) -> Self:
@@ -131,30 +132,38 @@ def sent(lines: list[Line], broker: str | None = None, after: int = 0) -> list[i
     ]
 
 
+class Groups:
+    """Consumers of Java, Go and ours, each alone in a group of its own, and what they have got."""
+
+    def __init__(self, stack: ExitStack, namesrv: str, topic: str) -> None:
+        self._programs = {
+            stranger.name: stack.enter_context(
+                Program(stranger, "consume", namesrv, f"{stranger.name}:{topic}_{stranger.name[:2]}:{topic}")
+            )
+            for stranger in (JAVA, GO)
+        }
+        self._ours: list[int] = []
+        consumer = sync.PushConsumer(f"{topic}_ours", namesrv, consume_from_where=FIRST)
+        consumer.subscribe(topic, handler=lambda message: self._ours.append(int(message.properties["index"])))
+        stack.enter_context(consumer)
+        for running in self._programs.values():
+            running.await_start()
+
+    def have(self, numbers: set[int]) -> bool:
+        """Whether every group has got all of the messages."""
+        return numbers <= set(self._ours) and all(
+            numbers <= {line["i"] for line in list(running.lines) if line["event"] == "received"}
+            for running in self._programs.values()
+        )
+
+
 def test_one_of_two_masters_dies_and_comes_back(tmp_path: Path) -> None:
     need(JAVA, GO)
     topic = "two_masters"
     with two_masters(tmp_path) as (namesrv, a, b), ExitStack() as stack:
         for broker in (a, b):
             frames.create_topic(namesrv, broker.address, topic, QUEUES)
-        consumers = {
-            stranger.name: stack.enter_context(
-                Program(stranger, "consume", namesrv, f"{stranger.name}:two_{stranger.name[:2]}:{topic}")
-            )
-            for stranger in (JAVA, GO)
-        }
-        got_by_ours: list[int] = []
-        consumer = sync.PushConsumer("two_ours", namesrv, consume_from_where=FIRST)
-        consumer.subscribe(topic, handler=lambda message: got_by_ours.append(int(message.properties["index"])))
-        stack.enter_context(consumer)
-        for running in consumers.values():
-            running.await_start()
-
-        def got(name: str) -> set[int]:
-            if name == "ours":
-                return set(got_by_ours)
-            return {line["i"] for line in list(consumers[name].lines) if line["event"] == "received"}
-
+        groups = Groups(stack, namesrv, topic)
         producers: dict[str, Program | Ours] = {
             JAVA.name: stack.enter_context(program(JAVA, "Steady", namesrv, "two_java", topic, "0")),
             GO.name: stack.enter_context(program(GO, "Steady", namesrv, "two_go", topic, "1000000")),
@@ -167,23 +176,20 @@ def test_one_of_two_masters_dies_and_comes_back(tmp_path: Path) -> None:
         def marks() -> dict[str, int]:
             return {name: len(one.lines) for name, one in producers.items()}
 
-        def all_got(numbers: set[int], what: str) -> None:
-            until(lambda: all(numbers <= got(name) for name in (*consumers, "ours")), f"every group has {what}")
-
         begin = dict.fromkeys(producers, 0)
         until(lambda: all_send("broker-a", begin) and all_send("broker-b", begin), "both are sent to")
         b.kill()
         down = marks()
         until(lambda: all_send("broker-a", down), "all go on with the one that lives")
         meanwhile = {i for name, one in producers.items() for i in sent(one.lines, "broker-a", down[name])}
-        all_got(meanwhile, "what the living one took")
+        until(lambda: groups.have(meanwhile), "every group has what the living one took")
         b.start()
         back = marks()
         until(lambda: all_send("broker-b", back), "it is sent to again")
         for one in producers.values():
             one.finish()
         every = {i for one in producers.values() for i in sent(one.lines)}
-        all_got(every, "every message that was acknowledged")
+        until(lambda: groups.have(every), "every group has every message that was acknowledged")
         for name, one in producers.items():
             lines = [line for line in one.lines if line["event"] in ("sent", "failed")]
             failed = [line for line in lines if line["event"] == "failed"]
@@ -192,6 +198,70 @@ def test_one_of_two_masters_dies_and_comes_back(tmp_path: Path) -> None:
             most = len(lines) // 4 if name == GO.name else 0
             assert len(failed) <= most, f"{name}: {len(failed)} of {len(lines)}, {failed[:3]}"
             assert {line["status"] for line in lines if line["event"] == "sent"} == {"SEND_OK"}
+
+
+def configure(broker: OwnBroker, topic: str, write: int, read: int, perm: int = 6) -> None:
+    fields: dict[str, object] = {
+        "topic": topic, "defaultTopic": "TBW102", "readQueueNums": read, "writeQueueNums": write, "perm": perm,
+        "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false",
+    }  # fmt: skip
+    assert frames.call(broker.address, frames.UPDATE_AND_CREATE_TOPIC, fields).code == 0
+
+
+def test_queues_come_and_go_under_load(tmp_path: Path) -> None:
+    """Grow, shrink (writing first, then reading), forbid writing, forbid reading: no message is lost or refused."""
+    need(JAVA, GO)
+    topic = "two_resized"
+    with two_masters(tmp_path) as (namesrv, a, b), ExitStack() as stack:
+        for broker in (a, b):
+            frames.create_topic(namesrv, broker.address, topic, QUEUES)
+        groups = Groups(stack, namesrv, topic)
+        producers: dict[str, Program | Ours] = {
+            JAVA.name: stack.enter_context(program(JAVA, "Steady", namesrv, "two_java", topic, "0")),
+            "ours": stack.enter_context(Ours(namesrv, topic, 2_000_000)),
+        }
+
+        def last(count: int) -> list[list[Line]]:
+            return [
+                [line for line in list(one.lines) if line["event"] == "sent"][-count:] for one in producers.values()
+            ]
+
+        def all_sent() -> set[int]:
+            return {i for one in producers.values() for i in sent(one.lines)}
+
+        def queues(lines: list[Line]) -> set[int]:
+            return {line["queueId"] for line in lines}
+
+        def on_a(line: Line) -> bool:
+            return bool(line["broker"] == "broker-a")
+
+        until(lambda: all(len(lines) == 50 for lines in last(50)), "all send")
+        configure(a, topic, 8, 8)
+        until(
+            lambda: all({n for n in range(8)} <= {one["queueId"] for one in lines} for lines in last(100)), "8 queues"
+        )
+        configure(a, topic, 2, 8)
+        until(lambda: not any(on_a(one) and one["queueId"] > 1 for lines in last(60) for one in lines), "2 are written")
+        so_far = all_sent()
+        until(lambda: groups.have(so_far), "what the others held is read")
+        configure(a, topic, 2, 2)
+        time.sleep(1)
+        configure(a, topic, 6, 6)
+        until(lambda: all(5 in queues(lines) for lines in last(60)), "6 queues are used")
+        configure(a, topic, 6, 6, perm=4)
+        until(lambda: not any(on_a(one) for lines in last(60) for one in lines), "a is not written to")
+        configure(a, topic, 6, 6)
+        until(lambda: all(any(map(on_a, lines)) for lines in last(60)), "a is written to again")
+        configure(b, topic, QUEUES, QUEUES, perm=2)
+        begin = len(all_sent())
+        until(lambda: len(all_sent()) > begin + 200, "sending goes on")
+        configure(b, topic, QUEUES, QUEUES)
+        for one in producers.values():
+            one.finish()
+        every = all_sent()
+        until(lambda: groups.have(every), "every message that was acknowledged is read by every group", 90)
+        for name, one in producers.items():
+            assert not [line for line in one.lines if line["event"] == "failed"], name
 
 
 def test_orderly_members_own_every_queue_again_soon_after_one_left(tmp_path: Path) -> None:

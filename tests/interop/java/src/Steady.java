@@ -35,7 +35,8 @@ public final class Steady {
                 message.putUserProperty("index", Integer.toString(i));
                 SendResult result = producer.send(message);
                 emit("{\"event\": \"sent\", \"i\": " + i + ", \"status\": \"" + result.getSendStatus()
-                    + "\", \"broker\": \"" + result.getMessageQueue().getBrokerName() + "\"}");
+                    + "\", \"broker\": \"" + result.getMessageQueue().getBrokerName()
+                    + "\", \"queueId\": " + result.getMessageQueue().getQueueId() + "}");
                 Thread.sleep(15);
             } catch (InterruptedException stopped) {
                 return;
