@@ -14,12 +14,18 @@ from tianzhou.broker.settings import BrokerSettings
 from tianzhou.clock import Clock
 from tianzhou.namesrv.server import NameServer
 from tianzhou.namesrv.settings import NamesrvSettings
+from tianzhou.remoting.tls import TlsSettings
 from tianzhou.store.settings import StoreSettings
 
 
 @asynccontextmanager
 async def own_server(
-    folder: Path, *, clock: Clock | None = None, namesrv_port: int = 0, **broker_options: object
+    folder: Path,
+    *,
+    clock: Clock | None = None,
+    namesrv_port: int = 0,
+    tls: TlsSettings | None = None,
+    **broker_options: object,
 ) -> AsyncIterator[str]:
     """A name server and a broker on loopback ports, free ones by default; gives the name server's address."""
     namesrv_settings = replace(
@@ -29,7 +35,7 @@ async def own_server(
         kv_config_path=str(folder / "kv.json"),
         config_store_path=str(folder / "namesrv.properties"),
     )
-    async with NameServer(namesrv_settings, clock=clock) as namesrv:
+    async with NameServer(namesrv_settings, clock=clock, tls=tls) as namesrv:
         address = f"127.0.0.1:{namesrv.port}"
         broker_settings = replace(
             BrokerSettings(),
@@ -49,6 +55,6 @@ async def own_server(
             max_index_num=4_000,
             message_delay_level=DELAY_LEVELS,
         )
-        async with Broker(broker_settings, store_settings, clock=clock) as broker:
+        async with Broker(broker_settings, store_settings, clock=clock, tls=tls) as broker:
             await broker.ready()
             yield address

@@ -39,7 +39,7 @@ class Admin:
         **client_options: Any,
     ) -> None:
         self._owns_instance = instance is None
-        self._instance = instance or ClientInstance(namesrv_addr, **client_options)
+        self._instance = ClientInstance.given_or_made(instance, namesrv_addr, client_options)
         reach = Reach(self._instance, timeout_ms)
         self.cluster = Cluster(reach)
         self.topics = Topics(reach)

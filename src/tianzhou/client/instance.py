@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -32,8 +32,9 @@ from tianzhou.client.namespaces import unwrap
 from tianzhou.client.requests import PendingReplies
 from tianzhou.client.reverse import answer
 from tianzhou.client.routes import RouteTable, borrowed, subscribe_queues
+from tianzhou.client.tls import Tls, context_of
 from tianzhou.clock import Clock, SystemClock
-from tianzhou.errors import ClientError, ConnectFailed, RemotingError, TianzhouError, TopicUnavailable
+from tianzhou.errors import ClientError, ConfigError, ConnectFailed, RemotingError, TianzhouError, TopicUnavailable
 from tianzhou.model import HeartbeatData, MessageQueue, TopicRoute
 from tianzhou.remoting.client import Exchange, RemotingClient, RpcHook
 from tianzhou.remoting.connection import Connection
@@ -69,6 +70,9 @@ class ClientInstance:
         heartbeat_broker_interval_ms: how often brokers are told that this client lives.
         mq_client_api_timeout_ms: limit of small requests.
         connect_timeout_ms: limit of connection attempts.
+        tls: speak TLS: True by RocketMQ's rules, **which trust any server** unless `tls.client.authServer` says
+            otherwise; or an `ssl.SSLContext`, or `TlsSettings`. None asks the environment's `TIANZHOU_TLS_ENABLE`, see
+            `tianzhou.client.tls.context_of`.
         clock: source of time.
         rng: source of randomness.
     """
@@ -90,6 +94,7 @@ class ClientInstance:
         heartbeat_broker_interval_ms: int = 30_000,
         mq_client_api_timeout_ms: int = 3_000,
         connect_timeout_ms: int = 3_000,
+        tls: Tls = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -114,6 +119,7 @@ class ClientInstance:
             hooks=hooks,
             border=border(self.namespace) if self.namespace else None,
             clock=self.clock,
+            tls=context_of(tls),
         )
         self.replies = PendingReplies()
         self._route_interval_s = poll_name_server_interval_ms / 1000
@@ -128,6 +134,23 @@ class ClientInstance:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._started = False
         self._closed = False
+
+    @classmethod
+    def given_or_made(
+        cls, given: Self | None, namesrv_addr: str | Sequence[str] | None, options: Mapping[str, Any]
+    ) -> Self:
+        """The instance to share, or one of one's own.
+
+        Raises:
+            ConfigError: an instance is given and `tls` as well, which only the instance itself can be told.
+        """
+        if given is None:
+            return cls(namesrv_addr, **options)
+        if options.get("tls") is not None:
+            raise ConfigError(
+                "instance and tls are both given, and connections are the instance's; give tls to the ClientInstance"
+            )
+        return given
 
     # --- life ------------------------------------------------------------------------------------------------
 

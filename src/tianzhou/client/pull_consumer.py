@@ -86,7 +86,7 @@ class PullConsumer(QueueReader):
     ) -> None:
         check_group(group, default=DEFAULT_CONSUMER_GROUP)
         self._owns_instance = instance is None
-        shared = instance or ClientInstance(namesrv_addr, **client_options)
+        shared = ClientInstance.given_or_made(instance, namesrv_addr, client_options)
         offsets: OffsetStore = RemoteOffsets(shared, group)
         if message_model is MessageModel.BROADCASTING:
             offsets = LocalOffsets.of(shared, local_offset_dir, instance_name, group)

@@ -141,7 +141,7 @@ class PushConsumer:
         strategy = allocate_message_queue_strategy or Averagely()
         self._group = group
         self._owns_instance = instance is None
-        self._instance = instance or ClientInstance(namesrv_addr, **client_options)
+        self._instance = ClientInstance.given_or_made(instance, namesrv_addr, client_options)
         clock = self._instance.clock
         self._made_ms = now_ms = clock.now_ms()
         self._settings = settings = ConsumerSettings(

@@ -137,7 +137,7 @@ class Sender:
         check_compression(compress_type, compress_level)
         self._group = group
         self._owns_instance = instance is None
-        self._instance = instance or ClientInstance(namesrv_addr, **client_options)
+        self._instance = ClientInstance.given_or_made(instance, namesrv_addr, client_options)
         self._wire_group = wrap(self._instance.namespace, group)
         self._timeout_ms = send_msg_timeout_ms
         self._compress_over = compress_msg_body_over_howmuch

@@ -21,6 +21,8 @@ from tianzhou.remoting.tls import SHUTDOWN_TIMEOUT_S
 from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.command import Command, decode, encode
 
+_OF_ANOTHER_HOST = frozenset({62, 64})
+"""OpenSSL's codes for a certificate of another name or address, which Python does not name."""
 _log = logging.getLogger(__name__)
 
 
@@ -268,9 +270,13 @@ class RemotingClient:
                 " and reachable?"
             ) from None
         except ssl.SSLCertVerificationError as error:
+            mend = (
+                "connect by a name the certificate is for, or do not check host names"
+                if error.verify_code in _OF_ANOTHER_HOST
+                else "give tls.client.trustCertPath the certificate that signed it"
+            )
             raise ConnectFailed(
-                f"cannot connect to {address}: its certificate is not trusted ({error.verify_message}); give"
-                " tls.client.trustCertPath the certificate that signed it"
+                f"cannot connect to {address}: its certificate is not trusted ({error.verify_message}); {mend}"
             ) from error
         except OSError as error:
             hint = "; does the server speak TLS?" if self._tls is not None and _in_handshake(error) else ""

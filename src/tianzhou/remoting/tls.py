@@ -110,7 +110,10 @@ def load_tls(values: Mapping[str, str] | None = None, *, source: str = "configur
         given |= {key: value for key, value in of_file.items() if key in KEYS - _NOT_FROM_FILE}
         settings = apply(settings, given, source=str(path))
     derived = {}
-    if "tls.test.mode.enable" not in given and (settings.server_cert_path or settings.client_trust_cert_path):
+    certified = settings.server_cert_path or settings.client_cert_path
+    if "tls.test.mode.enable" not in given and (
+        certified or settings.client_trust_cert_path or settings.client_auth_server
+    ):
         derived["tls.test.mode.enable"] = "false"
     if "tls.enable" not in given and settings.server_mode.lower() == "enforcing":
         derived["tls.enable"] = "true"  # whoever enforces it speaks it to the name servers as well

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import logging
 import os
 import ssl
+import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "contract"))
+
+from authority import Authority, certified, trusting
 
 from tianzhou.errors import ConfigError, ConnectFailed, ConnectionLost
 from tianzhou.remoting.client import RemotingClient
@@ -54,53 +55,6 @@ def client(settings: TlsSettings | None = None) -> RemotingClient:
 async def echoed(of: RemotingClient, to: RemotingServer, body: bytes = b"hello") -> None:
     reply = await of.invoke(f"127.0.0.1:{to.port}", Command(1, body=body), 10_000)
     assert reply.body == body
-
-
-class Authority:
-    """Signs certificates."""
-
-    def __init__(self, folder: Path, name: str = "ca") -> None:
-        self.folder = folder
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, name)])
-        self.path = folder / f"{name}.pem"
-        certificate = self._certificate(self._name, self._key, authority=True)
-        self.path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-
-    def _certificate(
-        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, *, authority: bool = False
-    ) -> x509.Certificate:
-        now = dt.datetime.now(dt.UTC)
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self._name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - dt.timedelta(days=1))
-            .not_valid_after(now + dt.timedelta(days=1))
-            .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
-            .sign(self._key, hashes.SHA256())
-        )
-
-    def issue(self, name: str, password: str = "") -> tuple[str, str]:
-        """Paths of a certificate and its key."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, name)])
-        certificate, private = self.folder / f"{name}.crt", self.folder / f"{name}.key"
-        certificate.write_bytes(self._certificate(subject, key).public_bytes(serialization.Encoding.PEM))
-        locked = serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
-        private.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked))
-        return str(certificate), str(private)
-
-
-def certified(authority: Authority, name: str = "server") -> TlsSettings:
-    certificate, key = authority.issue(name)
-    return TlsSettings(test_mode_enable=False, server_cert_path=certificate, server_key_path=key)
-
-
-def trusting(authority: Authority) -> TlsSettings:
-    return TlsSettings(test_mode_enable=False, client_auth_server=True, client_trust_cert_path=str(authority.path))
 
 
 def test_plain_and_tls_share_a_port_without_any_configuration(run: Callable[[Main], None]) -> None:
@@ -256,6 +210,8 @@ def test_what_is_not_said_follows_from_what_is() -> None:
     assert not load_tls({"tls.server.mode": "enforcing", "tls.enable": "false"}).enable
     assert load_tls({}).test_mode_enable
     assert not load_tls({"tls.server.certPath": "a"}).test_mode_enable
+    assert not load_tls({"tls.client.authServer": "true"}).test_mode_enable
+    assert not load_tls({"tls.client.certPath": "a"}).test_mode_enable
     assert load_tls({"tls.server.certPath": "a", "tls.test.mode.enable": "true"}).test_mode_enable
 
 

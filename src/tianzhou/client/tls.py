@@ -1,0 +1,65 @@
+"""Whether a client speaks TLS, and whom it trusts (wire.md §1.10, client.md §21)."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+from tianzhou.errors import ConfigError
+from tianzhou.remoting.tls import TlsSettings, client_context, load_tls
+
+ENABLE_ENV: Final = "TIANZHOU_TLS_ENABLE"
+"""What RocketMQ's system property `tls.enable` is: `true` has every client speak TLS that is not told otherwise."""
+CONFIG_FILE_ENV: Final = "TIANZHOU_TLS_CONFIG_FILE"
+"""What RocketMQ's system property `tls.config.file` is; by default `/etc/rocketmq/tls.properties`, if it is there."""
+
+Tls: TypeAlias = bool | ssl.SSLContext | TlsSettings | None
+"""What clients take: None leaves it to the environment, False speaks plain, see `context_of` for the others."""
+
+_SWITCH: Final = {"": False, "false": False, "true": True}
+
+
+def context_of(tls: Tls, environment: Mapping[str, str] | None = None) -> ssl.SSLContext | None:
+    """What a client speaks TLS with; None speaks plain.
+
+    **True is RocketMQ's `tls.enable`, and RocketMQ's rules trust everybody**: without a configuration file that says
+    `tls.client.authServer=true` the connection is encrypted, and whoever answers at the address is believed. A
+    context or settings that verify do not have that hole. Only a context looks at host names.
+
+    Args:
+        tls: True takes the keys of the file that `TIANZHOU_TLS_CONFIG_FILE` names; settings are taken as they are; a
+            context too; None asks `TIANZHOU_TLS_ENABLE`; False is plain.
+        environment: by default the process's.
+
+    Raises:
+        ConfigError: a file or value cannot be used, or the settings name whom to trust and trust everybody.
+    """
+    if environment is None:
+        environment = os.environ
+    if tls is None:
+        tls = _switched(environment)
+    if tls is False:
+        return None
+    if isinstance(tls, ssl.SSLContext):
+        return tls
+    if tls is True:
+        file = environment.get(CONFIG_FILE_ENV, "")
+        tls = load_tls({"tls.config.file": file} if file else {}, source=CONFIG_FILE_ENV if file else "tls=True")
+    elif not isinstance(tls, TlsSettings):
+        raise ConfigError(f"tls={tls!r}: expected True, False, an ssl.SSLContext or TlsSettings")
+    elif tls.test_mode_enable and (tls.client_auth_server or tls.client_trust_cert_path or tls.client_cert_path):
+        raise ConfigError(
+            "tls: test_mode_enable trusts everybody and shows no certificate, whatever else the settings say; set it"
+            " to False with client_auth_server, client_trust_cert_path or client_cert_path"
+        )
+    return client_context(tls)
+
+
+def _switched(environment: Mapping[str, str]) -> bool:
+    text = environment.get(ENABLE_ENV, "")
+    try:
+        return _SWITCH[text.strip().lower()]
+    except KeyError:
+        raise ConfigError(f"{ENABLE_ENV}={text}: expected true or false") from None
