@@ -237,9 +237,7 @@ def test_queues_come_and_go_under_load(tmp_path: Path) -> None:
 
         until(lambda: all(len(lines) == 50 for lines in last(50)), "all send")
         configure(a, topic, 8, 8)
-        until(
-            lambda: all({n for n in range(8)} <= {one["queueId"] for one in lines} for lines in last(100)), "8 queues"
-        )
+        until(lambda: all(set(range(8)) <= queues(lines) for lines in last(100)), "8 queues are used")
         configure(a, topic, 2, 8)
         until(lambda: not any(on_a(one) and one["queueId"] > 1 for lines in last(60) for one in lines), "2 are written")
         so_far = all_sent()
