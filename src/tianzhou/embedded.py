@@ -26,6 +26,7 @@ LAYOUT = 1
 MARK = "tianzhou.json"
 OUR_ENTRIES = frozenset({"store", "namesrv", "broker.conf", "broker.conf.bak", "lost+found"})
 SEGMENT_BYTES = 64 * 1024 * 1024
+ENOUGH_FREE_BYTES = 5 * 1024**3
 EVERYWHERE = frozenset({"0.0.0.0", "::", ""})
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _THIS_NETWORK = ipaddress.ip_network("0.0.0.0/8")
@@ -59,8 +60,9 @@ class EmbeddedSettings:
 class EmbeddedServer:
     """A running name server and broker; `async with EmbeddedServer(settings) as server`.
 
-    It never deletes unexpired data by itself, keeps 64 MiB segments, and is ready, when entered, in the sense
-    that a client can use it: the broker is registered and its topics have routes.
+    It never deletes unexpired data by itself, takes messages as long as 5 GiB are free however full the disk is,
+    keeps 64 MiB segments, and is ready, when entered, in the sense that a client can use it: the broker is registered
+    and its topics have routes.
 
     Raises:
         ConfigError: an address nobody can reach, a port taken, a data folder of a newer version.
@@ -149,6 +151,7 @@ class EmbeddedServer:
             mapped_file_size_commit_log=SEGMENT_BYTES,
             flush_disk_type=one.flush,
             clean_file_forcibly_enable=False,
+            disk_space_enough_free_bytes=ENOUGH_FREE_BYTES,
         )
         return broker, store
 

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from tianzhou.embedded import (
     check_advertised,
     free_port_pair,
 )
-from tianzhou.errors import ConfigError, StoreLocked
+from tianzhou.errors import BrokerError, ConfigError, StoreLocked
 from tianzhou.model import Message, SendStatus
 
 
@@ -225,6 +226,26 @@ def test_it_keeps_small_segments_and_deletes_nothing_by_itself(tmp_path: Path) -
     served(settings(tmp_path / "data"), work)
     (segment,) = (tmp_path / "data" / "store" / "commitlog").iterdir()
     assert segment.stat().st_size == SEGMENT_BYTES
+
+
+@pytest.mark.parametrize(("free", "accepted"), [(6 << 30, True), (4 << 30, False)])
+def test_a_nearly_full_disk_takes_messages_while_gigabytes_are_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, accepted: bool
+) -> None:
+    usage = SimpleNamespace(total=1 << 40, used=(1 << 40) - free, free=free)
+    monkeypatch.setattr("tianzhou.store.cleaning.shutil.disk_usage", lambda _: usage)
+
+    async def work(server: EmbeddedServer) -> None:
+        store = server.broker.store
+        await store._cleaner.check_space()
+        assert store.writable is accepted
+        if accepted:
+            assert await send(server, b"one") == [SendStatus.SEND_OK]
+        else:
+            with pytest.raises(BrokerError, match=r"diskSpaceEnoughFreeBytes=5368709120 \(5.0 GiB\)"):
+                await send(server, b"one")
+
+    served(settings(tmp_path / "data"), work)
 
 
 def test_an_acknowledgement_can_wait_for_the_disk(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ MANUAL_RUNS: Final = 20
 """Runs that delete expired files at any hour after an operator asked for it."""
 _MIN_FREE: Final = 1 << 20
 _HOUR_MS: Final = 3_600_000
+_REFILL: Final = 1.1
+"""A disk that was full counts as full until so many times `enough_bytes` are free."""
 
 
 class Reason(Enum):
@@ -64,6 +66,7 @@ class RetentionRules:
         batch: most segments of a run.
         replicas: stores that share the disk.
         share_ratio: with several, the part of its share above which a store deletes what is not expired.
+        enough_bytes: with so many bytes free, a disk is above neither `force_ratio` nor `full_ratio`; 0 for any number.
     """
 
     reserved_ms: int
@@ -75,6 +78,17 @@ class RetentionRules:
     batch: int
     replicas: int
     share_ratio: float
+    enough_bytes: int
+
+    def short(self, use: DiskUse, ratio: float, factor: float = 1.0) -> bool:
+        """Whether so little is left of a disk that a limit counts.
+
+        Args:
+            use: of the disk.
+            ratio: the limit.
+            factor: times `enough_bytes` are enough.
+        """
+        return use.ratio > ratio and not 0 < self.enough_bytes * factor <= use.free
 
 
 def rules_of(settings: StoreSettings) -> RetentionRules:
@@ -89,6 +103,7 @@ def rules_of(settings: StoreSettings) -> RetentionRules:
         max(settings.delete_file_batch_max, 1),
         settings.replicas_per_disk_partition,
         settings.logical_disk_space_clean_forcibly_threshold,
+        settings.disk_space_enough_free_bytes,
     )
 
 
@@ -124,26 +139,34 @@ def judge_space(log: Sequence[DiskUse], queues: DiskUse, log_bytes: int, rules: 
         log_bytes: length of all commit-log segments.
         rules: the settings.
     """
-    best = min(log, key=lambda use: use.ratio)
-    avoided = frozenset(use.path for use in log if use.ratio > rules.force_ratio)
+    best = min(log, key=lambda use: (rules.short(use, rules.full_ratio), use.ratio))
+    avoided = frozenset(use.path for use in log if rules.short(use, rules.force_ratio))
     for use in (best, queues):
-        if use.ratio > rules.full_ratio:
+        if rules.short(use, rules.full_ratio):
             return SpaceVerdict(_full(use, rules), force=str(use), clean=True, avoided=avoided)
-        if use.ratio > rules.force_ratio:
+    for use in (best, queues):
+        if rules.short(use, rules.force_ratio):
             return SpaceVerdict(keep_flag=True, force=str(use), clean=True, avoided=avoided)
+    kept = any(rules.short(use, rules.force_ratio, _REFILL) for use in (best, queues))
     if rules.replicas > 1:
         share = log_bytes / max(best.total / rules.replicas, 1)
         text = f"{best.path}: the log takes {share:.1%} of its share of the disk"
         force = text if share > rules.share_ratio else None
-        return SpaceVerdict(force=force, clean=force is not None or share > rules.clean_ratio, avoided=avoided)
-    return SpaceVerdict(clean=max(best.ratio, queues.ratio) > rules.clean_ratio, avoided=avoided)
+        clean = force is not None or share > rules.clean_ratio
+        return SpaceVerdict(keep_flag=kept, force=force, clean=clean, avoided=avoided)
+    clean = max(best.ratio, queues.ratio) > rules.clean_ratio
+    return SpaceVerdict(keep_flag=kept, clean=clean, avoided=avoided)
 
 
 def _full(use: DiskUse, rules: RetentionRules) -> str:
-    limit = round(rules.full_ratio * 100)
+    limit = f"the limit is diskSpaceWarningLevelRatio={round(rules.full_ratio * 100)}"
+    again = f"below diskSpaceCleanForciblyRatio={round(rules.force_ratio * 100)}"
+    if rules.enough_bytes:
+        enough = readable_size(rules.enough_bytes)
+        limit += f" with less than diskSpaceEnoughFreeBytes={rules.enough_bytes} ({enough}) free"
+        again += f", or with {readable_size(int(rules.enough_bytes * _REFILL))} free"
     return (
-        f"disk full: {use}, the limit is diskSpaceWarningLevelRatio={limit}; free space (it is accepted again below "
-        f"diskSpaceCleanForciblyRatio={round(rules.force_ratio * 100)}), or keep messages for less than "
+        f"disk full: {use}, {limit}; free space (it is accepted again {again}), or keep messages for less than "
         f"fileReservedTime={rules.reserved_ms // _HOUR_MS} h; reading goes on"
     )
 

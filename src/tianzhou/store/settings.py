@@ -118,6 +118,7 @@ class StoreSettings:
     disk_max_used_space_ratio: int = 75  # percent
     disk_space_clean_forcibly_ratio: int = 85  # percent
     disk_space_warning_level_ratio: int = 90  # percent
+    disk_space_enough_free_bytes: int = 0  # ours: a disk with so much free is not full, whatever the two above; 0: off
     clean_file_forcibly_enable: bool = True
     replicas_per_disk_partition: int = 1
     logical_disk_space_clean_forcibly_threshold: float = 0.8
@@ -247,6 +248,7 @@ class StoreSettings:
             ("maxHashSlotNum", self.max_hash_slot_num, 1),
             ("maxIndexNum", self.max_index_num, 2),
             ("maxMessageSize", self.max_message_size, 10),
+            ("diskSpaceEnoughFreeBytes", self.disk_space_enough_free_bytes, 0),
         ):
             if value < least:
                 raise ValueError(f"{key}={value}: must be at least {least}")

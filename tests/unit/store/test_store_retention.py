@@ -106,6 +106,7 @@ def test_changed_settings_change_the_plan() -> None:
         ((50,), 91, True, False, True, True),
         ((95, 50), 50, False, False, False, False),  # new segments go to the emptier disk
         ((95, 91), 50, True, False, True, True),
+        ((86,), 91, True, False, True, True),  # one disk nearly full does not hide that the other is
     ],
 )
 def test_the_space_that_is_left(
@@ -126,6 +127,63 @@ def test_a_full_disk_is_told_with_path_use_limit_key_and_remedy() -> None:
     assert text is not None
     for part in ("/data/commitlog", "93.0% used", "71.7 MiB free", "diskSpaceWarningLevelRatio=90", "free space"):
         assert part in text
+
+
+GIB = 1 << 30
+
+
+def disk(free_gib: float, total_gib: float = 1000, path: str = "/log") -> DiskUse:
+    free = int(free_gib * GIB)
+    return DiskUse(path, int(total_gib * GIB) - free, free, int(total_gib * GIB))
+
+
+@pytest.mark.parametrize(
+    ("log", "queues", "full", "keep", "force"),
+    [
+        (disk(20), disk(20), False, False, False),  # 98 % used
+        (disk(5.6), disk(5.6), False, False, False),
+        (disk(5.4), disk(5.4), False, True, False),  # a disk that was full stays it up to here
+        (disk(5), disk(5), False, True, False),
+        (disk(4.99), disk(4.99), True, False, True),
+        (disk(20), disk(4.99, path="/queues"), True, False, True),
+        (disk(4, 30), disk(4, 30), False, True, True),  # 86.7 %
+        (disk(4, 20), disk(4, 20), False, False, False),  # 80 %
+        (disk(3, 30), disk(3, 30), False, True, True),  # 90 %
+        (disk(2.9, 30), disk(2.9, 30), True, False, True),
+        (disk(0.41, 4), disk(0.41, 4), False, True, True),  # a disk that never has so much free has RocketMQ's limits
+        (disk(0.3, 4), disk(0.3, 4), True, False, True),
+    ],
+)
+def test_a_number_of_free_bytes_may_be_enough_whatever_the_ratio(
+    log: DiskUse, queues: DiskUse, full: bool, keep: bool, force: bool
+) -> None:
+    enough = rules(disk_space_enough_free_bytes=5 * GIB)
+    verdict = judge_space([log], queues, 0, enough)
+    assert (verdict.full is not None, verdict.keep_flag, verdict.force is not None) == (full, keep, force)
+    assert verdict.clean == (max(log.ratio, queues.ratio) > 0.75), "what is expired goes as ever"
+    if full:
+        text = str(verdict.full)
+        for part in ("diskSpaceWarningLevelRatio=90", "diskSpaceEnoughFreeBytes=5368709120 (5.0 GiB)", "5.5 GiB free"):
+            assert part in text
+
+
+def test_segments_go_to_a_disk_that_has_enough_bytes_free() -> None:
+    enough = rules(disk_space_enough_free_bytes=5 * GIB)
+    verdict = judge_space([disk(20, path="/large"), disk(1, 8, path="/small")], disk(20), 0, enough)
+    assert (verdict.full, verdict.avoided) == (None, frozenset({"/small"}))
+
+
+@pytest.mark.parametrize("percent", [70, 80, 85, 86, 90, 91, 99])
+def test_without_that_setting_rocketmqs_limits_count_however_much_is_free(percent: float) -> None:
+    assert StoreSettings().disk_space_enough_free_bytes == 0
+    verdict = judge_space([use(percent, total=1 << 60)], use(percent, total=1 << 60), 0, RULES)
+    assert (verdict.full is not None, verdict.force is not None) == (percent > 90, percent > 85)
+    assert "diskSpaceEnoughFreeBytes" not in str(verdict.full)
+
+
+def test_a_negative_number_of_free_bytes_is_refused() -> None:
+    with pytest.raises(ValueError, match="diskSpaceEnoughFreeBytes=-1"):
+        StoreSettings(disk_space_enough_free_bytes=-1)
 
 
 def test_ratios_have_rocketmqs_bounds() -> None:
