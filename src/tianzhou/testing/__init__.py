@@ -9,10 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tianzhou.testing.async_cluster import AsyncCluster, ClusterOptions, NotReached
+    from tianzhou.testing.async_cluster import AsyncCluster
     from tianzhou.testing.clock import VirtualClock
     from tianzhou.testing.cluster import Cluster
     from tianzhou.testing.faults import COMMITS, ENDS, EVERYTHING, PULLS, SEND_BACKS, SENDS, Fault, Faults
+    from tianzhou.testing.options import ClusterOptions, NotReached
     from tianzhou.testing.plugin import cluster_fixture
     from tianzhou.testing.virtual_loop import VirtualLoop, run_virtual
 
@@ -25,10 +26,10 @@ _HOMES = {
     "SEND_BACKS": "faults",
     "AsyncCluster": "async_cluster",
     "Cluster": "cluster",
-    "ClusterOptions": "async_cluster",
+    "ClusterOptions": "options",
     "Fault": "faults",
     "Faults": "faults",
-    "NotReached": "async_cluster",
+    "NotReached": "options",
     "VirtualClock": "clock",
     "VirtualLoop": "virtual_loop",
     "cluster_fixture": "plugin",

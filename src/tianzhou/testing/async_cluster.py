@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import AsyncExitStack, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +26,7 @@ from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.testing import progress
 from tianzhou.testing.brokers import HOST, ClusterBroker, checked
 from tianzhou.testing.faults import Faults
+from tianzhou.testing.options import COARSEST_S, LETTERS, STEPS, WAIT_STEPS, ClusterOptions, NotReached, in_seconds
 from tianzhou.testing.virtual_loop import VirtualLoop
 
 P = ParamSpec("P")
@@ -33,38 +34,8 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 MEMORY = Path("/dev/shm")
-COARSEST_S = 25.0
-"""How late timers may fire while hours pass. Short enough for a pull that waits (answered after 15 s, given up after
-30 s) and for the lock of a queue (renewed after 20 s, over after 30 s), the shortest of such pairs."""
-STEPS = 256
-"""As a part of the whole time that passes, timers are late by no more than one of so many."""
-WAIT_STEPS = 64
 REAL_STEP_S = 0.01
 DEFAULT_GROUP = "tianzhou_testing"
-TESTER = "tianzhou_testing"
-
-
-class NotReached(AssertionError):
-    """What a test waited for did not happen in time; the text says how far it came."""
-
-
-@dataclass(frozen=True)
-class ClusterOptions:
-    """What a test cluster is like.
-
-    Attributes:
-        virtual: time stands still and passes when told, see `docs/howto/test-your-consumers.md`; else it is real.
-        brokers: how many masters, `broker-a`, `broker-b` and so on.
-        folder: where the stores are, kept afterwards; by default a folder that is removed in the end.
-        memory: whether that folder is in memory where the system has such a place.
-        settings: of every broker and its store, by RocketMQ's keys: `{"transactionCheckInterval": 5000}`.
-    """
-
-    virtual: bool = False
-    brokers: int = 1
-    folder: Path | None = None
-    memory: bool = True
-    settings: Mapping[str, object] = field(default_factory=dict)
 
 
 class _Stoppable(Protocol):
@@ -116,8 +87,8 @@ class AsyncCluster:
                 f"a test cluster has no option {sorted(fields)}: {error}; its options are {known}"
             ) from None
         checked(self.options.settings)
-        if not 1 <= self.options.brokers <= len(_LETTERS):
-            raise ConfigError(f"brokers={self.options.brokers}: a test cluster has 1 to {len(_LETTERS)} brokers")
+        if not 1 <= self.options.brokers <= len(LETTERS):
+            raise ConfigError(f"brokers={self.options.brokers}: a test cluster has 1 to {len(LETTERS)} brokers")
         self._home: asyncio.AbstractEventLoop | None = None
         self._stack = AsyncExitStack()
         self._clients: list[_Stoppable] = []
@@ -167,14 +138,14 @@ class AsyncCluster:
         )
         namesrv = await self._stack.enter_async_context(NameServer(settings, clock=clock))
         self._namesrv_addr = f"{HOST}:{namesrv.port}"
-        for letter in _LETTERS[: self.options.brokers]:
+        for letter in LETTERS[: self.options.brokers]:
             place = folder / f"broker-{letter}"
             broker = ClusterBroker(f"broker-{letter}", place, self._namesrv_addr, clock, self.options.settings)
             self.brokers[broker.name] = broker
             self._stack.push_async_callback(broker.stop)
         self.faults = Faults([broker.faults for broker in self.brokers.values()])
         await asyncio.gather(*(broker.start() for broker in self.brokers.values()))
-        self._producer = client.Producer(TESTER, **self._usual())
+        self._producer = client.Producer(DEFAULT_GROUP, **self._usual())
         await self._producer.start()
         self._clients.append(self._producer)
 
@@ -310,9 +281,14 @@ class AsyncCluster:
     async def messages(self, topic: str) -> list[MessageExt]:
         """Everything a topic holds, in the order it was stored; read from the stores, past all faults.
 
-        Brokers that are stopped are asked too. A topic nobody sent to has none.
+        A topic nobody sent to has none. In virtual time, what needs no time happens before.
+
+        Raises:
+            ClientError: a broker is stopped, so that nobody knows.
         """
         found = []
+        if self.options.virtual:
+            await self._virtual("messages").settle()
         for broker in self.brokers.values():
             found += await broker.messages(topic)
         # The sort keeps the order of each broker where the times are the same.
@@ -473,12 +449,6 @@ class AsyncCluster:
 
 
 C = TypeVar("C", bound=_Stoppable)
-_LETTERS = "abcdefghij"
-
-
-def in_seconds(span: timedelta | float) -> float:
-    """A span as seconds."""
-    return span.total_seconds() if isinstance(span, timedelta) else span
 
 
 def _unknown(_message: MessageExt) -> TransactionState:

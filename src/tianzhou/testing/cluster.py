@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
@@ -18,9 +19,10 @@ from tianzhou.model import ConsumeFromWhere, MessageExt, SendResult, Transaction
 from tianzhou.remoting.loop import loop_factory
 from tianzhou.sync import background
 from tianzhou.sync.background import STOP_WITHIN_S, Background
-from tianzhou.testing.async_cluster import DEFAULT_GROUP, AsyncCluster, ClusterOptions, in_seconds
+from tianzhou.testing.async_cluster import DEFAULT_GROUP, AsyncCluster
 from tianzhou.testing.brokers import ClusterBroker
 from tianzhou.testing.faults import Faults
+from tianzhou.testing.options import ClusterOptions, in_seconds
 from tianzhou.testing.virtual_loop import VirtualLoop, adopted, worker_of
 
 T = TypeVar("T")
@@ -51,26 +53,39 @@ class ClusterThread(Background):
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """A call of a blocking client: see `Background.run`."""
+        self._check(work)
         loop = self.loop
-        if isinstance(loop, VirtualLoop):
+        if isinstance(loop, VirtualLoop) and worker_of() is not loop:
             # What handlers do takes no time by itself; it is spent by the test that waits for them.
-            work = loop.released(work) if worker_of() is loop else self._limited(loop, work, LONGEST_CALL, "call")
+            work = self._limited(loop, work, LONGEST_CALL, "call")
         return self.drive(work)
 
     def run_main(self, work: Coroutine[Any, Any, T], within: timedelta) -> T:
         """A coroutine of the test's own."""
+        self._check(work)
         loop = self.loop
         return self.drive(self._limited(loop, work, within, "run") if isinstance(loop, VirtualLoop) else work)
 
     def drive(self, work: Coroutine[Any, Any, T]) -> T:
         """Do the work on the loop, and wait for it."""
+        self._check(work)
+        loop = self.loop
+        if isinstance(loop, VirtualLoop) and worker_of() is loop:
+            work = loop.released(work)
+        return super().run(work)
+
+    def _check(self, work: Coroutine[Any, Any, Any]) -> None:
+        if self.loop.is_closed():
+            work.close()
+            raise ClientError(
+                "the test cluster is closed, and its clients with it; stop them before, or leave that to the cluster"
+            )
         if _in_event_loop() and threading.current_thread() is not self._thread:
             work.close()
             raise ClientError(
                 "a blocking call of a test cluster would stop the event loop it is made on; "
                 "in async code await the methods of cluster.aio instead, or run it by cluster.run(…)"
             )
-        return super().run(work)
 
     @staticmethod
     async def _limited(loop: VirtualLoop, work: Coroutine[Any, Any, T], limit: timedelta, what: str) -> T:
@@ -87,7 +102,10 @@ class ClusterThread(Background):
     def stop(self) -> None:
         """End everything on the loop, the loop and the thread."""
         if self._thread.is_alive():
-            asyncio.run_coroutine_threadsafe(_end_all(), self.loop).result(STOP_WITHIN_S)
+            loop = self.loop
+            ending = loop.spending(_end_all()) if isinstance(loop, VirtualLoop) else _end_all()
+            with contextlib.suppress(TimeoutError):
+                asyncio.run_coroutine_threadsafe(ending, loop).result(STOP_WITHIN_S)
             super().stop()
         if not self._thread.is_alive():
             self.loop.run_until_complete(self.loop.shutdown_default_executor())

@@ -126,6 +126,23 @@ def test_after_the_last_virtual_cluster_clocks_and_clients_are_the_usual_ones():
     assert abs(SystemClock().now_ms() - time.time() * 1000) < 5_000
 
 
+@pytest.mark.parametrize("spends", [True, False])
+def test_clients_left_running_end_with_the_cluster(spends):
+    with Cluster(virtual=True) as cluster:
+        cluster.create_topic("orders")
+        consumer = sync.PushConsumer("billing", cluster.namesrv_addr)
+        consumer.subscribe("orders", handler=lambda message: None)
+        consumer.start()
+        if spends:
+            cluster.send("orders", "a")
+            cluster.wait_until_consumed("billing", "orders")
+    assert "tianzhou-test-cluster" not in {thread.name for thread in threading.enumerate()}
+    with pytest.raises(ClientError, match="the test cluster is closed"):
+        consumer.stop()
+    with pytest.raises(ClientError, match="started before; make a new one"), cluster:
+        pass
+
+
 @virtual
 def test_a_handler_that_blocks_its_thread_takes_no_virtual_time(tianzhou_cluster):
     cluster, passed = tianzhou_cluster, []
@@ -161,6 +178,18 @@ def test_a_handler_may_send_by_a_blocking_producer_whose_reply_gets_lost(tianzho
             cluster.wait_until_consumed("billing", "orders", within=timedelta(minutes=5))
     assert lost.hits == 1
     assert {message.body for message in cluster.messages("invoices")} == {b"a"}
+
+
+@virtual
+def test_a_handler_may_look_at_the_cluster(tianzhou_cluster):
+    cluster, seen = tianzhou_cluster, []
+    cluster.create_topic("orders")
+    consumer = cluster.push_consumer("billing")
+    consumer.subscribe("orders", handler=lambda message: seen.append(len(cluster.messages("orders"))))
+    with consumer:
+        cluster.send("orders", "a")
+        cluster.wait_until_consumed("billing", "orders")
+    assert seen == [1]
 
 
 @virtual
@@ -239,8 +268,9 @@ def test_a_virtual_cluster_refuses_loops_in_real_time():
         with pytest.raises(ClientError, match=r"cluster\.run"):
             asyncio.run(use(cluster))
 
-        async def block():
-            cluster.messages("orders")
+        async def block(call):
+            call()
 
-        with pytest.raises(ClientError, match=r"cluster\.aio"):
-            asyncio.run(block())
+        for call in (lambda: cluster.messages("orders"), lambda: cluster.producer().start()):
+            with pytest.raises(ClientError, match=r"cluster\.aio"):
+                asyncio.run(block(call))

@@ -1,0 +1,44 @@
+"""What a test cluster is like, and how closely it looks at time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+LETTERS = "abcdefghij"
+COARSEST_S = 25.0
+"""How late timers may fire while hours pass. Short enough for a pull that waits (answered after 15 s, given up after
+30 s) and for the lock of a queue (renewed after 20 s, over after 30 s), the shortest of such pairs."""
+STEPS = 256
+"""As a part of the whole time that passes, timers are late by no more than one of so many."""
+WAIT_STEPS = 64
+
+
+class NotReached(AssertionError):
+    """What a test waited for did not happen in time; the text says how far it came."""
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """What a test cluster is like.
+
+    Attributes:
+        virtual: time stands still and passes when told, see `docs/howto/test-your-consumers.md`; else it is real.
+        brokers: how many masters, `broker-a`, `broker-b` and so on.
+        folder: where the stores are, kept afterwards; by default a folder that is removed in the end.
+        memory: whether that folder is in memory where the system has such a place.
+        settings: of every broker and its store, by RocketMQ's keys: `{"transactionCheckInterval": 5000}`.
+    """
+
+    virtual: bool = False
+    brokers: int = 1
+    folder: Path | None = None
+    memory: bool = True
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+
+def in_seconds(span: timedelta | float) -> float:
+    """A span as seconds."""
+    return span.total_seconds() if isinstance(span, timedelta) else span
