@@ -3,7 +3,10 @@
 //	stranger produce NAMESRV TOPIC GROUP FIRST MODE:COUNT...   modes: sync, async, oneway, batch
 //	stranger consume NAMESRV ROLE:GROUP:TOPIC[,TOPIC]...       role: clustering; until end of input
 //	stranger transact NAMESRV TOPIC GROUP FIRST COUNT          sends, then answers checks until end of input
+//	stranger refusing NAMESRV GROUP TOPIC ORDERLY MAX          refuses every message until end of input
 //	stranger steady NAMESRV GROUP TOPIC FIRST                  sends one by one until end of input
+//	stranger send NAMESRV TOPIC GROUP WAY COUNT PARAMETER      ways: delay, ordered, plain
+//	stranger take NAMESRV ROLE GROUP TOPIC MEMBERS             roles: plain, orderly, broadcasting, batch
 package main
 
 import (
@@ -67,8 +70,14 @@ func main() {
 		transact(os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6])
 	case "steady":
 		steady(os.Args[2], os.Args[3], os.Args[4], os.Args[5])
+	case "refusing":
+		refusing(os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6])
 	case "select":
 		choose(os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6])
+	case "send":
+		send(os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6], os.Args[7])
+	case "take":
+		take(os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6])
 	default:
 		check(fmt.Errorf("unknown command %q", os.Args[1]))
 	}

@@ -1,0 +1,210 @@
+"""Messages that consumers refuse again and again: the steps and the dead letter are those of Apache's broker."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import frames
+import pytest
+from apache import ApacheBroker, ApacheNamesrv
+from frames import call, wait_until
+from own import OwnBroker
+from questions import Asker, Queue
+from strangers import STRANGERS, Program, Stranger
+from toolchain import ToolchainMissingError
+
+from tianzhou.wire.properties import decode_properties
+from tianzhou.wire.record import decode_records
+
+LEVELS = " ".join(["1s"] * 18)
+"""`messageDelayLevel`: every step takes a second."""
+STEPS = 16
+WITHIN_S = 120
+
+
+@dataclass(frozen=True)
+class Case:
+    """One refused message: its consumer, how often it may be tried again, and what the group allows."""
+
+    stranger: str
+    orderly: bool
+    most: int
+
+    @property
+    def name(self) -> str:
+        """Of its topic and its group."""
+        kind = "ordered" if self.orderly else "any"
+        return f"refused_{self.stranger}_{kind}_{self.most}".replace(".", "_").replace("_-1", "_default")
+
+
+CASES = (
+    *(Case(name, orderly=False, most=-1) for name in ("java-5.3.3", "java-4.9.7", "go-2.1.2")),
+    *(Case(name, orderly=False, most=1) for name in ("java-5.3.3", "java-4.9.7", "go-2.1.2")),
+    *(Case(name, orderly=True, most=2) for name in ("java-5.3.3", "java-4.9.7")),
+)
+
+
+@contextmanager
+def broker_of(kind: str, folder: Path) -> Iterator[tuple[str, str]]:
+    """Addresses of Apache's name server, and of a broker of ours or Apache's."""
+    conf = {"messageDelayLevel": LEVELS}
+    try:
+        with ExitStack() as stack:
+            namesrv = stack.enter_context(ApacheNamesrv(home=folder / "namesrv"))
+            broker: OwnBroker | ApacheBroker
+            if kind == "tianzhou":
+                broker = OwnBroker(namesrv.address, folder / "store", folder / "broker", conf)
+            else:
+                broker = ApacheBroker(
+                    namesrv.address, store_dir=folder / "store", home=folder / "broker", conf=conf, version=kind
+                )
+            stack.enter_context(broker)
+            yield namesrv.address, broker.address
+    except ToolchainMissingError as error:
+        pytest.skip(str(error))
+
+
+def program(case: Case, namesrv: str) -> Program:
+    stranger: Stranger = STRANGERS[case.stranger]
+    arguments = (namesrv, case.name, case.name, str(case.orderly).lower(), str(case.most))
+    if stranger.inspects:
+        java = replace(stranger, resolve=lambda home: [*stranger.resolve(home)[:-1], "Refusing"])
+        return Program(java, *arguments)
+    return Program(stranger, "refusing", *arguments)
+
+
+def outcomes(kind: str, folder: Path) -> dict[str, Any]:
+    """What becomes of one message of each case: how often it came, and its dead letter."""
+    with broker_of(kind, folder) as (namesrv, broker), ExitStack() as stack:
+        programs = {}
+        for case in CASES:
+            frames.create_topic(namesrv, broker, case.name, 1)
+            programs[case.name] = stack.enter_context(program(case, namesrv))
+            frames.send(broker, case.name, 0, b"poison", {"UNIQ_KEY": case.name.upper(), "TAGS": "t", "KEYS": "k"})
+        asker = stack.enter_context(Asker(broker))
+        found = {}
+        for case in CASES:
+            dead = f"%DLQ%{case.name}"
+            wait_until(partial(holds_one, asker, (dead, 0)), WITHIN_S, f"{dead} holds no message")
+            found[case.name] = outcome(asker, broker, case, programs[case.name], (dead, 0))
+        return found
+
+
+def holds_one(asker: Asker, place: Queue) -> bool:
+    return asker.bounds(place)[1] == 1
+
+
+def outcome(asker: Asker, broker: str, case: Case, running: Program, place: Queue) -> Any:
+    times = [line["times"] for line in list(running.lines) if line["event"] == "refused"]
+    assert {line["topic"] for line in list(running.lines) if line["event"] == "refused"} == {case.name}
+    (record,) = decode_records(asker.pull(place, 0, 1)[0])
+    properties = decode_properties(record.properties)
+    for known in ("ORIGIN_MESSAGE_ID", "CLUSTER", "MSG_REGION", "TRACE_ON", "CONSUME_START_TIME"):
+        properties.pop(known, None)
+    config = call(broker, 351, {"topic": place[0]}).json()
+    return {
+        "times": times,
+        "dead": (bytes(record.body), record.reconsume_times, record.queue_id, record.sys_flag, record.flag),
+        "properties": properties,
+        "topic": {name: config[name] for name in ("perm", "readQueueNums", "writeQueueNums")},
+    }
+
+
+def test_refused_messages_end_as_at_apaches_broker(tmp_path: Path) -> None:
+    ours, theirs = (outcomes(kind, tmp_path / kind) for kind in ("tianzhou", "5.3.3"))
+    for case in CASES:
+        assert ours[case.name] == theirs[case.name], case
+    for case in CASES:
+        tries = STEPS if case.most < 0 else case.most
+        assert ours[case.name]["times"] == list(range(tries + 1)), case
+
+
+FORMS: dict[str, dict[str, object]] = {
+    "short": {"group": "forms", "delayLevel": 0},
+    "whole": {
+        "group": "forms", "delayLevel": 0, "originMsgId": "X", "unitMode": "false",
+        "maxReconsumeTimes": 16, "bname": "broker-a",
+    },
+    "another broker's name": {"group": "forms", "delayLevel": 0, "bname": "broker-z"},
+    "in unit mode": {"group": "forms_unit", "delayLevel": 0, "unitMode": "true"},
+    "a level": {"group": "forms", "delayLevel": 5},
+    "too high a level": {"group": "forms", "delayLevel": 99},
+    "no more": {"group": "forms_dead", "delayLevel": -1},
+    "no tries": {"group": "forms_limit", "delayLevel": 0, "maxReconsumeTimes": 0},
+    "one try": {"group": "forms_limit", "delayLevel": 0, "maxReconsumeTimes": 1},
+    "less than none": {"group": "forms_limit", "delayLevel": 3, "maxReconsumeTimes": -1},
+    "no group": {"delayLevel": 0},
+    "no level": {"group": "forms"},
+    "a group of a bad name": {"group": "no group!", "delayLevel": 0},
+    "a group without retries": {"group": "forms_none", "delayLevel": 0},
+    "a group without tries": {"group": "forms_few", "delayLevel": 0},
+    "a group that may not consume": {"group": "forms_off", "delayLevel": 0},
+    "a retry topic that may not be written": {"group": "forms_shut", "delayLevel": 0},
+    "dead letters that may not be written": {"group": "forms_grave", "delayLevel": -1},
+    "nothing there": {"group": "forms", "delayLevel": 0, "offset": 1 << 40},
+    "a negative place": {"group": "forms", "delayLevel": 0, "offset": -1},
+    "the middle of a message": {"group": "forms", "delayLevel": 0, "offset": 7},
+}  # fmt: skip
+GROUPS = sorted({str(form["group"]) for form in FORMS.values() if " " not in str(form.get("group", " "))})
+
+
+def topic_config(broker: str, topic: str) -> dict[str, Any] | None:
+    reply = call(broker, 351, {"topic": topic})
+    shown = ("perm", "readQueueNums", "writeQueueNums", "topicSysFlag", "order")
+    return {name: reply.json()[name] for name in shown} if reply.code == 0 else None
+
+
+def make_topic(broker: str, topic: str, perm: int) -> None:
+    fields: dict[str, object] = {
+        "topic": topic, "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": perm,
+        "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false",
+    }  # fmt: skip
+    assert call(broker, frames.UPDATE_AND_CREATE_TOPIC, fields).code == 0
+
+
+def make_group(broker: str, name: str, **fields: object) -> None:
+    config = {
+        "groupName": name, "consumeEnable": True, "consumeFromMinEnable": True, "consumeBroadcastEnable": True,
+        "retryQueueNums": 1, "retryMaxTimes": 16, "brokerId": 0, "whichBrokerWhenConsumeSlowly": 1,
+        "notifyConsumerIdsChangedEnable": True, **fields,
+    }  # fmt: skip
+    assert call(broker, 200, body=json.dumps(config).encode()).code == 0
+
+
+def answers(kind: str, folder: Path) -> dict[str, Any]:
+    """The code for each form, where the copies are afterwards, and which topics came to be."""
+    with broker_of(kind, folder) as (namesrv, broker), Asker(broker) as asker:
+        frames.create_topic(namesrv, broker, "forms", 1)
+        make_group(broker, "forms_none", retryQueueNums=0)
+        make_group(broker, "forms_few", retryMaxTimes=0)
+        make_group(broker, "forms_off", consumeEnable=False)
+        make_topic(broker, "%RETRY%forms_shut", 4)
+        make_topic(broker, "%DLQ%forms_grave", 4)
+        frames.send(broker, "forms", 0, b"poison", {"UNIQ_KEY": "FORMS", "TAGS": "t", "DELAY": "0"})
+        wait_until(partial(holds_one, asker, ("forms", 0)), 10, "the message is not there")
+        (record,) = decode_records(asker.pull(("forms", 0), 0, 1)[0])
+        found: dict[str, Any] = {}
+        for name, form in FORMS.items():
+            # Without the topic 5.3.3 stores dead letters and then fails over its own figures.
+            usual = {"offset": record.physical_offset, "originTopic": "forms"}
+            found[name] = asker.ask(36, **(usual | form)).code
+        time.sleep(1)
+        found["waiting"] = [asker.bounds(("SCHEDULE_TOPIC_XXXX", n))[1] for n in range(18)]
+        for group in GROUPS:
+            for topic in (f"%RETRY%{group}", f"%DLQ%{group}"):
+                found[topic] = topic_config(broker, topic)
+            found[f"dead letters of {group}"] = asker.bounds((f"%DLQ%{group}", 0))[1]
+        return found
+
+
+def test_every_form_of_sending_back_is_answered_as_by_apaches_broker(tmp_path: Path) -> None:
+    ours, theirs = (answers(kind, tmp_path / kind) for kind in ("tianzhou", "5.3.3"))
+    different = {name: (ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]}
+    assert not different, different
