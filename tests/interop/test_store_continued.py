@@ -25,6 +25,7 @@ from sends import Sender
 from servers import Ports
 from toolchain import ToolchainMissingError
 
+from tianzhou.store.notes import NOTE_NAME
 from tianzhou.wire.properties import decode_properties
 from tianzhou.wire.record import decode_records
 
@@ -34,7 +35,7 @@ ALWAYS = ("basic-clean-4", "basic-killed-4", "basic-killed-5", "bcq", "timer")
 BUSY = {"transaction", "timer", "pop"}
 """Where Apache's broker adds to the queues by itself: check-backs, timers, revivals."""
 NOT_BY_CLIENTS = ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_", "rmq_sys_", "%LMQ%", "%RETRY%", "%DLQ%")
-WRITTEN_BY_US = ("topics", "consumerOffset", "lmqConsumerOffset", "subscriptionGroup", "delayOffset")
+WRITTEN_BY_US = ("topics", "consumerOffset", "lmqConsumerOffset", "subscriptionGroup", "delayOffset", "consumerFilter")
 WAITING = "SCHEDULE_TOPIC_XXXX"
 POP_RETRY = "K5PopG_K5Pop"
 TIMERS_WITHIN_SECONDS = 30
@@ -83,7 +84,7 @@ def test_a_golden_store_is_continued_and_given_back(name: str, namesrv: ApacheNa
     store, conf, port = unpacked(name, tmp_path), settings_of(manifest), Ports.free().broker
     queues = [(queue["topic"], queue["queueId"]) for queue in manifest["queues"]]
     keys = sorted({(asked["topic"], asked["key"]) for asked in manifest["queryByKey"]})
-    unknown = _unknown_files(store)
+    unknown, filters = _unknown_files(store), _filters(store)
     with OwnBroker(namesrv.address, store, tmp_path / "ours", conf, port) as broker:
         with Asker(broker.address) as asker:
             _check_manifest(asker, manifest)
@@ -92,6 +93,7 @@ def test_a_golden_store_is_continued_and_given_back(name: str, namesrv: ApacheNa
             ours = everything(asker, queues, keys)
         broker.stop()
     assert _unknown_files(store) == unknown
+    assert _filters(store) == filters
     theirs = ApacheBroker(namesrv.address, port, store, conf, tmp_path / "apache", manifest["brokerVersion"])
     try:
         theirs.start()
@@ -129,13 +131,18 @@ def test_times_of_files_are_kept_for_4_9_7(namesrv: ApacheNamesrv, tmp_path: Pat
 def _unknown_files(store: Path) -> dict[str, bytes]:
     """What is in files of a store that are none of ours."""
     known = {store / "config" / f"{name}.json{end}" for name in WRITTEN_BY_US for end in ("", ".bak")}
-    known |= {store / name for name in ("checkpoint", "abort", "abort.bak", "lock", "clean.json", "running.json")}
+    known |= {store / name for name in ("checkpoint", "abort", "abort.bak", "lock", NOTE_NAME)}
     queues = ("commitlog", "consumequeue", "consumequeue_ext", "batchconsumequeue", "index")
     return {
         str(path.relative_to(store)): path.read_bytes()
         for path in store.rglob("*")
         if path.is_file() and path not in known and path.relative_to(store).parts[0] not in queues
     }
+
+
+def _filters(store: Path) -> Any:
+    """What is known of groups' expressions, down to the bits of their filters; in whatever order."""
+    return json.loads((store / "config" / "consumerFilter.json").read_bytes())
 
 
 def _sendable(queues: list[Queue]) -> list[Queue]:

@@ -131,7 +131,10 @@ def _check_same(before: Answers, now: Answers, *, nearest: bool) -> None:
             assert now.bounds[queue] == (first, end)
             assert now.records[queue] == before.records[queue]
     assert now.tagged == before.tagged
-    assert now.keys == before.keys
+    # After a kill Apache's broker puts the last record of an index file that it kept into the next one again.
+    assert {asked: list(dict.fromkeys(found)) for asked, found in now.keys.items()} == {
+        asked: list(dict.fromkeys(found)) for asked, found in before.keys.items()
+    }
     assert now.views == before.views
     for (queue, timestamp, boundary), offset in now.times.items():
         if queue[0] in GROWING:
@@ -165,4 +168,5 @@ def _check_complete(answers: Answers, sent: Sent, *, able: bool, killed: bool) -
     assert killed or delivered <= wanted | early
     assert not set(sent.never) & set(delivered)
     keyed = sum(topic == PLAIN and key != "every" for topic, key in sent.keys)
-    assert len(answers.keys[PLAIN, "every"]) == min(MOST, keyed)
+    assert killed or len(answers.keys[PLAIN, "every"]) == min(MOST, keyed)
+    assert len(set(answers.keys[PLAIN, "every"])) >= min(MOST - 1, keyed)
