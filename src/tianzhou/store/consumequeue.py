@@ -323,21 +323,16 @@ class ConsumeQueue:
             return
         low = self.min_offset = max(self.min_offset, segments[0].start // UNIT_SIZE)
         high = end = self.max_offset
-        last = yield from self.unit_steps(end - 1)
-        if last is None or last[0] < smallest_physical:
-            low = end
-        else:
-            present = yield from self.unit_steps(low)
-            if present is not None and present[0] >= smallest_physical:
-                return
-            high -= 1
+        _, first = yield from self._pointing_steps(low, end)
+        if first is not None and first[0] >= smallest_physical:
+            return
         while low < high:
             middle = (low + high) // 2
-            unit = yield from self.unit_steps(middle)
-            if unit is not None and unit[0] >= smallest_physical:
+            at, unit = yield from self._pointing_steps(middle, high)
+            if unit is None or unit[0] >= smallest_physical:
                 high = middle
             else:
-                low = middle + 1
+                low = at + 1
         if self.max_offset >= end:  # not begun anew meanwhile
             self.min_offset = max(self.min_offset, low)
 
@@ -375,6 +370,14 @@ class ConsumeQueue:
         yield segment, at, at + UNIT_SIZE
         found: tuple[int, int, int] = UNIT.unpack(view)
         return found
+
+    def _pointing_steps(self, queue_offset: int, end: int) -> Steps[tuple[int, tuple[int, int, int] | None]]:
+        """The first unit from `queue_offset` on, and before `end`, that is not blank, and its number."""
+        for at in range(queue_offset, end):
+            unit = yield from self.unit_steps(at)
+            if unit is not None and unit[:2] != (0, holes.BLANK_SIZE):
+                return at, unit
+        return end, None
 
     def first_physical(self) -> int | None:
         """Commit-log offset the files' first unit points to; None without units."""

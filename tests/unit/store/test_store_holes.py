@@ -6,9 +6,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tianzhou._hot.records import HOLE, UNIT
 from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings, holes
+from tianzhou.store.consumequeue import ConsumeQueue
 from tianzhou.store.repair_steps import repair
 from tianzhou.store.scan import StoreScan
 from tianzhou.wire.record import decode_record
@@ -114,3 +117,25 @@ def test_a_place_is_kept_by_a_blank_unit_where_that_does_no_harm() -> None:
     assert holes.is_hole(0, holes.BLANK_SIZE, 0)
     assert holes.is_hole(*UNIT.unpack(last))
     assert not holes.is_hole(0, 100, 5)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    present=st.lists(st.booleans(), min_size=1, max_size=40).filter(any),
+    lost_before=st.integers(0, 45),
+)
+def test_expiry_drops_no_unit_that_still_points_into_the_log(
+    tmp_path_factory: pytest.TempPathFactory, present: list[bool], lost_before: int
+) -> None:
+    queue = ConsumeQueue(tmp_path_factory.mktemp("queue"), "T", 0, 400)
+    queue.log_file_size = 1
+    try:
+        for number, there in enumerate(present):
+            if there:
+                assert queue.put(number, number * 100 + 100, 100, 0)
+        queue.correct_min_offset(lost_before * 100 + 100)
+        alive = [number for number, there in enumerate(present) if there and number >= lost_before]
+        begin = queue.min_offset
+        assert [n for n, there in enumerate(present) if there and n >= begin] == alive
+    finally:
+        queue.close()
