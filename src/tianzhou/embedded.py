@@ -18,6 +18,7 @@ from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import ConfigError, StoreLocked
 from tianzhou.namesrv.server import NameServer
 from tianzhou.namesrv.settings import NamesrvSettings
+from tianzhou.remoting.tls import TlsSettings
 from tianzhou.store.settings import StoreSettings
 
 log = logging.getLogger(__name__)
@@ -64,12 +65,19 @@ class EmbeddedServer:
     keeps 64 MiB segments, and is ready, when entered, in the sense that a client can use it: the broker is registered
     and its topics have routes.
 
+    Args:
+        settings: where it lives and listens.
+        clock: source of time.
+        tls: see `TlsSettings`; by default TLS is spoken with who begins to.
+
     Raises:
         ConfigError: an address nobody can reach, a port taken, a data folder of a newer version.
         StoreError: the store in the data folder is in use or cannot be opened.
     """
 
-    def __init__(self, settings: EmbeddedSettings, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, settings: EmbeddedSettings, *, clock: Clock | None = None, tls: TlsSettings | None = None
+    ) -> None:
         self.settings = settings
         self.advertised = advertised_address(settings.host, settings.advertise)
         if settings.namesrv_port and settings.namesrv_port in _ports_of_broker(settings.broker_port):
@@ -78,6 +86,7 @@ class EmbeddedServer:
                 f"{FAST_PORT_BELOW} below; give another"
             )
         self._clock = clock or SystemClock()
+        self._tls = tls or TlsSettings()
         self._stack = AsyncExitStack()
 
     @property
@@ -95,7 +104,7 @@ class EmbeddedServer:
         _claim_folder(data)
         try:
             self.namesrv = await self._stack.enter_async_context(
-                NameServer(self._namesrv_settings(), clock=self._clock, port_setting="--namesrv-port")
+                NameServer(self._namesrv_settings(), clock=self._clock, port_setting="--namesrv-port", tls=self._tls)
             )
             # The name server is reached through the address it listens on: an advertised address may be one
             # that only the world outside (a container's host, a NAT) can use.
@@ -103,7 +112,13 @@ class EmbeddedServer:
             broker_settings, store_settings = self._broker_settings(f"{bracketed(host)}:{self.namesrv.port}")
             try:
                 self.broker = await self._stack.enter_async_context(
-                    Broker(broker_settings, store_settings, clock=self._clock, port_setting="--broker-port")
+                    Broker(
+                        broker_settings,
+                        store_settings,
+                        clock=self._clock,
+                        port_setting="--broker-port",
+                        tls=_towards_itself(self._tls),
+                    )
                 )
             except StoreLocked as error:
                 who = str(error).partition(";")[0]
@@ -154,6 +169,22 @@ class EmbeddedServer:
             disk_space_enough_free_bytes=ENOUGH_FREE_BYTES,
         )
         return broker, store
+
+
+def _towards_itself(tls: TlsSettings) -> TlsSettings:
+    """What its broker speaks to the name server: that is this process, so nobody has to be verified.
+
+    The name server may ask for a certificate all the same; the broker then shows the server's, unless it has its own.
+    """
+    shown = tls.client_identity if tls.client_cert_path else tls.server_identity
+    return replace(
+        tls,
+        enable=tls.enable or tls.server_mode.lower() == "enforcing",
+        client_auth_server=False,
+        client_cert_path=shown[0],
+        client_key_path=shown[1],
+        client_key_password=shown[2],
+    )
 
 
 def advertised_address(host: str, advertise: str) -> str:

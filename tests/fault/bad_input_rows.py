@@ -107,6 +107,27 @@ COMMANDS = [
         "Does -n name a name server? Its port is 9876 as a rule, a broker's 10911.",
         FAILED,
     ),
+    # TLS
+    Command(
+        "topic list -n 127.0.0.1:{tls_only}",
+        "no name server answers: connection to 127.0.0.1:… was lost…\n"
+        "Somebody answers there, and ends the connection. Does that server take TLS only? Give --tls.",
+        FAILED,
+    ),
+    Command(
+        "topic list -n 127.0.0.1:{tls_never} --tls",
+        "no name server answers: cannot connect to 127.0.0.1:…: …; does the server speak TLS?",
+        FAILED,
+    ),
+    Command("serve --data new --tls on", "…Invalid value for '--tls': …"),
+    Command(
+        "serve --data new --tls-config missing",
+        "--tls-config: tls.config.file=missing: No such file or directory; name a file that is there",
+    ),
+    Command(
+        "serve --data new --tls-config trust-nobody.tls",
+        "trust-nobody.tls: tls.server.need.client.auth=sometimes: expected one of none, optional, require",
+    ),
     # topics and groups
     Command("topic describe nothing", "topic nothing does not exist; create it or check its name", FAILED),
     Command(
@@ -638,6 +659,17 @@ SPARK = [
         options={"startingOffsets": "earliest", "startingTimestamp": "5"},
     ),
     SparkRow("read", "topic no-such-topic does not exist…", options={"subscribe": "no-such-topic"}),
+    SparkRow("read", "tls=maybe: expected true or false", options={"tls": "maybe"}),
+    SparkRow(
+        "read",
+        "tlsConfigFile=a.tls: is read with tls=true only; give that too, or leave the file out",
+        options={"tlsConfigFile": "a.tls"},
+    ),
+    SparkRow(
+        "read",
+        "tlsConfigFile: tls.config.file=missing.tls: No such file or directory; name a file that is there",
+        options={"tls": "true", "tlsConfigFile": "missing.tls"},
+    ),
     SparkRow(
         "stream",
         "endingOffsets=latest: a stream has no end; read in batches, or use trigger(availableNow=True) to stop at what "
@@ -667,7 +699,15 @@ def _code(text: str) -> str:
 
 
 def _shown(row: Row) -> str:
-    names = {"dead": "PORT", "namesrv": "PORT", "broker": "PORT", "above_broker": "PORT+2", "data": "DATA"}
+    names = {
+        "dead": "PORT",
+        "tls_only": "PORT",
+        "tls_never": "PORT",
+        "namesrv": "PORT",
+        "broker": "PORT",
+        "above_broker": "PORT+2",
+        "data": "DATA",
+    }
     return "tianzhou " + row.what.replace("--namesrv-port 0 --broker-port 0", "").strip().format_map(names)
 
 

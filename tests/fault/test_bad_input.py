@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import os
 import re
@@ -25,6 +27,10 @@ from tianzhou import sync
 from tianzhou.cli import main as cli
 from tianzhou.cli import servers
 from tianzhou.model import Message, MessageQueue, SendStatus
+from tianzhou.namesrv.server import NameServer
+from tianzhou.namesrv.settings import NamesrvSettings
+from tianzhou.remoting.tls import TlsSettings
+from tianzhou.sync.background import background
 from tianzhou.wire import command as wire
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,6 +44,7 @@ FILES: dict[str, bytes] = {
     "word-port.conf": b"listenPort=many\n",
     "high-port.conf": b"listenPort=70000\n",
     "no-key.conf": b"brokerName=b\n= 5\n",
+    "trust-nobody.tls": b"tls.server.need.client.auth=sometimes\n",
     "role.conf": b"brokerRole=MASTER\n",
     "slave.conf": b"brokerRole = SLAVE\nbrokerId=1\n",
     "acl.conf": b"aclEnable=true\n",
@@ -119,15 +126,41 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             process.wait()
 
 
+@contextlib.contextmanager
+def name_server(folder: Path, mode: str) -> Iterator[int]:
+    """The port of a name server in this process, with that mode of TLS."""
+    home = folder / mode
+    settings = dataclasses.replace(
+        NamesrvSettings(),
+        bind_address="127.0.0.1",
+        listen_port=0,
+        kv_config_path=str(home / "kv.json"),
+        config_store_path=str(home / "namesrv.properties"),
+    )
+    loop = background()
+    server = NameServer(settings, tls=TlsSettings(mode))
+    loop.run(server.__aenter__())
+    try:
+        yield server.port
+    finally:
+        loop.run(server.__aexit__(None, None, None))
+
+
 @pytest.fixture(scope="module")
 def places(server: Server) -> Iterator[dict[str, object]]:
-    with socket.socket() as dead:
+    with (
+        socket.socket() as dead,
+        name_server(server.folder, "enforcing") as tls,
+        name_server(server.folder, "disabled") as plain,
+    ):
         dead.bind(("127.0.0.1", 0))  # and does not listen
         yield {
             "namesrv": server.namesrv,
             "broker": server.broker,
             "above_broker": server.broker + 2,
             "dead": dead.getsockname()[1],
+            "tls_only": tls,
+            "tls_never": plain,
             "data": server.folder / "data",
         }
 

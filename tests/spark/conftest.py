@@ -7,7 +7,7 @@ import itertools
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "spark"))
 
 from tianzhou.model import Message, MessageQueue
+from tianzhou.remoting.tls import TlsSettings
 
 _numbers = itertools.count()
 
@@ -30,8 +31,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 class Server:
     """A name server and broker on a thread of their own, and what tests do to them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, tls: TlsSettings | None = None) -> None:
         self._folder = folder
+        self._tls = tls
         self._ports = (0, 0)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -50,15 +52,18 @@ class Server:
         from tianzhou.embedded import EmbeddedServer, EmbeddedSettings
 
         namesrv, broker = self._ports
-        self._server = EmbeddedServer(EmbeddedSettings(self._folder, namesrv_port=namesrv, broker_port=broker))
+        self._server = EmbeddedServer(
+            EmbeddedSettings(self._folder, namesrv_port=namesrv, broker_port=broker), tls=self._tls
+        )
         await self._server.__aenter__()
         self._ports = (self._server.namesrv.port, self._server.broker.port)
         self.address = self._server.namesrv_address
-        self._producer = Producer("tests", self.address)
+        tls = self._tls is not None
+        self._producer = Producer("tests", self.address, tls=tls)
         await self._producer.start()
-        self.consumer = PullConsumer("tests", self.address, auto_commit=False)
+        self.consumer = PullConsumer("tests", self.address, tls=tls, auto_commit=False)
         await self.consumer.start()
-        self.admin = Admin(self.address)
+        self.admin = Admin(self.address, tls=tls)
         await self.admin.start()
 
     def restart(self) -> None:
@@ -139,6 +144,21 @@ def own_server(tmp_path) -> Iterator[Server]:
     server.start()
     yield server
     server.stop()
+
+
+@pytest.fixture
+def tls_server(tmp_path) -> Iterator[Callable[[TlsSettings], Server]]:
+    """Starts a server for one test that speaks TLS by the settings."""
+    started = []
+
+    def start(tls: TlsSettings) -> Server:
+        started.append(Server(tmp_path / f"server-{len(started)}", tls))
+        started[-1].start()
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.stop()
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "contract"))
+
+from authority import Authority, certified, trusting
 
 from tianzhou.client import Producer, PullConsumer
 from tianzhou.embedded import (
@@ -23,8 +28,9 @@ from tianzhou.embedded import (
     check_advertised,
     free_port_pair,
 )
-from tianzhou.errors import BrokerError, ConfigError, StoreLocked
+from tianzhou.errors import BrokerError, ConfigError, StoreLocked, TianzhouError
 from tianzhou.model import Message, SendStatus
+from tianzhou.remoting.tls import TlsSettings
 
 
 def settings(data: Path, **changes: Any) -> EmbeddedSettings:
@@ -260,3 +266,40 @@ def _has_ipv6() -> bool:
     except OSError:
         return False
     return True
+
+
+# --- TLS -----------------------------------------------------------------------------------------------------
+
+
+def test_tls_only_when_told_so(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with EmbeddedServer(settings(tmp_path / "data"), tls=TlsSettings("enforcing")) as server:
+            async with Producer("tests", server.namesrv_address, tls=True) as producer:
+                assert (await producer.send(Message("orders", b"x"))).status is SendStatus.SEND_OK
+            async with Producer("tests", server.namesrv_address, tls=False) as producer:
+                with pytest.raises(TianzhouError, match="was lost"):
+                    await producer.send(Message("orders", b"x"))
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_its_own_broker_needs_no_certificate_that_others_trust(tmp_path: Path) -> None:
+    """Whom it would verify is itself; asked for a certificate, it shows the server's."""
+    authority = Authority(tmp_path)
+    tls = replace(
+        certified(authority),
+        server_mode="enforcing",
+        need_client_auth="require",
+        server_auth_client=True,
+        server_trust_cert_path=str(authority.path),
+        client_auth_server=True,
+    )
+
+    async def main() -> None:
+        async with EmbeddedServer(settings(tmp_path / "data"), tls=tls) as server:
+            certificate, key = authority.issue("client")
+            known = replace(trusting(authority), client_cert_path=certificate, client_key_path=key)
+            async with Producer("tests", server.namesrv_address, tls=known) as producer:
+                assert (await producer.send(Message("orders", b"x"))).status is SendStatus.SEND_OK
+
+    asyncio.run(asyncio.wait_for(main(), 30))

@@ -16,6 +16,7 @@ from tianzhou.cli.output import (
     NamesrvOption,
     Output,
     OutputOption,
+    TlsOption,
     body_text,
     counted,
     local_time_ms,
@@ -33,6 +34,8 @@ LOOKING_GROUP = "TOOLS_CONSUMER"
 """A group every broker has, for tools: looking leaves no group of its own behind."""
 POLL_S = 1.0
 
+Servers = dict[str, Any]
+"""Whom a consumer talks to and how, as its arguments."""
 Batches = Callable[[float], Awaitable[Sequence["MessageExt"]]]
 """The next messages, none when none come within so many seconds."""
 
@@ -62,6 +65,7 @@ def consume(
         float | None, typer.Option(help="End when no message came for so many seconds.", min=0.1)
     ] = None,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
     output: OutputOption = Output.text,
 ) -> None:
     """Print messages of a topic as they come.
@@ -72,14 +76,15 @@ def consume(
     Example: tianzhou consume orders --from-beginning --max 10
     """
     printer = _Printer(limit, timeout, output)
+    ask: Servers = {"namesrv_addr": namesrv, "tls": tls}
 
     async def main() -> None:
         complete = False
         try:
             if group is None:
-                await _look(topic, tags, sql, from_beginning, namesrv, printer)
+                await _look(topic, tags, sql, from_beginning, ask, printer)
             else:
-                await _join(topic, group, tags, sql, from_beginning, namesrv, printer)
+                await _join(topic, group, tags, sql, from_beginning, ask, printer)
             complete = True
         finally:
             if output is Output.text and (complete or printer.shown):
@@ -125,10 +130,10 @@ class _Printer:
         print_line(f"{local_time_ms(message.store_timestamp)} {place}{mark} {body_text(message.body)}")
 
 
-async def _look(topic: str, tags: str, sql: str | None, from_beginning: bool, namesrv: str, printer: _Printer) -> None:
+async def _look(topic: str, tags: str, sql: str | None, from_beginning: bool, ask: Servers, printer: _Printer) -> None:
     from tianzhou.client import PullConsumer
 
-    async with PullConsumer(LOOKING_GROUP, namesrv, auto_commit=False) as consumer:
+    async with PullConsumer(LOOKING_GROUP, **ask, auto_commit=False) as consumer:
         queues = await consumer.queues(topic)
         consumer.assign(queues, tags=tags, sql=sql)
         for queue in queues:
@@ -137,13 +142,13 @@ async def _look(topic: str, tags: str, sql: str | None, from_beginning: bool, na
 
 
 async def _join(
-    topic: str, group: str, tags: str, sql: str | None, from_beginning: bool, namesrv: str, printer: _Printer
+    topic: str, group: str, tags: str, sql: str | None, from_beginning: bool, ask: Servers, printer: _Printer
 ) -> None:
     from tianzhou.client import PushConsumer
     from tianzhou.model import ConsumeFromWhere
 
     where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET if from_beginning else ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-    consumer = PushConsumer(group, namesrv, consume_from_where=where)
+    consumer = PushConsumer(group, **ask, consume_from_where=where)
     consumer.subscribe(topic, tags, sql=sql)
 
     async def batches(wait: float) -> Sequence[MessageExt]:

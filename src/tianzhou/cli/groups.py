@@ -12,6 +12,7 @@ from tianzhou.cli.output import (
     NamesrvOption,
     Output,
     OutputOption,
+    TlsOption,
     local_time,
     objects,
     print_fields,
@@ -36,12 +37,14 @@ GroupArgument = Annotated[str, typer.Argument(help="The consumer group.")]
 
 
 @app.command("list")
-def list_groups(namesrv: NamesrvOption = DEFAULT_NAMESRV, output: OutputOption = Output.text) -> None:
+def list_groups(
+    namesrv: NamesrvOption = DEFAULT_NAMESRV, tls: TlsOption = None, output: OutputOption = Output.text
+) -> None:
     """List consumer groups.
 
     Example: tianzhou group list
     """
-    names = with_admin(namesrv, lambda admin: admin.groups.names())
+    names = with_admin(namesrv, tls, lambda admin: admin.groups.names())
     if output is Output.json:
         print_json(names)
         return
@@ -53,7 +56,10 @@ def list_groups(namesrv: NamesrvOption = DEFAULT_NAMESRV, output: OutputOption =
 
 @app.command()
 def describe(
-    group: GroupArgument, namesrv: NamesrvOption = DEFAULT_NAMESRV, output: OutputOption = Output.text
+    group: GroupArgument,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
+    output: OutputOption = Output.text,
 ) -> None:
     """Show a group's members, their subscriptions and its settings.
 
@@ -63,7 +69,7 @@ def describe(
     async def work(admin: Admin) -> tuple[Any, Any]:
         return await admin.groups.config(group), await admin.groups.connections(group)
 
-    configs, connection = with_admin(namesrv, work)
+    configs, connection = with_admin(namesrv, tls, work)
     if not configs:
         raise _unknown(group)
     members = [] if connection is None else connection.connection_set
@@ -94,6 +100,7 @@ def lag(
     group: GroupArgument,
     topic: Annotated[str | None, typer.Option("-t", "--topic", help="Only this topic.")] = None,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
     output: OutputOption = Output.text,
 ) -> None:
     """Show how far a group is behind, queue by queue.
@@ -107,7 +114,7 @@ def lag(
             raise _unknown(group)
         return found
 
-    found = with_admin(namesrv, work)
+    found = with_admin(namesrv, tls, work)
     rows = [
         (e.queue.topic, e.queue.broker_name, e.queue.queue_id, e.broker_offset, e.consumer_offset, e.lag, e.client_id)
         for e in found.queues
@@ -136,6 +143,7 @@ def reset(
     to: Annotated[str, typer.Option(help="earliest, latest, an offset, or a time as 2026-01-31T08:00:00.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
     output: OutputOption = Output.text,
 ) -> None:
     """Have a group continue elsewhere in a topic, online or not.
@@ -143,7 +151,7 @@ def reset(
     Example: tianzhou group reset billing -t orders --to earliest --dry-run
     """
     destination = destination_of(to)
-    changes = with_admin(namesrv, lambda admin: admin.groups.reset(group, topic, dry_run=dry_run, **destination))
+    changes = with_admin(namesrv, tls, lambda admin: admin.groups.reset(group, topic, dry_run=dry_run, **destination))
     print_rows(
         ("topic", "broker", "queue", "before", "after"),
         [(c.queue.topic, c.queue.broker_name, c.queue.queue_id, c.before, c.after) for c in changes],

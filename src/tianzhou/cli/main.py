@@ -62,6 +62,10 @@ def explain(error: TianzhouError) -> str:
 
 def _advice(error: TianzhouError, text: str) -> str:
     if isinstance(error, ConnectFailed) and text.startswith("no name server"):
+        if "not trusted" in text or "speak TLS?" in text:
+            return ""  # somebody is there, and the text says what is wrong
+        if "was lost" in text:
+            return "Somebody answers there, and ends the connection. Does that server take TLS only? Give --tls."
         return "Start a server with `tianzhou serve`, or name the right one with -n host:port or NAMESRV_ADDR."
     if isinstance(error, ConnectFailed):
         return (

@@ -35,6 +35,13 @@ NamesrvOption = Annotated[
     ),
 ]
 DEFAULT_NAMESRV = "127.0.0.1:9876"
+TlsOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--tls/--no-tls",
+        help="Speak TLS; default: TIANZHOU_TLS_ENABLE. TIANZHOU_TLS_CONFIG_FILE says whom to trust, else all are.",
+    ),
+]
 
 
 def print_json(value: Any) -> None:

@@ -17,6 +17,7 @@ from tianzhou.cli.output import (
     NamesrvOption,
     Output,
     OutputOption,
+    TlsOption,
     counted,
     print_json,
     print_line,
@@ -62,6 +63,7 @@ def produce(
     count: Annotated[int, typer.Option(help="Send --body so many times.", min=1)] = 1,
     group: Annotated[str, typer.Option(help="Producer group.")] = "tianzhou-cli",
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
     output: OutputOption = Output.text,
 ) -> None:
     """Send messages to a topic.
@@ -84,7 +86,7 @@ def produce(
         bodies, total = (_repeated(body.encode(), count), count) if body is not None else (_lines(file), None)
         sending, complete = Sending(total, output), False
         try:
-            async with Producer(group, namesrv) as producer:
+            async with Producer(group, namesrv, tls=tls) as producer:
                 with progress("acknowledged", total, worth_it=_is_much(total, file)) as advance:
                     await sending.run(producer, (message(payload) async for payload in bodies), advance)
             complete = True

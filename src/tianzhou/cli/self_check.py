@@ -9,7 +9,7 @@ from tianzhou.errors import TianzhouError
 CHECK_TIMEOUT_MS = 2_000
 
 
-async def unreachable(address: str, key: str) -> str | None:
+async def unreachable(address: str, key: str, *, tls: bool = False) -> str | None:
     """A warning when nothing answers at the address that a broker tells to clients; None when it does.
 
     It may be right all the same: the outside address of a container often cannot be used from within.
@@ -17,12 +17,15 @@ async def unreachable(address: str, key: str) -> str | None:
     Args:
         address: `host:port`.
         key: the flag or key that sets it.
+        tls: whether the server takes nothing else. What it shows is not looked at: the question is whether it is there.
     """
     from tianzhou.remoting.client import RemotingClient
+    from tianzhou.remoting.tls import TlsSettings, client_context
     from tianzhou.wire.codes import RequestCode
     from tianzhou.wire.command import Command
 
-    async with RemotingClient(connect_timeout_ms=CHECK_TIMEOUT_MS) as client:
+    context = client_context(TlsSettings()) if tls else None
+    async with RemotingClient(connect_timeout_ms=CHECK_TIMEOUT_MS, tls=context) as client:
         try:
             # Any reply will do: what matters is that a server of this kind is there.
             await client.invoke(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO), CHECK_TIMEOUT_MS)

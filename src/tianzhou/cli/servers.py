@@ -41,6 +41,14 @@ class Flush(StrEnum):
     SYNC_FLUSH = "SYNC_FLUSH"
 
 
+class TlsMode(StrEnum):
+    """Which connections speak TLS."""
+
+    permissive = "permissive"
+    enforcing = "enforcing"
+    disabled = "disabled"
+
+
 ConfOption = Annotated[Path | None, typer.Option("-c", metavar="FILE", help="RocketMQ's configuration file.")]
 PrintAllOption = Annotated[bool, typer.Option("-p", help="Print every setting and exit.")]
 PrintImportantOption = Annotated[bool, typer.Option("-m", help="Print the important settings and exit.")]
@@ -65,6 +73,12 @@ def serve(
         10911
     ),
     flush: Annotated[Flush, typer.Option(help="SYNC_FLUSH acknowledges after the disk has it.")] = Flush.ASYNC_FLUSH,
+    tls: Annotated[
+        TlsMode, typer.Option(help="permissive: TLS with who begins to, plain with the others; enforcing: only TLS.")
+    ] = TlsMode.permissive,
+    tls_config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="RocketMQ's tls.* keys; without them it is self-signed.")
+    ] = None,
     output: OutputOption = Output.text,
 ) -> None:
     """Run name server and broker in this process, for laptops and tests.
@@ -73,15 +87,20 @@ def serve(
 
     Example: tianzhou serve --data ./data
     """
+    from tianzhou.remoting.tls import load_tls
+
     check_port("--namesrv-port", namesrv_port)
     check_port("--broker-port", broker_port, least=3)
+    tls_values = {"tls.server.mode": tls.value} | ({"tls.config.file": str(tls_config)} if tls_config else {})
+    tls_settings = load_tls(tls_values, source="--tls-config")
 
     async def start() -> Stop:
         from tianzhou import _hot
         from tianzhou.embedded import EmbeddedServer, EmbeddedSettings
 
         server = EmbeddedServer(
-            EmbeddedSettings(data.expanduser(), host, advertise, namesrv_port, broker_port, flush=flush.value)
+            EmbeddedSettings(data.expanduser(), host, advertise, namesrv_port, broker_port, flush=flush.value),
+            tls=tls_settings,
         )
         await server.__aenter__()
         _announce(
@@ -95,7 +114,7 @@ def serve(
                 "mode": _hot.MODE,
             },
         )
-        checking = _check_address(server.broker_address, "--advertise") if advertise else None
+        checking = _check_address(server.broker_address, "--advertise", tls_settings) if advertise else None
         return _stopper(server, checking)
 
     run_server(start)
@@ -177,7 +196,7 @@ def broker(
             f"ready: broker {settings.broker_name} on {server.address} ({took:.2f} s, {_hot.MODE} mode)",
             {"name": settings.broker_name, "address": server.address, "port": server.port, "mode": _hot.MODE},
         )
-        return _stopper(server, _check_address(server.address, "brokerIP1"))
+        return _stopper(server, _check_address(server.address, "brokerIP1", tls))
 
     run_server(start)
 
@@ -240,11 +259,11 @@ async def _registered(ready: Awaitable[None], namesrv_addr: str) -> None:
         waiting.cancel()
 
 
-def _check_address(address: str, key: str) -> asyncio.Task[None]:
+def _check_address(address: str, key: str, tls: TlsSettings) -> asyncio.Task[None]:
     async def check() -> None:
         from tianzhou.cli.self_check import unreachable
 
-        if warning := await unreachable(address, key):
+        if warning := await unreachable(address, key, tls=tls.server_mode.lower() == "enforcing"):
             print_note(warning)
 
     return asyncio.ensure_future(check())

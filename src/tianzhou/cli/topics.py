@@ -14,6 +14,7 @@ from tianzhou.cli.output import (
     NamesrvOption,
     Output,
     OutputOption,
+    TlsOption,
     counted,
     local_time,
     print_fields,
@@ -60,13 +61,13 @@ def confirm(question: str) -> None:
     typer.confirm(question, abort=True, err=True)
 
 
-def with_admin(namesrv: str, work: Callable[[Admin], Awaitable[T]]) -> T:
-    """Run admin operations against a cluster; returns what they return."""
+def with_admin(namesrv: str, tls: bool | None, work: Callable[[Admin], Awaitable[T]]) -> T:
+    """Run admin operations against a cluster, see `TlsOption` for `tls`; returns what they return."""
 
     async def main() -> T:
         from tianzhou.admin import Admin
 
-        async with Admin(namesrv) as admin:
+        async with Admin(namesrv, tls=tls) as admin:
             return await work(admin)
 
     return run_client(main())
@@ -76,6 +77,7 @@ def with_admin(namesrv: str, work: Callable[[Admin], Awaitable[T]]) -> T:
 def list_topics(
     system: Annotated[bool, typer.Option("--system", help="Also retry, dead letter and system topics.")] = False,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
     output: OutputOption = Output.text,
 ) -> None:
     """List topics.
@@ -90,7 +92,7 @@ def list_topics(
         reserved = set(await admin.topics.system_names())
         return [name for name in found if name not in reserved and not name.startswith("%")]
 
-    names = with_admin(namesrv, work)
+    names = with_admin(namesrv, tls, work)
     if output is Output.json:
         print_json(names)
         return
@@ -102,13 +104,16 @@ def list_topics(
 
 @app.command()
 def describe(
-    topic: TopicArgument, namesrv: NamesrvOption = DEFAULT_NAMESRV, output: OutputOption = Output.text
+    topic: TopicArgument,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
+    output: OutputOption = Output.text,
 ) -> None:
     """Show a topic's configuration, queues, offsets and consumers.
 
     Example: tianzhou topic describe orders
     """
-    found = with_admin(namesrv, lambda admin: admin.topics.describe(topic))
+    found = with_admin(namesrv, tls, lambda admin: admin.topics.describe(topic))
     if output is Output.json:
         print_json(
             {
@@ -172,6 +177,7 @@ def create(
     order: Annotated[bool, typer.Option("--order", help="Keep queue order while brokers come and go.")] = False,
     cluster: Annotated[str | None, typer.Option("-c", "--cluster", help="Only on this cluster's brokers.")] = None,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
     output: OutputOption = Output.text,
 ) -> None:
     """Create a topic on every broker, or set its configuration anew.
@@ -180,6 +186,7 @@ def create(
     """
     brokers = with_admin(
         namesrv,
+        tls,
         lambda admin: admin.topics.create(
             topic, read_queue_nums=queues, write_queue_nums=queues, perm=PERMISSIONS[perm], order=order, cluster=cluster
         ),
@@ -195,6 +202,7 @@ def delete(
     topic: TopicArgument,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
     output: OutputOption = Output.text,
 ) -> None:
     """Delete a topic with its messages from every broker and name server.
@@ -209,7 +217,7 @@ def delete(
         await admin.topics.delete(topic)
         return existed
 
-    existed = with_admin(namesrv, work)
+    existed = with_admin(namesrv, tls, work)
     if output is Output.json:
         print_json({"topic": topic, "deleted": existed})
     else:

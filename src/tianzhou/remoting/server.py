@@ -239,13 +239,15 @@ class RemotingServer:
     async def _connection(self, accepted: socket.socket) -> Connection | None:
         """What speaks with the peer; None when it went, or said nothing for the idle timeout."""
         loop, tls = self.group.loop, self._tls
+        # Not what the loop returns: with TLS, uvloop's is a protocol of its own.
+        connection = Connection(self.group)
         if tls is not None:
             first = await self._first_byte(accepted)
             if not first:
                 return None
             if first == HANDSHAKE:
-                _, connection = await loop.connect_accepted_socket(
-                    lambda: Connection(self.group),
+                await loop.connect_accepted_socket(
+                    lambda: connection,
                     accepted,
                     ssl=tls.context(),
                     ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
@@ -259,7 +261,7 @@ class RemotingServer:
                     accepted.getpeername(),
                 )
                 return None
-        _, connection = await loop.connect_accepted_socket(lambda: Connection(self.group), accepted)
+        await loop.connect_accepted_socket(lambda: connection, accepted)
         return connection
 
     async def _first_byte(self, accepted: socket.socket) -> bytes:

@@ -15,8 +15,10 @@ from typing import Any, TypeVar
 
 from tianzhou.client.producer import Producer
 from tianzhou.client.pull_consumer import PullConsumer
+from tianzhou.client.tls import Tls
 from tianzhou.model import MessageQueue
 from tianzhou.remoting.loop import loop_factory
+from tianzhou.remoting.tls import client_context, load_tls
 from tianzhou.spark.offsets import Bounds, Positions
 from tianzhou.spark.options import ReadOptions, WriteOptions
 from tianzhou.spark.reading import Ask, Pulled
@@ -130,16 +132,26 @@ async def _gathered(work: Iterable[Awaitable[T]]) -> list[T]:
     return results  # type: ignore[return-value]
 
 
+def _tls(options: ReadOptions | WriteOptions) -> Tls:
+    if options.tls_config_file is None:
+        return options.tls
+    return client_context(load_tls({"tls.config.file": options.tls_config_file}, source="tlsConfigFile"))
+
+
+def _tls_key(options: ReadOptions | WriteOptions) -> tuple[str, str]:
+    return str(options.tls), options.tls_config_file or ""
+
+
 def connect(options: ReadOptions) -> BrokerReader:
     """This process's reader for the brokers and group of the options."""
     process = Process.here()
 
     async def make() -> PullConsumer:
-        consumer = PullConsumer(options.consumer_group, options.namesrv_addr, auto_commit=False)
+        consumer = PullConsumer(options.consumer_group, options.namesrv_addr, tls=_tls(options), auto_commit=False)
         await consumer.start()
         return consumer
 
-    key = ("read", options.namesrv_addr, options.consumer_group)
+    key = ("read", options.namesrv_addr, options.consumer_group, *_tls_key(options))
     return BrokerReader(process, process.client(key, make))
 
 
@@ -148,9 +160,14 @@ def producer(options: WriteOptions) -> tuple[Process, Producer]:
     process = Process.here()
 
     async def make() -> Producer:
-        made = Producer(options.producer_group, options.namesrv_addr, send_msg_timeout_ms=options.send_timeout_ms)
+        made = Producer(
+            options.producer_group,
+            options.namesrv_addr,
+            tls=_tls(options),
+            send_msg_timeout_ms=options.send_timeout_ms,
+        )
         await made.start()
         return made
 
-    key = ("write", options.namesrv_addr, options.producer_group, str(options.send_timeout_ms))
+    key = ("write", options.namesrv_addr, options.producer_group, str(options.send_timeout_ms), *_tls_key(options))
     return process, process.client(key, make)

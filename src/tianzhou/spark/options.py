@@ -53,6 +53,8 @@ class ReadOptions:
 
     Attributes:
         namesrv_addr: name servers, `host:port` joined by `;`.
+        tls: whether to speak TLS; None leaves it to each process's environment.
+        tls_config_file: where RocketMQ's `tls.*` keys are, on every machine; None leaves that to the environment.
         topics: the topics to read.
         starting: where to begin: earliest for a batch, latest for a stream.
         ending: where a batch ends; latest.
@@ -69,6 +71,8 @@ class ReadOptions:
     """
 
     namesrv_addr: str
+    tls: bool | None
+    tls_config_file: str | None
     topics: tuple[str, ...]
     starting: Where
     ending: Where
@@ -94,12 +98,16 @@ class WriteOptions:
 
     Attributes:
         namesrv_addr: name servers, `host:port` joined by `;`.
+        tls: whether to speak TLS; None leaves it to each process's environment.
+        tls_config_file: where RocketMQ's `tls.*` keys are, on every machine; None leaves that to the environment.
         topic: the topic of rows without a `topic` column or with null in it; None when every row has one.
         producer_group: the group to send as.
         send_timeout_ms: how long one send may take, retries included.
     """
 
     namesrv_addr: str
+    tls: bool | None
+    tls_config_file: str | None
     topic: str | None
     producer_group: str
     send_timeout_ms: int
@@ -184,12 +192,15 @@ def _tags(text: str) -> str:
 
 
 _NAMESRV: Final = "name servers as host:port, several joined by ; or ,"
+_TLS_FILE: Final = "a file of RocketMQ's tls.* keys, under this name on every machine"
 _TOPIC_RULE: Final = f"letters, digits and % | _ -, at most {LONGEST_TOPIC} characters"
 _OFFSETS: Final = 'JSON like {"topic": {"broker": {"0": 42, "1": -2}}} with -1 for latest and -2 for earliest'
 _MILLIS: Final = "milliseconds since the epoch"
 
 READ_KNOWN: Final[Mapping[str, str]] = {
     "namesrvAddr": _NAMESRV,
+    "tls": "true or false",
+    "tlsConfigFile": _TLS_FILE,
     "subscribe": f"topics joined by commas; {_TOPIC_RULE}",
     "startingOffsets": f"earliest, latest (streams only) or {_OFFSETS}",
     "endingOffsets": f"latest or {_OFFSETS.removesuffix(' and -2 for earliest')}; batch reads only",
@@ -206,6 +217,8 @@ READ_KNOWN: Final[Mapping[str, str]] = {
 }
 WRITE_KNOWN: Final[Mapping[str, str]] = {
     "namesrvAddr": _NAMESRV,
+    "tls": "true or false",
+    "tlsConfigFile": _TLS_FILE,
     "topic": f"a topic: {_TOPIC_RULE}",
     "producerGroup": f"a group name: {_TOPIC_RULE}",
     "sendTimeoutMs": "milliseconds, a whole number from 1",
@@ -225,9 +238,12 @@ def parse_read(values: Mapping[str, str], mode: str | None = None) -> ReadOption
     given = _Given(values, READ_KNOWN)
     given.need("namesrvAddr")
     given.need("subscribe")
+    tls, tls_file = _tls(given)
     group = given.text("consumerGroup")
     options = ReadOptions(
         namesrv_addr=given.read("namesrvAddr", "", _addresses),
+        tls=tls,
+        tls_config_file=tls_file,
         topics=given.read("subscribe", (), _topics),
         starting=_where(given, "starting", EARLIEST if mode == BATCH else LATEST),
         ending=_where(given, "ending", LATEST),
@@ -243,6 +259,17 @@ def parse_read(values: Mapping[str, str], mode: str | None = None) -> ReadOption
     )
     _check_mode(given, options, mode)
     return options
+
+
+def _tls(given: _Given) -> tuple[bool | None, str | None]:
+    tls = given.read("tls", None, _flag)
+    file = given.text("tlsConfigFile")
+    if file is not None and not file:
+        raise given.bad("tlsConfigFile")
+    if file is not None and not tls:
+        # Whoever names whom to trust would otherwise speak plain.
+        raise ConfigError(f"tlsConfigFile={file}: is read with tls=true only; give that too, or leave the file out")
+    return tls, file
 
 
 def _where(given: _Given, side: str, default: int) -> Where:
@@ -305,8 +332,11 @@ def parse_write(values: Mapping[str, str], has_topic_column: bool) -> WriteOptio
     given.need("namesrvAddr")
     if not has_topic_column:
         given.need("topic")
+    tls, tls_file = _tls(given)
     return WriteOptions(
         namesrv_addr=given.read("namesrvAddr", "", _addresses),
+        tls=tls,
+        tls_config_file=tls_file,
         topic=given.read("topic", None, _name),
         producer_group=given.read("producerGroup", "tianzhou-spark", _name),
         send_timeout_ms=given.read("sendTimeoutMs", 10_000, _number(1)),

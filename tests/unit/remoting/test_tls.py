@@ -109,6 +109,18 @@ def test_who_says_too_little_or_nonsense_is_dropped_and_others_are_served(
     run(main)
 
 
+def test_connections_that_ended_count_no_more(run: Callable[[Main], None]) -> None:
+    async def main() -> None:
+        async with server(TlsSettings(), max_connections=2) as to:
+            for _ in range(5):
+                async with client(TlsSettings()) as secure:
+                    await echoed(secure, to)
+                while to.connections:
+                    await asyncio.sleep(0.01)
+
+    run(main)
+
+
 def test_a_client_verifies_the_server_when_told_to(run: Callable[[Main], None], tmp_path: Path) -> None:
     authority, other = Authority(tmp_path), Authority(tmp_path, "other")
 

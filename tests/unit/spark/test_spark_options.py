@@ -44,6 +44,13 @@ def test_what_spark_adds_itself_is_no_mistake():
     parse_read({**NEEDED, "path": "x", "checkpointLocation": "/c"}, STREAM)
 
 
+def test_tls_is_left_to_the_environment_unless_said():
+    assert parse_read(NEEDED, BATCH).tls is None
+    assert parse_read({**NEEDED, "tls": "False"}, BATCH).tls is False
+    options = parse_write({"namesrvAddr": "a:1", "topic": "t", "tls": "true", "tlsConfigFile": "x.tls"}, False)
+    assert (options.tls, options.tls_config_file) == (True, "x.tls")
+
+
 @pytest.mark.parametrize(
     ("mode", "option", "value", "expected"),
     [

@@ -255,7 +255,7 @@ def run_job(
 
     began = time.monotonic()
     with_admin(
-        server.namesrv, lambda admin: admin.topics.create(TOPIC, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
+        server.namesrv, False, lambda admin: admin.topics.create(TOPIC, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
     )
     total = min(limit or TOTAL_ROWS, TOTAL_ROWS)
     with _progress(console) as progress:
@@ -280,7 +280,7 @@ def run_job(
         finally:
             pipeline.stop()
             spark.stop()
-    stored = with_admin(server.namesrv, lambda admin: admin.topics.describe(TOPIC)).message_count
+    stored = with_admin(server.namesrv, False, lambda admin: admin.topics.describe(TOPIC)).message_count
     checks = prove(producer.source, producer.acknowledged, stored, sink)
     return JobResult(checks, delays, producer.source.rows, producer.seconds, read_s, time.monotonic() - began)
 
