@@ -161,9 +161,9 @@ def topic_config(broker: str, topic: str) -> dict[str, Any] | None:
     return {name: reply.json()[name] for name in shown} if reply.code == 0 else None
 
 
-def make_topic(broker: str, topic: str, perm: int) -> None:
+def make_topic(broker: str, topic: str, perm: int, read: int = 1, write: int = 1) -> None:
     fields: dict[str, object] = {
-        "topic": topic, "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": perm,
+        "topic": topic, "defaultTopic": "TBW102", "readQueueNums": read, "writeQueueNums": write, "perm": perm,
         "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false",
     }  # fmt: skip
     assert call(broker, frames.UPDATE_AND_CREATE_TOPIC, fields).code == 0

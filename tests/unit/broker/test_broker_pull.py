@@ -65,8 +65,8 @@ def test_lite_pull_is_a_pull_that_can_be_forbidden(broker: Run) -> None:
         ("T", 3, (19, "OFFSET_OVERFLOW_ONE", 3, 0, 3)),
         ("T", 4, (21, "OFFSET_OVERFLOW_BADLY", 3, 0, 3)),
         ("T", -1, (21, "OFFSET_TOO_SMALL", 0, 0, 3)),
-        ("empty", 0, (19, "NO_MATCHED_LOGIC_QUEUE", 0, 0, 0)),
-        ("empty", 5, (21, "NO_MATCHED_LOGIC_QUEUE", 0, 0, 0)),
+        ("empty", 0, (19, "NO_MESSAGE_IN_QUEUE", 0, 0, 0)),
+        ("empty", 5, (21, "NO_MESSAGE_IN_QUEUE", 0, 0, 0)),
     ],
 )
 def test_offsets_outside_the_queue(

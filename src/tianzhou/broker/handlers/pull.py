@@ -48,6 +48,10 @@ _CODES = {
 }
 
 
+_NAMES = {GetStatus.NO_MATCHED_LOGIC_QUEUE: GetStatus.NO_MESSAGE_IN_QUEUE.name}
+"""A queue that the topic has is there, with or without messages; Apache's broker makes its files when it is asked."""
+
+
 def pull_code(status: GetStatus, offset: int) -> ResponseCode:
     """The response code for what was found at an offset (broker.md §9.4)."""
     if status in _MISSING_QUEUE:
@@ -342,7 +346,7 @@ class PullHandler:
         return pull_reply(
             command.opaque,
             pull_code(status, header.queue_offset),
-            remark or status.name,
+            remark or _NAMES.get(status, status.name),
             found.next_offset,
             found.min_offset,
             found.max_offset,
