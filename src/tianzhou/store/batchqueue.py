@@ -178,9 +178,8 @@ class BatchQueue(ConsumeQueue):
         self.min_offset = self._entry(first // BATCH_UNIT_SIZE).base
         self.max_offset = self.next_offset = self._entry(self._end // BATCH_UNIT_SIZE - 1).end
 
-    def reset(self) -> None:
-        """Drop all units and start again at offset 0."""
-        super().reset()
+    def _forget(self) -> None:
+        super()._forget()
         self._end = 0
         self._counts.clear()
 

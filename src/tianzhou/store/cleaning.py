@@ -47,6 +47,8 @@ CHECK_SECONDS: Final = 5.0
 FIRST_RUN_SECONDS: Final = 60.0
 _QUEUES_PER_TURN: Final = 64
 _FOLDER: Final = "deleted"
+_GONE: Final = -1
+"""Time of last change of a file that someone else has deleted: it is older than all others."""
 T = TypeVar("T")
 A = TypeVarTuple("A")
 
@@ -89,6 +91,7 @@ class Cleaner:
         self._refused = False
         self._manual = 0
         self._run_now = False
+        self._cleaning = asyncio.Lock()
         self._cleaned_to = 0
         # Belongs to the thread; the loop looks at copies.
         self._hung: list[RetiredSegment] = []
@@ -118,29 +121,32 @@ class Cleaner:
         self._refused = self._running
         return self._running
 
-    def remove(self, folder: Path, retired: list[RetiredSegment]) -> None:
-        """Remove a topic's folder of queue files, of which nothing is used any more.
+    def remove(self, folders: list[Path], retired: list[RetiredSegment]) -> None:
+        """Remove a topic's folders of queue files, of which nothing is used any more.
 
-        The name is free for a new topic on return.
+        The names are free for a new topic on return.
         """
-        if folder.is_dir():
+        doomed = []
+        for folder in folders:
+            if not folder.is_dir():
+                continue
             self._removed += 1
             aside = self._settings.root / _FOLDER / f"{os.getpid()}-{self._removed}"
             try:
                 aside.parent.mkdir(exist_ok=True)
                 folder.rename(aside)
-                folder = aside
+                doomed.append(aside)
             except OSError as error:
                 logger.warning("%s is deleted where it is: %s", folder, error)
-                self._remove_now(folder, retired)
-                return
+                shutil.rmtree(folder, ignore_errors=True)
         if self._running:
-            self._thread.submit(self._remove_now, folder, retired)
+            self._thread.submit(self._remove_now, doomed, retired)
         else:
-            self._remove_now(folder, retired)
+            self._remove_now(doomed, retired)
 
-    def _remove_now(self, folder: Path, retired: list[RetiredSegment]) -> None:
-        shutil.rmtree(folder, ignore_errors=True)
+    def _remove_now(self, folders: list[Path], retired: list[RetiredSegment]) -> None:
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
         self._hung += [one for one in retired if not one.release()]
         with suppress(OSError):  # not empty yet
             self._settings.root.joinpath(_FOLDER).rmdir()
@@ -166,6 +172,9 @@ class Cleaner:
                     await self.clean()
             except OSError as error:
                 logger.error("cleaning %s failed: %s; it is tried again", self._settings.root, error)
+            except Exception:
+                # A file nobody foresaw must not stop cleaning for good: the disk would fill up.
+                logger.exception("cleaning %s failed; it is tried again", self._settings.root)
             try:
                 async with asyncio.timeout(min(CHECK_SECONDS, interval)):
                     await self._woken.wait()
@@ -202,16 +211,17 @@ class Cleaner:
         Raises:
             OSError: files cannot be asked how old they are.
         """
-        manual = self._manual > 0
-        self._manual = max(self._manual - 1, 0)
-        await self._release_hung()
-        if not self._stuck:
-            await self._clean_log(manual=manual)
-        smallest = self._log.min_offset
-        if smallest > self._cleaned_to:
-            await self._clean_queues(smallest)
-            await self._clean_index(smallest)
-            self._cleaned_to = smallest
+        async with self._cleaning:
+            manual = self._manual > 0
+            self._manual = max(self._manual - 1, 0)
+            await self._release_hung()
+            if not self._stuck:
+                await self._clean_log(manual=manual)
+            smallest = self._log.min_offset
+            if smallest > self._cleaned_to:
+                await self._clean_queues(smallest)
+                await self._clean_index(smallest)
+                self._cleaned_to = smallest
 
     async def _clean_log(self, *, manual: bool) -> None:
         files = self._log.files
@@ -230,6 +240,9 @@ class Cleaner:
                 return
 
     async def _announce(self, segment: Segment, deletion: Deletion) -> None:
+        if deletion.modified_ms == _GONE:
+            logger.warning("%s is gone: someone else has deleted it", segment.path)
+            return
         since = await self._in_thread(_first_store_time, segment.path)
         span = f"messages stored from {_moment(since)} to {_moment(deletion.modified_ms)}"
         where = f"{segment.path} ({readable_size(segment.size)}, {span})"
@@ -330,7 +343,14 @@ def _uses(paths: list[Path]) -> list[DiskUse]:
 
 
 def _facts(segments: list[Segment]) -> list[SegmentFacts]:
-    return [SegmentFacts(segment.start, int(segment.path.stat().st_mtime * 1000)) for segment in segments]
+    facts = []
+    for segment in segments:
+        try:
+            modified = int(segment.path.stat().st_mtime * 1000)
+        except FileNotFoundError:
+            modified = _GONE
+        facts.append(SegmentFacts(segment.start, modified))
+    return facts
 
 
 def _fetch_held(held: HeldMap, start: int, end: int) -> None:

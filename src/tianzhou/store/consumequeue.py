@@ -277,6 +277,9 @@ class ConsumeQueue:
     def reset(self) -> None:
         """Drop all units and start again at offset 0."""
         self.files.delete()
+        self._forget()
+
+    def _forget(self) -> None:
         self._segment = self._map = None
         self._position = self._reserved = 0
         self.max_offset = self.min_offset = self.flushed = 0
@@ -308,7 +311,7 @@ class ConsumeQueue:
     def retire(self) -> list[RetiredSegment]:
         """Drop all units as `delete` does, and leave removing the files to the caller."""
         retired = self.files.retire()
-        self.reset()
+        self._forget()
         self.next_offset = 0
         return retired
 

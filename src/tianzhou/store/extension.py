@@ -139,6 +139,12 @@ class Extension:
             retired.append(self.files.drop_first().retire())
         return retired
 
+    def retire(self) -> list[RetiredSegment]:
+        """Drop all units, and leave removing the files to the caller."""
+        retired = self.files.retire()
+        self.end = self.flushed = self._reserved = 0
+        return retired
+
     def unflushed(self) -> list[tuple[Segment, int, int]]:
         """Segments with the byte ranges in them that the disk may not have yet; they count as flushed from now on.
 
@@ -266,10 +272,16 @@ class ExtendedQueue(ConsumeQueue):
     def expire_steps(self, smallest_physical: int) -> Steps[list[RetiredSegment]]:
         """As `expire`; with the queue's files go the extension files that are no longer pointed to."""
         retired = yield from super().expire_steps(smallest_physical)
-        unit = yield from self.unit_steps(self.min_offset)
+        # Of a queue whose messages have all expired, the newest unit tells where the next extension goes.
+        unit = yield from self.unit_steps(min(self.min_offset, self.max_offset - 1))
         if unit is not None and is_address(unit[2]):
             retired += self.extension.retire_before(unit[2])
         return retired
+
+    def retire(self) -> list[RetiredSegment]:
+        """Drop all units, and leave removing the files of both kinds to the caller."""
+        self.lacks_extension = False
+        return self.extension.retire() + super().retire()
 
     def unflushed(self) -> list[tuple[Segment, int, int]]:
         """Segments of both kinds, with the byte ranges in them that the disk may not have yet."""

@@ -68,6 +68,10 @@ class QueueMaker:
         """Where the queues of a topic have their folders."""
         return self._settings.root / (BATCH_QUEUES if topic in self.batch_topics else QUEUES) / topic
 
+    def folders(self, topic: str) -> list[Path]:
+        """All folders with files of a topic's queues, whether they are there or not."""
+        return [self.folder(topic), self._settings.root / EXTENSIONS / topic]
+
     def _bitmap(self, topic: str, physical_offset: int, size: int) -> bytes:
         if self.filter_bitmap is None:
             return b""

@@ -167,7 +167,7 @@ class MessageStore(StorePuts, StoreReads, StoreLookups):
         dispatcher.pending = type(dispatcher.pending)(p for p in dispatcher.pending if p[0].topic != topic)
         dispatcher.dirty = [queue for queue in dispatcher.dirty if queue.topic != topic]
         self._light.discard(topic)
-        self._cleaner.remove(self.queue_kinds.folder(topic), retired)
+        self._cleaner.remove(self.queue_kinds.folders(topic), retired)
 
     def settings_changed(self) -> None:
         """Let changed settings count now rather than in a few seconds."""

@@ -6,7 +6,9 @@ import asyncio
 import json
 import logging
 import os
+import shutil
 import tarfile
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
@@ -17,7 +19,7 @@ from typing import Any
 import pytest
 
 from tianzhou.settings import bind
-from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
+from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings, pages
 from tianzhou.store.scan import StoreScan
 from tianzhou.wire.properties import encode_properties
 
@@ -395,5 +397,116 @@ def test_a_file_that_cannot_be_deleted_stops_deleting_and_is_tried_again(
             await store._cleaner.clean()
             assert not (tmp_path / "commitlog" / f"{0:020d}").exists()
             assert store.begin_offset > SEGMENT
+
+    run(main())
+
+
+def test_nothing_is_unlinked_or_synced_on_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: dict[str, set[int]] = {}
+
+    def watch(owner: Any, name: str) -> None:
+        original = getattr(owner, name)
+
+        def watched(*arguments: Any, **named: Any) -> Any:
+            calls.setdefault(name, set()).add(threading.get_ident())
+            return original(*arguments, **named)
+
+        monkeypatch.setattr(owner, name, watched)
+
+    async def main() -> None:
+        settings = small(tmp_path, enable_consume_queue_ext=True, mapped_file_size_consume_queue_ext=1024)
+        settings.delete_file_batch_max = 100
+        async with MessageStore(settings) as store:
+            put(store, 20)
+            put(store, 2, topic="Other")
+            await until(lambda: store.max_offset("Other", 0) == 1)
+            for owner, name in (
+                (pages, "sync"), (pages, "detach"), (os, "fsync"), (os, "fdatasync"), (os, "unlink"), (Path, "unlink"),
+                (shutil, "rmtree"),
+            ):  # fmt: skip
+                watch(owner, name)
+            put(store, 230)
+            put(store, 10, topic="Other")
+            await flushed(store)
+            await until(lambda: store.max_offset("Other", 0) == 6)
+            age(tmp_path)
+            store.delete_expired()
+            await until(lambda: min(os.listdir(tmp_path / "consumequeue" / "T" / "0")) > "0" * 20)
+            await until(lambda: min(os.listdir(tmp_path / "consumequeue_ext" / "T" / "0")) > "0" * 20)
+            store.delete_topic("Other")
+            await until(lambda: not (tmp_path / "deleted").exists())
+            await store._upkeep._flush_queues(thorough=True)
+            seen = {name: set(threads) for name, threads in calls.items()}
+        assert {"sync", "detach", "unlink", "rmtree"} <= seen.keys()
+        assert {name for name, threads in seen.items() if threading.get_ident() in threads} == set()
+
+    run(main())
+
+
+def test_deleting_what_is_gone_already_is_no_trouble(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with MessageStore(small(tmp_path)) as store:
+            put(store, 100)
+            put(store, 4, topic="Other")
+            await flushed(store)
+            age(tmp_path)
+            # An operator was quicker.
+            (tmp_path / "commitlog" / f"{SEGMENT:020d}").unlink()
+            (tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}").unlink()
+            for _ in range(5):
+                store.delete_expired()
+                store.clean_queues()
+            last = max(path.name for path in (tmp_path / "commitlog").iterdir())
+            await until(lambda: store.begin_offset == int(last))
+            await until(lambda: store.min_offset("T", 0) > 40)
+            store.delete_topic("Other")
+            store.delete_topic("Other")
+            store.delete_topic("Never")
+            assert store.delete_other_topics({"T"}.__contains__) == []
+            begin = store.begin_offset
+            for _ in range(3):
+                await store._cleaner.clean()
+            assert store.begin_offset == begin
+            assert not store._cleaner._hung
+            assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+            for queue_id in range(2):
+                low, high = store.min_offset("T", queue_id), store.max_offset("T", queue_id)
+                assert 0 < low < high == 50
+                assert store.get("T", queue_id, low, 1).status is GetStatus.FOUND
+
+    run(main())
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_queue_of_which_everything_expired_goes_on_counting(tmp_path: Path, *, batched: bool) -> None:
+    def opened() -> MessageStore:
+        store = MessageStore(small(tmp_path, mapper_file_size_batch_consume_queue=920, delete_file_batch_max=100))
+        if batched:
+            store.queue_kinds.batch_topics.add("Idle")
+        return store
+
+    def check(store: MessageStore, end: int) -> None:
+        assert (store.min_offset("Idle", 0), store.max_offset("Idle", 0)) == (end, end)
+        gone = store.get("Idle", 0, 3, 1)
+        assert (gone.status, gone.next_offset) == (GetStatus.OFFSET_TOO_SMALL, end)
+        assert store.get("Idle", 0, end, 1).status is GetStatus.OFFSET_OVERFLOW_ONE
+        assert store.earliest_store_time("Idle", 0) == -1
+
+    async def main() -> None:
+        async with opened() as store:
+            put(store, 30, topic="Idle", queues=1)
+            put(store, 60)
+            await flushed(store)
+            age(tmp_path)
+            store.delete_expired()
+            await until(lambda: store.min_offset("Idle", 0) == 30)
+            check(store, 30)
+        async with opened() as store:
+            assert store.report.clean
+            check(store, 30)
+            put(store, 1, topic="Idle", queues=1)
+            await until(lambda: store.max_offset("Idle", 0) == 31)
+            found = store.get("Idle", 0, 30, 1)
+            assert (found.status, found.next_offset, found.min_offset) == (GetStatus.FOUND, 31, 30)
 
     run(main())

@@ -1,0 +1,94 @@
+"""A topic gets fewer queues and more again, with restarts in between; no message is lost, and numbers go on."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tianzhou.broker.server import Broker
+from tianzhou.broker.settings import BrokerSettings
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.store.settings import StoreSettings
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import read_reply, write_header
+from tianzhou.wire.record import decode_records
+
+
+def broker_in(folder: Path) -> Broker:
+    settings = replace(
+        BrokerSettings(), broker_ip1="127.0.0.1", bind_address="127.0.0.1", listen_port=0, namesrv_addr="",
+        broker_config_path=str(folder / "broker.conf"),
+    )  # fmt: skip
+    store = replace(
+        StoreSettings(), store_path_root_dir=str(folder / "store"), mapped_file_size_commit_log=64 << 10,
+        mapped_file_size_consume_queue=400, max_hash_slot_num=100, max_index_num=400, clean_file_forcibly_enable=False,
+    )  # fmt: skip
+    return Broker(settings, store)
+
+
+class Peer:
+    def __init__(self, client: RemotingClient, address: str) -> None:
+        self._client = client
+        self._address = address
+
+    async def ask(self, code: int, body: bytes = b"", **header: Any) -> Command:
+        return await self._client.invoke(self._address, Command(code, fields=write_header(code, **header), body=body))
+
+    async def resize(self, write: int, read: int) -> None:
+        reply = await self.ask(
+            RequestCode.UPDATE_AND_CREATE_TOPIC, topic="S", default_topic="TBW102", read_queue_nums=read,
+            write_queue_nums=write, perm=6, topic_filter_type="SINGLE_TAG", topic_sys_flag=0, order=False,
+        )  # fmt: skip
+        assert reply.code == ResponseCode.SUCCESS, reply.remark
+
+    async def send(self, queue_id: int, body: bytes) -> Command:
+        return await self.ask(
+            RequestCode.SEND_MESSAGE_V2, body, producer_group="P", topic="S", default_topic="TBW102",
+            default_topic_queue_nums=4, queue_id=queue_id, sys_flag=0, born_timestamp=1, flag=0, properties="",
+        )  # fmt: skip
+
+    async def bodies(self, queue_id: int) -> list[bytes]:
+        found: list[bytes] = []
+        while True:
+            reply = await self.ask(
+                RequestCode.PULL_MESSAGE, consumer_group="G", topic="S", queue_id=queue_id, queue_offset=len(found),
+                max_msg_nums=32, sys_flag=4, commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0,
+            )  # fmt: skip
+            if reply.code != ResponseCode.SUCCESS:
+                assert reply.code == ResponseCode.PULL_NOT_FOUND, reply.remark
+                return found
+            found += [record.body for record in decode_records(reply.body)]
+
+
+def test_fewer_queues_and_more_again(tmp_path: Path) -> None:
+    expected: dict[int, list[bytes]] = {queue_id: [] for queue_id in range(6)}
+
+    async def phase(write: int, read: int) -> None:
+        async with broker_in(tmp_path) as broker, RemotingClient() as client:
+            peer = Peer(client, broker.address)
+            await peer.resize(write, read)
+            for number in range(30):
+                queue_id = number % write
+                body = b"%d of %d in queue %d" % (len(expected[queue_id]), write, queue_id)
+                sent = await peer.send(queue_id, body)
+                assert sent.code == ResponseCode.SUCCESS, sent.remark
+                assert read_reply(RequestCode.SEND_MESSAGE_V2, sent).queue_offset == len(expected[queue_id])
+                expected[queue_id].append(body)
+            # A client with an old route does not write where nobody would read.
+            assert (await peer.send(max(write, read), b"lost?")).code == ResponseCode.INVALID_PARAMETER
+            for code in (RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, RequestCode.CLEAN_UNUSED_TOPIC):
+                assert (await peer.ask(code)).code == ResponseCode.SUCCESS
+            for queue_id in range(read):
+                assert await peer.bodies(queue_id) == expected[queue_id]
+
+    async def main() -> None:
+        async with asyncio.timeout(60):
+            # Wide, written to less, read less, one queue, and back in two steps: a queue is read as long as it is kept.
+            for write, read in ((6, 6), (2, 6), (2, 2), (1, 1), (4, 4), (6, 6)):
+                await phase(write, read)
+
+    asyncio.run(main())
+    assert sum(map(len, expected.values())) == 180
