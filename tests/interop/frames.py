@@ -51,13 +51,15 @@ class Connection:
     def __exit__(self, *_: object) -> None:
         self._socket.close()
 
-    def call(self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"") -> Reply:
+    def call(
+        self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"", language: str = "OTHER"
+    ) -> Reply:
         """Send one request and return the reply."""
         header = json.dumps(
             {
                 "code": code,
                 "flag": 0,
-                "language": "OTHER",
+                "language": language,
                 "opaque": 1,
                 "version": 453,
                 "serializeTypeCurrentRPC": "JSON",
@@ -75,11 +77,16 @@ class Connection:
 
 
 def call(
-    address: str, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"", timeout: float = 5.0
+    address: str,
+    code: int,
+    fields: Mapping[str, object] | None = None,
+    body: bytes = b"",
+    timeout: float = 5.0,
+    language: str = "OTHER",
 ) -> Reply:
     """Send one request over a connection of its own and return the reply."""
     with Connection(address, timeout) as connection:
-        return connection.call(code, fields, body)
+        return connection.call(code, fields, body, language)
 
 
 def route(namesrv: str, topic: str) -> dict[str, Any] | None:

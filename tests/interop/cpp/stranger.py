@@ -5,6 +5,9 @@ sends a batch without marking it as one, so that any broker stores it as a singl
 
     produce NAMESRV TOPIC GROUP FIRST MODE:COUNT...   modes: sync, oneway
     consume NAMESRV ROLE:GROUP:TOPIC[,TOPIC]...       role: clustering; until end of input
+    send NAMESRV TOPIC GROUP WAY COUNT PARAMETER      ways: delay (its level), ordered (number of keys), async, plain
+    take NAMESRV ROLE GROUP TOPIC MEMBERS             roles: plain, orderly, broadcasting, dead; until end of input
+    read NAMESRV GROUP TOPIC                          pulls all there is
 """
 
 from __future__ import annotations
@@ -14,10 +17,11 @@ import json
 import os
 import sys
 import threading
+import time
 from typing import Any
 
-from rocketmq.client import Message, Producer, PushConsumer, RecvMessage
-from rocketmq.ffi import dll
+from rocketmq.client import Message, Producer, PullConsumer, PushConsumer, RecvMessage
+from rocketmq.ffi import MessageModel, dll
 
 MAX_LIFETIME = 480
 _output = threading.Lock()
@@ -134,6 +138,102 @@ def received(name: str, got: RecvMessage) -> None:
     )
 
 
+def send(namesrv: str, topic: str, group: str, way: str, count: str, parameter: str) -> None:
+    """Send in one of the ways."""
+    producer = Producer(group, timeout=10_000)
+    producer.set_namesrv_addr(namesrv)
+    producer.start()
+    answered = threading.Semaphore(0)
+    for i in range(int(count)):
+        made = Message(topic)
+        made.set_body(b"body %d" % i)
+        made.set_keys(f"key-{i}")
+        made.set_property("index", str(i))
+        if way == "async":
+
+            def done(result: Any, i: int = i) -> None:
+                sent(way, i, result.msg_id, result.offset, result.status)
+                answered.release()
+
+            producer.send_async(made, done, lambda error: emit(event="failed", error=repr(error)))
+            if not answered.acquire(timeout=20):
+                raise TimeoutError(f"no answer to message {i}")
+            continue
+        if way == "delay":
+            made.set_delay_time_level(int(parameter))
+        in_order = way == "ordered"
+        result = producer.send_orderly(made, i % int(parameter)) if in_order else producer.send_sync(made)
+        sent(way, i, result.msg_id, result.offset, result.status)
+    producer.shutdown()
+    emit(event="done", failed=0)
+
+
+def take(namesrv: str, role: str, group: str, topic: str, members: str) -> None:
+    """Consume in one of the roles until the end of input."""
+    consumers = []
+    model = MessageModel.BROADCASTING if role == "broadcasting" else MessageModel.CLUSTERING
+    for n in range(int(members)):
+        consumer = PushConsumer(group, orderly=role == "orderly", message_model=model)
+        consumer.set_namesrv_addr(namesrv)
+        consumer.set_instance_name(f"{role}-{n}-{group}")
+        consumer.set_thread_count(4)
+        dll.Subscribe(consumer._handle, topic.encode(), b"*")
+        consumer._register_callback(handler(f"{role}-{n}", role))
+        consumer.start()
+        consumers.append(consumer)
+    emit(event="started")
+    sys.stdin.buffer.read()
+    for consumer in consumers:
+        consumer.shutdown()
+    emit(event="done")
+
+
+def handler(name: str, role: str) -> Any:
+    """Return a handler; orderly it handles what is 7 modulo 50 at second sight, in the role dead it refuses 5."""
+    seen: set[int] = set()
+
+    def handle(_: Any, pointer: Any) -> int:
+        got = RecvMessage(pointer)
+        index = text(got.get_property("index"))
+        i = int(index) if index else -1
+        fail = role == "dead" and i == 5
+        if role == "orderly" and i % 50 == 7 and i not in seen:
+            seen.add(i)
+            fail = True
+        taken(name, got, i, fail)
+        return 1 if fail else 0
+
+    return handle
+
+
+def taken(name: str, got: RecvMessage, i: int, fail: bool) -> None:
+    """Write the short line of one received message."""
+    emit(
+        event="received",
+        consumer=name,
+        i=i,
+        queueId=got.queue_id,
+        queueOffset=got.queue_offset,
+        reconsumeTimes=got.reconsume_times,
+        together=1,
+        bornTimestamp=got.born_timestamp,
+        storeTimestamp=got.store_timestamp,
+        at=time.time() * 1000,
+        failed=fail,
+    )
+
+
+def read(namesrv: str, group: str, topic: str) -> None:
+    """Pull all there is in a topic."""
+    consumer = PullConsumer(group)
+    consumer.set_namesrv_addr(namesrv)
+    consumer.start()
+    for got in consumer.pull(topic):
+        taken("pull", got, int(text(got.get_property("index")) or -1), False)
+    consumer.shutdown()
+    emit(event="done")
+
+
 def give_up() -> None:
     """End the process when it lives too long."""
     emit(event="timeout")
@@ -145,7 +245,8 @@ if __name__ == "__main__":
     watchdog.daemon = True
     watchdog.start()
     try:
-        {"produce": produce, "consume": consume}[sys.argv[1]](*sys.argv[2:])
+        commands = {"produce": produce, "consume": consume, "send": send, "take": take, "read": read}
+        commands[sys.argv[1]](*sys.argv[2:])
     except Exception as error:  # noqa: BLE001 — it is reported, and ends the process
         emit(event="error", error=repr(error))
         os._exit(1)

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	rocketmq "github.com/apache/rocketmq-client-go/v2"
+	"github.com/apache/rocketmq-client-go/v2/consumer"
+	"github.com/apache/rocketmq-client-go/v2/primitive"
+	"github.com/apache/rocketmq-client-go/v2/producer"
+)
+
+// send sends messages in one of the ways delay (its level), ordered (number of keys), plain (nothing).
+func send(namesrv, topic, group, way, count, parameter string) {
+	number, err := strconv.Atoi(count)
+	check(err)
+	value, err := strconv.Atoi(parameter)
+	check(err)
+	options := []producer.Option{
+		producer.WithNameServer([]string{namesrv}),
+		producer.WithGroupName(group),
+		producer.WithInstanceName(group + strconv.Itoa(os.Getpid())),
+	}
+	if way == "ordered" {
+		options = append(options, producer.WithQueueSelector(producer.NewHashQueueSelector()))
+	}
+	p, err := rocketmq.NewProducer(options...)
+	check(err)
+	check(p.Start())
+	for i := 0; i < number; i++ {
+		m := primitive.NewMessage(topic, []byte(fmt.Sprintf("body %d", i)))
+		m.WithProperty("index", strconv.Itoa(i))
+		m.WithKeys([]string{fmt.Sprintf("key-%d", i)})
+		switch way {
+		case "delay":
+			m.WithDelayTimeLevel(value)
+		case "ordered":
+			m.WithShardingKey(fmt.Sprintf("order-%d", i%value))
+		}
+		result, err := p.SendSync(context.Background(), m)
+		check(err)
+		emit(sendFields(way, i, result))
+	}
+	check(p.Shutdown())
+	emit(line{"event": "done"})
+}
+
+// take consumes in one of the roles plain, orderly, broadcasting, batch, until the end of input.
+func take(namesrv, role, group, topic, members string) {
+	number, err := strconv.Atoi(members)
+	check(err)
+	consumers := make([]rocketmq.PushConsumer, 0, number)
+	for n := 0; n < number; n++ {
+		name := fmt.Sprintf("%s-%d", role, n)
+		options := []consumer.Option{
+			consumer.WithNameServer([]string{namesrv}),
+			consumer.WithGroupName(group),
+			consumer.WithInstance(name + group),
+			consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
+		}
+		switch role {
+		case "broadcasting":
+			options = append(options, consumer.WithConsumerModel(consumer.BroadCasting))
+		case "batch":
+			options = append(options, consumer.WithConsumeMessageBatchMaxSize(8))
+		case "orderly":
+			options = append(options, consumer.WithConsumerOrder(true),
+				consumer.WithSuspendCurrentQueueTimeMillis(100*time.Millisecond))
+		}
+		c, err := rocketmq.NewPushConsumer(options...)
+		check(err)
+		check(c.Subscribe(topic, consumer.MessageSelector{}, handler(name, role)))
+		check(c.Start())
+		consumers = append(consumers, c)
+	}
+	emit(line{"event": "started"})
+	io.Copy(io.Discard, os.Stdin)
+	for _, c := range consumers {
+		check(c.Shutdown())
+	}
+	emit(line{"event": "done"})
+}
+
+// handler handles messages; orderly it handles what is 7 modulo 50 at second sight.
+func handler(name, role string) func(context.Context, ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
+	var seen sync.Map
+	return func(_ context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
+		for _, m := range messages {
+			index, err := strconv.Atoi(m.GetProperty("index"))
+			if err != nil {
+				index = -1
+			}
+			fail := false
+			if role == "orderly" && index%50 == 7 {
+				_, known := seen.LoadOrStore(index, true)
+				fail = !known
+			}
+			emit(line{
+				"event": "received", "consumer": name, "i": index, "queueId": m.Queue.QueueId,
+				"queueOffset": m.QueueOffset, "reconsumeTimes": m.ReconsumeTimes, "together": len(messages),
+				"bornTimestamp": m.BornTimestamp, "storeTimestamp": m.StoreTimestamp,
+				"at": time.Now().UnixMilli(), "failed": fail,
+			})
+			if fail {
+				return consumer.SuspendCurrentQueueAMoment, nil
+			}
+		}
+		return consumer.ConsumeSuccess, nil
+	}
+}

@@ -1,0 +1,287 @@
+"""Ways of sending and consuming of Java, Go and C++ clients against our broker, beyond those of the exchange.
+
+Delayed messages, messages in order, broadcasting, batches for a handler, pulls that wait, lite pull, dead letters,
+offsets that are reset while the group is online. With `TIANZHOU_INTEROP_SERVER=apache` Apache's broker is asked, which
+shows what the tests are worth.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import frames
+import pytest
+from apache import ApacheBroker, ApacheNamesrv
+from frames import create_topic
+from own import OwnBroker
+from strangers import STRANGERS, Line, Program
+from toolchain import ToolchainMissingError
+
+# Retries wait for the levels from the third one on.
+CONF = {"messageDelayLevel": "1s 2s " + " ".join(["1s"] * 16), "useServerSideResetOffset": "false"}
+JAVA = ("java-5.3.3", "java-4.9.7")
+GO = "go-2.1.2"
+CPP = "cpp-0.4.4"
+NAMES = (*JAVA, GO, CPP)
+QUEUES = 4
+COUNT = 40
+KEYS = 6
+PATIENCE = 60
+MAX_OFFSET = 30
+RESET_OFFSET = 222
+UPDATE_GROUP = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class Servers:
+    """Who is asked."""
+
+    namesrv: str
+    broker: str
+
+
+@pytest.fixture(scope="module")
+def servers(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """A broker with short delays, which tells members when they are reset, as brokers of 4.9 do."""
+    folder = tmp_path_factory.mktemp("ways")
+    try:
+        with ApacheNamesrv() as namesrv:
+            broker: OwnBroker | ApacheBroker
+            if server_kind == "apache":
+                broker = ApacheBroker(namesrv.address, conf=CONF, home=folder / "home")
+            else:
+                broker = OwnBroker(namesrv.address, folder / "store", folder / "home", CONF)
+            with broker:
+                yield Servers(namesrv.address, broker.address)
+    except ToolchainMissingError as error:
+        pytest.skip(str(error))
+
+
+def program(name: str, *arguments: object) -> Program:
+    """A stranger that goes these ways."""
+    stranger = STRANGERS[name]
+
+    def command(home: Path) -> list[str]:
+        line = stranger.resolve(home)
+        return [*line[:-1], "Ways"] if name in JAVA else line
+
+    try:
+        return Program(dataclasses.replace(stranger, resolve=command), *map(str, arguments))
+    except ToolchainMissingError as error:
+        pytest.skip(f"{name}: {error}")
+
+
+def topic_for(name: str, servers: Servers, noun: str, queues: int = QUEUES) -> str:
+    """A new topic."""
+    topic = f"ways_{noun}_{name}".replace(".", "_").replace("-", "_")
+    create_topic(servers.namesrv, servers.broker, topic, queues)
+    return topic
+
+
+def send(name: str, servers: Servers, topic: str, way: str, count: int, parameter: int = 0) -> list[Line]:
+    """Let a stranger send; every message is acknowledged."""
+    with program(name, "send", servers.namesrv, topic, f"{topic}_p", way, count, parameter) as sender:
+        lines = [line for line in sender.finish() if line["event"] == "sent"]
+    assert sorted(line["i"] for line in lines) == list(range(count))
+    assert {line["status"] for line in lines} == {"SEND_OK"}
+    return lines
+
+
+def take(name: str, servers: Servers, role: str, topic: str, members: int = 1) -> Program:
+    """A stranger's consumers, started."""
+    taking = program(name, "take", servers.namesrv, role, f"{topic}_g", topic, members)
+    taking.await_start()
+    return taking
+
+
+def got(lines: Sequence[Line]) -> list[Line]:
+    """What was received, probes left out."""
+    return [line for line in list(lines) if line["event"] == "received" and line["i"] >= 0]
+
+
+def wait(taking: Program, condition: Callable[[list[Line]], bool], what: str) -> None:
+    """Wait until what a program has received fulfils a condition."""
+    taking.wait_for(lambda lines: condition(got(lines)), PATIENCE, what)
+
+
+def await_shares(taking: Program, servers: Servers, topic: str, members: int, everyone: bool) -> None:
+    """Send probes until one round of them reaches the members as it should."""
+    deadline = time.monotonic() + PATIENCE
+    wanted = QUEUES * (members if everyone else 1)
+    while True:
+        begin = len(taking.lines)
+        for queue in range(QUEUES):
+            frames.send(servers.broker, topic, queue, b"probe", {"KEYS": "probe"})
+        time.sleep(0.7)
+        found = [line for line in list(taking.lines)[begin:] if line["event"] == "received" and line["i"] < 0]
+        if len(found) == wanted and len({line["consumer"] for line in found}) == members:
+            return
+        assert time.monotonic() < deadline, f"{len(found)} of {wanted} probes arrived"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_delayed_messages_come_late(servers: Servers, name: str) -> None:
+    topic = topic_for(name, servers, "delay")
+    with take(name, servers, "plain", topic) as taking:
+        await_shares(taking, servers, topic, 1, everyone=False)
+        send(name, servers, topic, "delay", COUNT, 2)
+        wait(taking, lambda lines: len(lines) >= COUNT, "not all arrived")
+        taking.finish()
+        lines = got(taking.lines)
+    assert Counter(line["i"] for line in lines) == Counter(range(COUNT))
+    for line in lines:
+        assert 2_000 <= line["storeTimestamp"] - line["bornTimestamp"] < 4_000, line
+        assert line["reconsumeTimes"] == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_messages_in_order(servers: Servers, name: str) -> None:
+    """Of one key all messages are in one queue, and orderly members handle each queue's in their order."""
+    topic, count = topic_for(name, servers, "order"), 200
+    # Go's client does not free the lock of a queue that it gives up to another member, which then waits for a minute.
+    members = 1 if name == GO else 2
+    with take(name, servers, "orderly", topic, members) as taking:
+        await_shares(taking, servers, topic, members, everyone=False)
+        sent = send(name, servers, topic, "ordered", count, KEYS)
+        wait(taking, lambda lines: {one["i"] for one in lines if not one["failed"]} == set(range(count)), "not all")
+        taking.finish()
+        lines = got(taking.lines)
+    handled = [line["i"] for line in lines if not line["failed"]]
+    assert Counter(handled) == Counter(range(count))
+    assert sorted(line["i"] for line in lines if line["failed"]) == [i for i in range(count) if i % 50 == 7]
+    queues = defaultdict(set)
+    for line in lines:
+        queues[line["i"] % KEYS].add(line["queueId"])
+    assert {len(found) for found in queues.values()} == {1}
+    for queue in range(QUEUES):
+        of_queue = [line for line in lines if line["queueId"] == queue]
+        assert len({line["consumer"] for line in of_queue}) <= 1
+        offsets = [line["queueOffset"] for line in of_queue]
+        assert offsets == sorted(offsets), "what was refused is handled before what follows"
+    if name != CPP:
+        places = {line["i"]: line["queueId"] for line in sent}
+        assert all(places[line["i"]] == line["queueId"] for line in lines)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_broadcasting_reaches_every_member(servers: Servers, name: str) -> None:
+    topic = topic_for(name, servers, "broadcast")
+    with take(name, servers, "broadcasting", topic, 2) as taking:
+        await_shares(taking, servers, topic, 2, everyone=True)
+        send(name, servers, topic, "plain", COUNT)
+        wait(taking, lambda lines: len(lines) >= 2 * COUNT, "not all arrived")
+        taking.finish()
+        lines = got(taking.lines)
+    times = Counter((line["consumer"], line["i"]) for line in lines)
+    assert times == Counter((f"broadcasting-{n}", i) for n in range(2) for i in range(COUNT))
+
+
+@pytest.mark.parametrize("name", [*JAVA, GO])
+def test_batches_for_the_handler(servers: Servers, name: str) -> None:
+    """Up to eight come together; of a batch of which Java acknowledges three, the rest comes again."""
+    topic, count = topic_for(name, servers, "batch", queues=1), 120
+    send(name, servers, topic, "plain", count)
+    with take(name, servers, "batch", topic) as taking:
+        wait(taking, lambda lines: {one["i"] for one in lines if not one["failed"]} == set(range(count)), "not all")
+        taking.finish()
+        lines = got(taking.lines)
+    assert Counter(line["i"] for line in lines if not line["failed"]) == Counter(range(count))
+    assert max(line["together"] for line in lines) == 8
+    refused = sorted(line["i"] for line in lines if line["failed"])
+    assert len(refused) == (5 if name in JAVA else 0)
+    assert sorted(line["i"] for line in lines if line["reconsumeTimes"] == 1) == refused
+
+
+@pytest.mark.parametrize("name", JAVA)
+def test_a_pull_waits_for_a_message(servers: Servers, name: str) -> None:
+    """It is answered when a message has come, and when none has, after the client's 20 s at the earliest."""
+    topic = topic_for(name, servers, "wait", queues=1)
+    with program(name, "pull", servers.namesrv, f"{topic}_g", topic) as pulling:
+        pulling.wait_for(lambda lines: any(line["event"] == "waiting" for line in lines), PATIENCE, "does not wait")
+        for number in range(3):
+            time.sleep(1)
+            frames.send(servers.broker, topic, 0, b"x", {"index": str(number)})
+        wait(pulling, lambda lines: len(lines) == 3, "not all arrived")
+        for line in got(pulling.lines):
+            assert line["at"] - line["storeTimestamp"] < 500, line
+        # Leaving, the client gives up the pull that waits.
+
+
+@pytest.mark.parametrize("name", JAVA)
+def test_lite_pull_assigns_seeks_commits_and_shares(servers: Servers, name: str) -> None:
+    topic = topic_for(name, servers, "lite", queues=1)
+    send(name, servers, topic, "plain", COUNT)
+    with program(name, "lite", servers.namesrv, f"{topic}_g", topic) as reading:
+        reading.await_start()
+        frames.send(servers.broker, topic, 0, b"x", {"index": "1000"})
+        wait(reading, lambda lines: any(one["i"] == 1000 for one in lines), "the shared queue is not read")
+        reading.finish()
+        lines = got(reading.lines)
+        committed = [line["offset"] for line in reading.lines if line["event"] == "committed"]
+    for part in ("first", "again"):
+        assert [line["i"] for line in lines if line["consumer"] == part] == list(range(COUNT))
+    assert committed == [COUNT]
+    assert [line["i"] for line in lines if line["consumer"] == "shared"] == [1000], "from what was committed on"
+
+
+def test_cpp_pulls_all_and_sends_with_callbacks(servers: Servers) -> None:
+    topic = topic_for(CPP, servers, "pull")
+    sent = send(CPP, servers, topic, "async", COUNT)
+    assert len({line["msgId"] for line in sent}) == COUNT
+    with program(CPP, "read", servers.namesrv, f"{topic}_g", topic) as reading:
+        lines = got(reading.finish())
+    assert Counter(line["i"] for line in lines) == Counter(range(COUNT))
+
+
+def test_cpp_refuses_until_a_message_is_dead(servers: Servers) -> None:
+    """Its number of tries is that of the group; the other clients are in `test_stranger_retries.py`.
+
+    There is one message only, as the client sends back all that were pulled with the one that is refused.
+    """
+    topic = topic_for(CPP, servers, "dead", queues=1)
+    group = f"{topic}_g"
+    settings = (
+        f'{{"groupName":"{group}","consumeEnable":true,"consumeFromMinEnable":true,"consumeBroadcastEnable":true,'
+        '"retryQueueNums":1,"retryMaxTimes":2,"brokerId":0,"whichBrokerWhenConsumeSlowly":1,'
+        '"notifyConsumerIdsChangedEnable":true}'
+    )
+    assert frames.call(servers.broker, UPDATE_GROUP, {}, settings.encode()).code == 0
+    frames.send(servers.broker, topic, 0, b"poison", {"index": "5"})
+    dead: dict[str, object] = {"topic": f"%DLQ%{group}", "queueId": 0}
+
+    def is_dead() -> bool:
+        reply = frames.call(servers.broker, MAX_OFFSET, dead)
+        return reply.code == 0 and reply.fields["offset"] == "1"
+
+    with take(CPP, servers, "dead", topic) as taking:
+        frames.wait_until(is_dead, PATIENCE, "no dead letter")
+        taking.finish()
+        lines = got(taking.lines)
+    assert [(line["i"], line["reconsumeTimes"]) for line in lines] == [(5, 0), (5, 1), (5, 2)]
+
+
+def test_offsets_are_reset_while_the_group_is_online(servers: Servers) -> None:
+    """The members are told, drop what they have and begin anew where they are told to.
+
+    As the broker of Apache does, ours tells C++ members in their form only when a C++ program asks it to.
+    """
+    topics = {name: topic_for(name, servers, "reset") for name in NAMES}
+    with ExitStack() as stack:
+        running = {name: stack.enter_context(take(name, servers, "plain", topic)) for name, topic in topics.items()}
+        for name, taking in running.items():
+            await_shares(taking, servers, topics[name], 1, everyone=False)
+            send(name, servers, topics[name], "plain", COUNT)
+            wait(taking, lambda lines: len(lines) >= COUNT, f"{name}: not all arrived")
+        for name, topic in topics.items():
+            fields: dict[str, object] = {"topic": topic, "group": f"{topic}_g", "timestamp": 0, "isForce": "true"}
+            reply = frames.call(servers.broker, RESET_OFFSET, fields, language="CPP" if name == CPP else "OTHER")
+            assert reply.code == 0, (topic, reply.remark)
+        for name, taking in running.items():
+            wait(taking, lambda lines: len(lines) >= 2 * COUNT, f"{name} did not begin anew")
+            taking.finish()
+            assert Counter(line["i"] for line in got(taking.lines)) == Counter([*range(COUNT)] * 2), name
