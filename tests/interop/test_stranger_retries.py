@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import frames
-import pytest
-from apache import ApacheBroker, ApacheNamesrv
+from both import broker_of, make_group, make_topic, of_both
 from frames import call, wait_until
-from own import OwnBroker
 from questions import Asker, Queue
 from strangers import STRANGERS, Program, Stranger
-from toolchain import ToolchainMissingError
 
 from tianzhou.wire.properties import decode_properties
 from tianzhou.wire.record import decode_records
 
-LEVELS = " ".join(["1s"] * 18)
-"""`messageDelayLevel`: every step takes a second."""
 STEPS = 16
 WITHIN_S = 120
 
@@ -49,26 +42,6 @@ CASES = (
     *(Case(name, orderly=False, most=1) for name in ("java-5.3.3", "java-4.9.7", "go-2.1.2")),
     *(Case(name, orderly=True, most=2) for name in ("java-5.3.3", "java-4.9.7")),
 )
-
-
-@contextmanager
-def broker_of(kind: str, folder: Path) -> Iterator[tuple[str, str]]:
-    """Addresses of Apache's name server, and of a broker of ours or Apache's."""
-    conf = {"messageDelayLevel": LEVELS}
-    try:
-        with ExitStack() as stack:
-            namesrv = stack.enter_context(ApacheNamesrv(home=folder / "namesrv"))
-            broker: OwnBroker | ApacheBroker
-            if kind == "tianzhou":
-                broker = OwnBroker(namesrv.address, folder / "store", folder / "broker", conf)
-            else:
-                broker = ApacheBroker(
-                    namesrv.address, store_dir=folder / "store", home=folder / "broker", conf=conf, version=kind
-                )
-            stack.enter_context(broker)
-            yield namesrv.address, broker.address
-    except ToolchainMissingError as error:
-        pytest.skip(str(error))
 
 
 def program(case: Case, namesrv: str) -> Program:
@@ -118,7 +91,7 @@ def outcome(asker: Asker, broker: str, case: Case, running: Program, place: Queu
 
 
 def test_refused_messages_end_as_at_apaches_broker(tmp_path: Path) -> None:
-    ours, theirs = (outcomes(kind, tmp_path / kind) for kind in ("tianzhou", "5.3.3"))
+    ours, theirs = of_both(outcomes, tmp_path)
     for case in CASES:
         assert ours[case.name] == theirs[case.name], case
     for case in CASES:
@@ -161,23 +134,6 @@ def topic_config(broker: str, topic: str) -> dict[str, Any] | None:
     return {name: reply.json()[name] for name in shown} if reply.code == 0 else None
 
 
-def make_topic(broker: str, topic: str, perm: int, read: int = 1, write: int = 1) -> None:
-    fields: dict[str, object] = {
-        "topic": topic, "defaultTopic": "TBW102", "readQueueNums": read, "writeQueueNums": write, "perm": perm,
-        "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false",
-    }  # fmt: skip
-    assert call(broker, frames.UPDATE_AND_CREATE_TOPIC, fields).code == 0
-
-
-def make_group(broker: str, name: str, **fields: object) -> None:
-    config = {
-        "groupName": name, "consumeEnable": True, "consumeFromMinEnable": True, "consumeBroadcastEnable": True,
-        "retryQueueNums": 1, "retryMaxTimes": 16, "brokerId": 0, "whichBrokerWhenConsumeSlowly": 1,
-        "notifyConsumerIdsChangedEnable": True, **fields,
-    }  # fmt: skip
-    assert call(broker, 200, body=json.dumps(config).encode()).code == 0
-
-
 def answers(kind: str, folder: Path) -> dict[str, Any]:
     """The code for each form, where the copies are afterwards, and which topics came to be."""
     with broker_of(kind, folder) as (namesrv, broker), Asker(broker) as asker:
@@ -205,6 +161,6 @@ def answers(kind: str, folder: Path) -> dict[str, Any]:
 
 
 def test_every_form_of_sending_back_is_answered_as_by_apaches_broker(tmp_path: Path) -> None:
-    ours, theirs = (answers(kind, tmp_path / kind) for kind in ("tianzhou", "5.3.3"))
+    ours, theirs = of_both(answers, tmp_path)
     different = {name: (ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]}
     assert not different, different

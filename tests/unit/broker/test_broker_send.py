@@ -272,7 +272,7 @@ def test_batches_that_are_refused(broker: Run) -> None:
         good = batch({"UNIQ_KEY": "A"})
         for topic, data, properties, code in (
             ("%RETRY%G", good, {}, 13),
-            ("x" * 128, good, {}, 13),
+            ("x" * 128, good, {}, 29),
             ("T", good, {"DELAY": "3"}, 13),
             ("T", good, {"TRAN_MSG": "true"}, 13),
             ("T", good + b"\0\0", {}, 1),

@@ -336,11 +336,6 @@ class SendHandler:
 
     def _batch(self, connection: Connection, command: Command, header: Any) -> Reply | Awaitable[Reply]:
         topic = header.topic
-        if len(topic) > 127:
-            raise BrokerError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"message topic length {len(topic)} is over 127, the most a batch may have",
-            )
         if topic.startswith(names.RETRY_PREFIX):
             raise BrokerError(
                 ResponseCode.MESSAGE_ILLEGAL,

@@ -1,0 +1,63 @@
+"""Our broker and Apache's 5.3.3 side by side, to be asked the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import frames
+import pytest
+from apache import ApacheBroker, ApacheNamesrv
+from frames import call
+from own import OwnBroker
+from toolchain import ToolchainMissingError
+
+LEVELS = " ".join(["1s"] * 18)
+"""`messageDelayLevel`: every step takes a second."""
+
+
+@contextmanager
+def broker_of(kind: str, folder: Path) -> Iterator[tuple[str, str]]:
+    """Addresses of Apache's name server, and of a broker of ours or Apache's."""
+    conf = {"messageDelayLevel": LEVELS}
+    try:
+        with ExitStack() as stack:
+            namesrv = stack.enter_context(ApacheNamesrv(home=folder / "namesrv"))
+            broker: OwnBroker | ApacheBroker
+            if kind == "tianzhou":
+                broker = OwnBroker(namesrv.address, folder / "store", folder / "broker", conf)
+            else:
+                broker = ApacheBroker(
+                    namesrv.address, store_dir=folder / "store", home=folder / "broker", conf=conf, version=kind
+                )
+            stack.enter_context(broker)
+            yield namesrv.address, broker.address
+    except ToolchainMissingError as error:
+        pytest.skip(str(error))
+
+
+def of_both(ask: Callable[[str, Path], dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
+    """What our broker and Apache's do, at the same time."""
+    with ThreadPoolExecutor(2) as both:
+        return list(both.map(lambda kind: ask(kind, folder / kind), ("tianzhou", "5.3.3")))
+
+
+def make_topic(broker: str, topic: str, perm: int, read: int = 1, write: int = 1) -> None:
+    fields: dict[str, object] = {
+        "topic": topic, "defaultTopic": "TBW102", "readQueueNums": read, "writeQueueNums": write, "perm": perm,
+        "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false",
+    }  # fmt: skip
+    assert call(broker, frames.UPDATE_AND_CREATE_TOPIC, fields).code == 0
+
+
+def make_group(broker: str, name: str, **fields: object) -> None:
+    config = {
+        "groupName": name, "consumeEnable": True, "consumeFromMinEnable": True, "consumeBroadcastEnable": True,
+        "retryQueueNums": 1, "retryMaxTimes": 16, "brokerId": 0, "whichBrokerWhenConsumeSlowly": 1,
+        "notifyConsumerIdsChangedEnable": True, **fields,
+    }  # fmt: skip
+    assert call(broker, 200, body=json.dumps(config).encode()).code == 0
