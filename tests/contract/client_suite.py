@@ -675,7 +675,7 @@ async def polling_keeps_a_position_per_queue(namesrv: str, folder: Path) -> None
         assert sorted(map(int, seen)) == list(range(100))
         assert await consumer.poll(100) == []
         assert [await consumer.position(queue) for queue in queues] == [50, 50]
-        consumer.seek(queues[0], 45)
+        await consumer.seek(queues[0], 45)
         again = await consumer.poll(10_000)
         assert [m.queue_offset for m in again] == [45, 46, 47, 48, 49]
         await consumer.seek_to_begin(queues[1])
@@ -683,7 +683,7 @@ async def polling_keeps_a_position_per_queue(namesrv: str, folder: Path) -> None
         await consumer.seek_to_end(queues[1])
         await consumer.commit()
         assert [await consumer.committed(queue) for queue in queues] == [50, 50]
-        consumer.seek(queues[0], 10)
+        await consumer.seek(queues[0], 10)
         await consumer.commit()
     async with PullConsumer(group, namesrv) as consumer:
         consumer.assign([queues[0]])

@@ -595,7 +595,7 @@ async def polling_filters_by_tag_and_begins_by_time(namesrv: str, folder: Path) 
         assert await polled(10) == list(range(0, 20, 2))
         await consumer.seek_to_time(queue, between)
         assert await polled(5) == list(range(10, 20, 2))
-        consumer.seek(queue, 15)
+        await consumer.seek(queue, 15)
         assert await polled(2) == [16, 18]
         await consumer.seek_to_end(queue)
         consumer.pause([queue])

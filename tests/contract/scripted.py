@@ -91,6 +91,9 @@ class ScriptedBroker:
     def _on_30(self, command: Command) -> Command:
         return command.reply(0, fields=write_reply(30, offset=self.max_offset))
 
+    def _on_31(self, command: Command) -> Command:
+        return command.reply(0, fields=write_reply(31, offset=0))
+
     def _on_36(self, command: Command) -> Command:
         return command.reply(0)
 

@@ -206,7 +206,7 @@ def test_a_producer_that_is_not_running_says_so():
     async def main() -> None:
         async with ScriptedCluster(1) as cluster:
             producer = Producer("P", cluster.address)
-            with pytest.raises(ClientError, match="use 'async with'"):
+            with pytest.raises(ClientError, match="start it with 'async with'"):
                 await producer.send(MESSAGE)
             await producer.stop()
 
@@ -597,7 +597,8 @@ def test_poll_follows_corrections_and_survives_refusals():
             broker.answers[11] = odd
             async with PullConsumer("G", cluster.address) as consumer:
                 consumer.assign([queue])
-                consumer.seek(queue, 500)
+                broker.max_offset = 500
+                await consumer.seek(queue, 500)
                 broker.deliver(record("T", 20))
                 (message,) = await consumer.poll(10_000)
                 assert message.queue_offset == 20
@@ -613,7 +614,8 @@ def test_a_polling_member_answers_and_is_moved_too():
             broker = cluster.brokers[0]
             queue = MessageQueue("T", broker.name, 0)
             consumer.assign([queue], tags="A")
-            consumer.seek(queue, 5)
+            broker.max_offset = 5
+            await consumer.seek(queue, 5)
             broker.deliver(record("T", 5, properties="TAGS\x01A\x02"))
             await consumer.poll(10_000)
             await until(lambda: broker.asked(34), "it is announced")
@@ -635,9 +637,10 @@ def test_a_polling_member_answers_and_is_moved_too():
             assert await consumer.poll(20) == []
             consumer.resume([queue])
             with pytest.raises(ClientError, match="is not assigned"):
-                consumer.seek(queue._replace(queue_id=7), 0)
-            with pytest.raises(ClientError, match="is negative"):
-                consumer.seek(queue, -1)
+                await consumer.seek(queue._replace(queue_id=7), 0)
+            for outside in (-1, 6):
+                with pytest.raises(ClientError, match=f"offset {outside} is outside of .*, which holds 0 to 5"):
+                    await consumer.seek(queue, outside)
         with pytest.raises(ClientError, match="is stopped"):
             await consumer.poll()
 

@@ -11,6 +11,7 @@ from tianzhou.admin.groups import Groups
 from tianzhou.admin.messages import Messages
 from tianzhou.admin.reach import Reach
 from tianzhou.admin.topics import Topics
+from tianzhou.client.given_instance import given_or_made
 from tianzhou.client.instance import ClientInstance
 
 
@@ -39,7 +40,7 @@ class Admin:
         **client_options: Any,
     ) -> None:
         self._owns_instance = instance is None
-        self._instance = ClientInstance.given_or_made(instance, namesrv_addr, client_options)
+        self._instance = given_or_made(instance, namesrv_addr, client_options, self)
         reach = Reach(self._instance, timeout_ms)
         self.cluster = Cluster(reach)
         self.topics = Topics(reach)

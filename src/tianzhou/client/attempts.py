@@ -12,6 +12,7 @@ from tianzhou.client.instance import ClientInstance
 from tianzhou.client.retry import RetryPolicy
 from tianzhou.client.selector import QueueSelector, select_by_hash
 from tianzhou.client.sending import BATCH, SINGLE, Failed, Outgoing, Plan, Plans, Target
+from tianzhou.client.validation import check_queue
 from tianzhou.errors import BrokerError, ClientError, RemotingError, RequestTimeout, TianzhouError
 from tianzhou.model import Message, MessageQueue, SendResult, SendStatus
 from tianzhou.wire.codes import ResponseCode
@@ -76,6 +77,7 @@ class Attempts:
             queue = choose(plan, first, selector, selector_arg)
         if queue is None:
             return None
+        check_queue(queue)
         if first is not None and queue.topic != first.topic:
             raise ClientError(
                 f"the message has topic {first.topic} and the queue topic {queue.topic}; they have to agree"
@@ -274,13 +276,19 @@ def choose(plan: Plan, message: Message, selector: QueueSelector | None, selecto
     """The queue a selector or the message's sharding key chooses; None without either.
 
     Raises:
-        ClientError: the selector returned no queue.
+        ClientError: the selector raised, or returned no queue.
     """
     if selector is None:
         if message.sharding_key is None:
             return None
         selector = select_by_hash
-    queue = selector(plan.queues, message, selector_arg)
+    try:
+        queue = selector(plan.queues, message, selector_arg)
+    except Exception as error:
+        raise ClientError(
+            f"the queue selector failed for a message of topic {message.topic}: {type(error).__name__}: {error}; it is "
+            "called with the list of queues, the message and selector_arg"
+        ) from error
     if not isinstance(queue, MessageQueue):
         raise ClientError(f"the queue selector returned {queue!r}; it has to return one of the queues it was given")
     return queue

@@ -16,7 +16,7 @@ from tianzhou.client.outgoing import (
     retry_properties,
 )
 from tianzhou.client.sending import BATCH, REPLY, SINGLE, Outgoing
-from tianzhou.client.validation import check_attributes, check_batch, check_body
+from tianzhou.client.validation import check_attributes, check_batch, check_body, check_is_message
 from tianzhou.errors import ClientError
 from tianzhou.model import Message, MessageExt, MessageQueue, names
 from tianzhou.wire.batch import encode_batch
@@ -68,6 +68,7 @@ class Composer:
         Raises:
             ClientError: it cannot be sent.
         """
+        check_is_message(message)
         check_body(message.body, self._max_message_size)
         check_attributes(message)
         now_ms = self._now_ms()

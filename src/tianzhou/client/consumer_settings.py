@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tianzhou.errors import ConfigError
+from tianzhou.client.validation import check_choice, check_number
 from tianzhou.model import ConsumeFromWhere, MessageModel
 
 MIB = 1024 * 1024
@@ -41,20 +41,23 @@ class ConsumerSettings:
     await_termination_ms: int
 
     def __post_init__(self) -> None:
+        check_choice("message_model", self.message_model, MessageModel)
+        check_choice("consume_from_where", self.consume_from_where, ConsumeFromWhere)
         check_concurrency(self.consume_concurrency)
-        _check_range("consume_message_batch_max_size", self.consume_message_batch_max_size, 1, 1_024)
-        _check_range("pull_batch_size", self.pull_batch_size, 1, 1_024)
-        _check_range("pull_interval_ms", self.pull_interval_ms, 0, 65_535)
-        _check_range("pull_threshold_for_queue", self.pull_threshold_for_queue, 1, 65_535)
-        _check_range("pull_threshold_size_for_queue_bytes", self.pull_threshold_size_for_queue_bytes, 1, 1_024 * MIB)
-        _check_range("consume_concurrently_max_span", self.consume_concurrently_max_span, 1, 65_535)
+        check_number("consume_message_batch_max_size", self.consume_message_batch_max_size, 1, 1_024)
+        check_number("pull_batch_size", self.pull_batch_size, 1, 1_024)
+        check_number("pull_interval_ms", self.pull_interval_ms, 0, 65_535)
+        check_number("pull_threshold_for_queue", self.pull_threshold_for_queue, 1, 65_535)
+        check_number("pull_threshold_size_for_queue_bytes", self.pull_threshold_size_for_queue_bytes, 1, 1_024 * MIB)
+        check_number("consume_concurrently_max_span", self.consume_concurrently_max_span, 1, 65_535)
         if self.pull_threshold_for_topic != -1:
-            _check_range("pull_threshold_for_topic", self.pull_threshold_for_topic, 1, 6_553_500)
+            check_number("pull_threshold_for_topic", self.pull_threshold_for_topic, 1, 6_553_500)
         if self.pull_threshold_size_for_topic_bytes != -1:
             size = self.pull_threshold_size_for_topic_bytes
-            _check_range("pull_threshold_size_for_topic_bytes", size, 1, 102_400 * MIB)
-        if self.consume_timeout_ms <= 0:
-            raise ConfigError(f"consume_timeout_ms is {self.consume_timeout_ms}; it has to be above 0")
+            check_number("pull_threshold_size_for_topic_bytes", size, 1, 102_400 * MIB)
+        check_number("consume_timeout_ms", self.consume_timeout_ms, 1)
+        check_number("max_reconsume_times", self.max_reconsume_times, -1)
+        check_number("await_termination_ms", self.await_termination_ms, 0)
 
     def properties(self, group: str, name_servers: Iterable[str], started_ms: int) -> dict[str, str]:
         """The settings as running info gives them, under RocketMQ's names.
@@ -102,13 +105,8 @@ def check_concurrency(count: int) -> None:
     Raises:
         ConfigError: it is out of range.
     """
-    _check_range("consume_concurrency", count, 1, 1_000)
+    check_number("consume_concurrency", count, 1, 1_000)
 
 
 def _mib_or_none(size: int) -> int:
     return size if size < 0 else size // MIB
-
-
-def _check_range(name: str, value: int, low: int, high: int) -> None:
-    if not low <= value <= high:
-        raise ConfigError(f"{name} is {value}; it has to be {low} to {high}")

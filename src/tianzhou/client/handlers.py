@@ -79,7 +79,12 @@ class Handlers:
         return bool(self._known)
 
     def add(self, topic: str, handler: Handler) -> None:
-        """Have a topic's messages consumed by `handler`."""
+        """Have a topic's messages consumed by `handler`.
+
+        Raises:
+            ClientError: it cannot be called as handlers are.
+        """
+        _check_handler(topic, handler)
         self._known[topic] = _Known(handler, inspect.iscoroutinefunction(handler), _wants_context(handler))
 
     def resize(self, threads: int) -> None:
@@ -140,6 +145,29 @@ class Handlers:
             return outcome
         allowed = ", ".join(sorted(f"ConsumeResult.{answer.name}" for answer in self._answers))
         raise ClientError(f"the handler of topic {topic} returned {outcome!r}; return None or one of {allowed}")
+
+
+def _check_handler(topic: str, handler: object) -> None:
+    # Found out at the first message instead, each message would be retried until it is a dead letter.
+    if not callable(handler):
+        raise ClientError(f"the handler of topic {topic} is {handler!r}; it has to be a function")
+    name = getattr(handler, "__qualname__", repr(handler))
+    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+        raise ClientError(f"the handler {name} of topic {topic} has a yield, so calling it would do nothing; remove it")
+    try:
+        signature = inspect.signature(handler)
+    except (TypeError, ValueError):  # some builtins do not tell
+        return
+    for arguments in ((None,), (None, None)):
+        try:
+            signature.bind(*arguments)
+        except TypeError:
+            continue
+        return
+    raise ClientError(
+        f"the handler {name}{signature} of topic {topic} cannot be called; it takes the message (or the list of them), "
+        "and a ConsumeContext besides when it wants one"
+    )
 
 
 def _wants_context(handler: Handler) -> bool:

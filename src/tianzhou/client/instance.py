@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -34,7 +34,7 @@ from tianzhou.client.reverse import answer
 from tianzhou.client.routes import RouteTable, borrowed, subscribe_queues
 from tianzhou.client.tls import Tls, context_of
 from tianzhou.clock import Clock, SystemClock
-from tianzhou.errors import ClientError, ConfigError, ConnectFailed, RemotingError, TianzhouError, TopicUnavailable
+from tianzhou.errors import ClientError, ConnectFailed, RemotingError, TianzhouError, TopicUnavailable
 from tianzhou.model import HeartbeatData, MessageQueue, TopicRoute
 from tianzhou.remoting.client import Exchange, RemotingClient, RpcHook
 from tianzhou.remoting.connection import Connection
@@ -135,23 +135,6 @@ class ClientInstance:
         self._started = False
         self._closed = False
 
-    @classmethod
-    def given_or_made(
-        cls, given: Self | None, namesrv_addr: str | Sequence[str] | None, options: Mapping[str, Any]
-    ) -> Self:
-        """The instance to share, or one of one's own.
-
-        Raises:
-            ConfigError: an instance is given and `tls` as well, which only the instance itself can be told.
-        """
-        if given is None:
-            return cls(namesrv_addr, **options)
-        if options.get("tls") is not None:
-            raise ConfigError(
-                "instance and tls are both given, and connections are the instance's; give tls to the ClientInstance"
-            )
-        return given
-
     # --- life ------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
@@ -167,13 +150,15 @@ class ClientInstance:
         """Begin the timers; does nothing when they run already.
 
         Raises:
-            ClientError: the instance has been closed.
+            ClientError: the instance has been closed, or runs in another event loop.
             ConnectFailed: name servers have to be looked up, and the address server does not answer.
         """
         if self._closed:
             raise ClientError(f"client instance {self.client_id} is closed; make a new one")
         if self._started:
+            self.remoting.check_loop()
             return
+        self.remoting.bind()
         if self._lookup_url is not None:
             self.name_servers = name_server_addresses(await address_server.look_up(self._lookup_url))
         self._started = True
@@ -184,7 +169,12 @@ class ClientInstance:
         self.spawn(self._send_heartbeats())
 
     async def close(self) -> None:
-        """End every timer and connection. Producers and consumers unregister before, in their own `stop`."""
+        """End every timer and connection. Producers and consumers unregister before, in their own `stop`.
+
+        Raises:
+            ClientError: it runs in another event loop.
+        """
+        self.remoting.check_loop()
         self._closed = True
         self.replies.close()
         tasks = list(self._tasks)
@@ -205,6 +195,11 @@ class ClientInstance:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, TianzhouError):
             _log.error("a background task of %s failed", self.client_id, exc_info=error)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed; it cannot be started again."""
+        return self._closed
 
     # --- groups ----------------------------------------------------------------------------------------------
 

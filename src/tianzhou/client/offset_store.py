@@ -12,6 +12,8 @@ from typing import Protocol, Self
 from tianzhou.client import calls
 from tianzhou.client.identity import local_ip, make_client_id
 from tianzhou.client.instance import ClientInstance
+from tianzhou.client.namespace_border import offsets_inside, offsets_outside
+from tianzhou.client.namespaces import wrap
 from tianzhou.errors import ClientError, TianzhouError
 from tianzhou.model import MessageQueue
 from tianzhou.wire.bodies import decode_offset_table, encode_offset_table
@@ -110,12 +112,14 @@ class LocalOffsets:
     Args:
         directory: the folder of all local offsets; None takes the environment's, else `~/.rocketmq_offsets`.
         client_id: names the folder of this client; it has to stay the same over restarts.
-        group: the consumer group.
+        group: the consumer group, as the servers know it.
+        namespace: whose topics are in the file under the servers' names.
     """
 
-    def __init__(self, directory: Path | str | None, client_id: str, group: str) -> None:
+    def __init__(self, directory: Path | str | None, client_id: str, group: str, namespace: str | None = None) -> None:
         root = directory or os.environ.get(OFFSET_DIR_ENV) or Path.home() / ".rocketmq_offsets"
         self.path = Path(root) / client_id / group / "offsets.json"
+        self._namespace = namespace
         self._offsets: dict[MessageQueue, int] = {}
 
     @classmethod
@@ -129,7 +133,8 @@ class LocalOffsets:
             group: the consumer group.
         """
         ip = local_ip(instance.name_servers[0] if instance.name_servers else "")
-        return cls(directory, make_client_id(ip, instance_name), group)
+        # Under the names the servers know, as RocketMQ's own client does, so that namespaces do not share a file.
+        return cls(directory, make_client_id(ip, instance_name), wrap(instance.namespace, group), instance.namespace)
 
     async def load(self) -> None:
         """Read the file, or its backup when the file cannot be read.
@@ -143,7 +148,7 @@ class LocalOffsets:
             if not candidate.exists():
                 continue
             try:
-                self._offsets = decode_offset_table(candidate.read_bytes())
+                self._offsets = offsets_inside(self._namespace, decode_offset_table(candidate.read_bytes()))
             except (OSError, TianzhouError) as error:
                 failures.append(f"{candidate}: {error}")
             else:
@@ -158,7 +163,7 @@ class LocalOffsets:
     async def persist(self, offsets: Mapping[MessageQueue, int], *, confirm: bool = False) -> set[MessageQueue]:
         """See `OffsetStore.persist`; queues not given keep their offsets."""
         self._offsets.update(offsets)
-        body = encode_offset_table(self._offsets)
+        body = encode_offset_table(offsets_outside(self._namespace, self._offsets))
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             fresh = self.path.with_suffix(".json.new")

@@ -25,8 +25,9 @@ from tianzhou.client.sending import SINGLE, Failed, Outgoing
 from tianzhou.client.validation import (
     check_attributes,
     check_body,
+    check_is_message,
 )
-from tianzhou.errors import ReplyTimeout, TianzhouError
+from tianzhou.errors import ClientError, ReplyTimeout, TianzhouError
 from tianzhou.model import Message, MessageExt, MessageQueue, SendResult, names
 
 
@@ -50,7 +51,10 @@ class Producer(Sender):
         """Send a message and return where it is stored.
 
         Without a queue or selector the topic's queues take turns, and a failed attempt is repeated on another
-        broker. With either of them there is one attempt, because another queue would break the order wished for.
+        broker, `retry_times_when_send_failed` times at most. With either of them there is one attempt, because another
+        queue would break the order wished for. There is no second setting for asynchronous sends as in RocketMQ's
+        Java client (`retryTimesWhenSendAsyncFailed`): every send here is asynchronous, keeps to this one, and a
+        repeated attempt is framed anew for the queue it goes to.
 
         Args:
             message: the message; it is not changed.
@@ -65,7 +69,12 @@ class Producer(Sender):
             BrokerError: a broker refused it.
             RemotingError: no broker answered in time; the message may be stored all the same.
         """
-        if not self._straight or queue is not None or selector is not None or message.sharding_key is not None:
+        try:
+            ordered = message.sharding_key is not None
+        except AttributeError:
+            check_is_message(message)
+            raise
+        if not self._straight or queue is not None or selector is not None or ordered:
             return await self._send_carefully(message, queue, selector, selector_arg, timeout_ms)
         body = message.body
         if type(body) is not bytes or not body or len(body) > self._max_message_size:
@@ -127,6 +136,8 @@ class Producer(Sender):
             BrokerError: a broker refused them.
             RemotingError: no broker answered in time; they may be stored all the same.
         """
+        if isinstance(messages, Message):
+            raise ClientError("send_batch takes several messages and got one; send it with send, or give a list of it")
         outgoing = self._composer.batch(list(messages))
         return await self._deliver_or_keep(outgoing, queue, None, None, timeout_ms)
 

@@ -11,19 +11,32 @@ from typing import Any, Self
 
 from tianzhou.client.announcing import announce
 from tianzhou.client.commits import Commits
+from tianzhou.client.given_instance import given_or_made
+from tianzhou.client.hooks import ConsumeHook, ConsumeOutcome, HandlerCall, begin, end
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.offset_store import LocalOffsets, OffsetStore, RemoteOffsets
 from tianzhou.client.polling import Polling
 from tianzhou.client.queue_reader import QueueReader
 from tianzhou.client.queue_watch import QueuesListener, QueueWatch
-from tianzhou.client.rebalance import AllocateStrategy, Averagely
+from tianzhou.client.rebalance import AllocateStrategy, Averagely, check_strategy
+from tianzhou.client.sender import trace_dispatcher
 from tianzhou.client.sharing import SharesChanged, Sharing
 from tianzhou.client.subscription import Begin, first_offset
-from tianzhou.client.validation import DEFAULT_CONSUMER_GROUP, check_group, check_topic
+from tianzhou.client.trace import TraceDispatcher, TraceOptions
+from tianzhou.client.validation import (
+    DEFAULT_CONSUMER_GROUP,
+    HOW_TO_START,
+    check_choice,
+    check_group,
+    check_number,
+    check_queue,
+    check_topic,
+)
 from tianzhou.errors import ClientError, TianzhouError
 from tianzhou.model import (
     ConsumeFromWhere,
     ConsumerData,
+    ConsumeResult,
     ConsumeType,
     MessageExt,
     MessageModel,
@@ -61,6 +74,12 @@ class PullConsumer(QueueReader):
         local_offset_dir: where offsets are kept when broadcasting; by default `~/.rocketmq_offsets`.
         instance_name: names this member in that folder when broadcasting; keep it the same over restarts.
         queues_changed: called with a topic, all its queues and those that are ours, after our share has changed.
+        consume_hooks: called before `poll` returns messages, before and after at once because nobody tells what becomes
+            of them; see `tianzhou.client.hooks`.
+        trace: note what `poll` returns in the trace topic, see `tianzhou.client.trace`.
+        trace_topic: the trace topic; by default `RMQ_SYS_TRACE_TOPIC`.
+        trace_msg_batch_num: so many calls are noted in one message; 20 at most.
+        access_channel: `LOCAL`, or `CLOUD` for the trace form of the cloud service.
         client_options: further arguments of `ClientInstance`, when the consumer owns it.
     """
 
@@ -82,15 +101,33 @@ class PullConsumer(QueueReader):
         local_offset_dir: Path | str | None = None,
         instance_name: str = "DEFAULT",
         queues_changed: SharesChanged | None = None,
+        consume_hooks: Iterable[ConsumeHook] = (),
+        trace: bool = False,
+        trace_topic: str | None = None,
+        trace_msg_batch_num: int = 10,
+        access_channel: str = "LOCAL",
         **client_options: Any,
     ) -> None:
         check_group(group, default=DEFAULT_CONSUMER_GROUP)
+        check_choice("message_model", message_model, MessageModel)
+        check_choice("consume_from_where", consume_from_where, ConsumeFromWhere)
+        check_number("pull_batch_size", pull_batch_size, 1, 1_024)
+        check_number("pull_timeout_ms", pull_timeout_ms, 1)
+        check_number("auto_commit_interval_ms", auto_commit_interval_ms, 1)
+        check_number("topic_check_interval_ms", topic_check_interval_ms, 1)
+        strategy = check_strategy(allocate_message_queue_strategy or Averagely())
         self._owns_instance = instance is None
-        shared = ClientInstance.given_or_made(instance, namesrv_addr, client_options)
+        shared = given_or_made(instance, namesrv_addr, client_options, self)
         offsets: OffsetStore = RemoteOffsets(shared, group)
         if message_model is MessageModel.BROADCASTING:
             offsets = LocalOffsets.of(shared, local_offset_dir, instance_name, group)
         super().__init__(group, shared, offsets, pull_timeout_ms)
+        self._hooks = list(consume_hooks)
+        self._trace: TraceDispatcher | None = None
+        if trace:
+            options = TraceOptions(trace_topic, trace_msg_batch_num, access_channel).check()
+            self._trace = trace_dispatcher(self._instance, group, "CONSUME", options)
+            self._hooks.append(self._trace.on_consume)
         self._model = message_model
         self._where = consume_from_where
         self._timestamp_ms = consume_timestamp_ms
@@ -106,7 +143,7 @@ class PullConsumer(QueueReader):
             self._instance,
             group,
             message_model,
-            allocate_message_queue_strategy or Averagely(),
+            strategy,
             topics=lambda: self._shared,
             owned=lambda: self._polling.queues,
             take=self._take,
@@ -139,6 +176,8 @@ class PullConsumer(QueueReader):
         await self._offsets.load()
         await self._instance.start()
         self._running = True
+        if self._trace is not None:
+            await self._trace.start()
         if self._shared:
             try:
                 await self._join()
@@ -163,6 +202,8 @@ class PullConsumer(QueueReader):
         finally:
             if self._announced:
                 await self._instance.remove_consumer(self._group)
+            if self._trace is not None:
+                await self._trace.stop()
             if self._owns_instance:
                 await self._instance.close()
 
@@ -258,6 +299,8 @@ class PullConsumer(QueueReader):
                 f"group {self._group} subscribes to {', '.join(sorted(self._shared))} here; assign does not go with it"
             )
         chosen = set(queues)
+        for queue in chosen:
+            check_queue(queue)
         for topic in {queue.topic for queue in chosen}:
             self._subscription(topic, tags, sql)
             self._tags[topic] = (tags or "*", sql)
@@ -280,14 +323,19 @@ class PullConsumer(QueueReader):
         """
         return await self._polling.position(queue)
 
-    def seek(self, queue: MessageQueue, offset: int) -> None:
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Continue an assigned queue at an offset; what was fetched of it already is dropped.
 
         Raises:
-            ClientError: the queue is not assigned, or the offset is negative.
+            ClientError: the queue is not assigned, or holds no such offset and will not next.
         """
-        if offset < 0:
-            raise ClientError(f"offset {offset} of {queue} is negative; use seek_to_begin or seek_to_end")
+        self._polling.check_assigned(queue)
+        first, end = await asyncio.gather(self.min_offset(queue), self.max_offset(queue))
+        if not first <= offset <= end:
+            raise ClientError(
+                f"offset {offset} is outside of {queue}, which holds {first} to {end}; "
+                "use seek_to_begin, seek_to_end or an offset between"
+            )
         self._polling.move(queue, offset)
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
@@ -320,13 +368,22 @@ class PullConsumer(QueueReader):
             timeout_ms: how long to wait for some.
 
         Raises:
-            ClientError: the consumer is stopped, or has neither subscribed nor an assigned queue.
+            ClientError: the consumer does not run, or has neither subscribed nor an assigned queue.
         """
         self._check_running()
+        if not self._running:
+            raise ClientError(f"the consumer of group {self._group} is not running; {HOW_TO_START}")
         if not self._shared and not self._polling.queues:
             raise ClientError("poll needs queues: call subscribe or assign first")
         await self._commits.before_poll()
-        return await self._polling.next(timeout_ms)
+        messages = await self._polling.next(timeout_ms)
+        if messages and self._hooks:
+            first = messages[0]
+            call = HandlerCall(self._group, messages, MessageQueue(first.topic, first.broker_name, first.queue_id))
+            afters = begin(self._hooks, call)
+            call.outcome, call.result = ConsumeOutcome.SUCCESS, ConsumeResult.SUCCESS
+            end(afters, call)
+        return messages
 
     async def commit(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Store the positions, which are behind everything that polls have returned.
@@ -335,8 +392,9 @@ class PullConsumer(QueueReader):
             queues: only of these; None for all.
 
         Raises:
-            ClientError: some could not be stored.
+            ClientError: some could not be stored, or the consumer is stopped.
         """
+        self._check_running()
         await self._commits.commit(None if queues is None else set(queues))
 
     async def _pull_ahead(self, queue: MessageQueue, offset: int) -> PullResult:

@@ -17,20 +17,22 @@ from tianzhou.client.announcing import announce
 from tianzhou.client.consume_directly import directly
 from tianzhou.client.consume_rates import ConsumeRates
 from tianzhou.client.consumer_settings import ConsumerSettings, check_concurrency
-from tianzhou.client.consuming import Consuming, Consumption, Work
-from tianzhou.client.handlers import ConsumeContext, Handler, Handlers
+from tianzhou.client.consuming import Consuming, Consumption
+from tianzhou.client.given_instance import given_or_made
+from tianzhou.client.handlers import Handler, Handlers
 from tianzhou.client.hooks import ConsumeHook
 from tianzhou.client.in_order import UNLIMITED_TIMES, InOrder
 from tianzhou.client.instance import ClientInstance
+from tianzhou.client.iterating import Iterating
 from tianzhou.client.offset_store import LocalOffsets, OffsetStore, RemoteOffsets
 from tianzhou.client.owned_queues import OwnedQueues, PullOptions
-from tianzhou.client.rebalance import AllocateStrategy, Averagely
+from tianzhou.client.rebalance import AllocateStrategy, Averagely, check_strategy
 from tianzhou.client.send_back import SendBack
 from tianzhou.client.sender import trace_dispatcher
 from tianzhou.client.sharing import TAKE_OVER_DELAY_S, SharesChanged, Sharing
 from tianzhou.client.subscription import ALL, build_subscription
 from tianzhou.client.trace import TraceDispatcher, TraceOptions
-from tianzhou.client.validation import DEFAULT_CONSUMER_GROUP, check_group, check_topic
+from tianzhou.client.validation import DEFAULT_CONSUMER_GROUP, HOW_TO_START, check_group, check_topic
 from tianzhou.errors import ClientError
 from tianzhou.model import (
     ConsumeFromWhere,
@@ -92,8 +94,9 @@ class PushConsumer:
         local_offset_dir: where offsets are kept when broadcasting; by default `~/.rocketmq_offsets`.
         instance_name: names this member in that folder when broadcasting; keep it the same over restarts.
         queues_changed: called with a topic, all its queues and those that are ours, after our share has changed.
-        consume_hooks: called around each call of a handler, see `tianzhou.client.hooks`.
-        trace: note each call of a handler in the trace topic, see `tianzhou.client.trace`.
+        consume_hooks: called around each call of a handler, or around each message that iteration gives out, see
+            `tianzhou.client.hooks`.
+        trace: note the same in the trace topic, see `tianzhou.client.trace`.
         trace_topic: the trace topic; by default `RMQ_SYS_TRACE_TOPIC`.
         trace_msg_batch_num: so many calls are noted in one message; 20 at most.
         access_channel: `LOCAL`, or `CLOUD` for the trace form of the cloud service.
@@ -138,10 +141,10 @@ class PushConsumer:
         **client_options: Any,
     ) -> None:
         check_group(group, default=DEFAULT_CONSUMER_GROUP)
-        strategy = allocate_message_queue_strategy or Averagely()
+        strategy = check_strategy(allocate_message_queue_strategy or Averagely())
         self._group = group
         self._owns_instance = instance is None
-        self._instance = ClientInstance.given_or_made(instance, namesrv_addr, client_options)
+        self._instance = given_or_made(instance, namesrv_addr, client_options, self)
         clock = self._instance.clock
         self._made_ms = now_ms = clock.now_ms()
         self._settings = settings = ConsumerSettings(
@@ -201,6 +204,14 @@ class PushConsumer:
             spawn=self._spawn,
         )
         self._consuming = self._make_consumption()
+        self._iterating = Iterating(
+            group,
+            self._consuming,
+            self._handlers.hooks,
+            self._rates,
+            clock,
+            timeout_s=None if orderly or message_model is MessageModel.BROADCASTING else consume_timeout_ms / 1000,
+        )
         self._sharing = Sharing(
             self._instance,
             group,
@@ -213,8 +224,6 @@ class PushConsumer:
             changed=queues_changed,
             take_over_s=0.0 if orderly else TAKE_OVER_DELAY_S,
         )
-        self._current: Work | None = None
-        self._current_since = 0.0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._running = False
         self._has_workers = False
@@ -284,6 +293,8 @@ class PushConsumer:
             ClientError: the topic or the expression is wrong, or a first handler comes after the start.
         """
         check_topic(topic)
+        if self._stopped:
+            raise ClientError(f"the consumer of group {self._group} is stopped; make a new one")
         if self._running and handler is not None and not self._has_workers:
             raise ClientError(f"group {self._group} was started without handlers; subscribe with one before the start")
         now_ms = self._instance.clock.now_ms()
@@ -324,12 +335,7 @@ class PushConsumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        current, self._current = self._current, None
-        if current is not None and not current.pq.dropped:
-            if error is None:
-                self._consuming.finish(current)
-            elif isinstance(error, Exception):
-                await self._consuming.fail(current, error, ConsumeContext(current.pq.queue))
+        await self._iterating.leave(error)
         await self.stop()
 
     async def start(self) -> None:
@@ -379,6 +385,7 @@ class PushConsumer:
             await self._queues.persist(confirm=True)
             await self._queues.unlock_all()
             await self._instance.remove_consumer(self._group)
+        self._iterating.abandon()
         self._queues.close()
         self._handlers.close()
         if self._trace is not None:
@@ -420,7 +427,7 @@ class PushConsumer:
             await self._queues.persist()
             self._queues.revive()
             self._rates.sample(self._instance.clock.monotonic())
-            await self._expire_current()
+            await self._iterating.expire()
 
     # --- iterating -------------------------------------------------------------------------------------------
 
@@ -428,32 +435,21 @@ class PushConsumer:
         return self
 
     async def __anext__(self) -> MessageExt:
-        current = self._current
-        if current is not None:
-            self._current = None
-            if not current.pq.dropped:
-                self._consuming.finish(current)
-        elif self._handlers:
-            raise ClientError("a consumer with handlers cannot be iterated; subscribe without them to iterate")
-        elif self._handlers.batch_size > 1:
-            raise ClientError("iteration gives one message at a time; leave consume_message_batch_max_size at 1")
-        elif not self._running and not self._stopped:
-            raise ClientError(f"the consumer of group {self._group} is not running; use 'async with' or await start()")
-        work = await self._consuming.next()
-        if work is None:
-            raise StopAsyncIteration
-        self._current = work
-        self._current_since = self._instance.clock.monotonic()
-        return work.messages[0]
+        if not self._iterating.begun:
+            self._check_can_iterate()
+        return await self._iterating.next()
 
-    async def _expire_current(self) -> None:
-        current = self._current
-        if current is None or self._settings.message_model is MessageModel.BROADCASTING:
+    def _check_can_iterate(self) -> None:
+        if self._handlers:
+            raise ClientError("a consumer with handlers cannot be iterated; subscribe without them to iterate")
+        if self._handlers.batch_size > 1:
+            raise ClientError("iteration gives one message at a time; leave consume_message_batch_max_size at 1")
+        if self._stopped:
             return
-        now_s = self._instance.clock.monotonic()
-        if now_s - self._current_since > self._settings.consume_timeout_ms / 1000:
-            self._current_since = now_s
-            await self._consuming.expire(current)
+        if not self._running:
+            raise ClientError(f"the consumer of group {self._group} is not running; {HOW_TO_START}")
+        if not self._subscriptions.keys() - {names.retry_topic(self._group)}:
+            raise ClientError(f"group {self._group} has no subscription, so nothing would ever come; subscribe first")
 
     # --- group member ----------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from tianzhou.client.instance import ClientInstance
 from tianzhou.client.offset_store import OffsetStore
 from tianzhou.client.pulling import RawPull
 from tianzhou.client.subscription import build_subscription
+from tianzhou.client.validation import check_queue
 from tianzhou.errors import ClientError
 from tianzhou.model import MessageQueue, PullResult, SubscriptionData
 
@@ -40,6 +41,10 @@ class QueueReader:
         """The client instance it works with."""
         return self._instance
 
+    async def _master(self, queue: MessageQueue) -> str:
+        check_queue(queue)
+        return await self._instance.master(queue.broker_name, queue.topic)
+
     # --- queues and offsets ----------------------------------------------------------------------------------
 
     async def queues(self, topic: str) -> list[MessageQueue]:
@@ -55,12 +60,12 @@ class QueueReader:
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The first offset the queue still holds."""
-        address = await self._instance.master(queue.broker_name, queue.topic)
+        address = await self._master(queue)
         return await calls.min_offset(self._instance.remoting, address, queue, self._instance.api_timeout_ms)
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """The offset the queue's next message will get."""
-        address = await self._instance.master(queue.broker_name, queue.topic)
+        address = await self._master(queue)
         return await calls.max_offset(self._instance.remoting, address, queue, self._instance.api_timeout_ms)
 
     async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int, *, upper: bool = False) -> int:
@@ -71,7 +76,7 @@ class QueueReader:
             timestamp_ms: milliseconds since the epoch.
             upper: see above; brokers before 5.0 do not know it.
         """
-        address = await self._instance.master(queue.broker_name, queue.topic)
+        address = await self._master(queue)
         return await calls.search_offset(
             self._instance.remoting,
             address,
@@ -83,7 +88,7 @@ class QueueReader:
 
     async def earliest_store_time(self, queue: MessageQueue) -> int | None:
         """When the queue's first message was stored, milliseconds since the epoch; None when it holds none."""
-        address = await self._instance.master(queue.broker_name, queue.topic)
+        address = await self._master(queue)
         return await calls.earliest_store_time(self._instance.remoting, address, queue, self._instance.api_timeout_ms)
 
     async def committed(self, queue: MessageQueue) -> int | None:
@@ -173,6 +178,7 @@ class QueueReader:
 
         Brokers filter tags by hash only, so a decoder that asks for tags has to compare them itself.
         """
+        check_queue(queue)
         address = await self._instance.reader(queue, broker_id)
         return await pulling.pull(
             self._instance.remoting,

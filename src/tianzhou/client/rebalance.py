@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 from tianzhou.errors import ConfigError
 from tianzhou.model import MessageQueue
@@ -37,6 +37,19 @@ class AllocateStrategy(Protocol):
             Its share; empty when it is no member or there are more members than queues.
         """
         ...
+
+
+def check_strategy(strategy: object) -> AllocateStrategy:
+    """The strategy itself.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if isinstance(strategy, type) or not callable(getattr(strategy, "allocate", None)):
+        raise ConfigError(
+            f"allocate_message_queue_strategy is {strategy!r}; use a strategy of tianzhou.client, as in Averagely()"
+        )
+    return cast("AllocateStrategy", strategy)
 
 
 def utf16_order(text: str) -> bytes:

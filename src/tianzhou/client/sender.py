@@ -19,6 +19,7 @@ from tianzhou.client.backpressure import Backpressure
 from tianzhou.client.composing import Composer
 from tianzhou.client.detector import Detector
 from tianzhou.client.faults import LatencyFaults
+from tianzhou.client.given_instance import given_or_made
 from tianzhou.client.hooks import ForbiddenHook, Hooks, MessageKind, SendHook
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.kept import Kept, OutboxStatus
@@ -37,9 +38,11 @@ from tianzhou.client.trace import (
 from tianzhou.client.validation import (
     COMPRESSION_KINDS,
     DEFAULT_PRODUCER_GROUP,
+    HOW_TO_START,
     MAX_MESSAGE_SIZE,
     check_compression,
     check_group,
+    check_number,
     check_sendable,
 )
 from tianzhou.errors import ClientError, TianzhouError
@@ -135,9 +138,11 @@ class Sender:
     ) -> None:
         check_group(group, default=DEFAULT_PRODUCER_GROUP)
         check_compression(compress_type, compress_level)
+        check_number("send_msg_timeout_ms", send_msg_timeout_ms, 1)
+        check_number("retry_times_when_send_failed", retry_times_when_send_failed, 0)
         self._group = group
         self._owns_instance = instance is None
-        self._instance = ClientInstance.given_or_made(instance, namesrv_addr, client_options)
+        self._instance = given_or_made(instance, namesrv_addr, client_options, self)
         self._wire_group = wrap(self._instance.namespace, group)
         self._timeout_ms = send_msg_timeout_ms
         self._compress_over = compress_msg_body_over_howmuch
@@ -232,6 +237,8 @@ class Sender:
         """
         if self._running:
             return
+        if self._owns_instance and self._instance.closed:
+            raise ClientError(f"the producer of group {self._group} is stopped; make a new one")
         await self._instance.start()
         self._instance.add_producer(self._wire_group, self._state_check)
         self._running = True
@@ -397,8 +404,11 @@ class Sender:
         return await self._plans.make(topic)
 
     def _check_running(self) -> None:
-        if not self._running:
-            raise ClientError(f"the producer of group {self._group} is not running; use 'async with' or await start()")
+        if self._running:
+            return
+        if self._instance.closed:
+            raise ClientError(f"the producer of group {self._group} is stopped; make a new one")
+        raise ClientError(f"the producer of group {self._group} is not running; {HOW_TO_START}")
 
 
 def trace_dispatcher(instance: ClientInstance, group: str, kind: str, options: TraceOptions) -> TraceDispatcher:

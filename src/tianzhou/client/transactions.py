@@ -14,6 +14,7 @@ from tianzhou.client import calls
 from tianzhou.client.hooks import EndTransactionContext, EndTransactionHook, begin, end
 from tianzhou.client.member import StateQuestion
 from tianzhou.client.producer import Producer
+from tianzhou.client.validation import check_is_message
 from tianzhou.errors import ConfigError, TianzhouError
 from tianzhou.model import (
     Message,
@@ -147,6 +148,7 @@ class TransactionProducer(Producer):
 
     async def prepare(self, message: Message) -> Half:
         """Store a message that is not delivered yet: the first half of `send_in_transaction`."""
+        check_is_message(message)
         half = replace(message, delay_level=0, properties=_without(message.properties, names.DELAY))
         outgoing = self._composer.single(half, {names.TRAN_MSG: "true", names.PGROUP: self._wire_group})
         result = await self._deliver(outgoing, None, None, None, None)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Mapping, Sequence
 
 from tianzhou.errors import ClientError, ConfigError
-from tianzhou.model import Message, names
+from tianzhou.model import Message, MessageExt, MessageQueue, names
 from tianzhou.wire.compression import LZ4, ZLIB, ZSTD
 
 MAX_TOPIC_LENGTH = 127
@@ -15,6 +16,7 @@ MAX_PROPERTIES_BYTES = 32_767
 
 COMPRESSION_KINDS: Mapping[str, int] = {"ZLIB": ZLIB, "LZ4": LZ4, "ZSTD": ZSTD}
 
+HOW_TO_START = "start it with 'async with' ('with' in tianzhou.sync) or start()"
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
 DEFAULT_CONSUMER_GROUP = "DEFAULT_CONSUMER"
 
@@ -96,6 +98,8 @@ def check_group(group: str, *, default: str) -> None:
 
 
 def _check_name(noun: str, name: str, limit: int) -> None:
+    if name is not None and not isinstance(name, str):
+        raise ClientError(f"the {noun} is {name!r}, of type {type(name).__name__}; give its name as str")
     if not name or not name.strip():
         raise ClientError(f"the {noun} is blank; give it a name")
     if len(name) > limit:
@@ -149,6 +153,29 @@ def check_properties(properties: Iterable[tuple[str, str]]) -> None:
         check_separators(f"property {name}", value)
 
 
+def check_number(name: str, value: object, low: int, high: int | None = None) -> None:
+    """Check a setting that is a number.
+
+    Raises:
+        ConfigError: it is none, or out of its range.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ConfigError(f"{name} is {value!r}; it has to be a number")
+    if value < low or (high is not None and value > high):
+        range_ = f"{low} to {high}" if high is not None else f"at least {low}"
+        raise ConfigError(f"{name} is {value}; it has to be {range_}")
+
+
+def check_choice(name: str, value: object, kind: type[enum.Enum]) -> None:
+    """Check a setting that is one of a few names.
+
+    Raises:
+        ConfigError: it is none of them.
+    """
+    if not isinstance(value, kind):
+        raise ConfigError(f"{name} is {value!r}; use one of {', '.join(str(member) for member in kind)}")
+
+
 def check_compression(kind: str, level: int) -> None:
     """Check how a producer is told to compress.
 
@@ -174,12 +201,43 @@ def check_separators(noun: str, text: str, separators: str = "\x02") -> None:
             raise ClientError(f"{noun} {text!r} holds U+{ord(separator):04X}, which separates properties on the wire")
 
 
+def check_is_message(message: object) -> None:
+    """Check that what is to be sent is a message at all.
+
+    Raises:
+        ClientError: it is not; the text says what to give instead.
+    """
+    if isinstance(message, Message):
+        return
+    if isinstance(message, MessageExt):
+        raise ClientError(
+            "a delivered message cannot be sent as it is; make a new one, as in Message(topic, delivered.body, "
+            "properties=delivered.user_properties)"
+        )
+    kind = type(message).__name__
+    raise ClientError(f"a message to send is a tianzhou.Message, got {kind}; make one, as in Message('topic', b'body')")
+
+
+def check_queue(queue: object) -> None:
+    """Check that a queue is one.
+
+    Raises:
+        ClientError: it is not.
+    """
+    if not isinstance(queue, MessageQueue):
+        raise ClientError(
+            f"a queue is a MessageQueue, got {queue!r}; take one of those that queues(topic) gives, or make one of "
+            "topic, broker name and queue id"
+        )
+
+
 def check_message(message: Message, max_message_size: int) -> None:
     """Check a message that is to be sent.
 
     Raises:
         ClientError: anything about it would be refused; the text says what and how to mend it.
     """
+    check_is_message(message)
     check_sendable(message.topic)
     check_body(message.body, max_message_size)
     check_attributes(message)
@@ -192,15 +250,32 @@ def check_attributes(message: Message) -> None:
         ClientError: a property, tag or key cannot be sent.
     """
     if message.properties:
+        if not isinstance(message.properties, Mapping):
+            raise ClientError(f"properties are a dict of str to str, got {type(message.properties).__name__}")
         check_properties(message.properties.items())
+    if not isinstance(message.delay_level, int):
+        raise ClientError(f"delay_level is {message.delay_level!r}; it is a number, 1 to 18 by default, 0 for no delay")
     if message.tags:
+        if not isinstance(message.tags, str):
+            raise ClientError(f"tags is {message.tags!r}; a message has one tag, a str (several labels go into keys)")
         check_separators("tag", message.tags)
         if "||" in message.tags:
             raise ClientError(f"tag {message.tags!r} holds '||', which joins tags in subscriptions; a message has one")
     if message.keys:
-        check_separators("keys", message.key_text())
+        check_separators("keys", _key_text(message))
     if message.sharding_key:
+        if not isinstance(message.sharding_key, str):
+            raise ClientError(f"sharding_key is {message.sharding_key!r}; it is a str, as in str(order_id)")
         check_separators("sharding_key", message.sharding_key)
+
+
+def _key_text(message: Message) -> str:
+    try:
+        if not isinstance(message.keys, str) and iter(message.keys) is message.keys:
+            raise ClientError("keys can be read only once; give a list, because a send may be repeated")
+        return message.key_text()
+    except TypeError:
+        raise ClientError(f"keys is {message.keys!r}; they are one str or several, convert them first") from None
 
 
 def check_batch(messages: Sequence[Message], max_message_size: int) -> None:
@@ -212,10 +287,12 @@ def check_batch(messages: Sequence[Message], max_message_size: int) -> None:
     if not messages:
         raise ClientError("the batch is empty; give it at least one message")
     first = messages[0]
+    check_message(first, max_message_size)
     if first.topic.startswith(names.RETRY_PREFIX):
         raise ClientError(f"messages to retry topic {first.topic} cannot be sent as a batch; send them one by one")
     for message in messages:
-        check_message(message, max_message_size)
+        if message is not first:
+            check_message(message, max_message_size)
         if message.topic != first.topic:
             raise ClientError(f"a batch has one topic, this one has {first.topic} and {message.topic}; split it")
         if message.wait_store_ok != first.wait_store_ok:

@@ -7,13 +7,14 @@ import logging
 import os
 import socket
 import ssl
+from asyncio import get_running_loop
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 from tianzhou.clock import Clock
-from tianzhou.errors import ConfigError, ConnectFailed, ConnectionLost
+from tianzhou.errors import ClientError, ConfigError, ConnectFailed, ConnectionLost
 from tianzhou.remoting.connection import Connection, Processor
 from tianzhou.remoting.group import MAX_IN_FLIGHT, ConnectionGroup
 from tianzhou.remoting.session import MAX_FRAME
@@ -170,8 +171,8 @@ class RemotingClient:
         return command
 
     async def _invoke(self, address: str, command: Command, timeout_ms: float) -> Command:
-        connection = self._connections.get(address)
-        if connection is None or connection.closed:
+        connection = self.connected(address)
+        if connection is None:
             started = self.group.monotonic()
             connection = await self.connect(address, timeout_ms)
             timeout_ms -= (self.group.monotonic() - started) * 1000
@@ -195,8 +196,8 @@ class RemotingClient:
         return await self._invoke_frame(address, opaque, frame, timeout_ms)
 
     async def _invoke_frame(self, address: str, opaque: int, frame: bytes, timeout_ms: float) -> Command:
-        connection = self._connections.get(address)
-        if connection is None or connection.closed:
+        connection = self.connected(address)
+        if connection is None:
             connection = await self.connect(address, timeout_ms)
         return await connection.invoke_frame(opaque, frame, timeout_ms)
 
@@ -207,8 +208,8 @@ class RemotingClient:
             ConnectFailed: no connection could be made.
             ConnectionLost: the connection ended just now.
         """
-        connection = self._connections.get(address)
-        if connection is None or connection.closed:
+        connection = self.connected(address)
+        if connection is None:
             connection = await self.connect(address)
         connection.invoke_oneway(self.prepare(address, command))
 
@@ -225,10 +226,35 @@ class RemotingClient:
         connection.send(frame)
         await connection.drain()
 
+    def bind(self) -> None:
+        """Belong to the running event loop from now on, rather than from the first connection on."""
+        if not self.group.started:
+            self.group.start()
+
+    def check_loop(self) -> None:
+        """Check that the running event loop is the one this client belongs to.
+
+        Raises:
+            ClientError: it is another one.
+        """
+        if self.group.started and asyncio.get_running_loop() is not self.group.loop:
+            raise ClientError(
+                "this client belongs to another event loop (each asyncio.run has its own); make and use it within one, "
+                "or use tianzhou.sync, which needs none"
+            )
+
     def connected(self, address: str) -> Connection | None:
-        """The open connection to an address, None when there is none now."""
+        """The open connection to an address, None when there is none now.
+
+        Raises:
+            ClientError: it belongs to another event loop.
+        """
         connection = self._connections.get(address)
-        return None if connection is None or connection.closed else connection
+        if connection is None or connection.closed:
+            return None
+        if get_running_loop() is not self.group.loop:
+            self.check_loop()
+        return connection
 
     async def connect(self, address: str, timeout_ms: float | None = None) -> Connection:
         """The connection to an address, made when there is none; callers at the same time share one attempt.
@@ -236,14 +262,15 @@ class RemotingClient:
         Raises:
             ConnectFailed: it could not be made within the connect timeout or `timeout_ms`.
             ConnectionLost: the client is closed.
+            ClientError: it belongs to another event loop.
         """
         if self._closed:
-            raise ConnectionLost(f"cannot connect to {address}: the client is closed")
-        connection = self._connections.get(address)
-        if connection is not None and not connection.closed:
+            raise ConnectionLost(f"cannot connect to {address}: the client is closed; make a new one")
+        connection = self.connected(address)
+        if connection is not None:
             return connection
-        if not self.group.started:
-            self.group.start()
+        self.bind()
+        self.check_loop()
         dial = self._dials.get(address)
         if dial is None:
             host, port = parse_address(address)

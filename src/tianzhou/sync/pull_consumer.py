@@ -177,7 +177,7 @@ class PullConsumer(QueueReader):
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """See `tianzhou.client.PullConsumer.seek`."""
-        self._call(self._consumer.seek, queue, offset)
+        self._run(self._consumer.seek(queue, offset))
 
     def seek_to_begin(self, queue: MessageQueue) -> None:
         """See `tianzhou.client.PullConsumer.seek_to_begin`."""
