@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -45,14 +46,28 @@ async def sql_selects_by_properties(namesrv: str, folder: Path) -> None:
 
 @check
 async def groups_select_different_things(namesrv: str, folder: Path) -> None:
-    topic = await make_topic(namesrv, 2)
-    wishes = {
+    wishes: dict[str, Sequence[int]] = {
         "n < 5": range(5),
         "city = '東京' AND n IS NOT NULL": range(0, 30, 3),
-        "city CONTAINS 'ão' AND NOT (n > 3)": [1, 2],
+        "city = 'São Paulo' AND NOT (n > 3)": [1, 2],
         "TAGS IN ('b', 'c') AND n >= 25": [25, 27, 29],
         "missing IS NULL AND n = 7": [7],
     }
+    await _each_gets_its_own(namesrv, wishes)
+
+
+@check
+async def groups_select_by_parts_of_text(namesrv: str, folder: Path) -> None:
+    wishes: dict[str, Sequence[int]] = {
+        "city CONTAINS 'ão' AND NOT (n > 3)": [1, 2],
+        "city STARTSWITH '東' AND n < 4": [0, 3],
+        "city NOT ENDSWITH '京' AND n < 3": [1, 2],
+    }
+    await _each_gets_its_own(namesrv, wishes)
+
+
+async def _each_gets_its_own(namesrv: str, wishes: Mapping[str, Sequence[int]]) -> None:
+    topic = await make_topic(namesrv, 2)
     seen: dict[str, list[int]] = {sql: [] for sql in wishes}
     consumers = []
     for sql, numbers in seen.items():
