@@ -6,6 +6,7 @@ import random
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import tempfile
 import time
@@ -14,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from frames import masters, wait_until
+from frames import GET_ROUTE, Connection, masters, wait_until
 from toolchain import SERVERS, server_classpath, tool
 
 HOST = "127.0.0.1"
@@ -46,6 +47,19 @@ def _is_free(port: int) -> bool:
     return True
 
 
+class TlsConnection(Connection):
+    """A connection over TLS that believes everybody, and shows a certificate when it is given one."""
+
+    def __init__(self, address: str, certificate: str | None = None, key: str | None = None) -> None:
+        super().__init__(address)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        if certificate is not None:
+            context.load_cert_chain(certificate, key)
+        self._socket = context.wrap_socket(self._socket)
+
+
 class _JavaServer:
     """One Java process with its home, its logs and its configuration below `home`."""
 
@@ -53,9 +67,12 @@ class _JavaServer:
     logback: str
     heap: tuple[str, ...]
 
-    def __init__(self, port: int, home: Path | str | None, version: str) -> None:
+    def __init__(
+        self, port: int, home: Path | str | None, version: str, properties: Mapping[str, object] | None
+    ) -> None:
         self.port = port
         self.version = version
+        self.properties = dict(properties or {})
         self.address = f"{HOST}:{port}"
         self._own_home = home is None
         self.home = Path(home) if home is not None else Path(tempfile.mkdtemp(prefix="rocketmq-"))
@@ -84,6 +101,7 @@ class _JavaServer:
             *(f"--add-opens={package}=ALL-UNNAMED" for package in OPENED),
             f"-Duser.home={self.home}",
             f"-Drocketmq.home.dir={self.home}",
+            *(f"-D{name}={value}" for name, value in self.properties.items()),
             "-cp",
             server_classpath(self.version),
             self.main_class,
@@ -129,14 +147,21 @@ class ApacheNamesrv(_JavaServer):
         port: The port to listen on; a free one when None.
         home: Where configuration and logs go; a temporary directory, removed at the end, when None.
         version: Which of `toolchain.SERVERS`.
+        properties: System properties of the process, as those of TLS.
     """
 
     main_class = "org.apache.rocketmq.namesrv.NamesrvStartup"
     logback = "logback_namesrv.xml"
     heap = ("-Xms128m", "-Xmx256m")
 
-    def __init__(self, port: int | None = None, home: Path | str | None = None, version: str = SERVERS[0]) -> None:
-        super().__init__(free_ports() if port is None else port, home, version)
+    def __init__(
+        self,
+        port: int | None = None,
+        home: Path | str | None = None,
+        version: str = SERVERS[0],
+        properties: Mapping[str, object] | None = None,
+    ) -> None:
+        super().__init__(free_ports() if port is None else port, home, version, properties)
 
     def start(self) -> None:
         """Start it and wait until it accepts connections."""
@@ -185,6 +210,10 @@ class ApacheBroker(_JavaServer):
         conf: Entries of `broker.conf` that override ours.
         home: Where configuration, logs and offsets go; a temporary directory, removed at the end, when None.
         version: Which of `toolchain.SERVERS`.
+        properties: System properties of the process; with `tls.server.mode=enforcing` its name server is asked by TLS.
+
+    Attributes:
+        tls_identity: certificate and key to show to a name server that asks for them.
     """
 
     main_class = "org.apache.rocketmq.broker.BrokerStartup"
@@ -199,9 +228,11 @@ class ApacheBroker(_JavaServer):
         conf: Mapping[str, object] | None = None,
         home: Path | str | None = None,
         version: str = SERVERS[0],
+        properties: Mapping[str, object] | None = None,
     ) -> None:
-        super().__init__(free_ports(4) + 2 if port is None else port, home, version)
+        super().__init__(free_ports(4) + 2 if port is None else port, home, version, properties)
         self.namesrv = namesrv
+        self.tls_identity: tuple[str, str] | tuple[()] = ()
         self.store_dir = Path(store_dir) if store_dir is not None else self.home / "store"
         self.conf: dict[str, object] = {
             "brokerClusterName": "DefaultCluster",
@@ -240,6 +271,9 @@ class ApacheBroker(_JavaServer):
 
         def registered() -> bool:
             self._check_alive()
+            if self.properties.get("tls.server.mode") == "enforcing":
+                with TlsConnection(self.namesrv, *self.tls_identity) as namesrv:
+                    return self.address.encode() in namesrv.call(GET_ROUTE, {"topic": "TBW102"}).body
             return self.address in masters(self.namesrv, "TBW102")
 
         wait_until(registered, START_TIMEOUT, "the broker was not registered")
