@@ -360,6 +360,49 @@ async def consumers_inside_a_namespace_see_their_own_names(namesrv: str, folder:
 
 
 @check
+async def an_admin_inside_a_namespace_sees_its_own_names(namesrv: str, folder: Path) -> None:
+    space, topic, group = fresh("NS"), fresh("T"), fresh("G")
+    outside = await make_topic(namesrv, 1)
+    async with Admin(namesrv, namespace=space) as admin, Producer(fresh("P"), namesrv, namespace=space) as producer:
+        await admin.topics.create(topic, read_queue_nums=1, write_queue_nums=1)
+        await admin.groups.create(group)
+        sent = await producer.send(Message(topic, b"1", keys="k"))
+        consumer = PushConsumer(group, namesrv, namespace=space, consume_from_where=FIRST)
+        consumer.subscribe(topic)
+        async with consumer:
+            await anext(consumer)
+            await until(lambda: any(queue.topic == topic for queue in consumer.assignment), "it has a queue")
+            info = await admin.groups.running_info(group, consumer.instance.client_id)
+            assert {queue.topic for queue in info.mq_table} <= {topic, f"%RETRY%{group}"}
+            assert {one.topic for one in info.subscription_set} == {topic, f"%RETRY%{group}"}
+            connection = await admin.groups.connections(group)
+            assert connection is not None
+            assert set(connection.subscription_table) == {topic, f"%RETRY%{group}"}
+        await producer.send(Message(topic, b"2"))
+        names = await admin.topics.names()
+        assert topic in names
+        assert outside not in names
+        assert not [name for name in names if space in name]
+        assert group in await admin.groups.names()
+        assert {one.group_name for one in (await admin.groups.config(group)).values()} == {group}
+        assert {one.topic_name for one in (await admin.topics.config(topic)).values()} == {topic}
+        assert {queue.topic for queue in (await admin.topics.stats(topic)).offset_table} == {topic}
+        assert await admin.topics.groups(topic) == [group]
+        assert [(one.queue.topic, one.lag) for one in (await admin.groups.lag(group, topic)).queues] == [(topic, 1)]
+        (found,) = await admin.messages.by_key(topic, "k")
+        viewed = await admin.messages.by_offset_id(sent.offset_msg_id)
+        at = await admin.messages.by_offset(sent.queue, 0)
+        assert at is not None
+        assert {found.topic, viewed.topic, at.topic} == {topic}
+        await admin.topics.delete(topic)
+        await admin.groups.delete(group)
+        assert topic not in await admin.topics.names()
+    async with Admin(namesrv) as admin:
+        assert f"{space}%{group}" not in await admin.groups.names()
+        assert group not in await admin.groups.names()
+
+
+@check
 async def requests_and_transactions_work_inside_a_namespace(namesrv: str, folder: Path) -> None:
     space, topic = fresh("NS"), await make_topic(namesrv, 1)
     replier = Producer(fresh("R"), namesrv, namespace=space)
@@ -472,6 +515,47 @@ async def a_message_is_traced_from_producer_to_consumer(namesrv: str, folder: Pa
     assert sorted(fields[4] for fields in seen if fields[0] == "SubAfter") == ["false", "true"]
     async with Admin(namesrv) as admin:
         assert await admin.messages.by_key(traces, "k1")
+
+
+@check
+async def iterating_and_polling_are_seen_by_hooks_and_traced(namesrv: str, folder: Path) -> None:
+    topic, traces = await make_topic(namesrv, 1), await make_topic(namesrv, 1)
+    seen: list[tuple[str, str, bytes]] = []
+
+    def around(call):
+        seen.append(("before", str(call.outcome), call.messages[0].body))
+        return lambda after: seen.append(("after", after.outcome.name, after.messages[0].body))
+
+    wish = {"consume_from_where": FIRST, "trace": True, "trace_topic": traces, "consume_hooks": [around]}
+    group = fresh("G")
+    async with Producer(fresh("P"), namesrv) as producer:
+        sent = [await producer.send(Message(topic, b"%d" % i)) for i in range(3)]
+    consumer = PushConsumer(group, namesrv, **wish)
+    consumer.subscribe(topic)
+
+    async def consume_one_of_two() -> None:
+        async with consumer:
+            for _ in range(2):
+                await anext(consumer)
+            raise ValueError("not this one")
+
+    with pytest.raises(ValueError, match="not this one"):
+        await consume_one_of_two()
+    assert seen == [
+        ("before", "None", b"0"), ("after", "SUCCESS", b"0"),
+        ("before", "None", b"1"), ("after", "EXCEPTION", b"1"),
+    ]  # fmt: skip
+    for result, success, code in zip(sent, ("true", "false"), ("0", "2"), strict=False):
+        before, after = await trace_records(namesrv, traces, result.msg_id, 2)
+        assert (before[0], before[3], after[0], after[4], after[6]) == ("SubBefore", group, "SubAfter", success, code)
+    seen.clear()
+    async with PullConsumer(fresh("G"), namesrv, **wish) as puller:
+        puller.assign([sent[2].queue])
+        await puller.seek(sent[2].queue, 2)
+        assert [message.body for message in await puller.poll(20_000)] == [b"2"]
+        assert seen == [("before", "None", b"2"), ("after", "SUCCESS", b"2")]
+    before, after = await trace_records(namesrv, traces, sent[2].msg_id, 2)
+    assert (before[0], after[0], after[4]) == ("SubBefore", "SubAfter", "true")
 
 
 @check

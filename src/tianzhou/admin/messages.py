@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tianzhou.admin.reach import Reach
 from tianzhou.client import calls, pulling
+from tianzhou.client.namespace_border import message_inside
 from tianzhou.client.subscription import build_subscription
 from tianzhou.errors import ClientError, ProtocolError, TianzhouError
 from tianzhou.model import MessageExt, MessageQueue, PullStatus
@@ -76,7 +77,7 @@ class Messages:
         )
         if message.offset_msg_id.upper() != offset_msg_id.upper():
             raise ProtocolError(f"{address} answered with message {message.offset_msg_id} for id {offset_msg_id}")
-        return message
+        return message_inside(self._reach.instance.namespace, message)
 
     async def by_unique_key(self, topic: str, unique_key: str) -> MessageExt | None:
         """The first message with a unique key, None when there is none.
@@ -132,7 +133,8 @@ class Messages:
                 broker_name=names[address],
             ),
         )
-        return [message for messages in found.values() for message in messages]
+        namespace = self._reach.instance.namespace
+        return [message_inside(namespace, message) for messages in found.values() for message in messages]
 
     async def by_offset(self, queue: MessageQueue, offset: int) -> MessageExt | None:
         """The message at an offset of a queue, None when the queue holds none there."""
@@ -149,7 +151,7 @@ class Messages:
         )
         if raw.status is not PullStatus.FOUND:
             return None
-        for message in pulling.messages_of(raw.body, queue.broker_name):
+        for message in pulling.messages_of(raw.body, queue.broker_name, (), self._reach.instance.namespace):
             if message.queue_offset == offset:
                 return message
         return None

@@ -76,13 +76,14 @@ class SendContext:
 
 @dataclass(slots=True)
 class HandlerCall:
-    """One call of a consumer's handler.
+    """One call of a consumer's handler, or what iteration or `poll` gives out at once.
 
     Attributes:
         group: the consumer group.
         messages: what the handler is given.
         queue: where they are from.
-        outcome: how it ended; None before.
+        outcome: how it ended; None before. Of what a poll returns nobody learns how it ends, so that is a success; what
+            iteration gave out last is FAILED when the consumer stops before the next was asked for.
         result: what the handler returned.
         error: what it raised.
     """

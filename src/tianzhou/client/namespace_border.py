@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from tianzhou.client.namespace_answers import answer_inside, has_names
 from tianzhou.client.namespaces import unwrap, wrap
 from tianzhou.model import MessageExt, MessageQueue, SubscriptionData, names
 from tianzhou.remoting.client import Exchange, RpcHook
@@ -18,7 +19,7 @@ from tianzhou.wire.bodies import ConsumerRunningInfo
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 
-_NAMES = ("topic", "consumerGroup", "producerGroup", "group")
+_NAMES = ("topic", "consumerGroup", "producerGroup", "group", "groupName")
 V = TypeVar("V")
 
 
@@ -31,7 +32,13 @@ def border(namespace: str) -> RpcHook:
         if named:
             request.fields = {**request.fields, **named}
         _BODIES.get(request.code, _unchanged)(namespace, request)
-        return locked if request.code == RequestCode.LOCK_BATCH_MQ else None
+        if request.code == RequestCode.LOCK_BATCH_MQ:
+            return locked
+        return told if has_names(request.code) else None
+
+    def told(exchange: Exchange) -> None:
+        if exchange.reply is not None:
+            answer_inside(namespace, exchange.request.code, exchange.reply)
 
     def locked(exchange: Exchange) -> None:
         reply = exchange.reply
@@ -79,11 +86,26 @@ def _config_check(namespace: str, request: Command) -> None:
     )
 
 
+def _group(namespace: str, request: Command) -> None:
+    config = bodies.decode_subscription_group(request.body)
+    config = replace(config, group_name=wrap(namespace, config.group_name))
+    request.body = bodies.encode_subscription_group(config)
+
+
+def _order_config(namespace: str, request: Command) -> None:
+    if request.fields.get("namespace") == names.ORDER_TOPIC_CONFIG and "key" in request.fields:
+        request.fields = {**request.fields, "key": wrap(namespace, request.fields["key"])}
+
+
 _BODIES: Mapping[int, Callable[[str, Command], None]] = {
     RequestCode.HEART_BEAT: _heartbeat,
     RequestCode.LOCK_BATCH_MQ: _locks,
     RequestCode.UNLOCK_BATCH_MQ: _locks,
     RequestCode.CHECK_CLIENT_CONFIG: _config_check,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _group,
+    RequestCode.PUT_KV_CONFIG: _order_config,
+    RequestCode.GET_KV_CONFIG: _order_config,
+    RequestCode.DELETE_KV_CONFIG: _order_config,
 }
 
 

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from tianzhou.client import ClientInstance
 from tianzhou.client.offset_store import OFFSET_DIR_ENV, LocalOffsets
 from tianzhou.errors import ClientError
 from tianzhou.model import MessageQueue
@@ -58,3 +59,20 @@ def test_a_folder_that_cannot_be_written_is_no_reason_to_stop(tmp_path, caplog):
 def test_the_environment_names_the_folder(tmp_path, monkeypatch):
     monkeypatch.setenv(OFFSET_DIR_ENV, str(tmp_path))
     assert LocalOffsets(None, "c", "G").path.parent.parent.parent == tmp_path
+
+
+def test_inside_a_namespace_the_file_has_the_servers_names(tmp_path):
+    async def main() -> None:
+        instance = ClientInstance("127.0.0.1:1", namespace="space")
+        store = LocalOffsets.of(instance, tmp_path, "DEFAULT", "G")
+        assert store.path.parent.name == "space%G"
+        await store.persist({A: 5})
+        assert b'"topic":"space%T"' in store.path.read_bytes()
+        again = LocalOffsets.of(instance, tmp_path, "DEFAULT", "G")
+        await again.load()
+        assert await again.read(A) == 5
+        outside = LocalOffsets.of(ClientInstance("127.0.0.1:1"), tmp_path, "DEFAULT", "G")
+        await outside.load()
+        assert await outside.read(A) is None
+
+    asyncio.run(main())
