@@ -387,7 +387,9 @@ async def an_admin_inside_a_namespace_sees_its_own_names(namesrv: str, folder: P
         assert {one.group_name for one in (await admin.groups.config(group)).values()} == {group}
         assert {one.topic_name for one in (await admin.topics.config(topic)).values()} == {topic}
         assert {queue.topic for queue in (await admin.topics.stats(topic)).offset_table} == {topic}
-        assert await admin.topics.groups(topic) == [group]
+        # Apache's 5.3.3 counts the topic itself among its groups.
+        assert group in await admin.topics.groups(topic)
+        assert set(await admin.topics.groups(topic)) <= {group, topic}
         assert [(one.queue.topic, one.lag) for one in (await admin.groups.lag(group, topic)).queues] == [(topic, 1)]
         (found,) = await admin.messages.by_key(topic, "k")
         viewed = await admin.messages.by_offset_id(sent.offset_msg_id)
