@@ -42,6 +42,8 @@ PEERS: dict[str, str] = {
     "interop/test_stranger_ways.py::test_batches_for_the_handler": "J4 J5 Go",
     "interop/test_stranger_ways.py::test_a_pull_waits_for_a_message": "J4 J5",
     "interop/test_stranger_ways.py::test_lite_pull_assigns_seeks_commits_and_shares": "J4 J5",
+    "interop/test_stranger_ways.py::test_messages_are_traced": "J4 J5 Go",
+    "interop/test_stranger_ways.py::test_go_asks_and_java_answers": "J5 Go",
     "interop/test_stranger_ways.py::test_cpp_pulls_all_and_sends_with_callbacks": "C++",
     "interop/test_stranger_ways.py::test_cpp_refuses_until_a_message_is_dead": "C++",
     "interop/test_strangers.py": "J4 J5",
@@ -101,7 +103,7 @@ def test_the_page_has_features_and_what_is_missing() -> None:
     assert len(missing) > 5
     assert all(cells[1] for cells in missing), "say what a user sees instead"
     said = re.search(r"(\d+) features, (\d+) not yet", PAGE.read_text(encoding="utf-8"))
-    assert said is not None
+    assert said is not None, "the first paragraph says how many there are"
     assert (int(said[1]), int(said[2])) == (len(FEATURES), len(missing))
 
 

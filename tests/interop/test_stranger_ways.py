@@ -1,8 +1,8 @@
 """Ways of sending and consuming of Java, Go and C++ clients against our broker, beyond those of the exchange.
 
 Delayed messages, messages in order, broadcasting, batches for a handler, pulls that wait, lite pull, dead letters,
-offsets that are reset while the group is online. With `TIANZHOU_INTEROP_SERVER=apache` Apache's broker is asked, which
-shows what the tests are worth.
+message trace, requests, offsets that are reset while the group is online. With `TIANZHOU_INTEROP_SERVER=apache`
+Apache's broker is asked, which shows what the tests are worth.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from own import OwnBroker
 from strangers import STRANGERS, Line, Program
 from toolchain import ToolchainMissingError
 
+from tianzhou.wire.record import decode_records
+
 # Retries wait for the levels from the third one on.
 CONF = {"messageDelayLevel": "1s 2s " + " ".join(["1s"] * 16), "useServerSideResetOffset": "false"}
 JAVA = ("java-5.3.3", "java-4.9.7")
@@ -32,6 +34,8 @@ QUEUES = 4
 COUNT = 40
 KEYS = 6
 PATIENCE = 60
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+QUERY_MESSAGE = 12
 MAX_OFFSET = 30
 RESET_OFFSET = 222
 UPDATE_GROUP = 200
@@ -62,13 +66,13 @@ def servers(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
         pytest.skip(str(error))
 
 
-def program(name: str, *arguments: object) -> Program:
+def program(name: str, *arguments: object, main: str = "Ways") -> Program:
     """A stranger that goes these ways."""
     stranger = STRANGERS[name]
 
     def command(home: Path) -> list[str]:
         line = stranger.resolve(home)
-        return [*line[:-1], "Ways"] if name in JAVA else line
+        return [*line[:-1], main] if name in JAVA else line
 
     try:
         return Program(dataclasses.replace(stranger, resolve=command), *map(str, arguments))
@@ -227,6 +231,40 @@ def test_lite_pull_assigns_seeks_commits_and_shares(servers: Servers, name: str)
         assert [line["i"] for line in lines if line["consumer"] == part] == list(range(COUNT))
     assert committed == [COUNT]
     assert [line["i"] for line in lines if line["consumer"] == "shared"] == [1000], "from what was committed on"
+
+
+def traces_of(servers: Servers, key: str) -> set[str]:
+    """The kinds of trace records that are found under a message's id."""
+    fields: dict[str, object] = {
+        "topic": TRACE_TOPIC, "key": key, "maxNum": 32, "beginTimestamp": 0, "endTimestamp": (1 << 63) - 1
+    }  # fmt: skip
+    reply = frames.call(servers.broker, QUERY_MESSAGE, fields)
+    found = b"".join(bytes(record.body) for record in decode_records(reply.body)) if reply.code == 0 else b""
+    lines = [part.split(b"\x01") for part in found.split(b"\x02")]
+    return {line[0].decode() for line in lines if key.encode() in line}
+
+
+@pytest.mark.parametrize("name", [*JAVA, GO])
+def test_messages_are_traced(servers: Servers, name: str) -> None:
+    """Records of the producer and the consumer are found in the trace topic under the message's id."""
+    topic = topic_for(name, servers, "trace", queues=1)
+    sent = send(name, servers, topic, "traced", 5)
+    with take(name, servers, "traced", topic) as taking:
+        wait(taking, lambda lines: len(lines) >= 5, "not all arrived")
+        wanted = {"Pub", "SubBefore", "SubAfter"}
+        frames.wait_until(
+            lambda: all(traces_of(servers, line["msgId"]) == wanted for line in sent), PATIENCE, "not all are traced"
+        )
+        taking.finish()
+
+
+def test_go_asks_and_java_answers(servers: Servers) -> None:
+    topic = topic_for(GO, servers, "ask", queues=1)
+    with program(JAVA[0], "answer", servers.namesrv, topic, f"{topic}_g", main="Replies") as answering:
+        answering.wait_for(lambda lines: any(line.get("text") == "ready\n" for line in lines), PATIENCE, "not ready")
+        with program(GO, "ask", servers.namesrv, topic, f"{topic}_p", 10) as asking:
+            replies = [line["body"] for line in asking.finish() if line["event"] == "replied"]
+    assert replies == [f"re: question {i}" for i in range(10)]
 
 
 def test_cpp_pulls_all_and_sends_with_callbacks(servers: Servers) -> None:

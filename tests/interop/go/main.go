@@ -5,8 +5,9 @@
 //	stranger transact NAMESRV TOPIC GROUP FIRST COUNT          sends, then answers checks until end of input
 //	stranger refusing NAMESRV GROUP TOPIC ORDERLY MAX          refuses every message until end of input
 //	stranger steady NAMESRV GROUP TOPIC FIRST                  sends one by one until end of input
-//	stranger send NAMESRV TOPIC GROUP WAY COUNT PARAMETER      ways: delay, ordered, plain
-//	stranger take NAMESRV ROLE GROUP TOPIC MEMBERS             roles: plain, orderly, broadcasting, batch
+//	stranger send NAMESRV TOPIC GROUP WAY COUNT PARAMETER      ways: delay, ordered, plain, traced
+//	stranger ask NAMESRV TOPIC GROUP COUNT                     sends requests and waits for their replies
+//	stranger take NAMESRV ROLE GROUP TOPIC MEMBERS             roles: plain, traced, orderly, broadcasting, batch
 package main
 
 import (
@@ -76,6 +77,8 @@ func main() {
 		choose(os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6])
 	case "send":
 		send(os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6], os.Args[7])
+	case "ask":
+		ask(os.Args[2], os.Args[3], os.Args[4], os.Args[5])
 	case "take":
 		take(os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6])
 	default:

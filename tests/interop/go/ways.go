@@ -15,7 +15,7 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/producer"
 )
 
-// send sends messages in one of the ways delay (its level), ordered (number of keys), plain (nothing).
+// send sends messages in one of the ways delay (its level), ordered (number of keys), plain, traced.
 func send(namesrv, topic, group, way, count, parameter string) {
 	number, err := strconv.Atoi(count)
 	check(err)
@@ -25,6 +25,9 @@ func send(namesrv, topic, group, way, count, parameter string) {
 		producer.WithNameServer([]string{namesrv}),
 		producer.WithGroupName(group),
 		producer.WithInstanceName(group + strconv.Itoa(os.Getpid())),
+	}
+	if way == "traced" {
+		options = append(options, producer.WithTrace(tracing(namesrv, group)))
 	}
 	if way == "ordered" {
 		options = append(options, producer.WithQueueSelector(producer.NewHashQueueSelector()))
@@ -46,11 +49,44 @@ func send(namesrv, topic, group, way, count, parameter string) {
 		check(err)
 		emit(sendFields(way, i, result))
 	}
+	if way == "traced" {
+		// The client does not send what it still has when it ends.
+		time.Sleep(time.Second)
+	}
 	check(p.Shutdown())
 	emit(line{"event": "done"})
 }
 
-// take consumes in one of the roles plain, orderly, broadcasting, batch, until the end of input.
+func tracing(namesrv, group string) *primitive.TraceConfig {
+	return &primitive.TraceConfig{
+		TraceTopic: "RMQ_SYS_TRACE_TOPIC",
+		GroupName:  group,
+		Resolver:   primitive.NewPassthroughResolver([]string{namesrv}),
+	}
+}
+
+// ask sends requests and waits for their replies.
+func ask(namesrv, topic, group, count string) {
+	number, err := strconv.Atoi(count)
+	check(err)
+	p, err := rocketmq.NewProducer(
+		producer.WithNameServer([]string{namesrv}),
+		producer.WithGroupName(group),
+		producer.WithInstanceName(group+strconv.Itoa(os.Getpid())),
+	)
+	check(err)
+	check(p.Start())
+	for i := 0; i < number; i++ {
+		m := primitive.NewMessage(topic, []byte(fmt.Sprintf("question %d", i)))
+		reply, err := p.Request(context.Background(), 20*time.Second, m)
+		check(err)
+		emit(line{"event": "replied", "i": i, "body": string(reply.Body)})
+	}
+	check(p.Shutdown())
+	emit(line{"event": "done"})
+}
+
+// take consumes in one of the roles plain, traced, orderly, broadcasting, batch, until the end of input.
 func take(namesrv, role, group, topic, members string) {
 	number, err := strconv.Atoi(members)
 	check(err)
@@ -68,6 +104,8 @@ func take(namesrv, role, group, topic, members string) {
 			options = append(options, consumer.WithConsumerModel(consumer.BroadCasting))
 		case "batch":
 			options = append(options, consumer.WithConsumeMessageBatchMaxSize(8))
+		case "traced":
+			options = append(options, consumer.WithTrace(tracing(namesrv, group)))
 		case "orderly":
 			options = append(options, consumer.WithConsumerOrder(true),
 				consumer.WithSuspendCurrentQueueTimeMillis(100*time.Millisecond))

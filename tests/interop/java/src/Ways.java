@@ -28,8 +28,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * Ways to send and to consume beyond those of {@link Main}, as a command.
  *
  * <pre>
- * send NAMESRV TOPIC GROUP WAY COUNT PARAMETER   ways: delay (its level), ordered (number of keys), plain (nothing)
- * take NAMESRV ROLE GROUP TOPIC MEMBERS          roles: plain, orderly, broadcasting, batch; until end of input
+ * send NAMESRV TOPIC GROUP WAY COUNT PARAMETER   ways: delay (its level), ordered (number of keys), plain, traced
+ * take NAMESRV ROLE GROUP TOPIC MEMBERS          roles: plain, traced, orderly, broadcasting, batch; until end of input
  * pull NAMESRV GROUP TOPIC                       waits for messages at the end of queue 0, until end of input
  * lite NAMESRV GROUP TOPIC                       reads a queue twice, commits; then shares queues until end of input
  * </pre>
@@ -64,7 +64,7 @@ public final class Ways {
 
     private static void send(String namesrv, String topic, String group, String way, int count, int parameter)
         throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(group);
+        DefaultMQProducer producer = new DefaultMQProducer(group, way.equals("traced"), null);
         producer.setNamesrvAddr(namesrv);
         producer.start();
         for (int i = 0; i < count; i++) {
@@ -80,7 +80,12 @@ public final class Ways {
                 result = producer.send(message);
             }
             emit("{\"event\": \"sent\", \"i\": " + i + ", \"status\": \"" + result.getSendStatus()
+                + "\", \"msgId\": \"" + result.getMsgId()
                 + "\", \"queueId\": " + result.getMessageQueue().getQueueId() + "}");
+        }
+        if (way.equals("traced")) {
+            // The client of 5.3.3 leaves unsent what it has not sent after five seconds by itself.
+            Thread.sleep(6_000);
         }
         producer.shutdown();
     }
@@ -88,7 +93,7 @@ public final class Ways {
     private static void take(String namesrv, String role, String group, String topic, int members) throws Exception {
         List<DefaultMQPushConsumer> consumers = new ArrayList<>();
         for (int n = 0; n < members; n++) {
-            DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+            DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group, role.equals("traced"), null);
             String name = role + "-" + n;
             consumer.setNamesrvAddr(namesrv);
             consumer.setInstanceName(name + "-" + group);
