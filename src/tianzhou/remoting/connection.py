@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, cast
 from tianzhou.errors import ConnectionLost, ProtocolError, RequestTimeout, TooManyRequests
 from tianzhou.remoting.answers import failure, unexpected
 from tianzhou.remoting.group import ConnectionGroup
+from tianzhou.remoting.proxy import ProxyHeader
 from tianzhou.remoting.session import READ_SIZE, Session
 from tianzhou.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE
 from tianzhou.wire.command import Command, encode
@@ -52,7 +53,7 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_attributes", "_backlog", "_callbacks", "_flush_scheduled", "_gathering", "_group", "_held", "_lost", "_out",
-        "_out_size", "_paused", "_session", "_tasks", "_transport", "_writable", "_write_paused", "closed",
+        "_out_size", "_paused", "_session", "_tasks", "_told", "_transport", "_writable", "_write_paused", "closed",
         "gathering_since", "last_read", "last_write", "remote_address", "remote_host_bytes", "remote_ip", "remote_port",
     )  # fmt: skip
 
@@ -79,6 +80,7 @@ class Connection(asyncio.BufferedProtocol):
         self._gathering = 0
         self._backlog: list[Command] = []
         self._lost = False
+        self._told: ProxyHeader | None = None
 
     def __str__(self) -> str:
         return self.remote_address or "connection without a peer"
@@ -218,6 +220,10 @@ class Connection(asyncio.BufferedProtocol):
         self.last_write = self._group.monotonic()
         self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
 
+    def speaks_for(self, header: ProxyHeader) -> None:
+        """Go by the address a load balancer told, in logs and lists of clients; not in stored messages."""
+        self._told = header
+
     # transport events
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -234,6 +240,10 @@ class Connection(asyncio.BufferedProtocol):
             self.remote_port = peer[1]
             self.remote_host_bytes = address.packed
             self.remote_address = f"{self.remote_ip}:{self.remote_port}"
+        if (told := self._told) is not None:
+            if told.source:
+                self.remote_ip, self.remote_address = told.ip, told.source
+            self.attributes.update((f"proxy_protocol_tlv_{kind:#04x}", value) for kind, value in told.values.items())
         self.last_read = self.last_write = self._group.monotonic()
         self._group.joined(self)
 

@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import Self
 
 from tianzhou.clock import Clock
-from tianzhou.errors import ConfigError
+from tianzhou.errors import ConfigError, ProtocolError
+from tianzhou.remoting import proxy
 from tianzhou.remoting.connection import Connection, LateProcessor, Processor
 from tianzhou.remoting.group import GATHER_BYTES, HELD_BYTES, ConnectionGroup
 from tianzhou.remoting.session import MAX_FRAME
@@ -83,6 +84,7 @@ class RemotingServer:
         self._socket: socket.socket | None = None
         self._adoptions: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
+        self._sniffs = tls is not None
         self._tls = tls if tls is not None and tls.offered else None
         self._watch: asyncio.TimerHandle | None = None
         self._refusing = False
@@ -226,7 +228,7 @@ class RemotingServer:
         except BaseException as error:
             accepted.close()
             self._admitted -= 1
-            if not isinstance(error, OSError):
+            if not isinstance(error, OSError | ProtocolError):
                 raise
             _log.warning("port %d: an accepted connection could not be set up: %s", self.port, error)
         else:
@@ -241,11 +243,14 @@ class RemotingServer:
         loop, tls = self.group.loop, self._tls
         # Not what the loop returns: with TLS, uvloop's is a protocol of its own.
         connection = Connection(self.group)
-        if tls is not None:
+        if self._sniffs:
             first = await self._first_byte(accepted)
+            if first in proxy.FIRST_BYTES:
+                connection.speaks_for(await self._proxy_header(accepted))
+                first = await self._first_byte(accepted)
             if not first:
                 return None
-            if first == HANDSHAKE:
+            if first == HANDSHAKE and tls is not None:
                 await loop.connect_accepted_socket(
                     lambda: connection,
                     accepted,
@@ -254,7 +259,7 @@ class RemotingServer:
                     ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_S,
                 )
                 return connection
-            if not tls.sniffs:
+            if tls is not None and not tls.sniffs:
                 _log.warning(
                     "port %d: closing %s: it speaks no TLS, and tls.server.mode is enforcing",
                     self.port,
@@ -281,6 +286,24 @@ class RemotingServer:
             return b""
         finally:
             loop.remove_reader(accepted)
+
+    async def _proxy_header(self, accepted: socket.socket) -> proxy.ProxyHeader:
+        """Take a PROXY header off the connection, and nothing behind it.
+
+        Raises:
+            ProtocolError: it is none, or it ends early or takes too long.
+        """
+        data = b""
+        try:
+            async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+                while count := proxy.missing(data):
+                    piece = await self.group.loop.sock_recv(accepted, count)
+                    if not piece:
+                        raise ProtocolError(f"a PROXY header that ends after {len(data)} bytes")
+                    data += piece
+        except TimeoutError:
+            raise ProtocolError(f"a PROXY header that is not whole after {HANDSHAKE_TIMEOUT_S:.0f} s") from None
+        return proxy.parse(data)
 
     def _watch_certificates(self) -> None:
         if self._tls is not None:

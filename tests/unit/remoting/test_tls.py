@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import ssl
@@ -24,7 +25,7 @@ from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.loop import loop_factory
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.remoting.tls import ServerTls, TlsSettings, client_context, load_tls
-from tianzhou.wire.command import Command
+from tianzhou.wire.command import Command, encode
 
 Main = Callable[[], Coroutine[Any, Any, None]]
 
@@ -262,3 +263,41 @@ def test_keys_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     ]:
         with pytest.raises(ConfigError, match=says):
             ServerTls(bad)
+
+
+@pytest.mark.parametrize("mode", ["disabled", "permissive", "enforcing"])
+def test_a_load_balancer_says_whom_it_speaks_for(run: Callable[[Main], None], mode: str) -> None:
+    """Before TLS begins; lists and logs have the client's address, stored messages the balancer's."""
+    seen: list[tuple[str, bytes, object]] = []
+
+    def note(connection: Connection, command: Command) -> Reply:
+        told = connection.attributes.get("proxy_protocol_tlv_0xe0")
+        seen.append((connection.remote_address, connection.remote_host_bytes, told))
+        return command.reply(0)
+
+    headers = [
+        b"PROXY TCP4 203.0.113.9 10.0.0.1 4711 10911\r\n",
+        b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x12\xcb\0\x71\x09\x0a\0\0\x01\x12\x67\x2a\x9f\xe0\0\x03vpc",
+    ]
+
+    async def main() -> None:
+        async with RemotingServer("127.0.0.1", 0, note, tls=ServerTls(TlsSettings(mode))) as to:
+            for header in headers:
+                reader, writer = await asyncio.open_connection("127.0.0.1", to.port)
+                for piece in (header[:7], header[7:]):
+                    writer.write(piece)
+                    await asyncio.sleep(0.02)
+                if mode != "disabled":
+                    await writer.start_tls(client_context(TlsSettings()))
+                writer.write(encode(Command(1)))
+                assert await asyncio.wait_for(reader.readexactly(4), 10)
+                writer.close()
+            reader, writer = await asyncio.open_connection("127.0.0.1", to.port)
+            writer.write(b"PROXY nobody\r\n  ")
+            with contextlib.suppress(ConnectionResetError):
+                assert await asyncio.wait_for(reader.read(), 10) == b""
+            writer.close()
+
+    run(main)
+    home = bytes([127, 0, 0, 1])
+    assert seen == [("203.0.113.9:4711", home, None), ("203.0.113.9:4711", home, "vpc")]
