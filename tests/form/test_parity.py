@@ -52,6 +52,7 @@ PEERS: dict[str, str] = {
     "interop/test_strangers.py::test_large_bodies_were_compressed": "J4 J5 Go C++",
     "interop/test_strangers.py::test_members_of_a_group_share_the_queues": "J4 J5 Go",
     "interop/test_strangers.py::test_topics_are_created_by_the_first_send": "J4 J5 Go C++",
+    "interop/test_tls_vs_apache.py": "own A5",
     "interop/test_trace_vs_java.py": "J4 J5",
     "interop/test_two_masters.py": "own J5 Go",
     "interop/test_two_masters.py::test_orderly_members_own_every_queue_again_soon_after_one_left": "own J5",
