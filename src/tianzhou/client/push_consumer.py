@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from tianzhou.client.announcing import announce
-from tianzhou.client.consume_directly import directly
 from tianzhou.client.consume_rates import ConsumeRates
 from tianzhou.client.consumer_settings import ConsumerSettings, check_concurrency
 from tianzhou.client.consuming import Consuming, Consumption
@@ -26,6 +25,7 @@ from tianzhou.client.instance import ClientInstance
 from tianzhou.client.iterating import Iterating
 from tianzhou.client.offset_store import LocalOffsets, OffsetStore, RemoteOffsets
 from tianzhou.client.owned_queues import OwnedQueues, PullOptions
+from tianzhou.client.push_member import PushMember
 from tianzhou.client.rebalance import AllocateStrategy, Averagely, check_strategy
 from tianzhou.client.send_back import SendBack
 from tianzhou.client.sender import trace_dispatcher
@@ -36,14 +36,13 @@ from tianzhou.client.validation import DEFAULT_CONSUMER_GROUP, HOW_TO_START, che
 from tianzhou.errors import ClientError
 from tianzhou.model import (
     ConsumeFromWhere,
-    ConsumerData,
     MessageExt,
     MessageModel,
     MessageQueue,
     SubscriptionData,
     names,
 )
-from tianzhou.wire.bodies import ConsumerRunningInfo, DirectConsumption
+from tianzhou.wire.bodies import ConsumerRunningInfo
 
 _log = logging.getLogger(__name__)
 
@@ -146,7 +145,7 @@ class PushConsumer:
         self._owns_instance = instance is None
         self._instance = given_or_made(instance, namesrv_addr, client_options, self)
         clock = self._instance.clock
-        self._made_ms = now_ms = clock.now_ms()
+        now_ms = clock.now_ms()
         self._settings = settings = ConsumerSettings(
             orderly,
             message_model,
@@ -217,12 +216,22 @@ class PushConsumer:
             group,
             message_model,
             strategy,
-            topics=self.topics,
+            topics=lambda: set(self._subscriptions),
             owned=lambda: self._queues.kept,
             take=self._queues.take,
             give_up=self._queues.give_up,
             changed=queues_changed,
             take_over_s=0.0 if orderly else TAKE_OVER_DELAY_S,
+        )
+        self._member = PushMember(
+            self._instance,
+            group,
+            settings,
+            self._subscriptions,
+            self._queues,
+            self._sharing,
+            self._handlers,
+            self._rates,
         )
         self._tasks: set[asyncio.Task[Any]] = set()
         self._running = False
@@ -349,7 +358,7 @@ class PushConsumer:
             raise ClientError(f"the consumer of group {self._group} was started before; make a new one")
         await self._offsets.load()
         await self._instance.start()
-        self._instance.add_consumer(self)
+        self._instance.add_consumer(self._member)
         self._running = True
         if self._trace is not None:
             await self._trace.start()
@@ -415,7 +424,7 @@ class PushConsumer:
             _log.error("a task of consumer group %s failed", self._group, exc_info=error)
 
     async def _announce(self) -> None:
-        await announce(self._instance, self.consumer_data())
+        await announce(self._instance, self._member.consumer_data())
         if self._settings.message_model is MessageModel.CLUSTERING:
             # Brokers make the retry topic on the first heartbeat; ask at once instead of at the next timer.
             await self._instance.route(names.retry_topic(self._group))
@@ -451,45 +460,12 @@ class PushConsumer:
         if not self._subscriptions.keys() - {names.retry_topic(self._group)}:
             raise ClientError(f"group {self._group} has no subscription, so nothing would ever come; subscribe first")
 
-    # --- group member ----------------------------------------------------------------------------------------
-
-    def consumer_data(self) -> ConsumerData:
-        """See `GroupMember`."""
-        return ConsumerData(
-            self._group,
-            message_model=self._settings.message_model,
-            consume_from_where=self._settings.consume_from_where,
-            subscription_data_set=[self._subscriptions[topic] for topic in sorted(self._subscriptions)],
-        )
-
-    def topics(self) -> set[str]:
-        """See `GroupMember`."""
-        return set(self._subscriptions)
+    # --- as a member of the group ----------------------------------------------------------------------------
 
     def wake_rebalance(self) -> None:
-        """See `GroupMember`."""
+        """Share the queues anew, soon."""
         self._sharing.wake()
 
-    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """See `GroupMember`."""
-        await self._queues.reset(offsets)
-
-    def consume_offsets(self, topic: str) -> dict[MessageQueue, int]:
-        """See `GroupMember`."""
-        return {q: pq.tracker.committable for q, pq in self._queues.table.items() if q.topic == topic}
-
     def running_info(self) -> ConsumerRunningInfo:
-        """See `GroupMember`."""
-        now_s = self._instance.clock.monotonic()
-        return ConsumerRunningInfo(
-            properties=self._settings.properties(self._group, self._instance.name_servers, self._made_ms),
-            subscription_set=self.consumer_data().subscription_data_set,
-            mq_table={queue: pq.info() for queue, pq in sorted(self._queues.table.items())},
-            status_table={topic: self._rates.of(topic).status(now_s) for topic in sorted(self._subscriptions)},
-        )
-
-    async def consume_directly(self, message: MessageExt) -> DirectConsumption:
-        """See `GroupMember`."""
-        return await directly(
-            self._handlers, message, self._group, self._instance.clock, orderly=self._settings.orderly
-        )
+        """What operators are told when they ask how it is (client.md §17.1)."""
+        return self._member.running_info()
