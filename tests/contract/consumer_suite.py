@@ -638,3 +638,19 @@ async def broadcast_polling_keeps_its_offsets_here(namesrv: str, folder: Path) -
             for _ in range(10):
                 seen += [message.body for message in await consumer.poll(300)]
             assert len(seen) - before == expected
+
+
+@check
+async def a_polled_message_is_sent_back_and_comes_again(namesrv: str, folder: Path) -> None:
+    topic, group, seen = await make_topic(namesrv, 1), fresh("G"), []
+    async with Producer(fresh("P"), namesrv) as producer:
+        sent = await producer.send(Message(topic, b"later"))
+    async with PullConsumer(group, namesrv) as puller:
+        (message,) = (await puller.pull(sent.queue, sent.queue_offset)).messages
+        consumer = PushConsumer(group, namesrv)
+        consumer.subscribe(topic, handler=lambda m: seen.append((m.body, m.topic, m.reconsume_times)))
+        async with consumer:
+            await puller.send_back(message, 1)
+            await until(lambda: (b"later", topic, 1) in seen, "it came again")
+    with pytest.raises(ClientError, match="is stopped"):
+        await puller.send_back(message)

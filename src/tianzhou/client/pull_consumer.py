@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,9 +20,10 @@ from tianzhou.client.polling import Polling
 from tianzhou.client.queue_reader import QueueReader
 from tianzhou.client.queue_watch import QueuesListener, QueueWatch
 from tianzhou.client.rebalance import AllocateStrategy, Averagely, check_strategy
+from tianzhou.client.send_back import SendBack
 from tianzhou.client.sender import trace_dispatcher
 from tianzhou.client.sharing import SharesChanged, Sharing
-from tianzhou.client.subscription import Begin, first_offset
+from tianzhou.client.subscription import Begin, first_offset, original_topic
 from tianzhou.client.trace import TraceDispatcher, TraceOptions
 from tianzhou.client.validation import (
     DEFAULT_CONSUMER_GROUP,
@@ -132,6 +134,7 @@ class PullConsumer(QueueReader):
         self._where = consume_from_where
         self._timestamp_ms = consume_timestamp_ms
         self._batch_size = pull_batch_size
+        self._send_back = SendBack(self._instance, group)
         self._tags: dict[str, tuple[str, str | None]] = {}
         self._shared: set[str] = set()
         self._polling = Polling(self._instance, group, self._pull_ahead, self._first_offset)
@@ -204,6 +207,7 @@ class PullConsumer(QueueReader):
                 await self._instance.remove_consumer(self._group)
             if self._trace is not None:
                 await self._trace.stop()
+            await self._send_back.stop()
             if self._owns_instance:
                 await self._instance.close()
 
@@ -396,6 +400,23 @@ class PullConsumer(QueueReader):
         """
         self._check_running()
         await self._commits.commit(None if queues is None else set(queues))
+
+    async def send_back(self, message: MessageExt, delay_level: int = 0) -> None:
+        """Have a message delivered again later: it goes to the group's retry topic, or at last to its dead letters.
+
+        Push consumers of the group read that topic; one that polls has to subscribe to `%RETRY%` and the group's name.
+
+        Args:
+            message: the message, as delivered.
+            delay_level: when; 0 lets the broker decide by the number of attempts, -1 makes a dead letter of it.
+
+        Raises:
+            ClientError: no broker takes it, or the consumer is stopped.
+        """
+        self._check_running()
+        message = replace(message, topic=original_topic(message.topic, message.properties, self._group))
+        if not await self._send_back.give(message, delay_level):
+            raise ClientError(f"no broker takes {message.msg_id} back for group {self._group} now; try again later")
 
     async def _pull_ahead(self, queue: MessageQueue, offset: int) -> PullResult:
         tags, sql = self._tags[queue.topic]

@@ -203,6 +203,10 @@ class PullConsumer(QueueReader):
         """See `tianzhou.client.PullConsumer.poll`."""
         return self._run(self._consumer.poll(timeout_ms))
 
+    def send_back(self, message: MessageExt, delay_level: int = 0) -> None:
+        """See `tianzhou.client.PullConsumer.send_back`."""
+        self._run(self._consumer.send_back(message, delay_level))
+
     def commit(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """See `tianzhou.client.PullConsumer.commit`."""
         self._run(self._consumer.commit(queues))
