@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from tianzhou.wire.fields import read_reply, write_header
 from tianzhou.wire.record import decode_records
 
 SEGMENT = 64 << 10
+MOVING = re.compile(rb'"(consumeTps|delayTime)":[0-9.]+')
 PAGE = 4096
 
 
@@ -70,6 +72,9 @@ REQUESTS: dict[str, tuple[int, dict[str, Any]]] = {
         {"consumer_group": "G", "topic": "T", "queue_id": 0, "queue_offset": 20, "max_msg_nums": 3, "sys_flag": 4,
          "commit_offset": 0, "suspend_timeout_millis": 0, "subscription": "*", "sub_version": 0},
     ),
+    "how far a group is": (RequestCode.GET_CONSUME_STATS, {"consumer_group": "Read", "topic": "T"}),
+    "times in a topic": (RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": "T", "group": "Read"}),
+    "the broker's figures": (RequestCode.GET_BROKER_RUNTIME_INFO, {}),
     "a message sent back": (
         RequestCode.CONSUMER_SEND_MSG_BACK, {"offset": 0, "group": "G", "delay_level": 3, "unit_mode": False}
     ),
@@ -82,6 +87,14 @@ def folder(tmp_path: Path) -> Path:
         async with broker_in(tmp_path) as broker, RemotingClient() as client:
             for number in range(300):
                 assert (await send(client, broker.address, number)).code == ResponseCode.SUCCESS
+
+            code, header = REQUESTS["messages"]
+            assert (await ask(client, broker.address, code, **header | {"consumer_group": "Read"})).code == 0
+            committed = await ask(
+                client, broker.address, RequestCode.UPDATE_CONSUMER_OFFSET, consumer_group="Read", topic="T",
+                queue_id=0, commit_offset=20,
+            )  # fmt: skip
+            assert committed.code == ResponseCode.SUCCESS, committed.remark
 
     asyncio.run(main())
     return tmp_path
@@ -122,7 +135,9 @@ def test_others_are_served_while_one_request_waits_for_the_disk(name: str, folde
                         await until(lambda: disk.passed >= passed)  # noqa: B023
                 reply = task.result()
                 assert disk.fetches
-                assert (reply.code, bytes(reply.body)) == (expected.code, bytes(expected.body))
+                assert reply.code == expected.code
+                if name != "the broker's figures":
+                    assert MOVING.sub(b"", reply.body) == MOVING.sub(b"", expected.body)
                 if name in ("a key", "a unique key", "an offset id"):
                     assert len(list(decode_records(reply.body))) == 1
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tianzhou.store.logscan import store_time
 from tianzhou.store.parts import StoreParts
 from tianzhou.store.reading import offset_steps, time_steps
 from tianzhou.store.results import QueryResult
@@ -88,6 +89,11 @@ class StoreLookups(StoreParts):
         """As `store_time_of`, without stopping the loop for what has left the memory; raises as `find_by_key`."""
         queue = self._known(topic, queue_id)
         return -1 if queue is None else await self._cold.follow(time_steps(self._log, queue, offset))
+
+    async def find_store_time_at(self, physical_offset: int) -> int:
+        """As `store_time_at`, without stopping the loop for what has left the memory; raises as `find_by_key`."""
+        record = await self.find_record(physical_offset)
+        return -1 if record is None else store_time(record)
 
     def earliest_store_time(self, topic: str, queue_id: int) -> int:
         """Store time of the queue's oldest message, ms; -1 when it has none."""

@@ -49,11 +49,12 @@ class FigureHandler:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
         return command.reply(ResponseCode.SUCCESS, body=encode_broker_stats(found))
 
-    def runtime(self, connection: Connection, command: Command) -> Reply:
+    async def runtime(self, connection: Connection, command: Command) -> Reply:
         """Figures as text, under the keys tools look for (broker.md §20.2)."""
-        return command.reply(ResponseCode.SUCCESS, body=encode_kv_table(self._figures()))
+        earliest = await self._store.find_store_time_at(max(self._store.begin_offset, 0))
+        return command.reply(ResponseCode.SUCCESS, body=encode_kv_table(self._figures(earliest)))
 
-    def _figures(self) -> dict[str, str]:
+    def _figures(self, earliest: int) -> dict[str, str]:
         now = self._clock.now_ms()
         settings, stats, store = self._tables.settings, self._stats, self._store
         rates = {name: " ".join(map(str, values)) for name, values in stats.rates(now).items()}
@@ -90,7 +91,7 @@ class FigureHandler:
             "commitLogMaxOffset": store.end_offset,
             "dispatchBehindBytes": store.dispatch_behind_bytes,
             "dispatchMaxBuffer": 0,
-            "earliestMessageTimeStamp": store.store_time_at(max(store.begin_offset, 0)),
+            "earliestMessageTimeStamp": earliest,
             "remainHowManyDataToFlush": _size(max(store.end_offset - store.flushed.value, 0)),
             "remainTransientStoreBufferNumbs": 2_147_483_647,
             "pageCacheLockTimeMills": 0,

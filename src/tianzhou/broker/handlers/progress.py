@@ -55,7 +55,7 @@ class ProgressHandler:
             RequestCode.QUERY_CONSUME_TIME_SPAN: self.in_time,
         }
 
-    def of_group(self, connection: Connection, command: Command) -> Reply:
+    async def of_group(self, connection: Connection, command: Command) -> Reply:
         """How far a group is in its queues."""
         header = read_header(command)
         group = header.consumer_group
@@ -68,7 +68,7 @@ class ProgressHandler:
             topics = [topic for topic in self._tables.offsets.topics_of(group) if not left_out(group, topic)]
         stats = ConsumeStats()
         for topic in topics:
-            self._add(stats, group, topic)
+            await self._add(stats, group, topic)
         return command.reply(ResponseCode.SUCCESS, body=encode_consume_stats(stats))
 
     async def of_all(self, connection: Connection, command: Command) -> Reply:
@@ -79,12 +79,12 @@ class ProgressHandler:
             if number % GROUPS_PER_TURN == GROUPS_PER_TURN - 1:
                 await asyncio.sleep(0)
             listed = []
-            for topic in self._tables.offsets.topics_of(group):
+            for topic in list(self._tables.offsets.topics_of(group)):
                 config = self._tables.topics.get(topic)
                 if config is None or (ordered and not config.order) or self._tables.clients.leaves_out(group, topic):
                     continue
                 stats = ConsumeStats()
-                self._add(stats, group, topic)
+                await self._add(stats, group, topic)
                 listed.append(stats)
                 for one in stats.offset_table.values():
                     result.total_diff += one.broker_offset - one.consumer_offset
@@ -92,7 +92,7 @@ class ProgressHandler:
             result.consume_stats_list.append({group: listed})
         return command.reply(ResponseCode.SUCCESS, body=encode_broker_consume_stats(result))
 
-    def _add(self, stats: ConsumeStats, group: str, topic: str) -> None:
+    async def _add(self, stats: ConsumeStats, group: str, topic: str) -> None:
         config = self._tables.topics.get(topic)
         if config is None:
             return
@@ -101,13 +101,13 @@ class ProgressHandler:
         for queue_id in range(config.read_queue_nums):
             consumed = max(offsets.committed(group, topic, queue_id) or 0, 0)
             pulled = max(offsets.pull_offset(group, topic, queue_id) or 0, consumed)
-            last = store.store_time_of(topic, queue_id, consumed - 1) if consumed > 0 else 0
+            last = await store.find_store_time(topic, queue_id, consumed - 1) if consumed > 0 else 0
             queue = MessageQueue(topic, self._tables.settings.broker_name, queue_id)
             stats.offset_table[queue] = QueueProgress(
                 max(store.max_offset(topic, queue_id), 0), consumed, max(last, 0), pulled
             )
 
-    def in_time(self, connection: Connection, command: Command) -> Reply:
+    async def in_time(self, connection: Connection, command: Command) -> Reply:
         """When the messages at the ends of each queue and at the group's place in it were stored."""
         header = read_header(command)
         topic, group, store = header.topic, header.group, self._store
@@ -119,9 +119,10 @@ class ProgressHandler:
             begin, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
             # A group without an offset has the whole queue before it, where Apache's broker counts from 1970.
             consumed = max(self._tables.offsets.committed(group, topic, queue_id) or 0, begin, 0)
-            first, last = store.earliest_store_time(topic, queue_id), store.store_time_of(topic, queue_id, end - 1)
-            at = store.store_time_of(topic, queue_id, consumed - 1) if consumed > max(begin, 0) else first
-            waits = store.store_time_of(topic, queue_id, consumed) if consumed < end else -1
+            first = await store.find_earliest_store_time(topic, queue_id)
+            last = await store.find_store_time(topic, queue_id, end - 1)
+            at = await store.find_store_time(topic, queue_id, consumed - 1) if consumed > max(begin, 0) else first
+            waits = await store.find_store_time(topic, queue_id, consumed) if consumed < end else -1
             delay = max(self._clock.now_ms() - waits, 0) if waits > 0 else 0
             queue = MessageQueue(topic, self._tables.settings.broker_name, queue_id)
             spans.append(QueueTimeSpan(queue, first, last, at, delay))

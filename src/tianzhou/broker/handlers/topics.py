@@ -178,7 +178,7 @@ class TopicHandler:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
         return config
 
-    def figures(self, connection: Connection, command: Command) -> Reply:
+    async def figures(self, connection: Connection, command: Command) -> Reply:
         """Bounds of every queue, also of the empty ones."""
         config = self._existing(read_header(command).topic)
         topic, store = config.topic_name, self._store
@@ -186,7 +186,7 @@ class TopicHandler:
         for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
             low = max(store.min_offset(topic, queue_id), 0)
             high = max(store.max_offset(topic, queue_id), 0)
-            last = store.store_time_of(topic, queue_id, high - 1) if high > low else 0
+            last = await store.find_store_time(topic, queue_id, high - 1) if high > low else 0
             queue = MessageQueue(topic, self._tables.settings.broker_name, queue_id)
             stats.offset_table[queue] = TopicOffset(low, high, max(last, 0))
         return command.reply(ResponseCode.SUCCESS, body=encode_topic_stats(stats))
