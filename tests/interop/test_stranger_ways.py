@@ -276,11 +276,13 @@ def test_cpp_pulls_all_and_sends_with_callbacks(servers: Servers) -> None:
     assert Counter(line["i"] for line in lines) == Counter(range(COUNT))
 
 
-def test_cpp_refuses_until_a_message_is_dead(servers: Servers) -> None:
+def test_cpp_refuses_until_a_message_is_dead(servers: Servers, server_kind: str) -> None:
     """Its number of tries is that of the group; the other clients are in `test_stranger_retries.py`.
 
     There is one message only, as the client sends back all that were pulled with the one that is refused.
     """
+    if server_kind == "apache":
+        pytest.skip("5.3.3 fails with a null pointer, as the C++ client does not name the topic a retry came from")
     topic = topic_for(CPP, servers, "dead", queues=1)
     group = f"{topic}_g"
     settings = (
