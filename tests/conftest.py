@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
+from collections.abc import Iterator
 
 import pytest
 
 # Users find it by the entry point of the installed package; here the package is a source tree.
 pytest_plugins = ("tianzhou.testing.plugin",)
+
+
+@pytest.fixture(autouse=True)
+def log_levels_are_left_as_they_were() -> Iterator[None]:
+    """Commands run in the test's process make some loggers quiet, as they do for their users."""
+    quiet = logging.getLogger("tianzhou.remoting")
+    before = quiet.level
+    yield
+    quiet.setLevel(before)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
