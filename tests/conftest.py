@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterator
+from importlib.metadata import entry_points
 
 import pytest
 
-# Users find it by the entry point of the installed package; here the package is a source tree.
-pytest_plugins = ("tianzhou.testing.plugin",)
+# pytest finds it by the entry point of an installed package, which a bare source tree does not have.
+pytest_plugins = () if entry_points(group="pytest11", name="tianzhou") else ("tianzhou.testing.plugin",)
 
 
 @pytest.fixture(autouse=True)
