@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ PAGE = ROOT / "docs" / "howto" / "test-your-consumers.md"
 
 def run_pytest(folder, *arguments):
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{folder}"}
-    command = [sys.executable, "-m", "pytest", "-p", "tianzhou.testing.plugin", "-p", "no:cacheprovider", *arguments]
+    # An installed package brings the plugin by itself; naming it then would be once too often.
+    plugin = [] if entry_points(group="pytest11", name="tianzhou") else ["-p", "tianzhou.testing.plugin"]
+    command = [sys.executable, "-m", "pytest", *plugin, "-p", "no:cacheprovider", *arguments]
     return subprocess.run(
         [*command, str(folder)], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
