@@ -123,7 +123,7 @@ class StoreOpener:
                 lacking.append(queue)
         begin, trusted_end = self._choose_begin(believed, lacking, found, clean=clean)
         if not clean:
-            self._distrust_units(begin, noted, pages_survived=pages_survived)
+            begin = self._distrust_units(begin, noted, pages_survived=pages_survived)
         self._recover_log(begin, trusted_end, indexed)
         smallest = self._log.min_offset
         for queue in each_queue(self._queues):
@@ -263,14 +263,23 @@ class StoreOpener:
 
     def _distrust_units(
         self, begin: int, noted: Mapping[tuple[str, int], tuple[int, int]], *, pages_survived: bool
-    ) -> None:
-        """Drop the units that the crash may have torn; all of them are made again from the log behind `begin`."""
+    ) -> int:
+        """Drop the units that the crash may have torn; all of them are made again from the log.
+
+        Returns:
+            Where to read the log from: `begin`, or the record of a unit before it that turned out to be wrong.
+        """
         newest = self._dispatched_end()
+        first = self._log.files.segments[0].start if self._log.files.segments else 0
+        start = begin
         for queue in each_queue(self._queues):
             if queue.max_physical <= begin or (is_light(queue.topic) and not self._settings.enable_multi_dispatch):
                 continue
             if not pages_survived:
                 queue.recover(begin, proved=noted.get((queue.topic, queue.queue_id), (0, 0))[1])
+                # By its last unit a queue knows what it has: a wrong one would keep out what is read now.
+                if self._drop_wrong_end(queue, -1):
+                    start = min(start, max(queue.max_physical, first))
                 continue
             # The dead process may not have brought them to the disk.
             queue.doubt(begin)
@@ -279,7 +288,9 @@ class StoreOpener:
                 unit = queue.unit(queue.max_offset - 1)
                 if unit is not None and unit[0] >= begin:
                     queue.recover(unit[0])
-                    self._drop_wrong_end(queue, -1)
+                    if self._drop_wrong_end(queue, -1):
+                        start = min(start, max(queue.max_physical, first))
+        return start
 
     def _recover_log(self, begin: int, trusted_end: int | None, indexed: int | None) -> None:
         report = self.report
