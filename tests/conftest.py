@@ -23,11 +23,14 @@ def log_levels_are_left_as_they_were() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Spark and the foreign peers are one group each, so that `--dist loadgroup` runs them beside each other."""
+    """Spark is one group and each file of foreign peers another, which `--dist loadgroup` keeps on one worker."""
     for item in items:
-        for name in ("spark", "interop"):
-            if item.get_closest_marker(name) and not item.get_closest_marker("xdist_group"):
-                item.add_marker(pytest.mark.xdist_group(name))
+        if item.get_closest_marker("xdist_group"):
+            continue
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+        elif item.get_closest_marker("interop"):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
     # Long suites first: both workers then end at about the same time.
     items.sort(
         key=lambda item: 0 if item.get_closest_marker("interop") else 1 if item.get_closest_marker("spark") else 2
