@@ -115,7 +115,7 @@ def test_queues_serve_while_the_index_is_made(folder: Path, caplog: pytest.LogCa
             assert all(found(store, number) for number in range(COUNT + 10))
             fill(store, COUNT + 10, COUNT + 20)
             await until(lambda: found(store, COUNT + 19))
-        assert any("the index is complete" in text for text in caplog.messages)
+            await until(lambda: any("the index is complete" in text for text in caplog.messages))
 
     asyncio.run(main())
     assert_sound(folder, COUNT + 20)
