@@ -17,10 +17,6 @@ from tianzhou.store import pages
 
 logger = logging.getLogger(__name__)
 
-_READ_INTO = 64 << 10
-_READ_TIMES = 256
-"""What is read to give a file pages goes into one small buffer, many times over in one call."""
-
 
 class Segment:
     """One mapped file of fixed length.
@@ -113,27 +109,6 @@ class Segment:
         memory = self.map
         with memoryview(memory):  # keeps the map from being closed meanwhile
             pages.populate(self._address, start, min(end, self.size))
-
-    def prepare_range(self, start: int, end: int) -> None:
-        """As `reserve_range`, for another thread, without being in the way of those who map or sync meanwhile.
-
-        The kernel gives pages to a map with the process's address space held, and a page that the machine has never
-        used may take it many milliseconds. So the file gets its pages first, by being read, and then the map.
-
-        Raises:
-            OSError: there is no space.
-        """
-        end = min(end, self.size)
-        if sys.platform == "linux" and start < end:
-            # Few calls: each of them ends by waiting for the interpreter, which a busy loop holds.
-            into = bytearray(_READ_INTO)
-            fd = _open_file(self.path, os.O_RDONLY)
-            try:
-                for position in range(start, end, _READ_INTO * _READ_TIMES):
-                    os.preadv(fd, [into] * min(-(-(end - position) // _READ_INTO), _READ_TIMES), position)
-            finally:
-                os.close(fd)
-        self.reserve_range(start, end)
 
     def sync(self, start: int, end: int) -> None:
         """Bring [start, end) of the file to the disk; may run on another thread.

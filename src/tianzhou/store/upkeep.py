@@ -119,7 +119,7 @@ class Upkeep:
                     made = await loop.run_in_executor(self._ahead_thread, log.files.make, start)
                     log.prepared(made, 0)
                 else:
-                    await loop.run_in_executor(self._ahead_thread, segment.prepare_range, start, end)
+                    await loop.run_in_executor(self._ahead_thread, segment.reserve_range, start, end)
                     log.prepared(segment, end)
             finally:
                 self._preparing_since = 0.0
