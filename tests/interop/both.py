@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,25 +14,35 @@ import pytest
 from apache import ApacheBroker, ApacheNamesrv
 from frames import call
 from own import OwnBroker
-from toolchain import ToolchainMissingError
+from toolchain import SERVERS, ToolchainMissingError
 
 LEVELS = " ".join(["1s"] * 18)
 """`messageDelayLevel`: every step takes a second."""
 
 
 @contextmanager
-def broker_of(kind: str, folder: Path) -> Iterator[tuple[str, str]]:
-    """Addresses of Apache's name server, and of a broker of ours or Apache's."""
-    conf = {"messageDelayLevel": LEVELS}
+def broker_of(kind: str, folder: Path, conf: Mapping[str, object] | None = None) -> Iterator[tuple[str, str]]:
+    """Addresses of Apache's name server, and of a broker of ours or Apache's.
+
+    Args:
+        kind: `tianzhou`, `apache`, or a version of Apache's.
+        folder: Where everything goes.
+        conf: Entries of the broker's configuration; delays of a second at every level when None.
+    """
+    entries = dict({"messageDelayLevel": LEVELS} if conf is None else conf)
     try:
         with ExitStack() as stack:
             namesrv = stack.enter_context(ApacheNamesrv(home=folder / "namesrv"))
             broker: OwnBroker | ApacheBroker
             if kind == "tianzhou":
-                broker = OwnBroker(namesrv.address, folder / "store", folder / "broker", conf)
+                broker = OwnBroker(namesrv.address, folder / "store", folder / "broker", entries)
             else:
                 broker = ApacheBroker(
-                    namesrv.address, store_dir=folder / "store", home=folder / "broker", conf=conf, version=kind
+                    namesrv.address,
+                    store_dir=folder / "store",
+                    home=folder / "broker",
+                    conf=entries,
+                    version=SERVERS[0] if kind == "apache" else kind,
                 )
             stack.enter_context(broker)
             yield namesrv.address, broker.address

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-import subprocess
 from pathlib import Path
 
 import pytest
 import toolchain
+from jvm import ask_java
 
 from tianzhou.client import Averagely, ByCircle, ByMachineRoom, ConsistentHash, FixedQueues, NearbyRoom
 from tianzhou.client.rebalance import AllocateStrategy, sorted_client_ids, sorted_queues
@@ -17,28 +17,6 @@ from tianzhou.wire.bodies import decode_offset_table, encode_offset_table
 CASES = 400
 """Groups per strategy; each member of each group is asked."""
 ROOMS = ("east", "west", "north")
-
-
-def ask(version: str, lines: list[str], home: Path) -> list[str]:
-    """Put questions to Apache's client, and return its answers."""
-    try:
-        classpath = toolchain.java_client(version)
-        java = toolchain.tool("java")
-    except toolchain.ToolchainMissingError as error:
-        pytest.skip(str(error))
-    command = [java, "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8", f"-Duser.home={home}"]
-    result = subprocess.run(
-        [*command, "-cp", classpath, "Shares"],
-        input="".join(f"{line}\n" for line in lines).encode(),
-        capture_output=True,
-        timeout=120,
-        check=True,
-        cwd=home,
-        env=toolchain.environment(),
-    )
-    answers = result.stdout.decode().splitlines()
-    assert len(answers) == len(lines), result.stderr.decode()[-2000:]
-    return answers
 
 
 def text(queues: list[MessageQueue]) -> str:
@@ -106,7 +84,7 @@ def test_members_of_both_kinds_decide_alike(name: str, version: str, tmp_path: P
             lines.append("\t".join(["share", name, extra, member, " ".join(members), text(queues)]))
             share = strategy.allocate(member, sorted_queues(queues), sorted_client_ids(members))
             ours.append("=" + text(share))
-    theirs = ask(version, lines, tmp_path)
+    theirs = ask_java("Shares", version, lines, tmp_path)
     different = [(line, a, b) for line, a, b in zip(lines, ours, theirs, strict=True) if a != b]
     assert not different, f"{len(different)} of {len(lines)}: {different[0]}"
 
@@ -120,6 +98,6 @@ def test_offset_files_are_read_by_both(version: str, tmp_path: Path) -> None:
         for broker in ("broker-a", 'quo"te')
         for i in range(3)
     }
-    (answer,) = ask(version, [f"offsets\t{encode_offset_table(table).decode()}"], tmp_path)
+    (answer,) = ask_java("Shares", version, [f"offsets\t{encode_offset_table(table).decode()}"], tmp_path)
     assert not answer.startswith("error"), answer
     assert decode_offset_table(answer.replace("\\n", "\n").encode()) == table

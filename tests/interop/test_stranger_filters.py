@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from apache import ApacheBroker, ApacheNamesrv
+from both import broker_of
 from frames import create_topic
-from own import OwnBroker
 from strangers import STRANGERS, Line, Program, produce
 from toolchain import ToolchainMissingError
 
@@ -46,27 +45,14 @@ class Servers:
     topic: str
 
 
-def running(kind: str, folder: Path, namesrv: str, conf: dict[str, str]) -> OwnBroker | ApacheBroker:
-    """A broker that is not started yet."""
-    if kind == "apache":
-        return ApacheBroker(namesrv, conf=conf, home=folder / "home")
-    return OwnBroker(namesrv, folder / "store", folder / "home", conf)
-
-
 @pytest.fixture(scope="module")
 def servers(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """A broker that filters, with messages of a Java client."""
     topic = "selected"
-    try:
-        with (
-            ApacheNamesrv() as namesrv,
-            running(server_kind, tmp_path_factory.mktemp("filters"), namesrv.address, CONF) as broker,
-        ):
-            create_topic(namesrv.address, broker.address, topic, QUEUES)
-            produce(STRANGERS["java-5.3.3"], namesrv.address, topic, 0, [("sync", COUNT)])
-            yield Servers(namesrv.address, broker.address, topic)
-    except ToolchainMissingError as error:
-        pytest.skip(str(error))
+    with broker_of(server_kind, tmp_path_factory.mktemp("filters"), CONF) as (namesrv, broker):
+        create_topic(namesrv, broker, topic, QUEUES)
+        produce(STRANGERS["java-5.3.3"], namesrv, topic, 0, [("sync", COUNT)])
+        yield Servers(namesrv, broker, topic)
 
 
 def start(name: str, namesrv: str, mode: str, group: str, topic: str, expression: str) -> Program:
@@ -146,15 +132,11 @@ def test_consumers_with_wrong_expressions_do_not_start(servers: Servers, name: s
 
 def test_a_broker_that_does_not_filter_says_so(server_kind: str, tmp_path: Path) -> None:
     """Filtering is off by default, and the clients hear it."""
-    off = {"enablePropertyFilter": "false"}
-    try:
-        with ApacheNamesrv() as namesrv, running(server_kind, tmp_path, namesrv.address, off) as broker:
-            create_topic(namesrv.address, broker.address, "T", 1)
-            for name in JAVA:
-                with start(name, namesrv.address, "push", "G", "T", "index > 1") as program:
-                    lines = program.finish(60)
-                (refusal,) = [line for line in lines if line["event"] == "refused"]
-                assert refusal["code"] == 1, refusal
-                assert "does not support consumer to filter message by SQL92" in refusal["error"]
-    except ToolchainMissingError as error:
-        pytest.skip(str(error))
+    with broker_of(server_kind, tmp_path, {"enablePropertyFilter": "false"}) as (namesrv, broker):
+        create_topic(namesrv, broker, "T", 1)
+        for name in JAVA:
+            with start(name, namesrv, "push", "G", "T", "index > 1") as program:
+                lines = program.finish(60)
+            (refusal,) = [line for line in lines if line["event"] == "refused"]
+            assert refusal["code"] == 1, refusal
+            assert "does not support consumer to filter message by SQL92" in refusal["error"]

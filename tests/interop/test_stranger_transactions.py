@@ -14,9 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from apache import ApacheBroker, ApacheNamesrv
+from both import broker_of
 from frames import create_topic
-from own import OwnBroker
 from strangers import STRANGERS, Line, Program, Stranger, content
 from toolchain import ToolchainMissingError
 
@@ -39,18 +38,8 @@ class Servers:
 @pytest.fixture(scope="module")
 def servers(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """A broker that asks soon and often."""
-    folder = tmp_path_factory.mktemp("transactions")
-    try:
-        with ApacheNamesrv() as namesrv:
-            broker: OwnBroker | ApacheBroker
-            if server_kind == "apache":
-                broker = ApacheBroker(namesrv.address, conf=CONF, home=folder / "home")
-            else:
-                broker = OwnBroker(namesrv.address, folder / "store", folder / "home", CONF)
-            with broker:
-                yield Servers(namesrv.address, broker.address)
-    except ToolchainMissingError as error:
-        pytest.skip(str(error))
+    with broker_of(server_kind, tmp_path_factory.mktemp("transactions"), CONF) as addresses:
+        yield Servers(*addresses)
 
 
 def producer(name: str, servers: Servers, topic: str, group: str, first: int, count: int) -> Program:

@@ -16,9 +16,8 @@ from pathlib import Path
 
 import frames
 import pytest
-from apache import ApacheBroker, ApacheNamesrv
+from both import broker_of
 from frames import create_topic
-from own import OwnBroker
 from strangers import STRANGERS, Line, Program
 from toolchain import ToolchainMissingError
 
@@ -52,18 +51,8 @@ class Servers:
 @pytest.fixture(scope="module")
 def servers(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """A broker with short delays, which tells members when they are reset, as brokers of 4.9 do."""
-    folder = tmp_path_factory.mktemp("ways")
-    try:
-        with ApacheNamesrv() as namesrv:
-            broker: OwnBroker | ApacheBroker
-            if server_kind == "apache":
-                broker = ApacheBroker(namesrv.address, conf=CONF, home=folder / "home")
-            else:
-                broker = OwnBroker(namesrv.address, folder / "store", folder / "home", CONF)
-            with broker:
-                yield Servers(namesrv.address, broker.address)
-    except ToolchainMissingError as error:
-        pytest.skip(str(error))
+    with broker_of(server_kind, tmp_path_factory.mktemp("ways"), CONF) as addresses:
+        yield Servers(*addresses)
 
 
 def program(name: str, *arguments: object, main: str = "Ways") -> Program:

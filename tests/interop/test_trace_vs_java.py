@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import random
-import subprocess
 from pathlib import Path
 
 import pytest
 import toolchain
+from jvm import ask_java
 
 from tianzhou.client import trace_records
 from tianzhou.client.hooks import ConsumeOutcome, MessageKind
@@ -17,28 +17,6 @@ from tianzhou.model import TransactionState
 
 CASES = 300
 TYPES = ("Pub", "SubBefore", "SubAfter", "EndTransaction")
-
-
-def ask(version: str, lines: list[str], home: Path) -> list[str]:
-    """Put questions to Apache's client, and return its answers."""
-    try:
-        classpath = toolchain.java_client(version)
-        java = toolchain.tool("java")
-    except toolchain.ToolchainMissingError as error:
-        pytest.skip(str(error))
-    command = [java, "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8", f"-Duser.home={home}"]
-    result = subprocess.run(
-        [*command, "-cp", classpath, "Traces"],
-        input="".join(f"{line}\n" for line in lines).encode(),
-        capture_output=True,
-        timeout=120,
-        check=True,
-        cwd=home,
-        env=toolchain.environment(),
-    )
-    answers = result.stdout.decode().splitlines()
-    assert len(answers) == len(lines), result.stderr.decode()[-2000:]
-    return answers
 
 
 def any_record(rng: random.Random, kind: str) -> tuple[str, str, Traced]:
@@ -91,7 +69,7 @@ def any_record(rng: random.Random, kind: str) -> tuple[str, str, Traced]:
 def test_records_are_the_bytes_java_writes(version: str, tmp_path: Path) -> None:
     rng = random.Random(version)
     cases = [any_record(rng, kind) for kind in TYPES for _ in range(CASES)]
-    answers = ask(version, [question for question, _, _ in cases], tmp_path)
+    answers = ask_java("Traces", version, [question for question, _, _ in cases], tmp_path)
     for (question, ours, message), answer in zip(cases, answers, strict=True):
         data, _, keys = answer.partition(" ")
         theirs = base64.b64decode(data).decode()
@@ -108,7 +86,7 @@ def test_java_reads_what_we_write(version: str, tmp_path: Path) -> None:
     rng = random.Random("read " + version)
     cases = [any_record(rng, kind) for kind in TYPES for _ in range(20)]
     whole = "".join(ours for _, ours, _ in cases)
-    (answer,) = ask(version, [f"read\t{base64.b64encode(whole.encode()).decode()}"], tmp_path)
+    (answer,) = ask_java("Traces", version, [f"read\t{base64.b64encode(whole.encode()).decode()}"], tmp_path)
     assert [part.split("/")[:2] for part in answer.split(" ") if part.count("/") >= 3] == [
         [question.split("\t")[0], message.msg_id] for question, _, message in cases
     ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Collection, Iterable
 from types import TracebackType
 from typing import Any, Self
@@ -32,7 +33,7 @@ EVERYTHING = frozenset(map(int, RequestCode))
 """All requests, heartbeats included."""
 
 
-class Fault:
+class Fault(ABC):
     """A fault in force; a context manager that ends it.
 
     Attributes:
@@ -80,9 +81,9 @@ class Fault:
                 self.end()
         return True
 
+    @abstractmethod
     def serve(self, router: Router, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         """What happens to a request that was struck."""
-        raise NotImplementedError
 
 
 class _Refusal(Fault):
