@@ -2,8 +2,8 @@
 
     python benchmarks/soak.py [--minutes 20] [--rate 0] [--out soak.json]
 
-One `tianzhou serve` process, one producer and one consumer in this one. Without `--rate` the load is half of what a
-few seconds at full speed reached. Every acknowledged message has to be consumed.
+One `tianzhou serve` process, one producer in this one and one consumer in a third. Without `--rate` the load is half
+of what a few seconds at full speed reached. Every acknowledged message has to be consumed.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from tianzhou.errors import TianzhouError  # noqa: E402
 
 TOPIC = "Soak"
 QUEUES = 8
-MOST_IN_FLIGHT = 4096
+MOST_IN_FLIGHT = 512
 PROBE_SECONDS = 5.0
 SAMPLE_SECONDS = 10.0
+DRAIN_SECONDS = 120.0
 BODY = 512
 
 
@@ -39,6 +40,44 @@ def figure(pid: int, name: str) -> int:
     """A figure of /proc/PID/status, bytes."""
     found = re.search(rf"^{name}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(encoding="ascii"), re.MULTILINE)
     return int(found[1]) * 1024 if found else 0
+
+
+class Reader:
+    """The consumer, in a process of its own: what it does must not slow down the producer, nor the other way round.
+
+    Says every second, as a line of JSON, up to where it has consumed each queue and how many offsets were out of
+    order; ends when it has everything up to the offsets it reads from its input.
+    """
+
+    def __init__(self, namesrv: str) -> None:
+        self.namesrv = namesrv
+        self.consumed = [0] * QUEUES
+        self.wrong = 0
+        self.ends: list[int] | None = None
+
+    async def consume(self, consumer: PullConsumer, queue_id: int) -> None:
+        queue = MessageQueue(TOPIC, "broker-a", queue_id)
+        offset = 0
+        while self.ends is None or offset < self.ends[queue_id]:
+            result = await consumer.pull(queue, offset, suspend_ms=500)
+            for message in result.messages:
+                self.wrong += message.queue_offset != offset
+                offset = message.queue_offset + 1
+            self.consumed[queue_id] = offset = max(offset, result.next_offset)
+
+    def tell(self) -> None:
+        print(json.dumps({"consumed": self.consumed, "wrong": self.wrong}), flush=True)
+
+    async def run(self) -> None:
+        async with PullConsumer("soak_reader", self.namesrv) as consumer:
+            reading = asyncio.gather(*(self.consume(consumer, n) for n in range(QUEUES)))
+            last = asyncio.create_task(asyncio.to_thread(sys.stdin.readline))
+            while not reading.done():
+                await asyncio.wait([reading], timeout=1)
+                self.tell()
+                if self.ends is None and last.done():
+                    self.ends = json.loads(last.result())
+            reading.result()
 
 
 class Soak:
@@ -90,15 +129,12 @@ class Soak:
             await asyncio.sleep(0.002)
         await asyncio.gather(*pending)
 
-    async def consume(self, consumer: PullConsumer, queue_id: int, done: asyncio.Event) -> None:
-        queue = MessageQueue(TOPIC, "broker-a", queue_id)
-        offset = 0
-        while not (done.is_set() and offset >= self.acknowledged[queue_id]):
-            result = await consumer.pull(queue, offset, suspend_ms=500)
-            for message in result.messages:
-                self.wrong += message.queue_offset != offset
-                offset = message.queue_offset + 1
-            self.consumed[queue_id] = offset = max(offset, result.next_offset)
+    async def follow(self, reader: asyncio.subprocess.Process) -> None:
+        """Take down what the reader says, until it ends."""
+        assert reader.stdout is not None
+        async for line in reader.stdout:
+            told = json.loads(line)
+            self.consumed, self.wrong = told["consumed"], told["wrong"]
 
     async def watch(self, began: float) -> None:
         while True:
@@ -119,18 +155,27 @@ class Soak:
     async def run(self, minutes: float, rate: float) -> dict[str, Any]:
         async with Admin(self.namesrv) as admin:
             await admin.topics.create(TOPIC, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
-        async with Producer("soak", self.namesrv) as producer, PullConsumer("soak_reader", self.namesrv) as consumer:
-            done = asyncio.Event()
-            consumers = [asyncio.create_task(self.consume(consumer, n, done)) for n in range(QUEUES)]
-            rate = rate or await self.full_speed(producer) / 2
-            self.latencies.clear()
-            print(f"{rate:.0f} messages/s for {minutes} minutes", flush=True)
-            began = time.perf_counter()
-            watcher = asyncio.create_task(self.watch(began))
-            await self.load(producer, rate, began + minutes * 60)
-            watcher.cancel()
-            done.set()
-            await asyncio.wait_for(asyncio.gather(*consumers), 120)
+        reader = await asyncio.create_subprocess_exec(
+            sys.executable, __file__, "--read", self.namesrv,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert reader.stdin is not None
+        following = asyncio.create_task(self.follow(reader))
+        try:
+            async with Producer("soak", self.namesrv) as producer:
+                rate = rate or await self.full_speed(producer) / 2
+                self.latencies.clear()
+                print(f"{rate:.0f} messages/s for {minutes} minutes", flush=True)
+                began = time.perf_counter()
+                watcher = asyncio.create_task(self.watch(began))
+                await self.load(producer, rate, began + minutes * 60)
+                watcher.cancel()
+            reader.stdin.write(json.dumps(self.acknowledged).encode() + b"\n")
+            await asyncio.wait_for(following, DRAIN_SECONDS)
+        finally:
+            if reader.returncode is None:
+                reader.terminate()
+            await reader.wait()
         lost = sum(max(a - c, 0) for a, c in zip(self.acknowledged, self.consumed, strict=True)) + self.wrong
         memory = [sample["rss_anon_mib"] for sample in self.samples]
         third = max(len(memory) // 3, 1)
@@ -152,7 +197,11 @@ def main() -> None:
     parser.add_argument("--flush", default="ASYNC_FLUSH", choices=["ASYNC_FLUSH", "SYNC_FLUSH"])
     parser.add_argument("--out", type=Path, help="where the figures go as JSON")
     parser.add_argument("--dir", help="where the store goes; the system's temporary folder by default")
+    parser.add_argument("--read", metavar="NAMESRV", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.read:
+        asyncio.run(Reader(arguments.read).run())
+        return
     with tempfile.TemporaryDirectory(prefix="soak-", dir=arguments.dir) as folder:
         command = [sys.executable, "-m", "tianzhou", "serve", "--data", folder, "--flush", arguments.flush]
         command += ["--namesrv-port", "0", "--broker-port", "0", "-o", "json"]
