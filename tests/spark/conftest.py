@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import os
 import sys
 import threading
@@ -195,3 +196,31 @@ def source(spark, server, topic):
         return reader.format("tianzhou").options(**options)
 
     return make
+
+
+@pytest.fixture
+def cli(spark, server, monkeypatch, capsys):
+    """Run `tianzhou ARGS… -n SERVER` in this process, with this session: exit code, stdout, stderr."""
+    from tianzhou.cli import main
+
+    def run(*args: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "argv", ["tianzhou", *args, "-n", server.address])
+        with pytest.raises(SystemExit) as ended:
+            main.main()
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def pipeline(cli):
+    """Run `tianzhou pipeline ARGS… -o json` to its good end: what it printed."""
+
+    def run(*args: str):
+        code, out, err = cli("pipeline", *args, "-o", "json")
+        assert code == 0, err
+        return json.loads(out.splitlines()[-1])
+
+    return run

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from tianzhou import __version__
-from tianzhou.cli import consume, flights, groups, produce, servers, store_files, topics
+from tianzhou.cli import consume, flights, groups, pipelines, produce, servers, store_files, topics
 
 app = typer.Typer(
     name="tianzhou",
@@ -60,4 +60,5 @@ consume.register(app)
 app.add_typer(topics.app, name="topic")
 app.add_typer(groups.app, name="group")
 app.add_typer(store_files.app, name="store")
+app.add_typer(pipelines.app, name="pipeline")
 flights.register(app)

@@ -1,0 +1,164 @@
+"""What the pipeline commands share: options, a Spark session, and errors as people understand them."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from importlib import resources
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from tianzhou.cli.main import EXIT_INTERRUPTED
+from tianzhou.cli.output import Output, OutputOption, print_json, print_line
+from tianzhou.cli.running import CLIENT_STOP_LIMIT_S, Ending
+from tianzhou.errors import ConfigError, TianzhouError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+
+DELIVERIES = ("at-least-once", "exactly-once")
+# The last line of a traceback of ours inside what Spark says about a failed task or query.
+_OURS = re.compile(r"(?:^|[\s:])tianzhou(?:\.\w+)+\.(\w+): (.+)")
+
+app = typer.Typer(
+    help="Ready pipelines over topics, to run or to copy.",
+    epilog="Example: tianzhou pipeline archive orders --to archive",
+    no_args_is_help=True,
+)
+
+ConfOption = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark, as spark.driver.memory=4g; may be repeated."),
+]
+CheckpointOption = Annotated[
+    str, typer.Option(help="Folder that keeps how far it is: run again with it, it goes on from there.")
+]
+FollowOption = Annotated[
+    bool, typer.Option("--follow", help="Go on with what is sent later, until Ctrl-C; else stop at what is there now.")
+]
+DeliveryOption = Annotated[
+    str | None, typer.Option(help="Of the sink: at-least-once or exactly-once; default: the sink's own.")
+]
+
+
+def on_spark(name: str, conf: list[str] | None, work: Callable[[SparkSession], T]) -> T:
+    """Run something with a Spark session, which ends with it.
+
+    Args:
+        name: the application's name.
+        conf: settings as `key=value`.
+        work: gets the session.
+
+    Raises:
+        ConfigError: a setting is malformed, or an option was found wrong by Spark's processes.
+        TianzhouError: the query failed.
+        typer.Exit: it was interrupted.
+    """
+    values = dict(setting_of(text) for text in conf or [])
+    from tianzhou.cli.flights.job import end_children
+
+    def at_once(_: str) -> None:
+        end_children()
+        os._exit(EXIT_INTERRUPTED)
+
+    with Ending(CLIENT_STOP_LIMIT_S, at_once) as ending:
+        try:
+            running = _running()
+            if running is not None:  # the caller's, who stops it
+                return work(running)
+            from tianzhou.spark import session
+
+            spark = session(f"tianzhou-{name}", profile="local", **values)
+            ending.watch()
+            try:
+                return work(spark)
+            finally:
+                if not ending.number:
+                    spark.stop()
+        except KeyboardInterrupt:
+            end_children()
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+        except (TianzhouError, typer.Exit):
+            raise
+        except Exception as error:
+            # A library in the middle of something may turn the interruption into an error of its own.
+            if ending.number:
+                end_children()
+                raise typer.Exit(EXIT_INTERRUPTED) from None
+            if not type(error).__module__.startswith(("pyspark", "py4j")):
+                raise
+            raise plain(error) from error
+
+
+def _running() -> SparkSession | None:
+    if "pyspark" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
+def setting_of(text: str) -> tuple[str, str]:
+    """Key and value of `--conf key=value`.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.startswith("spark."):
+        raise ConfigError(f"--conf {text}: write spark.something=value")
+    return key, value
+
+
+def plain(error: Exception) -> TianzhouError:
+    """What Spark says, without its tracebacks: our own error when there is one inside."""
+    text = str(error)
+    found = _OURS.findall(text)
+    if found:
+        kind, said = found[-1]
+        return (ConfigError if kind == "ConfigError" else TianzhouError)(said.strip())
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return TianzhouError(lines[0] if lines else type(error).__name__)
+
+
+def delivery_of(text: str | None) -> str | None:
+    """The sink's delivery.
+
+    Raises:
+        ConfigError: there is no such one.
+    """
+    if text is not None and text not in DELIVERIES:
+        raise ConfigError(f"--delivery {text}: expected {' or '.join(DELIVERIES)}")
+    return text
+
+
+@app.command()
+def source(
+    name: Annotated[str | None, typer.Argument(help="The pipeline; without it, all names are listed.")] = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Print a pipeline's file, to copy and change.
+
+    Example: tianzhou pipeline source archive > my_archive.py
+    """
+    from tianzhou.pipelines import FILES
+
+    if name is None:
+        if output is Output.json:
+            print_json(list(FILES))
+        else:
+            for one in FILES:
+                print_line(one)
+        return
+    if name not in FILES:
+        raise ConfigError(f"there is no pipeline file {name}; there are {', '.join(FILES)}")
+    text = resources.files("tianzhou.pipelines").joinpath(f"{name}.py").read_text(encoding="utf-8")
+    if output is Output.json:
+        print_json({"name": name, "text": text})
+    else:
+        print_line(text.rstrip("\n"))

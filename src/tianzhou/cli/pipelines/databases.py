@@ -1,0 +1,122 @@
+"""`pipeline cdc` and `merge`: the rows of a database as messages, and as a table again."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tianzhou.cli.output import DEFAULT_NAMESRV, NamesrvOption, Output, OutputOption, TlsOption, print_fields
+from tianzhou.cli.pipelines.command import (
+    CheckpointOption,
+    ConfOption,
+    DeliveryOption,
+    FollowOption,
+    app,
+    delivery_of,
+    on_spark,
+)
+from tianzhou.cli.pipelines.moving import ensure_topics
+from tianzhou.cli.progress import progress
+from tianzhou.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PASSWORD = "MYSQL_PWD"
+
+
+@app.command()
+def cdc(
+    database: Annotated[str, typer.Argument(metavar="USER@HOST[:PORT]", help="The database; password in MYSQL_PWD.")],
+    table: Annotated[list[str], typer.Option("--table", help="schema.table; may be repeated.")],
+    to: Annotated[str, typer.Option(help="Topic the changes are sent to.")],
+    checkpoint: CheckpointOption,
+    snapshot: Annotated[bool, typer.Option(help="Begin with the rows that are there already.")] = True,
+    follow: FollowOption = False,
+    delivery: DeliveryOption = None,
+    conf: ConfOption = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Send the changes of MySQL or MariaDB tables to a topic, in order by primary key.
+
+    Example: tianzhou pipeline cdc repl@db:3306 --table shop.orders --to orders-cdc --checkpoint cdc --follow
+    """
+    user, host, port = database_of(database)
+    delivered = delivery_of(delivery)
+    ensure_topics([to], namesrv, tls)
+
+    def work(spark: SparkSession) -> int:
+        from tianzhou.pipelines.binlog_changes import capture
+        from tianzhou.pipelines.queries import Rows, wait
+        from tianzhou.pipelines.topics import Topics
+
+        with progress("changes", None) as advance:
+            rows = Rows(advance)
+            query = capture(
+                Topics(spark, namesrv, tls=tls, delivery=delivered),
+                to,
+                checkpoint,
+                host=host,
+                port=port,
+                user=user,
+                password=os.environ.get(PASSWORD, ""),
+                tables=table,
+                snapshot=snapshot,
+                follow=follow,
+            )
+            wait(query, rows)
+        return rows.count
+
+    print_fields({"changes": on_spark("cdc", conf, work), "to": to}, output)
+
+
+def database_of(text: str) -> tuple[str, str, int]:
+    """User, host and port of `user@host:port`.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    user, at, place = text.rpartition("@")
+    host, _, port = place.partition(":")
+    if not (at and user and host and (port or "3306").isdecimal()):
+        raise ConfigError(f"{text}: expected USER@HOST or USER@HOST:PORT; the password belongs into {PASSWORD}")
+    return user, host, int(port or 3306)
+
+
+@app.command()
+def merge(
+    topic: Annotated[str, typer.Argument(help="Topic of the changes, as `pipeline cdc` sends them.")],
+    to: Annotated[str, typer.Option(help="Folder of the table.")],
+    table: Annotated[str, typer.Option(help="schema.table whose changes to take.")],
+    schema: Annotated[str, typer.Option(help="Its columns, 'id INT, name STRING'.")],
+    most: Annotated[int, typer.Option(help="Most changes in a micro-batch.", min=1)] = 200_000,
+    follow: FollowOption = False,
+    conf: ConfOption = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Merge the changes in a topic into a Parquet table that equals the database's.
+
+    Example: tianzhou pipeline merge orders-cdc --to orders --table shop.orders --schema 'id INT, total INT'
+    """
+    ensure_topics([topic], namesrv, tls)
+
+    def work(spark: SparkSession) -> tuple[int, int]:
+        from tianzhou.pipelines.merged_table import merge as start
+        from tianzhou.pipelines.merged_table import merged
+        from tianzhou.pipelines.queries import Rows, wait
+        from tianzhou.pipelines.topics import Topics
+
+        with progress("changes", None) as advance:
+            rows = Rows(advance)
+            cluster = Topics(spark, namesrv, tls=tls)
+            wait(start(cluster, topic, to, table=table, schema=schema, most=most, follow=follow), rows)
+        return rows.count, merged(spark, to).count() if rows.count else 0
+
+    changes, count = on_spark("merge", conf, work)
+    print_fields({"changes": changes, "rows_in_table": count, "to": to}, output)

@@ -1,0 +1,267 @@
+"""`pipeline archive`, `replay` and `deduplicate`: messages from topics to files and topics."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tianzhou.cli.output import (
+    DEFAULT_NAMESRV,
+    NamesrvOption,
+    Output,
+    OutputOption,
+    TlsOption,
+    print_fields,
+    print_json,
+    print_note,
+)
+from tianzhou.cli.pipelines.command import (
+    CheckpointOption,
+    ConfOption,
+    DeliveryOption,
+    FollowOption,
+    app,
+    delivery_of,
+    on_spark,
+)
+from tianzhou.cli.progress import progress
+from tianzhou.cli.store_folder import time_of
+from tianzhou.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tianzhou.admin import Admin
+
+
+@app.command()
+def archive(
+    topics: Annotated[list[str], typer.Argument(help="Topics to archive.")],
+    to: Annotated[str, typer.Option(help="Folder of the tables: topic=…/day=… are made below it.")],
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Folder that keeps how far it is; default: _checkpoint below --to.")
+    ] = None,
+    follow: FollowOption = False,
+    every: Annotated[
+        str, typer.Option(help="With --follow: how long messages are gathered for a file.")
+    ] = "10 seconds",
+    most: Annotated[int, typer.Option(help="Most messages in a micro-batch.", min=1)] = 500_000,
+    skip_lost: Annotated[
+        bool, typer.Option("--skip-lost", help="Go on when messages were deleted before they were archived.")
+    ] = False,
+    conf: ConfOption = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Write topics to Parquet by topic and day, each message once, before retention deletes it.
+
+    Example: tianzhou pipeline archive orders payments --to archive
+    """
+    ensure_topics(topics, namesrv, tls)
+
+    def work(spark: SparkSession) -> Any:
+        from tianzhou.pipelines.archive import Archived
+        from tianzhou.pipelines.archive import archive as start
+        from tianzhou.pipelines.queries import wait
+        from tianzhou.pipelines.topics import Topics
+
+        done = Archived()
+        with progress("archived", None) as advance:
+
+            def each(one: Any) -> None:
+                done(one)
+                advance(done.rows)
+                if follow and output is Output.json:
+                    print_json({"rows": done.rows, "bytes": done.bytes})
+
+            began = start(
+                Topics(spark, namesrv, tls=tls),
+                topics,
+                to,
+                checkpoint=checkpoint,
+                follow=follow,
+                every=every,
+                most=most,
+                skip_lost=skip_lost,
+            )
+            wait(began, each)
+        return done
+
+    done = on_spark("archive", conf, work)
+    _report_archive(topics, done, to, namesrv, tls, output)
+
+
+def _report_archive(topics: list[str], done: Any, to: str, namesrv: str, tls: bool | None, output: Output) -> None:
+    from tianzhou.cli.topics import with_admin
+    from tianzhou.pipelines.retention import HOUR_MS, Standing, standing
+
+    async def ask(admin: Admin) -> Standing:
+        return await standing(admin, topics, done.positions)
+
+    stands = with_admin(namesrv, tls, ask)
+    left = stands.left_ms(int(time.time() * 1000))
+    fields = {
+        "rows": done.rows,
+        "bytes": done.bytes,
+        "not_archived_yet": stands.behind,
+        "oldest_of_them_s": None if stands.oldest_ms is None else round(time.time() - stands.oldest_ms / 1000),
+        "kept_by_brokers_h": None if stands.kept_ms is None else stands.kept_ms // HOUR_MS,
+        "hours_before_loss": None if left is None else round(left / HOUR_MS, 1),
+        "to": to,
+    }
+    print_fields(fields, output)
+    if left is not None and stands.kept_ms and left < stands.kept_ms / 10:
+        print_note("less than a tenth of the retention is left: archive more often, or keep messages longer")
+
+
+def ensure_topics(topics: list[str], namesrv: str, tls: bool | None) -> None:
+    """See before Java starts whether the servers answer and the topics exist.
+
+    Raises:
+        ConfigError: a topic does not exist.
+        TianzhouError: no server answers.
+    """
+    from tianzhou.cli.topics import with_admin
+
+    async def missing(admin: Admin) -> list[str]:
+        return [topic for topic in topics if not await admin.topics.exists(topic)]
+
+    found = with_admin(namesrv, tls, missing)
+    if found:
+        raise ConfigError(f"topic {found[0]} does not exist; tianzhou topic list --system shows those that do")
+
+
+@app.command()
+def replay(
+    topic: Annotated[str, typer.Argument(help="Topic whose messages are sent again.")],
+    to: Annotated[str | None, typer.Option(help="Topic to send to; default: the same.")] = None,
+    ids: Annotated[
+        list[str] | None, typer.Option("--id", help="Only this message; may be repeated. Needs no Spark.")
+    ] = None,
+    since: Annotated[str | None, typer.Option(help="Not stored before this time (2026-01-31T08:00:00).")] = None,
+    until: Annotated[str | None, typer.Option(help="Stored before this time.")] = None,
+    tags: Annotated[str | None, typer.Option(help="Tag expression, 'A || B'.")] = None,
+    where: Annotated[str | None, typer.Option(help="Condition of SQL over the columns, \"keys = '7'\".")] = None,
+    rate: Annotated[int | None, typer.Option(help="Most messages in a second.", min=1)] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            help="Folder that keeps how far it is, so that an interrupted replay goes on; needed without --id."
+        ),
+    ] = None,
+    delivery: DeliveryOption = None,
+    conf: ConfOption = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Send messages of a time, or some by their ids, to a topic again.
+
+    Keys, tags and properties stay; origin_kind, origin_topic, origin_id and origin_place say what they were.
+
+    Example: tianzhou pipeline replay orders --since 2026-11-21T08:00:00 --rate 500 --checkpoint replay-1
+    """
+    target = to or topic
+    if ids:
+        if since or until or tags or where or rate or checkpoint:
+            raise ConfigError("--id chooses single messages; leave out --since, --until, --tags, --where and --rate")
+        sent = _replay_ids(topic, target, ids, namesrv, tls)
+    else:
+        if checkpoint is None:
+            raise ConfigError("--checkpoint is missing: a folder of this replay's own, or choose messages by --id")
+        delivered = delivery_of(delivery)
+        first, last = time_of("--since", since), time_of("--until", until)
+        if first is not None and last is not None and first >= last:
+            raise ConfigError(f"--until {until} is not later than --since {since}")
+        ensure_topics([topic, target], namesrv, tls)
+
+        def work(spark: SparkSession) -> int:
+            from tianzhou.pipelines.queries import Rows, wait
+            from tianzhou.pipelines.replay import replay as start
+            from tianzhou.pipelines.topics import Topics
+
+            with progress("sent again", None) as advance:
+                rows = Rows(advance)
+                cluster = Topics(spark, namesrv, tls=tls, delivery=delivered)
+                query = start(
+                    cluster,
+                    topic,
+                    target,
+                    checkpoint,
+                    since_ms=first,
+                    until_ms=last,
+                    tags=tags,
+                    where=where,
+                    per_second=rate,
+                )
+                wait(query, rows)
+            return rows.count
+
+        sent = on_spark("replay", conf, work)
+        if not sent:
+            print_note(f"nothing (more) to send; to replay the same again, give another --checkpoint than {checkpoint}")
+    print_fields({"sent": sent, "from": topic, "to": target}, output)
+
+
+def _replay_ids(topic: str, target: str, ids: list[str], namesrv: str, tls: bool | None) -> int:
+    from tianzhou.cli.running import run_client
+
+    async def main() -> int:
+        from tianzhou.admin import Admin
+        from tianzhou.client import Producer
+        from tianzhou.pipelines.replay import replay_ids
+
+        async with Admin(namesrv, tls=tls) as admin, Producer("tianzhou-cli", namesrv, tls=tls) as producer:
+            return len(await replay_ids(admin, producer, topic, target, ids))
+
+    return run_client(main())
+
+
+@app.command()
+def deduplicate(
+    topic: Annotated[str, typer.Argument(help="Topic to read.")],
+    to: Annotated[str, typer.Option(help="Topic to send the first of equal messages to.")],
+    checkpoint: CheckpointOption,
+    by: Annotated[
+        str, typer.Option(help="What makes messages equal: id, keys, body, property:NAME or json:PATH.")
+    ] = "id",
+    within: Annotated[str, typer.Option(help="How long messages are remembered.")] = "10 minutes",
+    most: Annotated[int, typer.Option(help="Most messages in a micro-batch.", min=1)] = 100_000,
+    follow: FollowOption = False,
+    delivery: DeliveryOption = None,
+    conf: ConfOption = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Copy a topic without its repetitions.
+
+    Example: tianzhou pipeline deduplicate orders --to orders-once --by keys --checkpoint once
+    """
+    delivered = delivery_of(delivery)
+    ensure_topics([topic, to], namesrv, tls)
+
+    def work(spark: SparkSession) -> tuple[int, int]:
+        from tianzhou.pipelines.deduplicate import deduplicate as start
+        from tianzhou.pipelines.queries import Rows, wait
+        from tianzhou.pipelines.topics import Topics
+
+        dropped = 0
+        with progress("read", None) as advance:
+            rows = Rows(advance)
+
+            def each(one: Any) -> None:
+                nonlocal dropped
+                rows(one)
+                for state in one.stateOperators:
+                    dropped += int(state.customMetrics.get("numDroppedDuplicateRows", 0))
+
+            cluster = Topics(spark, namesrv, tls=tls, delivery=delivered)
+            wait(start(cluster, topic, to, checkpoint, by=by, within=within, follow=follow, most=most), each)
+        return rows.count, dropped
+
+    read, dropped = on_spark("deduplicate", conf, work)
+    print_fields({"read": read, "left_out": dropped, "sent": read - dropped, "to": to}, output)

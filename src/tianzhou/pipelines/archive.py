@@ -1,0 +1,82 @@
+"""Archive: topics to Parquet by topic and day, each message exactly once, before the brokers delete it.
+
+Spark's own file sink lists the files of each micro-batch in `_spark_metadata`, so a batch that is run again after a
+crash replaces its own files. How far the archive is lies in its checkpoint; run it again and it goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tianzhou.pipelines.topics import Topics
+from tianzhou.spark.offsets import Positions, from_json
+
+FIGURES = "archived"
+
+
+def archive(
+    topics: Topics,
+    names: Sequence[str],
+    to: str,
+    *,
+    checkpoint: str | None = None,
+    follow: bool = False,
+    every: str = "10 seconds",
+    most: int = 500_000,
+    skip_lost: bool = False,
+) -> StreamingQuery:
+    """Start writing topics to Parquet.
+
+    Args:
+        topics: the cluster.
+        names: the topics.
+        to: the folder of the tables; `topic=…/day=…` are below it.
+        checkpoint: the folder that keeps how far it is; None for `_checkpoint` below `to`.
+        follow: go on with what is sent later, and not only up to what is there now.
+        every: when following, how long messages are gathered for a file.
+        most: most messages in a micro-batch, which bounds memory and the work done again after a crash.
+        skip_lost: go on when messages were deleted before they were archived, instead of failing.
+    """
+    rows = topics.stream(
+        *names, startingOffsets="earliest", maxOffsetsPerTrigger=most, failOnDataLoss=str(not skip_lost).lower()
+    )
+    writer = (
+        rows.withColumn("day", f.to_date("storeTimestamp"))
+        .observe(FIGURES, f.count(f.lit(1)).alias("rows"), f.sum(f.length("body")).alias("bytes"))
+        .writeStream.format("parquet")
+        .partitionBy("topic", "day")
+        .option("path", to)
+        .option("checkpointLocation", checkpoint or f"{to}/_checkpoint")
+    )
+    return (writer.trigger(processingTime=every) if follow else writer.trigger(availableNow=True)).start()
+
+
+@dataclass
+class Archived:
+    """What an archive has done so far; call it with each progress of its query.
+
+    Attributes:
+        rows: messages written by this run.
+        bytes: the bytes of their bodies.
+        positions: where each queue goes on.
+    """
+
+    rows: int = 0
+    bytes: int = 0
+    positions: Positions = field(default_factory=dict)
+
+    def __call__(self, progress: Any) -> None:
+        """Add one micro-batch."""
+        figures = progress.observedMetrics.get(FIGURES)
+        if figures is not None:
+            self.rows += figures["rows"] or 0
+            self.bytes += figures["bytes"] or 0
+        end = progress.sources[0].endOffset
+        if end and end != "null":
+            self.positions = from_json(json.loads(end))[1]

@@ -1,0 +1,87 @@
+"""Deduplication: a topic without its repetitions, as another topic.
+
+Of messages that are equal by key, id or property, the first one goes through; others within the time are left out.
+Equal ones are remembered in the query's state, so memory grows with the number of different messages in that time.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tianzhou.errors import ConfigError
+from tianzhou.pipelines.topics import Topics, sent_again, text_body
+
+BY = "id, keys, body, property:NAME or json:PATH"
+
+
+def equal_by(by: str) -> Column:
+    """What makes messages equal.
+
+    Args:
+        by: `id` (the unique key its producer gave it), `keys`, `body`, `property:NAME` or `json:PATH`, the value at
+            a path of a JSON body as in `json:$.order.id`.
+
+    Raises:
+        ConfigError: it is none of them.
+    """
+    kind, _, name = by.partition(":")
+    if by == "id":
+        return f.col("msgId")
+    if by == "keys":
+        return f.nullif(f.col("keys"), f.lit(""))
+    if by == "body":
+        return f.sha2("body", 256)
+    if kind == "property" and name:
+        return f.col("properties")[name]
+    if kind == "json" and name.startswith("$"):
+        return f.get_json_object(text_body(), name)
+    raise ConfigError(f"--by {by}: expected {BY}, with a path like $.order.id")
+
+
+def deduplicated(rows: DataFrame, by: str, within: str) -> DataFrame:
+    """The first of each set of equal messages.
+
+    Args:
+        rows: a stream of messages.
+        by: see `equal_by`.
+        within: how long messages are remembered, as in `10 minutes`; counted by the times they were stored.
+    """
+    # Messages that lack what they are compared by are all different, not all the same.
+    place = f.concat_ws("@", "topic", "brokerName", "queueId", "queueOffset")
+    same = f.coalesce(f.concat(f.lit("="), equal_by(by)), place)
+    return rows.withColumn("same", same).withWatermark("storeTimestamp", within).dropDuplicatesWithinWatermark(["same"])
+
+
+def deduplicate(
+    topics: Topics,
+    source: str,
+    target: str,
+    checkpoint: str,
+    *,
+    by: str = "id",
+    within: str = "10 minutes",
+    follow: bool = False,
+    most: int = 100_000,
+) -> StreamingQuery:
+    """Start copying a topic without repetitions.
+
+    Args:
+        topics: the cluster.
+        source: the topic to read, from its oldest message on.
+        target: the topic to send to.
+        checkpoint: the folder that keeps how far it is and what was seen.
+        by: see `equal_by`.
+        within: see `deduplicated`.
+        follow: go on with what is sent later.
+        most: most messages in a micro-batch.
+
+    Raises:
+        ConfigError: `by` is none of the possible ones, or the topics are the same.
+    """
+    if source == target:
+        raise ConfigError(f"--to {target}: is the topic that is read; what is sent there would be read again")
+    rows = topics.stream(source, startingOffsets="earliest", maxOffsetsPerTrigger=most)
+    again = sent_again(deduplicated(rows, by, within), "deduplicated", f.lit(target))
+    return topics.start(again, checkpoint, follow=follow)

@@ -1,0 +1,150 @@
+"""Order time-outs: orders that were not paid in time, by joining two topics in a state with timers.
+
+An example to copy: `{"order": "7"}` in one topic, `{"order": "7"}` in another when it is paid. Both are read by one
+query, so that either topic moves the time on: a state waits per order, its timer fires when the watermark passes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from tianzhou.pipelines.topics import Topics, text_body
+
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+RESULT = "order STRING, outcome STRING, ordered TIMESTAMP, paid TIMESTAMP"
+
+
+class Waiting(StatefulProcessor):
+    """What one order waits for.
+
+    Args:
+        timeout_ms: how long an order may stay unpaid.
+    """
+
+    def __init__(self, timeout_ms: int) -> None:
+        self._timeout_ms = timeout_ms
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Spark's: make the state."""
+        self._handle = handle
+        self._seen = handle.getValueState("seen", "ordered BIGINT, paid BIGINT")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        """Spark's: orders and payments of one key."""
+        del timerValues
+        ordered, paid = self._seen.get() or (None, None)
+        before = ordered if ordered is not None else paid
+        for row in rows:
+            if row["isOrder"]:
+                ordered = row["ms"] if ordered is None else min(ordered, row["ms"])
+            else:
+                paid = row["ms"] if paid is None else min(paid, row["ms"])
+        if ordered is not None and paid is not None and paid < ordered + self._timeout_ms:
+            self._forget(before)
+            yield _result(key, "paid", ordered, paid)
+            return
+        began = ordered if ordered is not None else paid
+        if began != before:
+            if before is not None:
+                self._handle.deleteTimer(before + self._timeout_ms)
+            self._handle.registerTimer(began + self._timeout_ms)
+        self._seen.update((ordered, paid))
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: N802, N803
+        """Spark's: time is over for an order, or for a payment whose order never came."""
+        del timerValues, expiredTimerInfo
+        seen = self._seen.get()
+        if seen is None:
+            return
+        ordered, paid = seen
+        self._seen.clear()
+        yield _result(key, "no order" if ordered is None else "timed out", ordered, paid)
+
+    def _forget(self, before: int | None) -> None:
+        if before is not None:
+            self._handle.deleteTimer(before + self._timeout_ms)
+        self._seen.clear()
+
+    def close(self) -> None:
+        """Spark's: nothing to close."""
+
+
+def _result(key: Any, outcome: str, ordered: int | None, paid: int | None) -> Row:
+    import datetime as dt
+
+    def moment(ms: int | None) -> dt.datetime | None:
+        return None if ms is None else dt.datetime.fromtimestamp(ms / 1000, dt.UTC)
+
+    return Row(order=key[0], outcome=outcome, ordered=moment(ordered), paid=moment(paid))
+
+
+def outcomes(rows: DataFrame, orders: str, *, key: str, timeout_s: int, late: str) -> DataFrame:
+    """One row per order: `paid`, `timed out`, or `no order` for a payment without one.
+
+    Args:
+        rows: messages of both topics, as a stream.
+        orders: the topic of the orders; all else are payments.
+        key: JSON path of the order's id.
+        timeout_s: how long an order may stay unpaid.
+        late: how much later than others a message may come and still count.
+    """
+    return (
+        rows.select(
+            f.get_json_object(text_body(), key).alias("order"),
+            (f.col("topic") == orders).alias("isOrder"),
+            f.unix_millis("bornTimestamp").alias("ms"),
+            "bornTimestamp",
+        )
+        .where("`order` IS NOT NULL")
+        .withWatermark("bornTimestamp", late)
+        .groupBy("order")
+        .transformWithState(Waiting(timeout_s * 1000), RESULT, "Append", "EventTime")
+    )
+
+
+def order_timeouts(
+    topics: Topics,
+    orders: str,
+    payments: str,
+    to: str,
+    checkpoint: str,
+    *,
+    key: str = "$.order",
+    timeout_s: int = 900,
+    late: str = "10 seconds",
+    follow: bool = False,
+) -> StreamingQuery:
+    """Start watching; outcomes become JSON messages of a topic, tagged `paid`, `timed-out` or `no-order`.
+
+    Args:
+        topics: the cluster.
+        orders: the topic of the orders.
+        payments: the topic of the payments.
+        to: the topic the outcomes are sent to; their key is the order's id.
+        checkpoint: the folder that keeps how far it is, and the state.
+        key: see `outcomes`.
+        timeout_s: see `outcomes`.
+        late: see `outcomes`.
+        follow: go on with what is sent later.
+    """
+    rows = topics.stream(orders, payments, startingOffsets="earliest")
+    found = outcomes(rows, orders, key=key, timeout_s=timeout_s, late=late)
+    lines = found.select(
+        f.to_json(f.struct("*")).alias("body"),
+        f.col("order").alias("keys"),
+        f.replace("outcome", f.lit(" "), f.lit("-")).alias("tags"),
+    )
+    conf = topics.spark.conf
+    before = conf.get(PROVIDER) or STATE_STORE
+    conf.set(PROVIDER, STATE_STORE)  # timers need it; a query keeps the settings it was started with
+    try:
+        return topics.start(lines, checkpoint, topic=to, follow=follow)
+    finally:
+        conf.set(PROVIDER, before)

@@ -1,0 +1,135 @@
+"""Replay: messages of a time, or some by their ids, sent again to a topic, no faster than told.
+
+Keys, tags, sharding keys and properties stay; `origin_kind=replay`, `origin_topic`, `origin_id` and `origin_place` say
+what each message was. How far a replay is lies in its checkpoint: interrupted, it goes on; finished, it sends nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tianzhou.model import Message, MessageExt, SendResult
+from tianzhou.model.names import SHARDING_KEY
+from tianzhou.pipelines.topics import Topics, sent_again
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tianzhou.admin import Admin
+    from tianzhou.client import Producer
+
+STEPS_PER_SECOND = 10
+
+
+def replay(
+    topics: Topics,
+    source: str,
+    target: str,
+    checkpoint: str,
+    *,
+    since_ms: int | None = None,
+    until_ms: int | None = None,
+    tags: str | None = None,
+    where: str | None = None,
+    per_second: int | None = None,
+) -> StreamingQuery:
+    """Start sending a topic's messages again, up to what is there now.
+
+    Args:
+        topics: the cluster.
+        source: the topic to read.
+        target: the topic to send to, which may be the same.
+        checkpoint: the folder that keeps how far it is.
+        since_ms: stored at or after this time, milliseconds since the epoch; None for the oldest on.
+        until_ms: stored before this time; None for all there are now.
+        tags: a tag expression.
+        where: a condition of SQL over the columns, as in `keys = 'order-7'`.
+        per_second: most messages in a second.
+    """
+    rows = topics.stream(
+        source,
+        startingOffsets="earliest" if since_ms is None else None,
+        startingTimestamp=since_ms,
+        tags=tags,
+        # A sink sends what it has got together: a micro-batch of one second's worth bounds that, and what comes twice.
+        maxOffsetsPerTrigger=per_second,
+    )
+    if until_ms is not None:
+        rows = rows.where(f.col("storeTimestamp") < f.timestamp_millis(f.lit(until_ms)))
+    if where is not None:
+        rows = rows.where(where)
+    again = sent_again(rows, "replay", f.lit(target))
+    return topics.start(paced(again, per_second) if per_second else again, checkpoint)
+
+
+async def replay_ids(
+    admin: Admin, producer: Producer, source: str, target: str, ids: Sequence[str]
+) -> list[SendResult]:
+    """Send single messages again; needs no Spark, since brokers find messages by their ids.
+
+    Args:
+        admin: finds the messages.
+        producer: sends them.
+        source: the topic they are in.
+        target: the topic to send to.
+        ids: unique keys or offset ids.
+
+    Raises:
+        ClientError: there is no message with one of the ids; nothing was sent.
+    """
+    found = [await admin.messages.view(source, one) for one in ids]
+    return [await producer.send(_again(message, target)) for message in found]
+
+
+def _again(message: MessageExt, target: str) -> Message:
+    own = {name: value for name, value in message.user_properties.items() if not name.startswith("origin_")}
+    origin = {
+        "origin_kind": "replay",
+        "origin_topic": message.topic,
+        "origin_id": message.msg_id,
+        "origin_place": f"{message.broker_name}:{message.queue_id}@{message.queue_offset}",
+    }
+    return Message(
+        target,
+        message.body,
+        message.tags,
+        message.keys,
+        properties=own | origin,
+        sharding_key=message.properties.get(SHARDING_KEY),
+    )
+
+
+def paced(rows: DataFrame, per_second: int) -> DataFrame:
+    """The same rows, through one task and no faster than `per_second`."""
+    return rows.coalesce(1).mapInArrow(lambda batches: pace(batches, per_second), rows.schema)
+
+
+def pace(
+    batches: Iterable[pa.RecordBatch],
+    per_second: int,
+    now: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[pa.RecordBatch]:
+    """Hand batches on in slices, each no sooner than its rows may go.
+
+    Args:
+        batches: the rows.
+        per_second: the rate.
+        now: seconds.
+        sleep: waits so many seconds.
+    """
+    step = max(1, per_second // STEPS_PER_SECOND)
+    due = now()
+    for batch in batches:
+        for start in range(0, batch.num_rows, step):
+            some = batch.slice(start, step)
+            sleep(max(0.0, due - now()))
+            yield some
+            due = max(due, now() - 1 / STEPS_PER_SECOND) + some.num_rows / per_second
+    sleep(max(0.0, due - now()))

@@ -1,0 +1,89 @@
+"""Success rate: of the JSON messages of a topic, how many say that something worked, per window of time.
+
+An example to copy: `{"status": "ok", "merchant": "m1"}` in, one line per window and group out. Windows count by the
+time a message was born, and are final once the watermark has passed them, so each is told once.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tianzhou.errors import ConfigError
+from tianzhou.pipelines.topics import Topics, text_body
+
+
+def success_rates(rows: DataFrame, *, status: str, good: str, by: str | None, window: str, late: str) -> DataFrame:
+    """One row per window and group: messages, how many succeeded, the rate.
+
+    Args:
+        rows: messages.
+        status: JSON path of what says how it went, as in `$.status`.
+        good: the value that means success.
+        by: JSON path of what to group by, None for all together.
+        window: length of a window, as in `1 minute`.
+        late: how much later than others a message may come and still count.
+
+    Raises:
+        ConfigError: a path does not begin with `$`.
+    """
+    for option, path in (("--status", status), ("--group-by", by)):
+        if path is not None and not path.startswith("$"):
+            raise ConfigError(f"{option} {path}: expected a JSON path like $.status")
+    said = f.get_json_object(text_body(), status)
+    key = f.get_json_object(text_body(), by) if by is not None else f.lit(None).cast("string")
+    return (
+        rows.select("bornTimestamp", key.alias("group"), said.alias("said"))
+        .withWatermark("bornTimestamp", late)
+        .groupBy(f.window("bornTimestamp", window).alias("window"), "group")
+        .agg(
+            f.count(f.lit(1)).alias("messages"),
+            # A message that does not say how it went has not succeeded.
+            f.count_if(f.coalesce(f.col("said") == good, f.lit(False))).alias("succeeded"),
+        )
+        .select(
+            f.col("window.start").alias("start"),
+            f.col("window.end").alias("end"),
+            "group",
+            "messages",
+            "succeeded",
+            (f.col("succeeded") / f.col("messages")).alias("rate"),
+        )
+    )
+
+
+def success_rate(
+    topics: Topics,
+    source: str,
+    to: str,
+    checkpoint: str,
+    *,
+    status: str = "$.status",
+    good: str = "ok",
+    by: str | None = None,
+    window: str = "1 minute",
+    late: str = "10 seconds",
+    follow: bool = False,
+) -> StreamingQuery:
+    """Start counting; finished windows become JSON messages of a topic.
+
+    Args:
+        topics: the cluster.
+        source: the topic to read, from its oldest message on.
+        to: the topic the windows are sent to; their key is the group.
+        checkpoint: the folder that keeps how far it is.
+        status: see `success_rates`.
+        good: see `success_rates`.
+        by: see `success_rates`.
+        window: see `success_rates`.
+        late: see `success_rates`.
+        follow: go on with what is sent later.
+
+    Raises:
+        ConfigError: a path does not begin with `$`.
+    """
+    rows = topics.stream(source, startingOffsets="earliest")
+    rates = success_rates(rows, status=status, good=good, by=by, window=window, late=late)
+    lines = rates.select(f.to_json(f.struct("*")).alias("body"), f.coalesce("group", f.lit("")).alias("keys"))
+    return topics.start(lines, checkpoint, topic=to, follow=follow)

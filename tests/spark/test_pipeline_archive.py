@@ -1,0 +1,88 @@
+"""`tianzhou pipeline archive`: every message once, in Parquet, by topic and day."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+
+import pytest
+
+from tianzhou.pipelines.archive import archive
+from tianzhou.pipelines.topics import Topics
+
+
+def bodies(spark, folder) -> Counter[str]:
+    return Counter(row[0] for row in spark.read.parquet(str(folder)).selectExpr("CAST(body AS STRING)").collect())
+
+
+def test_topics_become_tables_and_the_next_run_goes_on(spark, server, topic, pipeline, tmp_path):
+    other = server.create(f"{topic}-other")
+    server.send(topic, range(50), tags="A", keys=lambda n: f"k{n}")
+    server.send(other, [f"o{n}" for n in range(20)])
+    to = tmp_path / "archive"
+
+    first = pipeline("archive", topic, other, "--to", str(to), "--most", "30")
+    assert (first["rows"], first["not_archived_yet"]) == (70, 0)
+    assert first["bytes"] == sum(len(str(n)) for n in range(50)) + sum(len(f"o{n}") for n in range(20))
+    assert first["hours_before_loss"] == first["kept_by_brokers_h"]
+    assert bodies(spark, to) == Counter([*map(str, range(50)), *(f"o{n}" for n in range(20))])
+    table = spark.read.parquet(str(to))
+    assert {row[0] for row in table.select("topic").distinct().collect()} == {topic, other}
+    assert dt.datetime.now(dt.UTC).date() - table.agg({"day": "max"}).first()[0] <= dt.timedelta(days=1)
+    row = table.where("keys = 'k7'").first()
+    assert (row["tags"], bytes(row["body"]), row["properties"]["KEYS"]) == ("A", b"7", "k7")
+
+    server.send(topic, range(50, 60))
+    second = pipeline("archive", topic, other, "--to", str(to))
+    assert (second["rows"], second["not_archived_yet"]) == (10, 0)
+    third = pipeline("archive", topic, other, "--to", str(to))
+    assert (third["rows"], third["not_archived_yet"]) == (0, 0)
+    assert bodies(spark, to) == Counter([*map(str, range(60)), *(f"o{n}" for n in range(20))])
+
+
+def test_following_takes_what_is_sent_later(spark, server, topic, tmp_path):
+    to = tmp_path / "archive"
+    query = archive(Topics(spark, server.address), [topic], str(to), follow=True, every="100 milliseconds")
+    try:
+        for part in range(3):
+            server.send(topic, range(part * 10, part * 10 + 10))
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    assert bodies(spark, to) == Counter(map(str, range(30)))
+
+
+def test_text_output_is_for_people(server, topic, cli, tmp_path):
+    server.send(topic, range(3))
+    code, out, err = cli("pipeline", "archive", topic, "--to", str(tmp_path / "archive"))
+    assert code == 0, err
+    assert "rows               3\n" in out
+    assert "not_archived_yet   0\n" in out
+
+
+@pytest.mark.parametrize(
+    ("args", "text", "code"),
+    [
+        (["no-such-topic", "--to", "{to}"], "topic no-such-topic does not exist; tianzhou topic list", 2),
+        (["{topic}", "--to", "{to}", "--conf", "memory=4g"], "--conf memory=4g: write spark.something=value", 2),
+        (["{topic}", "--to", "{to}", "--every", "soon", "--follow"], "soon", 1),
+        (["{topic}", "--to", "{to}", "--most", "0"], "--most", 2),
+    ],
+)
+def test_mistakes_are_explained(topic, cli, tmp_path, args, text, code):
+    args = [arg.format(topic=topic, to=tmp_path / "archive") for arg in args]
+    found, _, err = cli("pipeline", "archive", *args)
+    assert found == code
+    assert text in err
+    assert "Traceback" not in err
+
+
+def test_a_checkpoint_of_something_else_is_refused(spark, server, topic, cli, tmp_path):
+    """A folder that holds the progress of another kind of source is no place to go on from."""
+    rate = spark.readStream.format("rate").load().writeStream.format("noop")
+    query = rate.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+    query.awaitTermination(30)
+    server.send(topic, range(3))
+    code, _, err = cli("pipeline", "archive", topic, "--to", str(tmp_path / "a"), "--checkpoint", str(tmp_path / "c"))
+    assert code != 0
+    assert "Traceback" not in err

@@ -1,0 +1,202 @@
+"""What pipelines decide without a server: rates, binlog changes, standing against retention."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import decimal
+import json
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+from tianzhou.cli.pipelines.command import plain, setting_of
+from tianzhou.cli.pipelines.databases import database_of
+from tianzhou.errors import ConfigError
+from tianzhou.model import MessageQueue
+from tianzhou.pipelines.binlog_changes import Change, changes, position_of
+from tianzhou.pipelines.binlog_source import Database
+from tianzhou.pipelines.replay import pace
+from tianzhou.pipelines.retention import HOUR_MS, Standing, standing
+
+
+@dataclass
+class Clock:
+    at: float = 0.0
+
+    def now(self) -> float:
+        return self.at
+
+    def sleep(self, seconds: float) -> None:
+        self.at += seconds
+
+
+@pytest.mark.parametrize("per_second", [1, 7, 40, 1000])
+@pytest.mark.parametrize("sizes", [[100], [1] * 50, [30, 0, 70]])
+def test_rows_are_never_faster_than_told_and_hardly_slower(per_second, sizes):
+    clock = Clock()
+    batches = [pa.RecordBatch.from_pydict({"n": list(range(size))}) for size in sizes]
+    sent = [(clock.at, some.num_rows) for some in pace(batches, per_second, clock.now, clock.sleep)]
+    total = sum(size for _, size in sent)
+    assert total == sum(sizes)
+    assert clock.at == pytest.approx(total / per_second)
+    for at, _ in sent:
+        within = sum(size for when, size in sent if at <= when < at + 1 - 1e-9)
+        assert within <= per_second + max(1, per_second // 10)
+
+
+def test_a_pause_is_not_made_up_for():
+    """Rows that come late are not followed by a burst."""
+    clock = Clock()
+
+    def slow():
+        for _ in range(3):
+            clock.at += 10
+            yield pa.RecordBatch.from_pydict({"n": list(range(20))})
+
+    times = []
+    for some in pace(slow(), 10, clock.now, clock.sleep):
+        times += [clock.at] * some.num_rows
+    assert all(b - a >= 0.85 for a, b in zip(times, times[11:], strict=False))
+
+
+# --- changes of a database
+
+
+def made(kind, rows, keys=("id",)):
+    return list(changes(kind, "shop.orders", keys, rows, file="bin.000012", offset=345, at=7))
+
+
+def test_changes_of_an_event_are_in_order_and_have_positions_of_their_own():
+    found = made("insert", [{"values": {"id": n, "v": "x"}} for n in (1, 2)])
+    assert [(c.op, c.key, c.row) for c in found] == [
+        ("insert", {"id": 1}, {"id": 1, "v": "x"}),
+        ("insert", {"id": 2}, {"id": 2, "v": "x"}),
+    ]
+    assert [c.position for c in found] == ["0000000012:000000000345:000001", "0000000012:000000000345:000002"]
+    assert made("delete", [{"values": {"id": 1}}])[0].row is None
+
+
+def test_an_update_of_the_key_is_a_delete_and_an_insert():
+    rows = [
+        {"before_values": {"id": 1, "v": "a"}, "after_values": {"id": 1, "v": "b"}},
+        {"before_values": {"id": 1, "v": "b"}, "after_values": {"id": 9, "v": "b"}},
+    ]
+    found = made("update", rows)
+    assert [(c.op, c.key) for c in found] == [("update", {"id": 1}), ("delete", {"id": 1}), ("insert", {"id": 9})]
+    assert len({c.position for c in found}) == 3
+
+
+def test_positions_sort_as_the_binlog_does():
+    places = [("b.000009", 10**9, 3), ("b.000010", 4, 0), ("b.000010", 4, 1), ("b.000010", 99, 0), ("b.1000000", 4, 0)]
+    texts = [position_of(*place) for place in places]
+    assert texts == sorted(texts)
+
+
+def test_what_json_has_no_type_for_becomes_text():
+    row = {
+        "id": 1,
+        "price": decimal.Decimal("1.10"),
+        "at": dt.datetime(2026, 11, 21, 8, 0, 1),  # noqa: DTZ001 - as the database has it
+        "day": dt.date(2026, 11, 21),
+        "took": -dt.timedelta(hours=30, minutes=1),
+        "name": "Zürich".encode(),
+        "blob": b"\xff\x00",
+        "tags": {"b", "a"},
+        "doc": {b"k": [b"v", None]},
+        "none": None,
+    }
+    body = json.loads(Change("insert", "t.t", {"id": 1}, row, "p", 0).body())
+    assert body["row"] == {
+        "id": 1,
+        "price": "1.10",
+        "at": "2026-11-21 08:00:01",
+        "day": "2026-11-21",
+        "took": "-30:01:00",
+        "name": "Zürich",
+        "blob": "/wA=",
+        "tags": "a,b",
+        "doc": {"k": ["v", None]},
+        "none": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"user": "u", "tables": "a.b"}, "the option host is missing"),
+        ({"host": "h", "user": "u", "tables": "orders"}, "'orders' is no table; expected schema.table"),
+        ({"host": "h", "user": "u", "tables": "a.b", "port": "x"}, "port=x: expected a port"),
+    ],
+)
+def test_options_of_the_binlog_source(options, text):
+    with pytest.raises(ConfigError, match=text):
+        Database.of(options)
+
+
+# --- an archive's standing
+
+
+class Admin:
+    """Two queues of ten messages, one stored each second; brokers keep them one hour."""
+
+    def __init__(self, kept: str = "1") -> None:
+        queues = {MessageQueue("t", "b", n): SimpleNamespace(min_offset=2, max_offset=10) for n in (0, 1)}
+
+        async def stats(_topic):
+            return SimpleNamespace(offset_table=queues)
+
+        async def by_offset(queue, offset):
+            return SimpleNamespace(store_timestamp=1000 * offset + queue.queue_id)
+
+        async def masters():
+            return {"b": "addr"}
+
+        async def broker_config(_address):
+            return {"fileReservedTime": kept}
+
+        self.topics = SimpleNamespace(stats=stats)
+        self.messages = SimpleNamespace(by_offset=by_offset)
+        self.cluster = SimpleNamespace(masters=masters, broker_config=broker_config)
+
+
+def stands(positions, kept="1") -> Standing:
+    at = {MessageQueue("t", "b", n): position for n, position in positions.items()}
+    return asyncio.run(standing(Admin(kept), ["t"], at))
+
+
+def test_what_is_left_until_loss():
+    assert stands({0: 10, 1: 10}) == Standing(0, None, HOUR_MS)
+    assert stands({0: 10, 1: 10}).left_ms(5000) == HOUR_MS
+    # A queue that was not begun counts from its oldest message.
+    assert stands({0: 7}) == Standing(3 + 8, 2001, HOUR_MS)
+    assert stands({0: 7}).left_ms(5000) == HOUR_MS - 2999
+    assert stands({}, kept="").left_ms(0) is None
+
+
+# --- the commands' own
+
+
+def test_a_database_is_read_from_one_argument():
+    assert database_of("repl@db") == ("repl", "db", 3306)
+    assert database_of("a@b@db:33") == ("a@b", "db", 33)
+    for text in ("db", "@db", "repl@", "repl@db:x"):
+        with pytest.raises(ConfigError, match="expected USER@HOST"):
+            database_of(text)
+
+
+def test_settings_of_spark():
+    assert setting_of("spark.driver.memory=4g") == ("spark.driver.memory", "4g")
+    for text in ("spark.x", "driver.memory=4g"):
+        with pytest.raises(ConfigError, match=r"write spark\.something=value"):
+            setting_of(text)
+
+
+def test_our_own_error_is_found_inside_sparks():
+    text = 'Job aborted\n  File "x.py"\ntianzhou.errors.ConfigError: tags=: expected\n\tat org.apache.spark.Foo\n'
+    error = plain(RuntimeError(text))
+    assert isinstance(error, ConfigError)
+    assert str(error) == "tags=: expected"
+    assert str(plain(RuntimeError("\n [X] first line\nJVM stacktrace:\n  at y"))) == "[X] first line"
