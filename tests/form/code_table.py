@@ -68,6 +68,7 @@ _ADMIN = "unit/broker/test_broker_admin.py::test_"
 _CLIENTS = "unit/broker/test_broker_clients.py::test_"
 _NAMESRV = "unit/namesrv/test_name_server.py::test_"
 _OFFSETS = "unit/broker/test_broker_offsets.py::test_"
+_STAGING = "unit/broker/test_broker_staging.py::test_"
 _TOOLS = "unit/broker/test_broker_tools.py::test_"
 
 TESTS: dict[int, str] = {
@@ -150,6 +151,9 @@ TESTS: dict[int, str] = {
     **dict.fromkeys((905, 906, 907, 908, 1007, 1008), _TOOLS + "a_master_without_replicas"),
     **dict.fromkeys((2001, 2002, 2003), _TOOLS + "limits_of_cold_reads_are_kept_and_shown"),
     2004: _TOOLS + "reading_ahead_is_switched",
+    31001: _STAGING + "a_decision_stands_whoever_asks_again",
+    **dict.fromkeys((31002, 31003, 31004), _STAGING + "staged_messages_are_seen_when_their_batch_is_decided"),
+    **dict.fromkeys((31005, 31006), _STAGING + "attempts_that_are_given_up_can_no_longer_be_decided"),
 }
 """One test, `file::function` below `tests`, that asks for the code and looks at the answer."""
 
@@ -165,6 +169,11 @@ def listed_codes(sections: tuple[str, ...] = SECTIONS) -> list[int]:
             if re.fullmatch(r"[\d /\u2013]+", cell):
                 found.update(dict.fromkeys(_numbers(cell)))
     return list(found)
+
+
+def own_codes() -> list[int]:
+    """Tianzhou's own request codes, which RocketMQ does not know (docs/adr/0006)."""
+    return sorted(int(code) for code in RequestCode if code in range(31_000, 32_000))
 
 
 def _numbers(cell: str) -> Iterator[int]:
@@ -224,12 +233,13 @@ def page() -> str:
         "",
         "Every request code a RocketMQ 4.9 or 5.3 broker, name server or client knows, who serves it here, and a test",
         "that asks for it. A code without a handler is answered as Apache's servers answer one they do not know: code",
-        "3, `request type N not supported`. The page is printed by `PYTHONPATH=src python tests/form/code_table.py`.",
+        "3, `request type N not supported`. Codes from 31001 on are Tianzhou's own, docs/adr/0006. The page is",
+        "printed by `PYTHONPATH=src python tests/form/code_table.py`.",
         "",
         "| code | name | served by | test |",
         "|---|---|---|---|",
     ]
-    for code in listed_codes():
+    for code in [*listed_codes(), *own_codes()]:
         served = [f"{who}: {table[code]}" for who, table in tables if code in table]
         test = f"`{TESTS[code]}`" if code in TESTS else ""
         text = "; ".join(served) or REASONS.get(code, "")

@@ -10,6 +10,7 @@ from tianzhou.errors import BrokerError
 from tianzhou.model import TopicConfig, names
 from tianzhou.wire.codes import ResponseCode
 
+_STAGING = (names.STAGED_TOPIC, names.STAGED_OP_TOPIC)
 UNIT_TOPIC = 0x1
 UNIT_SUBSCRIPTION = 0x2
 """Bits of a topic's flag (store.md §15.2)."""
@@ -62,7 +63,7 @@ class Admission:
         problem = topic_name_problem(topic)
         if problem is not None and not self._is_long_retry_topic(topic):
             raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
-        if topic in NOT_SENDABLE:
+        if topic in NOT_SENDABLE or topic in _STAGING:
             raise BrokerError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
         if config is None:
             config = self._topics.create_by_send(

@@ -45,6 +45,7 @@ from tianzhou.broker.handlers.resets import ResetHandler
 from tianzhou.broker.handlers.retention import RetentionHandler
 from tianzhou.broker.handlers.send import SendHandler
 from tianzhou.broker.handlers.send_back import SendBackHandler
+from tianzhou.broker.handlers.staging import StagingHandler
 from tianzhou.broker.handlers.topics import TopicHandler
 from tianzhou.broker.handlers.transactions import TransactionHandler
 from tianzhou.broker.locks import QueueLocks
@@ -52,6 +53,8 @@ from tianzhou.broker.registrar import Registrar
 from tianzhou.broker.router import NOT_ON_FAST_PORT, Router
 from tianzhou.broker.selection import bitmap_of
 from tianzhou.broker.settings import BrokerSettings
+from tianzhou.broker.staging import StagingLedger
+from tianzhou.broker.staging_publisher import StagingPublisher
 from tianzhou.broker.state_files import StateFiles
 from tianzhou.broker.stats import BrokerStats
 from tianzhou.broker.tables import Tables
@@ -190,6 +193,8 @@ class Broker:
         )
         await self._parts.transactions.load()
         self._stack.push_async_callback(self._parts.transactions.close)
+        await self._parts.staging.load()
+        self._stack.push_async_callback(self._parts.staging.close)
         await self._listen(self._parts.router)
         self._stack.push_async_callback(self._end_tasks)
         self._spawn(self._files.run(), "tables")
@@ -197,6 +202,7 @@ class Broker:
         self._spawn(self._parts.registrar.run(), "registration")
         self._spawn(DelayScheduler(self._tables.delays, self._store, clock, self._stats).run(), "delays")
         self._spawn(self._parts.transactions.run(), "transactions")
+        self._spawn(self._parts.staging.run(), "staging")
         self._repeat(lambda: settings.flush_consumer_offset_interval, self._files.write_offsets)
         self._repeat(lambda: self.store_settings.flush_delay_offset_interval, self._files.write_delays)
         self._repeat(lambda: HOUSEKEEPING_MS, self._write_filters)
@@ -289,6 +295,7 @@ class Parts:
     clients: ClientHandler
     registrar: Registrar
     transactions: TransactionChecker
+    staging: StagingPublisher
 
 
 def make_parts(
@@ -337,12 +344,14 @@ def make_parts(
     send = SendHandler(tables, store, stats, acks, clock, unique_ids, (host, port))
     clients = ClientHandler(tables, clock)
     transactions = TransactionChecker(tables, store, clock, (host, port))
+    staging = StagingPublisher(tables, store, stats, clock, (host, port), client)
     config_file = Path(settings.broker_config_path or root / "config" / "broker.properties")
     router = Router(
         send,
         PullHandler(tables, store, stats, clock),
         SendBackHandler(tables, store, stats, clock),
         TransactionHandler(tables, store, stats, clock, transactions),
+        StagingHandler(tables, store, clock, name, staging),
         RequestReplyHandler(tables, store, stats, clock, (host, port)),
         OffsetHandler(tables, store, clock),
         QueryHandler(store),
@@ -361,7 +370,7 @@ def make_parts(
         ConfigHandler(tables, store, clock, config_file, settings_changed),
         refuse=lambda code, waited_ms: waited_too_long(code, waited_ms, settings),
     )
-    return Parts(router, send, acks, clients, registrar, transactions)
+    return Parts(router, send, acks, clients, registrar, transactions, staging)
 
 
 def make_tables(settings: BrokerSettings, store_settings: StoreSettings, now_ms: int) -> Tables:
@@ -395,6 +404,7 @@ def make_tables(settings: BrokerSettings, store_settings: StoreSettings, now_ms:
         QueueLocks(),
         DelayLedger(parse_delay_levels(store_settings.message_delay_level), settings.delay_offset_update_version_step),
         ConsumerFilters(bloom, now_ms),
+        staging=StagingLedger(settings.broker_name),
     )
 
 

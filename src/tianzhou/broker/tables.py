@@ -11,6 +11,7 @@ from tianzhou.broker.delay import DelayLedger
 from tianzhou.broker.groups import GroupTable
 from tianzhou.broker.locks import QueueLocks
 from tianzhou.broker.settings import BrokerSettings
+from tianzhou.broker.staging import StagingLedger
 from tianzhou.broker.topics import TopicTable
 from tianzhou.broker.transactions import TransactionLedger
 
@@ -28,3 +29,4 @@ class Tables:
     delays: DelayLedger
     filters: ConsumerFilters
     transactions: TransactionLedger = field(default_factory=TransactionLedger)
+    staging: StagingLedger = field(default_factory=StagingLedger)

@@ -21,6 +21,7 @@ from tianzhou.errors import ClientError
 from tianzhou.model import Message, MessageExt, MessageQueue, names
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.properties import encode_properties
+from tianzhou.wire.staging import StagedMessage
 
 TRANSACTION_PREPARED = 0x4
 """Bit of sysFlag (wire.md §4.4)."""
@@ -131,6 +132,21 @@ class Composer:
             body,
             messages=messages,
         )
+
+    def staged(self, message: Message, queue_id: int) -> StagedMessage:
+        """A message as it is staged for a queue.
+
+        Raises:
+            ClientError: it cannot be sent.
+        """
+        check_is_message(message)
+        check_body(message.body, self._max_message_size)
+        check_attributes(message)
+        properties = message_properties(message, self._ids.next(self._now_ms()), self._namespace)
+        encoded = encode_properties(properties)
+        check_properties_size(len(encoded))
+        body, sys_flag = self.pack(bytes(message.body))
+        return StagedMessage(wrap(self._namespace, message.topic), queue_id, message.flag, sys_flag, encoded, body)
 
     def to_keep(self, outgoing: Outgoing, queue: MessageQueue | None) -> list[Kept]:
         """What goes into an outbox for messages made by `single` or `batch`.

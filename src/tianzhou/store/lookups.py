@@ -6,6 +6,7 @@ The second is for whoever serves others meanwhile.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from tianzhou.store.logscan import store_time
@@ -62,6 +63,21 @@ class StoreLookups(StoreParts):
     async def find_record(self, physical_offset: int) -> memoryview | None:
         """As `record_at`, without stopping the loop for what has left the memory; raises as `find_by_key`."""
         return await self._cold.follow(self._log.record_steps(physical_offset))
+
+    def records_from(self, start: int) -> Iterator[memoryview]:
+        """Every intact record of the log from a position on, where a record begins, up to its present end."""
+        log, end = self._log, self._log.end
+        while start < end:
+            record = log.record_at(start)
+            if record is not None:
+                yield record
+                start += len(record)
+                continue
+            segment = log.files.find(start)
+            if segment is None:
+                return
+            # Behind a damaged stretch the records go on; otherwise the segment has no room for another one.
+            start = next((stop for begin, stop in log.damaged if begin <= start < stop), segment.end)
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int, *, upper: bool = False) -> int:
         """Queue offset at a store time in ms (store.md §14.2); 0 for an unknown queue.

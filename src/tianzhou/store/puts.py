@@ -279,6 +279,19 @@ class StorePuts(StoreParts):
             return PutStatus.FLUSH_DISK_TIMEOUT
         return _OK
 
+    async def secure(self, end_offset: int) -> None:
+        """Wait until the disk has the log up to a position, whatever the flush type: for what others rely on at once.
+
+        Args:
+            end_offset: where the record ends that has to be safe.
+
+        Raises:
+            StoreError: the disk refuses.
+        """
+        while self.flushed.value < end_offset and not self._flusher.failed:
+            await self._flusher.flush()
+        await self.flushed.reach(end_offset)
+
     def _queue_for(self, record: NewRecord) -> ConsumeQueue | PutResult:
         refused = refuse_place(record)
         return self._queue(record.topic, record.queue_id) if refused is None else refused

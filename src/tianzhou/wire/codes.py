@@ -343,6 +343,14 @@ class RequestCode(enum.IntEnum):
     REGISTER_FILTER_SERVER = 301
     REGISTER_MESSAGE_FILTER_CLASS = 302
 
+    # Tianzhou's own (docs/adr/0006): far from RocketMQ's, and within the 16 bits a binary header has for the code
+    STAGING_STATE = 31001
+    STAGE_MESSAGES = 31002
+    DECIDE_BATCH = 31003
+    PUBLISH_BATCH = 31004
+    SETTLE_ATTEMPTS = 31005
+    DISCARD_ATTEMPTS = 31006
+
 
 def language_code(name: str) -> int:
     """The code of a language name; names we do not know count as OTHER (wire.md §1.2)."""

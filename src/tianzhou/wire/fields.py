@@ -170,6 +170,14 @@ REQUESTS: dict[int, str] = {
     1011: "clusterName:s brokerName:s! brokerControllerIdsToClean:s isCleanLivingBroker:b=false invokeTime:l",
     1012: "clusterName:s brokerName:s",
     1013: "clusterName:s brokerName:s appliedBrokerId:l registerCheckCode:s",
+    # Tianzhou's own, docs/adr/0006
+    31001: "writer:s! [R]",
+    31002: """writer:s! batch:l! attempt:s! number:i! coordinator:s! bornTimestamp:l! last:b=false defaultTopic:s
+        defaultTopicQueueNums:i=4 [R]""",
+    31003: "[R]",
+    31004: "everywhere:b=false [R]",
+    31005: "[R]",
+    31006: "[R]",
 }
 
 _SENT = """msgId:s! queueId:i! queueOffset:l! transactionId:s batchUniqId:s recallHandle:s MSG_REGION:s
@@ -214,6 +222,8 @@ REPLIES: dict[int, str] = {
     1005: "group:s controllerLeaderId:s controllerLeaderAddress:s isLeader:b=false peers:s",
     1012: "clusterName:s brokerName:s nextBrokerId:l",
     1013: "clusterName:s brokerName:s",
+    31002: "decided:b=false refused:i",
+    31004: "published:b=false",
 }
 
 

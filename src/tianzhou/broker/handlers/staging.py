@@ -1,0 +1,203 @@
+"""Staged messages: units come in, batches are decided and published, attempts are given up (docs/adr/0006)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, TypeVar
+
+from tianzhou.broker import staging_records as records
+from tianzhou.broker.admission import Admission
+from tianzhou.broker.staging import Entry, StagedUnit, Unit
+from tianzhou.broker.staging_publisher import StagingPublisher
+from tianzhou.broker.tables import Tables
+from tianzhou.clock import Clock
+from tianzhou.errors import BrokerError, ProtocolError
+from tianzhou.model import TopicConfig
+from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.store.store import MessageStore
+from tianzhou.wire.bodies.beans import Bean
+from tianzhou.wire.bodies.staging import ATTEMPTS, DECISION, STATE, StagingState
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import read_header, write_reply
+from tianzhou.wire.staging import StagedMessage, decode_unit
+
+T = TypeVar("T")
+
+PATIENCE_S = 2.0
+"""Who asks for a batch to be published hears after so long that it is under way."""
+MOST_NAME = 200
+"""Longest name of a writer or an attempt."""
+
+
+class _Target(NamedTuple):
+    """What `Admission` looks at."""
+
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: int
+    unit_mode: bool = False
+
+
+class _Unfit(Exception):
+    def __init__(self, index: int, error: BrokerError) -> None:
+        self.index = index
+        self.error = error
+
+
+class StagingHandler:
+    """Serves those who write exactly once.
+
+    Args:
+        tables: the broker's state.
+        store: its limits are the messages'.
+        clock: wall-clock time.
+        address: this broker's address, for texts.
+        publisher: does the work.
+    """
+
+    def __init__(
+        self, tables: Tables, store: MessageStore, clock: Clock, address: str, publisher: StagingPublisher
+    ) -> None:
+        self._tables = tables
+        self._ledger = tables.staging
+        self._store = store
+        self._clock = clock
+        self._admission = Admission(tables, address)
+        self._publisher = publisher
+
+    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
+        """Request codes and who serves them."""
+        return {
+            RequestCode.STAGING_STATE: self.state,
+            RequestCode.STAGE_MESSAGES: self.stage,
+            RequestCode.DECIDE_BATCH: self.decide,
+            RequestCode.PUBLISH_BATCH: self.publish,
+            RequestCode.SETTLE_ATTEMPTS: self.settle,
+            RequestCode.DISCARD_ATTEMPTS: self.discard,
+        }
+
+    async def state(self, connection: Connection, command: Command) -> Reply:
+        """That this broker can stage, and what it knows of a writer."""
+        writer = self._ledger.get(read_header(command).writer)
+        found = StagingState(broker_name=self._publisher.broker_name, max_unit=self._store.settings.max_message_size)
+        if writer is not None:
+            await self._store.secure(writer.decided_end)
+            found.coordinator, found.decided, found.published = writer.coordinator, writer.decided, writer.published
+        return command.reply(ResponseCode.SUCCESS, body=STATE.dumps(found))
+
+    async def stage(self, connection: Connection, command: Command) -> Reply:
+        """Store a unit; the last one of an attempt is answered when the disk has them all."""
+        header = read_header(command)
+        self._refuse_as_slave()
+        for what, name in (("writer", header.writer), ("attempt", header.attempt)):
+            if not 0 < len(name) <= MOST_NAME or not name.isprintable():
+                raise BrokerError(
+                    ResponseCode.INVALID_PARAMETER, f"{what}={name[:40]!r}: expected 1 to {MOST_NAME} characters"
+                )
+        if header.batch < 0 or header.number < 0:
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER, f"batch={header.batch}, number={header.number}: numbers begin at 0"
+            )
+        self._refuse_other_coordinator(header.writer, header.coordinator)
+        entry = self._ledger.entry(header.writer, header.batch, header.attempt, header.number)
+        if entry is Entry.DECIDED:
+            fields = write_reply(RequestCode.STAGE_MESSAGES, decided=True)
+            return command.reply(ResponseCode.SUCCESS, fields=fields)
+        if entry is Entry.REFUSED:
+            raise BrokerError(
+                ResponseCode.ILLEGAL_OPERATION, f"attempt {header.attempt} of writer {header.writer} was given up"
+            )
+        if entry is Entry.TAKE and command.body:
+            try:
+                self._take(connection, header, bytes(command.body))
+            except _Unfit as unfit:
+                fields = write_reply(RequestCode.STAGE_MESSAGES, refused=unfit.index)
+                return command.reply(unfit.error.code, unfit.error.remark, fields)
+        if header.last:
+            await self._store.secure(self._store.end_offset)
+        return command.reply(ResponseCode.SUCCESS)
+
+    def _take(self, connection: Connection, header: Any, body: bytes) -> None:
+        self._check(decode_unit(body), header.default_topic or "", header.default_topic_queue_nums, connection)
+        born = (header.born_timestamp, connection.remote_host_bytes, connection.remote_port)
+        unit = StagedUnit(
+            header.writer, header.batch, header.attempt, header.coordinator, Unit(header.number, -1, -1), 0
+        )
+        self._publisher.stage(unit, records.unit_record(unit, body, born=born))
+
+    def _check(self, messages: list[StagedMessage], default_topic: str, queues: int, connection: Connection) -> None:
+        now, limit = self._clock.now_ms(), self._store.settings.max_message_size
+        topics: dict[str, TopicConfig] = {}
+        for index, message in enumerate(messages):
+            try:
+                config = topics.get(message.topic)
+                if config is None:
+                    target = _Target(message.topic, default_topic, queues)
+                    config = topics[message.topic] = self._admission.topic_for(target, now)
+                self._admission.check_queue(config, message.queue_id, connection.remote_address)
+            except BrokerError as error:
+                raise _Unfit(index, error) from None
+            text = records.problem(message, limit)
+            if text is not None:
+                raise _Unfit(index, BrokerError(ResponseCode.MESSAGE_ILLEGAL, text))
+
+    async def decide(self, connection: Connection, command: Command) -> Reply:
+        """Decide about a batch, or say what was decided."""
+        wanted = _load(DECISION, command)
+        self._refuse_as_slave()
+        if wanted.coordinator != self._publisher.broker_name:
+            raise BrokerError(
+                ResponseCode.ILLEGAL_OPERATION,
+                f"writer {wanted.writer} is decided by broker {wanted.coordinator}, this one is "
+                f"{self._publisher.broker_name}",
+            )
+        self._refuse_other_coordinator(wanted.writer, wanted.coordinator)
+        decision = await self._publisher.decide(wanted)
+        return command.reply(ResponseCode.SUCCESS, body=DECISION.dumps(decision))
+
+    async def publish(self, connection: Connection, command: Command) -> Reply:
+        """Publish what is here of a decided batch."""
+        decision = _load(DECISION, command)
+        self._refuse_as_slave()
+        everywhere = bool(read_header(command).everywhere)
+        published = await self._publisher.publish(decision, PATIENCE_S, everywhere=everywhere)
+        return command.reply(ResponseCode.SUCCESS, fields=write_reply(RequestCode.PUBLISH_BATCH, published=published))
+
+    async def settle(self, connection: Connection, command: Command) -> Reply:
+        """What was decided about a batch; its attempts are refused when nothing was."""
+        given = _load(ATTEMPTS, command)
+        self._refuse_as_slave()
+        self._refuse_other_coordinator(given.writer, given.coordinator)
+        decision = await self._publisher.settle(given)
+        return command.reply(ResponseCode.SUCCESS, body=b"" if decision is None else DECISION.dumps(decision))
+
+    async def discard(self, connection: Connection, command: Command) -> Reply:
+        """Forget attempts that were refused."""
+        given = _load(ATTEMPTS, command)
+        self._refuse_as_slave()
+        self._publisher.discard(given)
+        return command.reply(ResponseCode.SUCCESS)
+
+    def _refuse_other_coordinator(self, name: str, coordinator: str) -> None:
+        writer = self._ledger.get(name)
+        if writer is not None and writer.coordinator != coordinator:
+            raise BrokerError(
+                ResponseCode.ILLEGAL_OPERATION,
+                f"writer {name} is decided by broker {writer.coordinator}, not by {coordinator}: two brokers that"
+                " decide could contradict each other",
+            )
+
+    def _refuse_as_slave(self) -> None:
+        if self._store.settings.broker_role == "SLAVE":
+            raise BrokerError(
+                ResponseCode.SLAVE_NOT_AVAILABLE,
+                "this broker is a slave (brokerRole): messages are staged at its master",
+            )
+
+
+def _load(bean: Bean[T], command: Command) -> T:
+    try:
+        return bean.loads(command.body)
+    except ProtocolError as error:
+        raise BrokerError(ResponseCode.INVALID_PARAMETER, f"the body cannot be read: {error}") from None

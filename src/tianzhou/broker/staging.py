@@ -1,0 +1,428 @@
+"""Staged messages: which attempts have left what here, which of them count, and how far they are published.
+
+A task stages its messages as units of an attempt. The writer's coordinator decides once which attempts make up a
+batch; every broker that holds units of them publishes these and forgets the others (docs/adr/0006). A batch is
+decided once, batches of a writer in ascending order, and an attempt that was refused can no longer be decided.
+
+Nothing here waits or stores. `tianzhou.broker.staging_publisher` does what this ledger says, and the log is its
+memory: `restore` makes the ledger anew from notes and units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import NamedTuple
+
+from tianzhou.wire.bodies.staging import AttemptList, BatchDecision
+
+
+class Unit(NamedTuple):
+    """Where a unit of staged messages is.
+
+    Attributes:
+        number: which of its attempt's units, from 0.
+        offset: in the queue of staged messages.
+        place: in the commit log.
+    """
+
+    number: int
+    offset: int
+    place: int
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What one attempt of a task has staged here.
+
+    Attributes:
+        name: unique for ever.
+        batch: the batch it belongs to.
+        since_ms: when its first unit was stored.
+        units: by number.
+    """
+
+    name: str
+    batch: int
+    since_ms: int
+    units: dict[int, Unit] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Publication:
+    """A decided batch on its way into its queues.
+
+    Attributes:
+        decision: which attempts.
+        place: of the note of the decision in the commit log; nothing of the batch is published before it.
+        units: what is to be published here, in order.
+        unit: index of the unit that is next.
+        message: index of the message in it that is next.
+        found: unique keys of messages that an earlier process has published.
+    """
+
+    decision: BatchDecision
+    place: int
+    units: list[Unit]
+    unit: int = 0
+    message: int = 0
+    found: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Writer:
+    """What is known of a writer.
+
+    Attributes:
+        coordinator: the broker that decides for it.
+        touched_ms: when anything happened last.
+        attempts: what waits for a decision, by name.
+        decision: the last one known here.
+        decided_end: where in the commit log its note ends; nobody is told before the disk has that.
+        published: last batch whose messages are all in their queues here.
+        everywhere: last batch that is known to be published by all brokers; the coordinator keeps it in mind only.
+        publication: the batch that is being published.
+        refused: attempts that can no longer be decided, and their batches.
+    """
+
+    coordinator: str
+    touched_ms: int = 0
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    decision: BatchDecision | None = None
+    decided_end: int = 0
+    published: int = -1
+    everywhere: int = -1
+    publication: Publication | None = None
+    refused: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def decided(self) -> int:
+        """The last batch that was decided, -1 for none."""
+        return -1 if self.decision is None else self.decision.batch
+
+
+class Entry(Enum):
+    """What is to be done with a unit that arrives."""
+
+    TAKE = auto()
+    KNOWN = auto()
+    DECIDED = auto()
+    REFUSED = auto()
+
+
+@dataclass(slots=True)
+class StagedUnit:
+    """What a unit's record says, for `StagingLedger.restore`."""
+
+    writer: str
+    batch: int
+    attempt: str
+    coordinator: str
+    unit: Unit
+    stored_ms: int
+
+
+@dataclass(slots=True)
+class Decided:
+    """A note: the batch consists of these attempts; `broker_name` is who wrote it, and `place`, `end` where it is."""
+
+    decision: BatchDecision
+    broker_name: str
+    place: int = 0
+    end: int = 0
+    stored_ms: int = 0
+
+
+@dataclass(slots=True)
+class Published:
+    """A note: everything of the batch that was staged here is in its queues."""
+
+    writer: str
+    batch: int
+    stored_ms: int = 0
+
+
+@dataclass(slots=True)
+class Refused:
+    """A note: these attempts can no longer be decided; with `locally`, only what they staged here is forgotten."""
+
+    attempts: AttemptList
+    locally: bool = False
+    place: int = 0
+    stored_ms: int = 0
+
+
+@dataclass(slots=True)
+class Forgotten:
+    """A note: nobody has heard of these writers for so long that nothing is remembered of them."""
+
+    writers: list[str]
+    place: int = 0
+
+
+Note = Decided | Published | Refused | Forgotten
+
+
+@dataclass(slots=True)
+class WriterState:
+    """What a snapshot says of a writer; `place` is that of the publication under way, -1 without one."""
+
+    writer: str
+    coordinator: str
+    touched_ms: int
+    published: int
+    decision: BatchDecision | None = None
+    place: int = -1
+    refused: dict[str, int] = field(default_factory=dict)
+    open: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """Everything notes before it have said.
+
+    Attributes:
+        writers: all writers.
+        low: units before this offset are not needed any more.
+        next: the next offset of the queue of staged messages. Of the units before it, those of open attempts and
+            of publications count.
+    """
+
+    writers: list[WriterState] = field(default_factory=list)
+    low: int = 0
+    next: int = 0
+
+
+class StagingLedger:
+    """The writers, and what they have staged at this broker.
+
+    Args:
+        broker_name: this broker's name, by which decisions say how many units it holds.
+    """
+
+    def __init__(self, broker_name: str = "") -> None:
+        self._broker_name = broker_name
+        self._writers: dict[str, Writer] = {}
+
+    def __len__(self) -> int:
+        return len(self._writers)
+
+    def get(self, writer: str) -> Writer | None:
+        """What is known of a writer, None for nothing."""
+        return self._writers.get(writer)
+
+    def entry(self, writer: str, batch: int, attempt: str, number: int) -> Entry:
+        """What is to be done with a unit that arrives."""
+        known = self._writers.get(writer)
+        if known is None:
+            return Entry.TAKE
+        if batch <= max(known.decided, known.published):
+            return Entry.DECIDED
+        if attempt in known.refused:
+            return Entry.REFUSED
+        waiting = known.attempts.get(attempt)
+        return Entry.KNOWN if waiting is not None and number in waiting.units else Entry.TAKE
+
+    def staged(self, found: StagedUnit) -> None:
+        """A unit was stored."""
+        writer = self._writers.setdefault(found.writer, Writer(found.coordinator))
+        attempt = writer.attempts.setdefault(found.attempt, Attempt(found.attempt, found.batch, found.stored_ms))
+        attempt.units[found.unit.number] = found.unit
+        writer.touched_ms = max(writer.touched_ms, found.stored_ms)
+
+    def missing(self, decision: BatchDecision) -> list[str]:
+        """Attempts of a decision that have not all the units here that it says."""
+        writer = self._writers.get(decision.writer)
+        waiting = {} if writer is None else writer.attempts
+        return [
+            attempt.name
+            for attempt in decision.attempts
+            if (count := attempt.units.get(self._broker_name, 0))
+            and not (attempt.name in waiting and waiting[attempt.name].units.keys() >= set(range(count)))
+        ]
+
+    def refused_of(self, decision: BatchDecision) -> list[str]:
+        """Attempts of a decision that can no longer be decided."""
+        writer = self._writers.get(decision.writer)
+        return [] if writer is None else [name for name in decision.names() if name in writer.refused]
+
+    # notes that are in the log
+
+    def apply(self, note: Note) -> None:
+        """A note was written: from now on it holds."""
+        if isinstance(note, Decided):
+            self._decided(note)
+        elif isinstance(note, Published):
+            self._published(note)
+        elif isinstance(note, Refused):
+            self._refused(note)
+        else:
+            for name in note.writers:
+                self._writers.pop(name, None)
+
+    def _decided(self, note: Decided) -> None:
+        decision = note.decision
+        writer = self._writers.setdefault(decision.writer, Writer(decision.coordinator))
+        writer.decision, writer.decided_end, writer.coordinator = decision, note.end, decision.coordinator
+        writer.touched_ms = max(writer.touched_ms, note.stored_ms)
+        counts = {attempt.name: attempt.units.get(note.broker_name, 0) for attempt in decision.attempts}
+        units = [
+            unit
+            for name, count in counts.items()
+            if count and name in writer.attempts
+            for number, unit in sorted(writer.attempts[name].units.items())
+            if number < count
+        ]
+        if any(counts.values()):
+            writer.publication = Publication(decision, note.place, units)
+        else:
+            writer.published = decision.batch
+        self._drop(writer, decision.batch, keep=counts if writer.publication else ())
+
+    def _published(self, note: Published) -> None:
+        writer = self._writers.get(note.writer)
+        if writer is None:
+            return
+        writer.published = max(writer.published, note.batch)
+        writer.touched_ms = max(writer.touched_ms, note.stored_ms)
+        if writer.publication is not None and writer.publication.decision.batch <= note.batch:
+            writer.publication = None
+        self._drop(writer, note.batch)
+
+    def _refused(self, note: Refused) -> None:
+        given = note.attempts
+        writer = self._writers.setdefault(given.writer, Writer(given.coordinator))
+        writer.touched_ms = max(writer.touched_ms, note.stored_ms)
+        for name in given.attempts:
+            writer.attempts.pop(name, None)
+            if not note.locally and given.batch > writer.decided:
+                writer.refused[name] = given.batch
+
+    @staticmethod
+    def _drop(writer: Writer, batch: int, keep: Iterable[str] = ()) -> None:
+        """Forget what belongs to a batch or an earlier one."""
+        kept = set(keep)
+        writer.attempts = {
+            name: attempt
+            for name, attempt in writer.attempts.items()
+            if attempt.batch > batch or (attempt.batch == batch and name in kept)
+        }
+        writer.refused = {name: of for name, of in writer.refused.items() if of > batch}
+
+    # rounds
+
+    def publishing(self) -> list[str]:
+        """Writers with a batch that is not all published."""
+        return [name for name, writer in self._writers.items() if writer.publication is not None]
+
+    def overdue(self, before_ms: int) -> list[AttemptList]:
+        """Attempts that have waited for a decision since before a time, by writer and batch."""
+        found: dict[tuple[str, int], AttemptList] = {}
+        for name, writer in self._writers.items():
+            for attempt in writer.attempts.values():
+                if attempt.since_ms < before_ms and attempt.batch > writer.decided:
+                    key = (name, attempt.batch)
+                    of_batch = found.setdefault(key, AttemptList(name, attempt.batch, writer.coordinator))
+                    of_batch.attempts.append(attempt.name)
+        return list(found.values())
+
+    def idle(self, before_ms: int) -> list[str]:
+        """Writers that nothing has been heard of since before a time, and that wait for nothing."""
+        return [
+            name
+            for name, writer in self._writers.items()
+            if writer.touched_ms < before_ms and not writer.attempts and writer.publication is None
+        ]
+
+    # a new life
+
+    def snapshot(self, next_offset: int) -> Snapshot:
+        """What a new ledger has to know.
+
+        Args:
+            next_offset: of the queue of staged messages.
+        """
+        low = next_offset
+        states = []
+        for name, writer in self._writers.items():
+            # What is being published is among the attempts until all of it is.
+            for attempt in writer.attempts.values():
+                low = min([low, *(unit.offset for unit in attempt.units.values())])
+            place = -1 if writer.publication is None else writer.publication.place
+            states.append(
+                WriterState(
+                    name, writer.coordinator, writer.touched_ms, writer.published, writer.decision, place,
+                    dict(writer.refused), list(writer.attempts),
+                )
+            )  # fmt: skip
+        return Snapshot(states, low, next_offset)
+
+    def restore(self, snapshot: Snapshot, notes: Sequence[Note], units: Iterable[StagedUnit]) -> None:
+        """Make the ledger anew.
+
+        Args:
+            snapshot: what was known.
+            notes: written since, in order.
+            units: from the snapshot's `low` on, in order.
+        """
+        self._writers = {}
+        places: dict[str, Decided] = {}
+        opened: dict[str, set[str]] = {}
+        for state in snapshot.writers:
+            self._writers[state.writer] = Writer(
+                state.coordinator, state.touched_ms, decision=state.decision, published=state.published,
+                refused=dict(state.refused),
+            )  # fmt: skip
+            opened[state.writer] = set(state.open)
+            if state.place >= 0 and state.decision is not None:
+                places[state.writer] = Decided(state.decision, self._broker_name, state.place)
+        # Units that lie before these places are forgotten: of an attempt, or of all of a writer.
+        gone: dict[tuple[str, str], int] = {}
+        for note in notes:
+            self.apply(note)
+            if isinstance(note, Decided):
+                places[note.decision.writer] = note
+            elif isinstance(note, Refused):
+                gone |= {(note.attempts.writer, name): note.place for name in note.attempts.attempts}
+            elif isinstance(note, Forgotten):
+                gone |= {(name, ""): note.place for name in note.writers}
+        pending = {
+            name: note
+            for name, note in places.items()
+            if (writer := self._writers.get(name)) is not None and note.decision.batch > writer.published
+        }
+        for found in units:
+            self._revive(found, snapshot, opened, gone, pending)
+        for name, note in pending.items():
+            self._resume(self._writers[name], note)
+
+    def _revive(
+        self,
+        found: StagedUnit,
+        snapshot: Snapshot,
+        opened: Mapping[str, set[str]],
+        gone: Mapping[tuple[str, str], int],
+        pending: Mapping[str, Decided],
+    ) -> None:
+        writer = self._writers.get(found.writer)
+        note = pending.get(found.writer)
+        if note is None or found.batch != note.decision.batch or found.attempt not in note.decision.names():
+            if found.unit.place < max(gone.get((found.writer, found.attempt), 0), gone.get((found.writer, ""), 0)):
+                return
+            if found.unit.offset < snapshot.next and found.attempt not in opened.get(found.writer, ()):
+                return
+            if writer is not None and (
+                found.batch <= max(writer.decided, writer.published) or found.attempt in writer.refused
+            ):
+                return
+        self.staged(found)
+
+    def _resume(self, writer: Writer, note: Decided) -> None:
+        units = []
+        for attempt in note.decision.attempts:
+            count = attempt.units.get(note.broker_name, 0)
+            waiting = writer.attempts.get(attempt.name)
+            if count and waiting is not None:
+                units += [unit for number, unit in sorted(waiting.units.items()) if number < count]
+        writer.publication = Publication(note.decision, note.place, units)

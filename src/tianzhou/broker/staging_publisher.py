@@ -1,0 +1,463 @@
+"""Publishes staged batches, and keeps the notes that make it once (docs/adr/0006).
+
+The order on the disk is what it rests on: units before the decision, the decision before any message of the batch, and
+all of them before the note that they are there. Whatever ends the process in between, the next one finds the decision
+and publishes what is missing of it before it serves anybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from tianzhou.broker import staging_records as records
+from tianzhou.broker.put_answers import code_of, remark_of
+from tianzhou.broker.staging import (
+    Decided,
+    Forgotten,
+    Note,
+    Publication,
+    Published,
+    Refused,
+    Snapshot,
+    StagedUnit,
+    Unit,
+    Writer,
+)
+from tianzhou.broker.staging_history import find_published, read_history, read_units
+from tianzhou.broker.stats import BrokerStats
+from tianzhou.broker.tables import Tables
+from tianzhou.clock import Clock
+from tianzhou.errors import BrokerError, ConnectFailed, TianzhouError
+from tianzhou.model import names
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.store.results import NewRecord, PutResult, PutStatus
+from tianzhou.store.store import MessageStore
+from tianzhou.wire import bodies
+from tianzhou.wire.bodies.staging import ATTEMPTS, DECISION, AttemptList, BatchDecision
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import read_reply
+from tianzhou.wire.properties import encode_properties
+from tianzhou.wire.record import Record, decode_record
+from tianzhou.wire.staging import StagedMessage, decode_unit
+
+TICK_S = 1.0
+RETRY_S = 1.0
+SLICE = 256
+"""Messages published between two turns of the loop."""
+NOTES_TO_READ = 256
+"""A start reads about so many notes before it comes to a snapshot."""
+ASK_TIMEOUT_MS = 5_000
+DAY_MS = 86_400_000
+MULTI_TAGS = 0x2
+
+_log = logging.getLogger(__name__)
+
+
+class StagingPublisher:
+    """The world around the ledger of staged messages.
+
+    Args:
+        tables: the broker's state.
+        store: where units and notes are, and where messages go.
+        stats: counters.
+        clock: wall-clock and monotonic time.
+        host: this broker's address as it appears in records, and its port.
+        client: reaches name servers and other brokers.
+        sleep: waits for seconds; tests own it.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        store: MessageStore,
+        stats: BrokerStats,
+        clock: Clock,
+        host: tuple[bytes, int],
+        client: RemotingClient,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._tables = tables
+        self._ledger = tables.staging
+        self._store = store
+        self._stats = stats
+        self._clock = clock
+        self._host = host
+        self._client = client
+        self._sleep = sleep
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._snapshot_place = -1
+        self._notes = 0
+
+    @property
+    def broker_name(self) -> str:
+        """This broker, as decisions name it."""
+        return self._tables.settings.broker_name
+
+    # the start and the end
+
+    async def load(self) -> None:
+        """Make the ledger from what the log holds and end what was begun; to be awaited before requests are served."""
+        began = self._clock.monotonic()
+        history = read_history(self._store)
+        snapshot = history.snapshot or Snapshot()
+        self._ledger.restore(snapshot, history.notes, read_units(self._store, snapshot.low))
+        pending = self._ledger.publishing()
+        find_published(self._store, self._ledger, pending)
+        for name in pending:
+            try:
+                await self._publish(name)
+            except (TianzhouError, OSError) as error:
+                # Reading goes on without: a full disk must not keep a broker from starting.
+                _log.error("staging: the batch of writer %s is not all published, to be tried again: %s", name, error)
+        if self._ledger:
+            self._take_snapshot()
+            _log.info(
+                "staging: %d writers, %d batches published on starting (%.2f s)",
+                len(self._ledger), len(pending), self._clock.monotonic() - began,
+            )  # fmt: skip
+
+    async def close(self) -> None:
+        """End what is under way; the next start goes on with it."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # what requests want
+
+    def stage(self, unit: StagedUnit, record: NewRecord) -> PutResult:
+        """Store a unit; `unit` becomes known with its places.
+
+        Raises:
+            BrokerError: the store does not take it.
+        """
+        result = self._append(record)
+        place = Unit(unit.unit.number, result.queue_offset, result.physical_offset)
+        unit.unit, unit.stored_ms = place, result.store_timestamp
+        self._ledger.staged(unit)
+        return result
+
+    async def decide(self, wanted: BatchDecision) -> BatchDecision:
+        """The decision about a batch: the one that stands, or else the one that is wanted from now on.
+
+        Returns:
+            The decision; of a later batch when the batch is history.
+
+        Raises:
+            BrokerError: it names attempts that were refused, or that are not all here.
+        """
+        while True:
+            writer = await self._before(wanted)
+            if writer is None or not writer.decided < wanted.batch or writer.everywhere >= writer.decided:
+                break
+            await self._publish_elsewhere(writer)
+        if writer is None or writer.decided < wanted.batch:
+            refused = self._ledger.refused_of(wanted)
+            if refused:
+                raise BrokerError(
+                    ResponseCode.ILLEGAL_OPERATION,
+                    f"batch {wanted.batch} of writer {wanted.writer}: the attempts {', '.join(refused)} were given up "
+                    "(aborted, or not decided within stagedMessageTimeOut); run the batch again",
+                )
+            writer = self._take(wanted)
+        await self._store.secure(writer.decided_end)
+        assert writer.decision is not None
+        if writer.publication is not None:
+            self._start(wanted.writer)
+        return writer.decision
+
+    async def publish(self, decision: BatchDecision, patience_s: float, *, everywhere: bool = False) -> bool:
+        """Publish what is here of a decided batch.
+
+        Args:
+            decision: what the coordinator has decided.
+            patience_s: how long to wait for it.
+            everywhere: all other brokers have published it.
+
+        Returns:
+            Whether all of it is in its queues.
+
+        Raises:
+            BrokerError: units of it are not here, or the store takes nothing.
+        """
+        writer = await self._before(decision)
+        if writer is not None and everywhere:
+            writer.everywhere = max(writer.everywhere, min(decision.batch, writer.decided))
+        if writer is not None and writer.published >= decision.batch:
+            return True
+        if writer is None or writer.decided < decision.batch:
+            if decision.coordinator == self.broker_name:
+                raise BrokerError(
+                    ResponseCode.ILLEGAL_OPERATION,
+                    f"batch {decision.batch} of writer {decision.writer} was not decided here, where it has to be; was "
+                    "the store replaced? Run the batch again",
+                )
+            self._take(decision)
+        task = self._start(decision.writer)
+        done, _ = await asyncio.wait({task}, timeout=patience_s)
+        for each in done:
+            each.result()
+        return bool(done)
+
+    async def settle(self, given: AttemptList) -> BatchDecision | None:
+        """What was decided about a batch whose attempts somebody gives up; nothing means that they are refused.
+
+        Raises:
+            BrokerError: the store takes nothing.
+        """
+        writer = self._ledger.get(given.writer)
+        if writer is not None and writer.decided >= given.batch:
+            await self._store.secure(writer.decided_end)
+            return writer.decision if writer.decided == given.batch else None
+        if writer is None or not set(given.attempts) <= writer.refused.keys():
+            self._note(Refused(given))
+        await self._store.secure(self._store.end_offset)
+        return None
+
+    def discard(self, given: AttemptList) -> None:
+        """Forget attempts that the coordinator has refused.
+
+        Raises:
+            BrokerError: the store takes nothing.
+        """
+        writer = self._ledger.get(given.writer)
+        if writer is None:
+            return
+        decided = writer.decision.names() if writer.decision is not None else ()
+        names_ = [name for name in given.attempts if name in writer.attempts and name not in decided]
+        if names_:
+            self._note(Refused(AttemptList(given.writer, given.batch, given.coordinator, names_), locally=True))
+
+    async def _before(self, decision: BatchDecision) -> Writer | None:
+        """The writer, when nothing of an earlier batch is under way any more."""
+        writer = self._ledger.get(decision.writer)
+        while writer is not None and writer.publication is not None:
+            if writer.publication.decision.batch >= decision.batch:
+                break
+            await asyncio.shield(self._start(decision.writer))
+            writer = self._ledger.get(decision.writer)
+        return writer
+
+    async def _publish_elsewhere(self, writer: Writer) -> None:
+        """Have the last decision carried out by all other brokers: what comes after it makes it history.
+
+        Raises:
+            BrokerError: one of them does not answer, or cannot.
+        """
+        decision = writer.decision
+        assert decision is not None
+        for name in decision.brokers:
+            if name == self.broker_name:
+                continue
+            try:
+                while not await self._publish_at(name, decision):
+                    pass
+            except (TianzhouError, OSError) as error:
+                raise BrokerError(
+                    ResponseCode.SERVICE_NOT_AVAILABLE,
+                    f"batch {decision.batch} of writer {decision.writer} is decided, but broker {name} has not "
+                    f"published its part ({error}); the next batch waits for that",
+                ) from error
+        writer.everywhere = max(writer.everywhere, decision.batch)
+
+    async def _publish_at(self, name: str, decision: BatchDecision) -> bool:
+        command = Command(RequestCode.PUBLISH_BATCH, body=DECISION.dumps(decision))
+        address = await self._address(name)
+        reply = await self._client.invoke(address, command, ASK_TIMEOUT_MS)
+        if reply.code != ResponseCode.SUCCESS:
+            raise BrokerError(reply.code, reply.remark or "", address=address)
+        published: bool = read_reply(RequestCode.PUBLISH_BATCH, reply).published
+        return published
+
+    def _take(self, decision: BatchDecision) -> Writer:
+        missing = self._ledger.missing(decision)
+        if missing:
+            raise BrokerError(
+                ResponseCode.ILLEGAL_OPERATION,
+                f"batch {decision.batch} of writer {decision.writer}: broker {self.broker_name} has not, or no longer, "
+                f"all that the attempts {', '.join(missing)} staged; run the batch again",
+            )
+        self._note(Decided(decision, self.broker_name))
+        writer = self._ledger.get(decision.writer)
+        assert writer is not None
+        return writer
+
+    # publishing
+
+    def _start(self, name: str) -> asyncio.Task[None]:
+        task = self._tasks.get(name)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._publish(name), name=f"staging {name}")
+            self._tasks[name] = task
+            task.add_done_callback(lambda done: self._ended(name, done))
+        return task
+
+    def _ended(self, name: str, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(name) is task:
+            del self._tasks[name]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.warning("staging: the batch of writer %s is not all published, to be tried again: %s", name, error)
+
+    async def _publish(self, name: str) -> None:
+        """Publish a writer's batch from where it got to."""
+        writer = self._ledger.get(name)
+        if writer is None or writer.publication is None:
+            return
+        publication = writer.publication
+        missing = self._ledger.missing(publication.decision)
+        if missing:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"batch {publication.decision.batch} of writer {name} was decided, but the log has lost what the "
+                f"attempts {', '.join(missing)} staged; restore the store from a copy",
+            )
+        await self._store.secure(writer.decided_end)
+        while publication.unit < len(publication.units):
+            unit = await self._load(publication.units[publication.unit])
+            messages = decode_unit(unit.body)
+            while publication.message < len(messages):
+                self._publish_some(publication, unit, messages)
+                await asyncio.sleep(0)
+            publication.unit, publication.message = publication.unit + 1, 0
+        await self._store.secure(self._store.end_offset)
+        self._note(Published(name, publication.decision.batch))
+
+    async def _load(self, unit: Unit) -> Record:
+        view = await self._store.find_record(unit.place)
+        record = None if view is None else decode_record(view)
+        if record is None or record.topic != names.STAGED_TOPIC or record.queue_offset != unit.offset:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the log no longer has the staged unit at {unit.place}")
+        return record
+
+    def _publish_some(self, publication: Publication, unit: Record, messages: Sequence[StagedMessage]) -> None:
+        tail = self._tail()
+        for message in messages[publication.message : publication.message + SLICE]:
+            topic = self._tables.topics.get(message.topic)
+            if topic is None:
+                # It was there when the message was taken; what is decided is not lost with it.
+                queues = max(message.queue_id + 1, self._tables.settings.default_topic_queue_nums)
+                topic = self._tables.topics.ensure(message.topic, queues, self._clock.now_ms())
+            flags = MULTI_TAGS if topic.topic_filter_type == "MULTI_TAG" else 0
+            record = records.visible(message, unit, tail, self._tables.delays.capped, flags)
+            if record.uniq_key not in publication.found:
+                result = self._append(record)
+                size = result.end_offset - result.physical_offset
+                self._stats.put(record.topic).add(record.queue_id, 1, size)
+            publication.message += 1
+
+    def _tail(self) -> bytes:
+        settings = self._tables.settings
+        return encode_properties(
+            {
+                names.CLUSTER: settings.broker_cluster_name,
+                names.MSG_REGION: settings.region_id,
+                names.TRACE_ON: "true" if settings.trace_on else "false",
+            }
+        )
+
+    # notes
+
+    def _note(self, note: Note) -> None:
+        """Write a note and let it hold.
+
+        Raises:
+            BrokerError: the store does not take it; nothing has changed then.
+        """
+        if self._notes >= NOTES_TO_READ or (len(self._ledger) and not self._snapshot_is_near()):
+            self._take_snapshot()
+        for topic in (names.STAGED_TOPIC, names.STAGED_OP_TOPIC):
+            self._tables.topics.ensure(topic, 1, self._clock.now_ms())
+        result = self._append(records.note_record(note, self._clock.now_ms(), *self._host))
+        self._notes += 1
+        if not isinstance(note, Published):
+            note.place = result.physical_offset
+        if isinstance(note, Decided):
+            note.end = result.end_offset
+        if not isinstance(note, Forgotten):
+            note.stored_ms = result.store_timestamp
+        self._ledger.apply(note)
+
+    def _snapshot_is_near(self) -> bool:
+        # The log is deleted by segments, but never the one that is written to.
+        size = self._store.settings.mapped_file_size_commit_log
+        return self._snapshot_place >= 0 and self._snapshot_place // size == self._store.end_offset // size
+
+    def _take_snapshot(self) -> None:
+        snapshot = self._ledger.snapshot(self._store.max_offset(names.STAGED_TOPIC, records.QUEUE, committed=False))
+        try:
+            for record in records.snapshot_records(snapshot, self._clock.now_ms(), *self._host):
+                result = self._append(record)
+        except BrokerError as error:
+            _log.warning("staging: no snapshot can be written: %s", error)
+            return
+        self._snapshot_place, self._notes = result.physical_offset, 0
+
+    def _append(self, record: NewRecord) -> PutResult:
+        result = self._store.append(record)
+        if result.status is not PutStatus.PUT_OK:
+            raise BrokerError(code_of(result.status), remark_of(result))
+        return result
+
+    # rounds
+
+    async def run(self) -> None:
+        """Go on with what failed, and ask about what nobody decides, until cancelled."""
+        while True:
+            await self._sleep(TICK_S)
+            try:
+                await self.round()
+            except Exception:  # noqa: BLE001 - whatever went wrong is tried again
+                _log.exception("staging: a round failed; it is tried again")
+
+    async def round(self) -> None:
+        """One round."""
+        if not len(self._ledger):
+            return
+        for name in self._ledger.publishing():
+            self._start(name)
+        settings, now = self._tables.settings, self._clock.now_ms()
+        for overdue in self._ledger.overdue(now - settings.staged_message_time_out):
+            await self._ask(overdue)
+        idle = self._ledger.idle(now - settings.staged_writer_reserved_days * DAY_MS)
+        if idle:
+            self._note(Forgotten(idle))
+        elif not self._snapshot_is_near():
+            self._take_snapshot()
+
+    async def _ask(self, overdue: AttemptList) -> None:
+        """Do with attempts that have waited for too long what the coordinator says."""
+        try:
+            if overdue.coordinator == self.broker_name:
+                decision = await self.settle(overdue)
+            else:
+                address = await self._address(overdue.coordinator)
+                command = Command(RequestCode.SETTLE_ATTEMPTS, body=ATTEMPTS.dumps(overdue))
+                reply = await self._client.invoke(address, command, ASK_TIMEOUT_MS)
+                if reply.code != ResponseCode.SUCCESS:
+                    raise BrokerError(reply.code, reply.remark or "", address=address)
+                decision = DECISION.loads(reply.body) if reply.body else None
+            if decision is not None:
+                await self.publish(decision, 0)
+            self.discard(overdue)
+        except (TianzhouError, OSError) as error:
+            _log.warning(
+                "staging: attempts of batch %d of writer %s wait on, broker %s does not say what became of them: %s",
+                overdue.batch, overdue.writer, overdue.coordinator, error,
+            )  # fmt: skip
+
+    async def _address(self, broker_name: str) -> str:
+        failure: Exception | None = None
+        for namesrv in self._tables.settings.namesrv_addresses:
+            try:
+                reply = await self._client.invoke(namesrv, Command(RequestCode.GET_BROKER_CLUSTER_INFO), ASK_TIMEOUT_MS)
+                broker = bodies.decode_cluster_info(reply.body).broker_addr_table.get(broker_name)
+            except (TianzhouError, OSError) as error:
+                failure = error
+                continue
+            if broker is not None and broker.master is not None:
+                return broker.master
+        raise ConnectFailed(f"no name server knows a master of broker {broker_name} now") from failure

@@ -1,0 +1,400 @@
+"""Writing exactly once: messages are staged at their brokers, and a batch becomes visible by one decision.
+
+The protocol is docs/adr/0006. Every request here may be repeated, so whatever gets no answer is asked again until the
+time is over. `tianzhou.spark` is built on this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from tianzhou.client.calls import request
+from tianzhou.client.composing import Composer
+from tianzhou.client.hints import broker_error, check
+from tianzhou.client.instance import ClientInstance
+from tianzhou.client.selector import select_by_hash
+from tianzhou.client.sending import Plans
+from tianzhou.client.validation import MAX_MESSAGE_SIZE
+from tianzhou.errors import ClientError, ConnectFailed, RemotingError, TianzhouError
+from tianzhou.model import Message, MessageQueue, names
+from tianzhou.wire import bodies
+from tianzhou.wire.bodies.staging import (
+    ATTEMPTS,
+    DECISION,
+    STATE,
+    AttemptList,
+    BatchDecision,
+    StagedAttempt,
+    StagingState,
+)
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.compression import ZLIB
+from tianzhou.wire.fields import read_reply
+from tianzhou.wire.hashing import crc32
+from tianzhou.wire.staging import StagedMessage, encode_unit
+
+UNIT_BYTES: Final = 1 << 20
+"""A unit of so many bytes is sent off."""
+PAUSE_S: Final = 0.1
+PUBLISH_TIMEOUT_MS: Final = 30_000
+"""Limit of one question whether a batch is published; a broker answers after two seconds whatever it is at."""
+KV_NAMESPACE: Final = "TIANZHOU_STAGING"
+"""Where name servers keep which broker decides."""
+BUCKETS: Final = 16
+COMPRESS_OVER: Final = 4_096
+GROUP: Final = "tianzhou-staging"
+
+_BUSY: Final = frozenset((ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.GO_AWAY))
+
+
+class CannotStage(ClientError):
+    """A broker does not know how to stage messages, so nothing can be written to it exactly once."""
+
+
+class MessageRefused(ClientError):
+    """A message cannot be staged.
+
+    Args:
+        index: which of the messages of the attempt, from 0.
+        reason: why.
+    """
+
+    def __init__(self, index: int, reason: BaseException) -> None:
+        self.index = index
+        super().__init__(str(reason))
+
+
+class Staging:
+    """Asks brokers to stage, to decide and to publish.
+
+    Args:
+        namesrv_addr: name servers, see `ClientInstance`.
+        timeout_ms: how long a question may take, repetitions included.
+        options: further arguments of `ClientInstance`.
+    """
+
+    def __init__(self, namesrv_addr: str, *, timeout_ms: int, **options: Any) -> None:
+        self.instance = ClientInstance(namesrv_addr, **options)
+        self.plans = Plans(self.instance, GROUP, names.AUTO_CREATE_TOPIC, 4)
+        self.composer = Composer(
+            self.instance,
+            max_message_size=MAX_MESSAGE_SIZE,
+            compress_over=COMPRESS_OVER,
+            compress_kind=ZLIB,
+            compress_level=5,
+        )
+        self._timeout_ms = timeout_ms
+        self._masters: dict[str, str] = {}
+        self._able: dict[str, StagingState] = {}
+        self._coordinators: dict[int, str] = {}
+
+    async def start(self) -> None:
+        """Begin; see `ClientInstance.start`."""
+        await self.instance.start()
+
+    async def stop(self) -> None:
+        """Close every connection."""
+        await self.instance.close()
+
+    # who decides
+
+    async def coordinator(self, writer: str) -> str:
+        """Name of the broker that decides for a writer, today as in a year.
+
+        Name servers keep it, by a few buckets of writers, so that it stays when brokers come and go. Where they have
+        forgotten it, a broker that knows the writer does not; and nobody has decided anything for one nobody knows.
+
+        Raises:
+            CannotStage: no broker can stage.
+            RemotingError: a broker that may know the writer does not answer.
+        """
+        bucket = crc32(writer.encode()) % BUCKETS
+        found = self._coordinators.get(bucket) or await self._kept(bucket)
+        if found is None:
+            await self._keep(bucket, await self._choose(writer, bucket))
+            found = await self._kept(bucket)
+            if found is None:
+                raise ConnectFailed("the name servers do not keep which broker decides; are they all the same version?")
+        self._coordinators[bucket] = found
+        return found
+
+    async def _kept(self, bucket: int) -> str | None:
+        code = RequestCode.GET_KV_CONFIG
+        reply = await self.instance.ask_name_server(code, namespace=KV_NAMESPACE, key=f"coordinator-{bucket}")
+        if reply.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        value: str | None = read_reply(code, check(reply)).value
+        return value
+
+    async def _keep(self, bucket: int, broker_name: str) -> None:
+        for address in self.instance.name_servers:
+            command = request(
+                RequestCode.PUT_KV_CONFIG, namespace=KV_NAMESPACE, key=f"coordinator-{bucket}", value=broker_name
+            )
+            check(await self.instance.remoting.invoke(address, command, self._timeout_ms), address)
+
+    async def _choose(self, writer: str, bucket: int) -> str:
+        await self._find_masters()
+        able, failure = [], None
+        for name in sorted(self._masters):
+            try:
+                state = await self.state(name, writer)
+            except CannotStage as error:
+                failure = error
+                continue
+            if state.coordinator is not None:
+                return state.coordinator
+            able.append(name)
+        if not able:
+            raise failure or ConnectFailed("the name server knows no broker that has a master now; is it running?")
+        return able[bucket % len(able)]
+
+    # questions
+
+    async def state(self, broker_name: str, writer: str) -> StagingState:
+        """What a broker knows of a writer.
+
+        Raises:
+            CannotStage: it cannot stage.
+        """
+        reply = await self._ask(broker_name, RequestCode.STAGING_STATE, writer=writer)
+        if reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            raise CannotStage(
+                f"broker {broker_name} at {self._masters.get(broker_name)} cannot write exactly once: it does not know "
+                f"staged messages ({(reply.remark or '').strip()}), as Apache's brokers do not; use "
+                "delivery=at-least-once, or a Tianzhou broker"
+            )
+        found = STATE.loads(self._checked(broker_name, reply).body)
+        self._able[broker_name] = found
+        return found
+
+    async def able(self, broker_name: str) -> StagingState:
+        """That a broker can stage; asked once.
+
+        Raises:
+            CannotStage: it cannot.
+        """
+        return self._able.get(broker_name) or await self.state(broker_name, "")
+
+    async def stage(self, broker_name: str, unit: bytes, **header: Any) -> Command:
+        """Stage a unit; the reply may be a refusal."""
+        return await self._ask(broker_name, RequestCode.STAGE_MESSAGES, unit, **header)
+
+    async def decide(self, wanted: BatchDecision) -> BatchDecision:
+        """What is decided about a batch, now or earlier; see `StagingPublisher.decide`."""
+        body = DECISION.dumps(wanted)
+        reply = await self._ask(wanted.coordinator, RequestCode.DECIDE_BATCH, body)
+        return DECISION.loads(self._checked(wanted.coordinator, reply).body)
+
+    async def publish(self, decision: BatchDecision) -> None:
+        """Have a decided batch published by every broker that holds units of it, and wait for that."""
+        others = [name for name in decision.brokers if name != decision.coordinator]
+        await asyncio.gather(*(self._publish_at(name, decision) for name in others))
+        # Who decides about the next batch need not ask them again then.
+        await self._publish_at(decision.coordinator, decision, everywhere=True)
+
+    async def _publish_at(self, broker_name: str, decision: BatchDecision, *, everywhere: bool = False) -> None:
+        code, body = RequestCode.PUBLISH_BATCH, DECISION.dumps(decision)
+        while True:
+            reply = await self._ask(broker_name, code, body, limit_ms=PUBLISH_TIMEOUT_MS, everywhere=everywhere)
+            if read_reply(code, self._checked(broker_name, reply)).published:
+                return
+
+    async def give_up(self, given: AttemptList, broker_names: Sequence[str]) -> BatchDecision | None:
+        """Have attempts forgotten, unless they were decided.
+
+        Returns:
+            What was decided about the batch; None when the attempts are refused from now on.
+        """
+        body = ATTEMPTS.dumps(given)
+        reply = await self._ask(given.coordinator, RequestCode.SETTLE_ATTEMPTS, body)
+        settled = self._checked(given.coordinator, reply).body
+        if settled:
+            return DECISION.loads(settled)
+        for name in broker_names:
+            self._checked(name, await self._ask(name, RequestCode.DISCARD_ATTEMPTS, body))
+        return None
+
+    def _checked(self, broker_name: str, reply: Command) -> Command:
+        return check(reply, self._masters.get(broker_name, broker_name))
+
+    async def _ask(
+        self, broker_name: str, code: int, body: bytes = b"", *, limit_ms: int | None = None, **header: Any
+    ) -> Command:
+        clock = self.instance.clock
+        deadline = clock.monotonic() + (limit_ms or self._timeout_ms) / 1000
+        while True:
+            left_s = deadline - clock.monotonic()
+            failure: TianzhouError
+            try:
+                address = await self._address(broker_name)
+                reply = await self.instance.remoting.invoke(address, request(code, body, **header), left_s * 1000)
+                if reply.code not in _BUSY:
+                    return reply
+                failure = broker_error(reply, address)
+            except RemotingError as error:
+                # It may be back at another address.
+                self._masters.pop(broker_name, None)
+                failure = error
+            if clock.monotonic() + PAUSE_S >= deadline:
+                raise failure
+            await asyncio.sleep(PAUSE_S)
+
+    async def _address(self, broker_name: str) -> str:
+        if broker_name not in self._masters:
+            await self._find_masters()
+        address = self._masters.get(broker_name)
+        if address is None:
+            raise ConnectFailed(
+                f"broker {broker_name} is not registered at the name server; what is staged there, or was decided by "
+                "it, can wait: start it again"
+            )
+        return address
+
+    async def _find_masters(self) -> None:
+        reply = check(await self.instance.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO))
+        table = bodies.decode_cluster_info(reply.body).broker_addr_table
+        self._masters = {name: broker.master for name, broker in table.items() if broker.master is not None}
+
+
+class StagingTask:
+    """Stages the messages of one attempt of a task.
+
+    Args:
+        staging: asks the brokers.
+        writer: who writes.
+        batch: number of the batch.
+        coordinator: the broker that decides, see `Staging.coordinator`.
+        attempt: a name that no other attempt ever has.
+    """
+
+    def __init__(self, staging: Staging, writer: str, batch: int, coordinator: str, attempt: str) -> None:
+        self._staging = staging
+        self._header = {"writer": writer, "batch": batch, "coordinator": coordinator, "attempt": attempt}
+        self._name = attempt
+        self._units: dict[str, _Unit] = {}
+        self._count = 0
+        self.decided = False
+        """The batch was decided before, so that nothing staged for it counts any more."""
+
+    async def add(self, messages: Sequence[tuple[Message, int | None]]) -> None:
+        """Stage messages, each with the id of its queue or None for any.
+
+        Raises:
+            MessageRefused: one of them cannot be staged; nothing of the attempt will ever be seen.
+            CannotStage: its broker cannot stage.
+        """
+        for message, queue_id in messages:
+            index, self._count = self._count, self._count + 1
+            try:
+                broker_name, staged = await self._compose(message, queue_id)
+            except CannotStage:
+                raise
+            except ClientError as error:
+                raise MessageRefused(index, error) from error
+            unit = self._units.get(broker_name)
+            if unit is None:
+                unit = self._units[broker_name] = _Unit((await self._staging.able(broker_name)).max_unit)
+            size = staged.size
+            if size > unit.limit:
+                raise MessageRefused(
+                    index,
+                    ClientError(
+                        f"the message takes {size} bytes with its properties, broker {broker_name} stages at most "
+                        f"{unit.limit} (maxMessageSize)"
+                    ),
+                )
+            if unit.size and unit.size + size > min(unit.limit, UNIT_BYTES):
+                await self._send(broker_name, unit)
+            unit.messages.append(staged)
+            unit.indexes.append(index)
+            unit.size += size
+
+    async def finish(self) -> StagedAttempt:
+        """Stage the rest, and wait until the disks of the brokers have it all."""
+        for name, unit in self._units.items():
+            await self._send(name, unit, last=True)
+        await asyncio.gather(*(self._answered(unit) for unit in self._units.values()))
+        return StagedAttempt(self._name, {name: unit.number for name, unit in self._units.items()})
+
+    async def close(self) -> None:
+        """Wait for what is on its way, however it ends."""
+        await asyncio.gather(*(self._answered(unit) for unit in self._units.values()), return_exceptions=True)
+
+    async def _compose(self, message: Message, queue_id: int | None) -> tuple[str, StagedMessage]:
+        plans = self._staging.plans
+        topic = plans.wire_topic(message.topic)
+        plan = await plans.make(topic)
+        if queue_id is not None:
+            queue = queue_by_id(plan.queues, message.topic, queue_id)
+        elif message.sharding_key is not None:
+            queue = select_by_hash(plan.queues, message, None)
+        else:
+            queue = plan.next_target().queue
+        return queue.broker_name, self._staging.composer.staged(message, queue.queue_id)
+
+    async def _send(self, broker_name: str, unit: _Unit, *, last: bool = False) -> None:
+        # One unit is on its way while the next is made.
+        await self._answered(unit)
+        body, indexes = encode_unit(unit.messages), unit.indexes
+        number, unit.number = unit.number, unit.number + bool(body)
+        unit.messages, unit.indexes, unit.size = [], [], 0
+        now_ms = self._staging.instance.clock.now_ms()
+        work = self._stage(broker_name, body, indexes, number=number, born_timestamp=now_ms, last=last)
+        unit.sending = asyncio.get_running_loop().create_task(work)
+
+    async def _answered(self, unit: _Unit) -> None:
+        sending, unit.sending = unit.sending, None
+        if sending is not None:
+            await sending
+
+    async def _stage(self, broker_name: str, body: bytes, indexes: list[int], **header: Any) -> None:
+        code = RequestCode.STAGE_MESSAGES
+        reply = await self._staging.stage(
+            broker_name,
+            body,
+            default_topic=names.AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=4,
+            **self._header,
+            **header,
+        )
+        answer = read_reply(code, reply)
+        if reply.code == ResponseCode.SUCCESS:
+            self.decided = self.decided or answer.decided
+            return
+        error = broker_error(reply, broker_name)
+        if answer.refused is not None and answer.refused < len(indexes):
+            raise MessageRefused(indexes[answer.refused], error)
+        raise error
+
+
+class _Unit:
+    """What is collected for a broker."""
+
+    __slots__ = ("indexes", "limit", "messages", "number", "sending", "size")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.messages: list[StagedMessage] = []
+        self.indexes: list[int] = []
+        self.size = 0
+        self.number = 0
+        self.sending: asyncio.Task[None] | None = None
+
+
+def queue_by_id(queues: Sequence[MessageQueue], topic: str, queue_id: int) -> MessageQueue:
+    """The one queue of a topic with that id.
+
+    Raises:
+        ClientError: there is none, or several brokers have one.
+    """
+    found = [queue for queue in queues if queue.queue_id == queue_id]
+    if len(found) != 1:
+        raise ClientError(
+            f"queueId {queue_id} of topic {topic} names "
+            f"{' and '.join(map(str, found)) or 'no queue'}; there are {', '.join(map(str, queues))}"
+        )
+    return found[0]

@@ -1,0 +1,91 @@
+"""Bodies of Tianzhou's own requests about staged messages (docs/adr/0006)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from tianzhou.wire.bodies.beans import INTEGER, TEXT, Bean, list_of, map_of
+
+STAGING_VERSION: Final = 1
+"""What of the protocol a broker speaks; one that does not know the request speaks none of it."""
+
+
+@dataclass(slots=True)
+class StagingState:
+    """What a broker says about staging, and about one writer (31001).
+
+    Attributes:
+        version: see `STAGING_VERSION`.
+        broker_name: the broker's name.
+        max_unit: longest unit it takes, bytes.
+        coordinator: the broker that decides for the writer; None when the writer is not known here.
+        decided: last batch that was decided here, -1 for none.
+        published: last batch whose messages are all in their queues here, -1 for none.
+    """
+
+    version: int = STAGING_VERSION
+    broker_name: str = ""
+    max_unit: int = 0
+    coordinator: str | None = None
+    decided: int = -1
+    published: int = -1
+
+
+@dataclass(slots=True)
+class StagedAttempt:
+    """An attempt of a task, and how many units it has staged at each broker."""
+
+    name: str
+    units: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class BatchDecision:
+    """Which attempts make up a batch (31003, 31004): these and no others become visible, in this order.
+
+    Attributes:
+        writer: who writes; a streaming query, or a batch job by its key.
+        batch: the number of the batch; a writer's batches are decided in ascending order.
+        coordinator: name of the broker that takes the decision.
+        attempts: the attempts.
+    """
+
+    writer: str
+    batch: int
+    coordinator: str
+    attempts: list[StagedAttempt] = field(default_factory=list)
+
+    @property
+    def brokers(self) -> list[str]:
+        """Names of the brokers that hold units of it, in order."""
+        return sorted({broker for attempt in self.attempts for broker, count in attempt.units.items() if count})
+
+    def names(self) -> Collection[str]:
+        """The attempts' names."""
+        return [attempt.name for attempt in self.attempts]
+
+
+@dataclass(slots=True)
+class AttemptList:
+    """Attempts of one batch that somebody gives up (31005, 31006)."""
+
+    writer: str
+    batch: int
+    coordinator: str
+    attempts: list[str] = field(default_factory=list)
+
+
+STATE: Final = Bean(
+    StagingState,
+    version=INTEGER,
+    broker_name=TEXT,
+    max_unit=INTEGER,
+    coordinator=TEXT,
+    decided=INTEGER,
+    published=INTEGER,
+)
+ATTEMPT: Final = Bean(StagedAttempt, name=TEXT, units=map_of(TEXT, INTEGER))
+DECISION: Final = Bean(BatchDecision, writer=TEXT, batch=INTEGER, coordinator=TEXT, attempts=list_of(ATTEMPT.kind))
+ATTEMPTS: Final = Bean(AttemptList, writer=TEXT, batch=INTEGER, coordinator=TEXT, attempts=list_of(TEXT))

@@ -1,0 +1,239 @@
+"""A broker that dies at every step of staged batches: each row of each batch is in its topic once, and nothing else.
+
+The steps are the puts to the log. Before each, what a machine would find is kept: as after kill -9, and as after a
+power failure. Every such world lives on with a driver that goes on from its checkpoint, as Spark does: it runs the
+batch again, with new attempts, that it has not noted as done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tianzhou.testing.clock import VirtualClock, run
+from tianzhou.testing.disk import ForgetfulDisk
+from tianzhou.wire.bodies.staging import STATE
+from tianzhou.wire.record import decode_record
+
+BROKER_TESTS = Path(__file__).resolve().parents[1] / "unit" / "broker"
+FOLDER = "store"
+BATCHES = 3
+TASKS = 2
+UNITS = 2
+ROWS = 3
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"staging_{name}", BROKER_TESTS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+bench_module, staging = load("conftest"), load("test_broker_staging")
+
+
+@dataclass
+class Image:
+    """What is found after the broker died, and how far the driver's checkpoint was."""
+
+    folder: Path
+    now_ms: int
+    done: int
+    life: int
+
+
+@dataclass
+class Driver:
+    """A query: its checkpoint, and how often it was started."""
+
+    done: int = 0
+    life: int = 0
+    unique: int = 0
+
+    async def run(self, peer: Any) -> None:
+        """Write all batches that are not done."""
+        self.life += 1
+        while self.done < BATCHES:
+            await self.batch(peer, self.done)
+            self.done += 1
+
+    async def batch(self, peer: Any, batch: int) -> None:
+        state = STATE.loads((await peer.ask(staging.STATE_OF, writer="W")).body)
+        attempts = {}
+        for task in range(TASKS if state.decided < batch else 0):
+            if task == batch % TASKS:
+                # A task that was run twice: only one of its attempts counts.
+                await self.attempt(peer, batch, task, f"{self.life}.{batch}.{task}.failed")
+            name = f"{self.life}.{batch}.{task}"
+            attempts[name] = await self.attempt(peer, batch, task, name)
+        await staging.commit(peer, staging.decision(batch, **attempts))
+
+    async def attempt(self, peer: Any, batch: int, task: int, name: str) -> int:
+        for number in range(UNITS):
+            rows = [self.message(batch, task, number, row) for row in range(ROWS)]
+            reply = await staging.stage(peer, name, rows, batch=batch, number=number, last=number == UNITS - 1)
+            assert reply.code == 0, reply.remark
+        return UNITS
+
+    def message(self, batch: int, task: int, unit: int, row: int) -> Any:
+        self.unique += 1
+        more = {"DELAY": "1"} if row == 1 else {}
+        body = f"{batch}.{task}.{unit}.{row}".encode()
+        return staging.message(f"U{self.life}-{self.unique}", queue_id=row % 2, body=body, **more)
+
+
+def wanted() -> Counter[str]:
+    return Counter(
+        f"{batch}.{task}.{unit}.{row}"
+        for batch in range(BATCHES)
+        for task in range(TASKS)
+        for unit in range(UNITS)
+        for row in range(ROWS)
+    )
+
+
+def rows(bench: Any) -> Counter[str]:
+    """What consumers get; a power failure may leave places in a queue that hold nothing."""
+    found: Counter[str] = Counter()
+    for queue in (0, 1):
+        offset, end = 0, bench.store.max_offset("T", queue)
+        while offset < end:
+            got = bench.store.get("T", queue, offset, 32)
+            found.update(bytes(decode_record(view).body).decode() for view in got.parts)
+            offset = max(got.next_offset, offset + 1)
+    return found
+
+
+def copy_store(source: Path, target: Path) -> None:
+    """Copy what a process would leave; a thread of the store may just be taking a file away."""
+
+    def copy_file(name: str, to: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copyfile(name, to)
+
+    shutil.copytree(source, target, copy_function=copy_file)
+
+
+def flush_in_the_loop(store: Any) -> None:
+    """A thread needs real time, while time here flies."""
+
+    async def flush() -> None:
+        flusher.flush_now()
+
+    flusher = store._flusher
+    flusher.flush = flush
+
+
+def in_bench(folder: Path, now_ms: int | None, body: Any, **store: Any) -> None:
+    clock = VirtualClock() if now_ms is None else VirtualClock(now_ms)
+
+    async def main() -> None:
+        async with bench_module.Bench(folder, clock, {}, store) as bench:
+            flush_in_the_loop(bench.store)
+            await body(bench)
+
+    run(main(), clock)
+
+
+def images(
+    tmp_path: Path, source: Path, driver: Driver, now_ms: int | None, disk: ForgetfulDisk | None, **store: Any
+) -> Iterator[Image]:
+    """What is found when the broker dies before each put, from what is in a folder until everything is written."""
+    found: list[Image] = []
+
+    async def body(bench: Any) -> None:
+        real = bench.store.append
+
+        def append(record: Any) -> Any:
+            target = tmp_path / f"image-{len(found)}"
+            if disk is None:
+                copy_store(source, target)
+            else:
+                disk.image(target)
+            found.append(Image(target, bench.clock.now_ms(), driver.done, driver.life))
+            return real(record)
+
+        bench.store.append = append
+        await bench.parts.staging.load()
+        await driver.run(bench.peer())
+
+    in_bench(source, now_ms, body, **store)
+    return iter(found)
+
+
+async def live_on(bench: Any, driver: Driver) -> None:
+    await bench.parts.staging.load()
+    delivering = bench.deliver_delayed()
+    await driver.run(bench.peer())
+    await asyncio.sleep(3)
+    delivering.cancel()
+    found = rows(bench)
+    assert found == wanted(), found - wanted() + (wanted() - found)
+
+
+def check(image: Image, **store: Any) -> None:
+    async def body(bench: Any) -> None:
+        await live_on(bench, Driver(image.done, image.life))
+
+    in_bench(image.folder, image.now_ms, body, **store)
+
+
+@pytest.mark.parametrize("segment", [1 << 20, 1 << 14], ids=["one segment", "many segments"])
+def test_killed_at_every_step(tmp_path: Path, segment: int) -> None:
+    options = {"mapped_file_size_commit_log": segment}
+    count = 0
+    for image in images(tmp_path, tmp_path / FOLDER, Driver(), None, None, **options):
+        check(image, **options)
+        shutil.rmtree(image.folder)
+        count += 1
+    print(f"{count} deaths")
+    assert count > 60
+
+
+def test_killed_again_while_it_publishes_what_is_left(tmp_path: Path) -> None:
+    first = list(images(tmp_path, tmp_path / FOLDER, Driver(), None, None))
+    count = 0
+    # In the midst of the second batch: of its units, of its messages, and around its notes.
+    for image in first[len(first) // 4 : len(first) * 2 // 3 : 9]:
+        folder = tmp_path / f"second-{count}"
+        folder.mkdir()
+        driver = Driver(image.done, image.life)
+        again = images(folder, image.folder, driver, image.now_ms, None)
+        for death in list(again)[:12]:
+            check(death)
+            count += 1
+    print(f"{count} second deaths")
+    assert count > 20
+
+
+@pytest.mark.parametrize(
+    ("flush", "seed"),
+    [
+        ("ASYNC_FLUSH", 1),
+        pytest.param("SYNC_FLUSH", 1, marks=pytest.mark.slow),
+        *[pytest.param("ASYNC_FLUSH", seed, marks=pytest.mark.slow) for seed in range(2, 8)],
+    ],
+)
+def test_power_lost_at_every_step(tmp_path: Path, flush: str, seed: int) -> None:
+    (tmp_path / FOLDER).mkdir()
+    disk = ForgetfulDisk(tmp_path / FOLDER, Random(seed))
+    with disk.watching():
+        found = list(images(tmp_path, tmp_path / FOLDER, Driver(), None, disk, flush_disk_type=flush))
+    for image in found:
+        check(image, flush_disk_type=flush)
+    print(f"{len(found)} power failures")
+    assert len(found) > 60

@@ -1,0 +1,232 @@
+"""The ledger of staged messages: whatever happens, a ledger made of the log knows what the one before knew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tianzhou.broker import staging_records as records
+from tianzhou.broker.staging import (
+    Decided,
+    Entry,
+    Forgotten,
+    Note,
+    Published,
+    Refused,
+    Snapshot,
+    StagedUnit,
+    StagingLedger,
+    Unit,
+)
+from tianzhou.wire.bodies.staging import AttemptList, BatchDecision, StagedAttempt
+from tianzhou.wire.properties import decode_properties
+from tianzhou.wire.record import Record
+from tianzhou.wire.staging import StagedMessage
+
+HERE, THERE = "broker-a", "broker-b"
+
+
+class Log:
+    """The two queues as a list of records, and the ledger that was alive while they were written."""
+
+    def __init__(self) -> None:
+        self.ledger = StagingLedger(HERE)
+        self.units: list[StagedUnit] = []
+        self.notes: list[Record] = []
+        self.place = 0
+
+    def stage(self, writer: str, batch: int, attempt: str, number: int) -> Entry:
+        entry = self.ledger.entry(writer, batch, attempt, number)
+        if entry is Entry.TAKE:
+            self.place += 100
+            where = Unit(number, len(self.units), self.place)
+            unit = StagedUnit(writer, batch, attempt, HERE, where, self.place)
+            self.units.append(unit)
+            self.ledger.staged(unit)
+        return entry
+
+    def note(self, note: Note) -> None:
+        place = self._write(records.note_record(note, 0, b"\x7f\0\0\1", 1))
+        if not isinstance(note, Published):
+            note.place = place
+        if isinstance(note, Decided):
+            note.end = place + 100
+        if not isinstance(note, Forgotten):
+            note.stored_ms = place
+        self.ledger.apply(note)
+
+    def take_snapshot(self, keep: int | None = None) -> None:
+        parts = records.snapshot_records(self.ledger.snapshot(len(self.units)), 0, b"\x7f\0\0\1", 1)
+        for record in parts[:keep]:
+            self._write(record)
+
+    def _write(self, new: Any) -> int:
+        self.place += 100
+        host = b"\x7f\0\0\1"
+        self.notes.append(
+            Record(
+                new.topic, 0, len(self.notes), self.place, 0, 0, 0, host, 1, self.place, host, 1, 0, 0, new.body,
+                new.properties, size=100,
+            )
+        )  # fmt: skip
+        return self.place
+
+    def restored(self) -> StagingLedger:
+        history = records.History()
+        for record in reversed(self.notes):
+            if not history.add(record):
+                break
+        snapshot = history.snapshot or Snapshot()
+        ledger = StagingLedger(HERE)
+        ledger.restore(snapshot, history.notes, [unit for unit in self.units if unit.unit.offset >= snapshot.low])
+        return ledger
+
+    def known(self, ledger: StagingLedger) -> tuple[Any, ...]:
+        snapshot = ledger.snapshot(len(self.units))
+        for state in snapshot.writers:
+            state.open.sort()
+        return sorted(snapshot.writers, key=lambda state: state.writer), snapshot.low
+
+    def check(self) -> None:
+        found, wanted = self.restored(), self.ledger
+        assert self.known(found) == self.known(wanted)
+        for name in wanted.publishing():
+            one, other = found.get(name), wanted.get(name)
+            assert one is not None
+            assert other is not None
+            assert one.publication is not None
+            assert other.publication is not None
+            assert one.publication.units == other.publication.units
+        assert found.publishing() == wanted.publishing()
+
+
+def decision(writer: str, batch: int, **attempts: int) -> BatchDecision:
+    return BatchDecision(writer, batch, HERE, [StagedAttempt(name, {HERE: count}) for name, count in attempts.items()])
+
+
+def test_the_life_of_a_batch() -> None:
+    log = Log()
+    assert [log.stage("W", 0, "a", number) for number in (0, 1, 1)] == [Entry.TAKE, Entry.TAKE, Entry.KNOWN]
+    log.stage("W", 0, "b", 0)
+    wanted = decision("W", 0, a=2)
+    assert log.ledger.missing(decision("W", 0, a=3, c=1)) == ["a", "c"]
+    assert log.ledger.missing(wanted) == []
+    log.note(Decided(wanted, HERE))
+    log.check()
+    assert log.stage("W", 0, "c", 0) is Entry.DECIDED
+    writer = log.ledger.get("W")
+    assert writer is not None
+    assert writer.publication is not None
+    assert [unit.number for unit in writer.publication.units] == [0, 1]
+    assert log.ledger.overdue(1 << 60) == []
+    log.note(Published("W", 0))
+    assert (writer.published, writer.publication, writer.attempts) == (0, None, {})
+    log.check()
+
+
+def test_a_decision_without_units_here_is_published_at_once() -> None:
+    log = Log()
+    log.stage("W", 3, "a", 0)
+    log.note(Decided(BatchDecision("W", 3, HERE, [StagedAttempt("x", {THERE: 2})]), HERE))
+    writer = log.ledger.get("W")
+    assert writer is not None
+    assert (writer.published, writer.publication, writer.attempts) == (3, None, {})
+    log.check()
+
+
+def test_what_is_overdue_and_who_is_idle() -> None:
+    log = Log()
+    for number, (writer, batch, attempt) in enumerate([("W", 1, "a"), ("W", 1, "b"), ("W", 2, "c"), ("V", 0, "d")]):
+        log.stage(writer, batch, attempt, 0)
+        assert log.place == 100 * (number + 1)
+    assert log.ledger.overdue(100) == []
+    assert log.ledger.overdue(301) == [AttemptList("W", 1, HERE, ["a", "b"]), AttemptList("W", 2, HERE, ["c"])]
+    log.note(Refused(AttemptList("V", 0, HERE, ["d"])))
+    assert log.stage("V", 0, "d", 1) is Entry.REFUSED
+    assert log.ledger.refused_of(decision("V", 0, d=1)) == ["d"]
+    assert log.ledger.idle(1 << 60) == ["V"]
+    assert log.ledger.idle(100) == []
+    log.note(Forgotten(["V"]))
+    assert log.ledger.get("V") is None
+    log.check()
+
+
+def test_a_snapshot_the_broker_died_in_the_midst_of_says_nothing() -> None:
+    log = Log()
+    for number in range(250):
+        log.stage(f"W{number}", 0, "a", 0)
+        log.note(Decided(decision(f"W{number}", 0, a=1), HERE))
+    log.take_snapshot()
+    log.note(Published("W7", 0))
+    log.check()
+    log.take_snapshot(keep=2)
+    log.check()
+    log.note(Published("W8", 0))
+    log.check()
+    history = records.History()
+    read = 0
+    for record in reversed(log.notes):
+        read += 1
+        if not history.add(record):
+            break
+    assert read == 3 + 1 + 2 + 1
+
+
+WRITERS = st.sampled_from("VW")
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["stage", "stage", "stage", "decide", "publish", "refuse", "discard", "snapshot", "torn", "forget"]
+        ),
+        WRITERS,
+        st.integers(0, 2),
+        st.sampled_from("abc"),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS)
+def test_a_ledger_made_of_the_log_is_the_one_that_died(steps: list[tuple[str, str, int, str]]) -> None:
+    log = Log()
+    for step, name, ahead, attempt in steps:
+        writer = log.ledger.get(name)
+        batch = (writer.decided if writer is not None else -1) + ahead
+        attempt = f"{attempt}{batch}"
+        if step == "stage" and batch >= 0:
+            known = writer.attempts.get(attempt) if writer is not None else None
+            log.stage(name, batch, attempt, len(known.units) if known is not None else 0)
+        elif step == "decide" and writer is not None and writer.publication is None:
+            chosen = [one for one in writer.attempts.values() if one.batch == writer.decided + 1][:2]
+            wanted = decision(name, writer.decided + 1, **{one.name: len(one.units) for one in chosen})
+            assert log.ledger.missing(wanted) == []
+            log.note(Decided(wanted, HERE))
+        elif step == "publish" and writer is not None and writer.publication is not None:
+            log.note(Published(name, writer.decided))
+        elif step in ("refuse", "discard") and writer is not None and batch > writer.decided:
+            log.note(Refused(AttemptList(name, batch, HERE, [attempt]), step == "discard"))
+        elif step == "snapshot":
+            log.take_snapshot()
+        elif step == "torn":
+            log.take_snapshot(keep=0)
+        elif step == "forget" and name in log.ledger.idle(1 << 60):
+            log.note(Forgotten([name]))
+        log.check()
+
+
+def test_the_visible_message_is_an_ordinary_one() -> None:
+    unit = Record("rmq_sys_STAGED_TOPIC", 0, 5, 4711, 0, 0, 99, b"\x01\x02\x03\x04", 8, 0, b"", 0, 0, 0, b"", b"")
+    plain = StagedMessage("T", 2, 3, 1, b"UNIQ_KEY\x01U\x02TAGS\x01A\x02KEYS\x01k", b"body")
+    made = records.visible(plain, unit, b"CLUSTER\x01c\x02", lambda level: min(level, 18), 2)
+    assert (made.topic, made.queue_id, made.body, made.flag, made.sys_flag) == ("T", 2, b"body", 3, 3)
+    assert (made.born_timestamp, made.born_host, made.born_port) == (99, b"\x01\x02\x03\x04", 8)
+    assert (made.keys, made.uniq_key, made.prepared_transaction_offset, made.tags_code) == ("k", "U", 4711, 65)
+    assert made.properties == b"UNIQ_KEY\x01U\x02TAGS\x01A\x02KEYS\x01k\x02CLUSTER\x01c\x02"
+    late = plain._replace(properties=b"UNIQ_KEY\x01U\x02DELAY\x0199\x02")
+    made = records.visible(late, unit, b"CLUSTER\x01c\x02", lambda level: min(level, 18), 0)
+    assert (made.topic, made.queue_id) == ("SCHEDULE_TOPIC_XXXX", 17)
+    assert decode_properties(made.properties) == {
+        "UNIQ_KEY": "U", "DELAY": "18", "CLUSTER": "c", "REAL_TOPIC": "T", "REAL_QID": "2",
+    }  # fmt: skip
