@@ -1,0 +1,320 @@
+"""`tianzhou pipeline cdc` and `merge` with a real MariaDB: its rows in a topic, and as a table again."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tianzhou
+from tianzhou.pipelines.merged_table import merged
+
+pymysql = pytest.importorskip("pymysql", reason="pip install 'tianzhou[cdc]'")
+SERVER = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin")
+INSTALL = shutil.which("mariadb-install-db")
+pytestmark = pytest.mark.skipif(not SERVER or not INSTALL, reason="no MariaDB: apt-get install mariadb-server")
+SOURCE = str(Path(tianzhou.__file__).resolve().parents[1])
+SCHEMA = "id INT, name STRING, total DECIMAL(10,2), at STRING"
+_numbers = itertools.count()
+
+
+class MariaDB:
+    """A server of its own in a folder, on loopback."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        user = ["--user=root"] if os.geteuid() == 0 else []
+        subprocess.run(
+            [INSTALL, "--no-defaults", f"--datadir={folder}/data", "--auth-root-authentication-method=normal",
+             "--skip-test-db", *user],
+            check=True, capture_output=True, timeout=120,
+        )  # fmt: skip
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self._process = subprocess.Popen(
+            [SERVER, "--no-defaults", f"--datadir={folder}/data", f"--socket={folder}/socket",
+             f"--pid-file={folder}/pid", "--bind-address=127.0.0.1", f"--port={self.port}", "--server-id=1",
+             "--log-bin=bin", "--binlog-format=ROW", "--binlog-row-metadata=FULL", "--skip-name-resolve",
+             "--innodb-buffer-pool-size=16M", "--innodb-flush-log-at-trx-commit=0", *user],
+            stdout=subprocess.DEVNULL, stderr=(folder / "log").open("wb"),
+        )  # fmt: skip
+        for _ in range(300):
+            with contextlib.suppress(pymysql.MySQLError), contextlib.closing(self._connect(None)):
+                break
+            if self._process.poll() is not None:
+                break
+            time.sleep(0.1)
+        else:
+            raise AssertionError((folder / "log").read_text())
+        self.do("CREATE DATABASE shop")
+        self.do("CREATE USER repl@'127.0.0.1' IDENTIFIED BY 'secret'")
+        self.do("GRANT REPLICATION SLAVE, BINLOG MONITOR, SELECT ON *.* TO repl@'127.0.0.1'")
+
+    def _connect(self, database: str | None):
+        return pymysql.connect(host="127.0.0.1", port=self.port, user="root", database=database, autocommit=True)
+
+    def do(self, *statements: str) -> list[tuple]:
+        """Run statements; the rows of the last one."""
+        rows: list[tuple] = []
+        with contextlib.closing(self._connect(None)) as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+                rows = list(cursor.fetchall())
+        return rows
+
+    def stop(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+@pytest.fixture(scope="session")
+def database(tmp_path_factory) -> Iterator[MariaDB]:
+    made = MariaDB(tmp_path_factory.mktemp("mariadb"))
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def table(database) -> str:
+    name = f"shop.orders{next(_numbers)}"
+    database.do(f"CREATE TABLE {name} (id INT PRIMARY KEY, name VARCHAR(40), total DECIMAL(10,2), at DATETIME)")
+    return name
+
+
+@pytest.fixture
+def capture(database, table, topic, pipeline, monkeypatch, tmp_path):
+    """Run `pipeline cdc` on the table: how many changes it sent."""
+    monkeypatch.setenv("MYSQL_PWD", "secret")
+
+    def run(*more: str) -> int:
+        where = f"repl@127.0.0.1:{database.port}"
+        return pipeline("cdc", where, "--table", table, "--to", topic, "--checkpoint", str(tmp_path / "cdc"), *more)[
+            "changes"
+        ]
+
+    return run
+
+
+@pytest.fixture
+def table_of_topic(spark, table, topic, pipeline, tmp_path):
+    """Run `pipeline merge`: the rows of the table made of the topic."""
+
+    def run() -> list[tuple]:
+        to = str(tmp_path / "merged")
+        pipeline("merge", topic, "--to", to, "--table", table, "--schema", SCHEMA)
+        return sorted(tuple(row) for row in merged(spark, to).collect())
+
+    return run
+
+
+def rows_of(database, table) -> list[tuple]:
+    return sorted(
+        (id_, name, total, None if at is None else str(at))
+        for id_, name, total, at in database.do(f"SELECT id, name, total, at FROM {table}")
+    )
+
+
+def test_the_table_made_of_the_topic_equals_the_databases(database, table, topic, server, capture, table_of_topic):
+    database.do(f"INSERT INTO {table} VALUES (1, 'Zürich', 1.50, '2026-11-21 08:00:00'), (2, 'b', 2, NULL)")
+    assert capture() == 2  # what was there
+    assert table_of_topic() == rows_of(database, table)
+    database.do(
+        f"UPDATE {table} SET total = 9.99 WHERE id = 1",
+        f"INSERT INTO {table} VALUES (3, NULL, NULL, NULL), (4, 'd', 4, NULL)",
+        f"DELETE FROM {table} WHERE id = 2",
+        f"UPDATE {table} SET id = 30 WHERE id = 3",  # the key itself changes
+    )
+    assert capture() == 6
+    assert table_of_topic() == rows_of(database, table)
+    assert capture() == 0
+
+    changes = [(m, json.loads(m.body)) for m in server.messages(topic)]
+    assert len(changes) == 8
+    ops = {m.properties["op"] for m, _ in changes}
+    assert ops == {"snapshot", "insert", "update", "delete"}
+    assert {m.properties["position"] for m, _ in changes} == {change["position"] for _, change in changes}
+    assert {m.keys for m, _ in changes} == {f"{table}:{n}" for n in (1, 2, 3, 4, 30)}
+
+
+def test_order_is_kept_by_key_over_all_queues(database, table, server, capture, topic, table_of_topic):
+    rng = random.Random(3)
+    for number in range(40):
+        database.do(f"INSERT INTO {table} VALUES ({number}, 'new', 0, NULL)")
+    capture("--no-snapshot")
+    statements = []
+    for step in range(120):
+        key = rng.randrange(40)
+        statements.append(f"UPDATE {table} SET total = {step} WHERE id = {key}")
+    database.do(*statements, "FLUSH BINARY LOGS", f"UPDATE {table} SET name = 'last'")
+    assert capture() > 120
+    by_key = defaultdict(list)
+    for message in server.messages(topic):  # by queue and offset
+        by_key[message.keys].append((message.queue_id, message.properties["position"]))
+    assert len({queues[0][0] for queues in by_key.values()}) == 2
+    for places in by_key.values():
+        assert len({queue for queue, _ in places}) == 1
+        assert [position for _, position in places] == sorted(position for _, position in places)
+    assert capture() == 0
+
+
+def test_a_batch_that_was_sent_and_not_noted_is_sent_again_and_changes_nothing(
+    database, table, topic, server, capture, table_of_topic, tmp_path
+):
+    """The crash between the last acknowledgement and the checkpoint, to the letter."""
+    database.do(f"INSERT INTO {table} VALUES (1, 'a', 1, NULL)")
+    capture()
+    database.do(
+        f"UPDATE {table} SET name = 'b'", f"DELETE FROM {table}", f"INSERT INTO {table} VALUES (1, 'c', 3, NULL)"
+    )
+    capture()
+    before = len(server.messages(topic))
+    newest = max((tmp_path / "cdc" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    newest.unlink()
+    newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+    database.do(f"UPDATE {table} SET total = 4")
+    capture()
+    found = server.messages(topic)
+    assert len(found) > before + 1  # repeated, as the page says
+    positions = [m.properties["position"] for m in found]
+    assert len(set(positions)) == before + 1  # and recognisable
+    assert table_of_topic() == rows_of(database, table)
+
+
+def killed(database, server, table, topic, tmp_path, rounds: int, rng: random.Random) -> None:
+    """Change rows while the command is killed again and again."""
+    args = [
+        sys.executable, "-m", "tianzhou", "pipeline", "cdc", f"repl@127.0.0.1:{database.port}", "--table", table,
+        "--to", topic, "--checkpoint", str(tmp_path / "cdc"), "-n", server.address,
+    ]  # fmt: skip
+    environ = {**os.environ, "PYTHONPATH": SOURCE, "MYSQL_PWD": "secret"}
+
+    def change() -> None:
+        key = rng.randrange(20)
+        database.do(
+            rng.choice(
+                [
+                    f"REPLACE INTO {table} VALUES ({key}, 'n{rng.random()}', {rng.randrange(99)}, NOW())",
+                    f"UPDATE {table} SET total = total + 1 WHERE id = {key}",
+                    f"DELETE FROM {table} WHERE id = {key}",
+                    f"UPDATE IGNORE {table} SET id = {rng.randrange(20)} WHERE id = {key}",
+                ]
+            )
+        )
+
+    for _ in range(rounds):
+        process = subprocess.Popen(
+            [*args, "--follow"], env=environ, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        before = sum(server.maxima(topic).values())
+        deadline = time.monotonic() + 60
+        try:
+            while sum(server.maxima(topic).values()) == before and time.monotonic() < deadline:
+                change()
+            assert process.poll() is None, process.stderr.read().decode()
+            for _ in range(rng.randrange(0, 60)):
+                change()
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+        change()
+
+
+def test_killed_while_rows_change(database, table, topic, server, capture, table_of_topic, tmp_path):
+    killed(database, server, table, topic, tmp_path, 1, random.Random(1))
+    capture()
+    assert table_of_topic() == rows_of(database, table)
+
+
+@pytest.mark.slow
+def test_killed_ten_times_while_rows_change(database, table, topic, server, capture, table_of_topic, tmp_path):
+    killed(database, server, table, topic, tmp_path, 10, random.Random(2))
+    capture()
+    assert table_of_topic() == rows_of(database, table)
+
+
+def test_a_binlog_that_is_gone_is_said(database, table, topic, cli, capture, tmp_path):
+    capture()
+    database.do(f"INSERT INTO {table} VALUES (1, 'a', 1, NULL)", "FLUSH BINARY LOGS")
+    (newest, *_) = database.do("SHOW MASTER STATUS")[0]
+    database.do(f"PURGE BINARY LOGS TO '{newest}'")
+    if len(database.do("SHOW BINARY LOGS")) != 1:
+        pytest.fail("MariaDB kept the file")
+    where = f"repl@127.0.0.1:{database.port}"
+    code, _, err = cli("pipeline", "cdc", where, "--table", table, "--to", topic, "--checkpoint", str(tmp_path / "cdc"))
+    assert code == 1
+    assert "is deleted on 127.0.0.1" in err
+    assert "Begin anew with another checkpoint" in err
+
+
+@pytest.mark.parametrize(
+    ("setting", "text"),
+    [
+        ("binlog_row_metadata = 'NO_LOG'", "binlog_row_metadata is NO_LOG; set binlog_row_metadata=FULL"),
+        ("binlog_format = 'STATEMENT'", "binlog_format is STATEMENT; set binlog_format=ROW"),
+    ],
+)
+def test_a_server_that_does_not_write_what_is_needed(database, table, topic, cli, monkeypatch, tmp_path, setting, text):
+    monkeypatch.setenv("MYSQL_PWD", "secret")
+    name = setting.split()[0]
+    ((_, before),) = database.do(f"SHOW GLOBAL VARIABLES LIKE '{name}'")
+    database.do(f"SET GLOBAL {setting}")
+    try:
+        where = f"repl@127.0.0.1:{database.port}"
+        code, _, err = cli(
+            "pipeline", "cdc", where, "--table", table, "--to", topic, "--checkpoint", str(tmp_path / "c")
+        )
+    finally:
+        database.do(f"SET GLOBAL {name} = '{before}'")
+    assert (code, text in err) == (2, True), err
+
+
+@pytest.mark.parametrize(
+    ("user", "password", "name", "text", "code"),
+    [
+        ("repl", "wrong", "{table}", "Access denied", 1),
+        ("repl", "secret", "shop.nothing", "table shop.nothing does not exist, cannot be read by repl, or has no", 2),
+        ("repl", "secret", "nothing", "'nothing' is no table; expected schema.table", 2),
+        ("", "secret", "{table}", "expected USER@HOST", 2),
+    ],
+)
+def test_mistakes_are_explained(database, table, topic, cli, monkeypatch, tmp_path, user, password, name, text, code):
+    monkeypatch.setenv("MYSQL_PWD", password)
+    where = f"{user}@127.0.0.1:{database.port}"
+    found, _, err = cli(
+        "pipeline",
+        "cdc",
+        where,
+        "--table",
+        name.format(table=table),
+        "--to",
+        topic,
+        "--checkpoint",
+        str(tmp_path / "c"),
+    )
+    assert (found, text in err) == (code, True), err
+    assert "Traceback" not in err
+
+
+def test_a_schema_that_is_none(topic, cli, tmp_path):
+    code, _, err = cli(
+        "pipeline", "merge", topic, "--to", str(tmp_path / "m"), "--table", "a.b", "--schema", "id NUMBER"
+    )
+    assert (code, "expected columns and types" in err) == (2, True), err

@@ -1,0 +1,69 @@
+"""The declarative pipeline of the documentation, run by Spark's own `spark-pipelines`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+import tianzhou
+from tianzhou.spark.sessions import _prepare_processes
+
+pytest.importorskip("grpc", reason="pip install 'tianzhou[pipelines]'")
+pytest.importorskip("yaml")
+EXAMPLE = Path(tianzhou.__file__).parent / "pipelines" / "declarative"
+SOURCE = str(Path(tianzhou.__file__).resolve().parents[1])
+
+
+def run(folder: Path) -> str:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYSPARK"))}
+    _prepare_processes(environ)
+    environ |= {"PYTHONPATH": SOURCE, "SPARK_LOCAL_IP": "127.0.0.1"}
+    java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    done = subprocess.run(
+        [
+            str(Path(sysconfig.get_path("scripts")) / "spark-pipelines"), "run",
+            "--spec", str(folder / "spark-pipeline.yml"),
+            "--conf", "spark.sql.catalogImplementation=hive",
+            "--conf", f"spark.sql.warehouse.dir={folder}/warehouse",
+            "--conf", "spark.driver.memory=768m",
+            "--conf", "spark.ui.enabled=false",
+            "--conf", f"spark.driver.extraJavaOptions={java} -Dderby.system.home={folder}",
+        ],
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout + done.stderr
+
+
+def test_a_topic_is_a_streaming_table_and_a_second_run_goes_on(spark, server, topic, tmp_path):
+    folder = tmp_path / "orders"
+    shutil.copytree(EXAMPLE, folder)
+    spec = folder / "spark-pipeline.yml"
+    text = spec.read_text()
+    for old, new in (
+        ("file:///tmp/tianzhou-orders", f"file://{folder}/storage"),
+        ("127.0.0.1:9876", server.address),
+        ("tianzhou.topic: orders", f"tianzhou.topic: {topic}"),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    spec.write_text(text)
+
+    server.send(topic, range(30), tags=lambda n: "even" if n % 2 == 0 else "odd")
+    run(folder)
+    server.send(topic, range(30, 40), tags="late")
+    run(folder)
+    messages = spark.read.parquet(str(folder / "warehouse" / "messages"))
+    assert sorted(int(row["text"]) for row in messages.select("text").collect()) == list(range(40))
+    by_tag = spark.read.parquet(str(folder / "warehouse" / "by_tag"))
+    assert {row["tags"]: row["messages"] for row in by_tag.collect()} == {"even": 15, "odd": 15, "late": 10}

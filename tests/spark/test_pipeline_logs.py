@@ -1,0 +1,101 @@
+"""`tianzhou pipeline logs` as a process that is killed while files grow and are rotated."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import tianzhou
+
+SOURCE = str(Path(tianzhou.__file__).resolve().parents[1])
+
+
+def collector(server, folder: Path, topic: str, *more: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [
+            sys.executable, "-m", "tianzhou", "pipeline", "logs", str(folder / "*.log"), "--to", topic,
+            "--positions", str(folder / "positions"), "--poll", "0.05", "-n", server.address, *more,
+        ],
+        env={**os.environ, "PYTHONPATH": SOURCE},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+
+
+def test_killed_again_and_again_while_files_are_rotated(server, topic, tmp_path):
+    """Nothing is lost; what comes twice says so; each file's lines keep their order."""
+    rng = random.Random(7)
+    written: dict[str, list[str]] = defaultdict(list)
+    number = 0
+    for turn in range(4):
+        process = collector(server, tmp_path, topic)
+        try:
+            for step in range(6):
+                for name in ("a", "b"):
+                    log = tmp_path / f"{name}.log"
+                    with log.open("a") as file:
+                        for _ in range(rng.randrange(1, 60)):
+                            number += 1
+                            file.write(f"{name} {number}\n")
+                            written[name].append(f"{name} {number}")
+                    if step == 2 and name == "a":
+                        log.rename(tmp_path / f"a.log.{turn}")
+                    if step == 4 and name == "b":
+                        shutil.copy(log, tmp_path / f"b.log.{turn}")
+                        os.truncate(log, 0)
+                time.sleep(0.12)
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+    last = collector(server, tmp_path, topic, "--once", "-o", "json")
+    out, err = last.communicate(timeout=60)
+    assert last.returncode == 0, err
+    assert '"lines": ' in out
+
+    found = server.messages(topic)
+    for name, lines in written.items():
+        own = [m for m in found if m.properties["file"].endswith(f"/{name}.log")]
+        assert {m.body.decode() for m in own} == set(lines)
+        assert len({m.queue_id for m in own}) == 1
+        first_seen = list(dict.fromkeys(m.body.decode() for m in own))
+        assert first_seen == lines
+        # Whoever wants each line once takes each place once.
+        places = {(m.properties["inode"], m.properties["position"], m.body) for m in own}
+        assert len({body for *_, body in places}) == len(lines)
+
+
+def test_the_broker_may_be_away_for_a_while(own_server, tmp_path):
+    topic = own_server.create("logs")
+    (tmp_path / "a.log").write_text("one\n")
+    process = collector(own_server, tmp_path, topic)
+    try:
+        deadline = time.monotonic() + 30
+        while len(own_server.messages(topic)) < 1 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        own_server.restart()
+        with (tmp_path / "a.log").open("a") as file:
+            file.write("two\n")
+        while len(own_server.messages(topic)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert {m.body for m in own_server.messages(topic)} == {b"one", b"two"}
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+    assert process.returncode == 130
+
+
+def test_mistakes_are_explained(topic, cli, tmp_path):
+    code, _, err = cli("pipeline", "logs", "x", "--to", "no/topic", "--positions", str(tmp_path / "p"), "--once")
+    assert code != 0
+    assert "no/topic" in err
+    (tmp_path / "p").write_text("{}")
+    code, _, err = cli("pipeline", "logs", "x", "--to", topic, "--positions", str(tmp_path / "p"), "--once")
+    assert (code, "is no file of positions" in err) == (2, True), err
