@@ -118,7 +118,7 @@ def test_sql(spark, server, topic):
         ({"startingOffsets": "latest"}, "a batch read that starts at the latest offset reads nothing"),
         ({"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger=5: expected a whole number from 1; streams only"),
         ({"namesrvAddr": "nowhere"}, "namesrvAddr=nowhere: expected name servers as host:port"),
-        ({"startingOffsets": '{"x": {"b": {"0": 1}}}'}, "no such queue as x@b:0"),
+        ({"startingOffsets": '{"x": {"b": {"0": 1}}}'}, "there is no queue x@b:0; give one for each queue"),
     ],
 )
 def test_mistakes_are_explained(spark, source, options, text):

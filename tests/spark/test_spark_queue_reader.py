@@ -7,7 +7,7 @@ from tianzhou.errors import ClientError
 from tianzhou.model import MessageQueue, PullStatus
 from tianzhou.spark import connections
 from tianzhou.spark.offsets import Bounds
-from tianzhou.spark.options import BATCH, parse_read
+from tianzhou.spark.read_options import BATCH, parse_read
 from tianzhou.spark.reading import Ask
 from tianzhou.wire.record import decode_records
 

@@ -3,6 +3,7 @@
 Importing this package imports neither PySpark nor PyArrow; both come in when a session or a source is made.
 """
 
+from tianzhou.spark.progress import lag
 from tianzhou.spark.sessions import session
 
-__all__ = ["session"]
+__all__ = ["lag", "session"]

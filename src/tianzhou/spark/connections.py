@@ -13,15 +13,20 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from tianzhou.admin import Admin
+from tianzhou.client import calls
 from tianzhou.client.producer import Producer
 from tianzhou.client.pull_consumer import PullConsumer
+from tianzhou.client.subscription import sql_subscription
 from tianzhou.client.tls import Tls
 from tianzhou.model import MessageQueue
 from tianzhou.remoting.loop import loop_factory
 from tianzhou.remoting.tls import client_context, load_tls
 from tianzhou.spark.offsets import Bounds, Positions
-from tianzhou.spark.options import ReadOptions, WriteOptions
+from tianzhou.spark.options import WriteOptions
+from tianzhou.spark.read_options import ReadOptions
 from tianzhou.spark.reading import Ask, Pulled
+from tianzhou.spark.selection import Selection
 
 T = TypeVar("T")
 
@@ -75,6 +80,39 @@ class BrokerReader:
     def __init__(self, process: Process, consumer: PullConsumer) -> None:
         self._process = process
         self._consumer = consumer
+        self._admin = Admin(instance=consumer.instance)
+
+    def topics(self, selection: Selection) -> list[str]:
+        """See `QueueReader`."""
+        if selection.pattern is None:
+            return selection.topics_among(())
+
+        async def ask() -> list[str]:
+            there, info = await asyncio.gather(self._admin.topics.names(), self._admin.cluster.info())
+            return selection.topics_among(there, {*info.cluster_addr_table, *info.broker_addr_table})
+
+        return self._process.run(ask())
+
+    def serving(self) -> set[str]:
+        """See `QueueReader`."""
+        info = self._process.run(self._admin.cluster.info())
+        return {name for name, broker in info.broker_addr_table.items() if broker.master is not None}
+
+    def check_sql(self, queues: Iterable[MessageQueue], sql: str) -> None:
+        """See `QueueReader`."""
+        instance, group = self._consumer.instance, self._consumer.group
+        one_of_each = {queue.broker_name: queue for queue in queues}
+
+        async def ask(queue: MessageQueue) -> None:
+            await calls.check_client_config(
+                instance.remoting,
+                await instance.master(queue.broker_name, queue.topic),
+                instance.client_id,
+                group,
+                sql_subscription(queue.topic, sql, 0),
+            )
+
+        self._process.run(_gathered(ask(queue) for queue in one_of_each.values()))
 
     def queues(self, topics: Sequence[str]) -> list[MessageQueue]:
         """See `QueueReader`."""
@@ -105,9 +143,9 @@ class BrokerReader:
         found = self._process.run(_gathered(self._consumer.offset_by_time(queue, timestamp_ms) for queue in asked))
         return dict(zip(asked, found, strict=True))
 
-    def pull(self, queue: MessageQueue, asks: Sequence[Ask], tags: str) -> list[Pulled]:
+    def pull(self, queue: MessageQueue, asks: Sequence[Ask], tags: str, sql: str | None = None) -> list[Pulled]:
         """See `QueueReader`."""
-        pulls = (self._consumer.pull_raw(queue, ask.offset, ask.most, tags=tags) for ask in asks)
+        pulls = (self._consumer.pull_raw(queue, ask.offset, ask.most, tags=tags, sql=sql) for ask in asks)
         return [Pulled(*raw[:5]) for raw in self._process.run(_gathered(pulls))]
 
     def publish(self, positions: Mapping[MessageQueue, int]) -> None:

@@ -51,17 +51,21 @@ class Loss:
     Attributes:
         queue: where.
         start: first missing offset.
-        end: the offset after the last missing one.
+        end: the offset after the last missing one; None when nobody can tell, `start` when none is known to be.
         reason: what the queue says about itself.
     """
 
     queue: MessageQueue
     start: int
-    end: int
+    end: int | None
     reason: str
 
     def __str__(self) -> str:
+        if self.end is None:
+            return f"all messages of {self.queue} from offset {self.start} on are lost: {self.reason}"
         count = self.end - self.start
+        if not count:
+            return f"{self.queue} is lost at offset {self.start}, with no message known to be unread: {self.reason}"
         return (
             f"{count} message{'s' if count != 1 else ''} of {self.queue} from offset {self.start} to "
             f"{self.end - 1} {'are' if count != 1 else 'is'} lost: {self.reason}"
@@ -127,75 +131,6 @@ def from_json(value: Mapping[str, Any]) -> tuple[Positions, Positions]:
             'expected {"end": {queue: n}, "from": {queue: n}}. Use a checkpoint of its own for each source'
         ) from None
     return start, end
-
-
-def parse_offsets(text: str, option: str) -> dict[str, dict[str, dict[int, int]]]:
-    """Read offsets per queue: `{"topic": {"broker": {"queueId": n}}}`; -1 is latest, -2 earliest.
-
-    Args:
-        text: the JSON.
-        option: the option's name, for messages.
-
-    Raises:
-        ConfigError: the text has another shape.
-    """
-    shape = '{"topic": {"broker": {"0": 42, "1": -2}}} with -1 for latest and -2 for earliest'
-    try:
-        parsed = json.loads(text)
-    except ValueError as error:
-        raise ConfigError(f"{option}={text}: {error}; expected JSON of the form {shape}") from None
-    result: dict[str, dict[str, dict[int, int]]] = {}
-    try:
-        for topic, brokers in parsed.items():
-            for broker, queues in brokers.items():
-                for number, position in queues.items():
-                    if isinstance(position, bool) or not isinstance(position, int) or position < EARLIEST:
-                        raise ConfigError(
-                            f"{option}: {position!r} for queue {number} of {topic} on {broker} is no offset; "
-                            "expected 0 or more, -1 for latest or -2 for earliest"
-                        )
-                    result.setdefault(topic, {}).setdefault(broker, {})[int(number)] = position
-    except (AttributeError, ValueError):
-        raise ConfigError(f"{option}={text}: expected JSON of the form {shape}") from None
-    return result
-
-
-def resolve(
-    wanted: Mapping[str, Mapping[str, Mapping[int, int]]],
-    bounds: Mapping[MessageQueue, Bounds],
-    option: str,
-) -> Positions:
-    """Positions for every queue from offsets given per queue; bounds are not enforced here.
-
-    Raises:
-        ConfigError: a queue is left out, or one is named that does not exist.
-    """
-    given = {
-        MessageQueue(topic, broker, number): position
-        for topic, brokers in wanted.items()
-        for broker, queues in brokers.items()
-        for number, position in queues.items()
-    }
-    missing = sorted(bounds.keys() - given.keys())
-    unknown = sorted(given.keys() - bounds.keys())
-    if missing or unknown:
-        problems = []
-        if missing:
-            problems.append(f"no offset for {_list(missing)}")
-        if unknown:
-            problems.append(f"no such queue as {_list(unknown)}")
-        raise ConfigError(
-            f"{option}: {' and '.join(problems)}; give one for each queue of the subscribed topics: "
-            f"{_list(sorted(bounds)) or 'there are none'}"
-        )
-    marks = {LATEST: 1, EARLIEST: 0}
-    return {
-        queue: bounds[queue][marks[position]] if position in marks else position for queue, position in given.items()
-    }
-
-
-def _list(queues: Iterable[MessageQueue]) -> str:
-    return ", ".join(map(str, queues))
 
 
 # --- a batch

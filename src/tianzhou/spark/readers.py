@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
 
 from tianzhou.errors import TianzhouError
+from tianzhou.model import MessageQueue
 from tianzhou.spark import columns, offsets
-from tianzhou.spark.offsets import Positions, Span
-from tianzhou.spark.options import ReadOptions
+from tianzhou.spark.offsets import Bounds, Loss, Positions, Span
+from tianzhou.spark.pacing import Pacing
+from tianzhou.spark.pushdown import Needed, needed
+from tianzhou.spark.read_options import ReadOptions
 from tianzhou.spark.reading import LossPolicy, locate, read_span
 from tianzhou.spark.schema import arrow_schema, columns_of
-from tianzhou.spark.watching import Connect, Watch
+from tianzhou.spark.watching import START_PATIENCE_MS, Connect, Watch
 
 logger = logging.getLogger(__name__)
 
@@ -87,19 +92,70 @@ class BatchReader(DataSourceReader):
         reader = self._connect(self._options)
         start = locate(self._options.starting, bounds, reader)
         end = locate(self._options.ending, bounds, reader)
-        if self._options.ending.timestamp_ms is not None and self._options.starting.offsets is None:
+        if self._options.ending.by_time and self._options.starting.offsets is None:
             end = {queue: max(position, start[queue]) for queue, position in end.items()}
         spans, losses = [], []
-        for span in offsets.spans(start, end):
+        for span in self._needed(offsets.spans(start, end)):
             left, lost = offsets.clip(span, bounds[span.queue])
             spans.append(left)
             losses += lost
         LossPolicy(self._options.fail_on_data_loss)(losses)
         return self._rows.partitions_of(spans)
 
+    def _needed(self, spans: list[Span]) -> list[Span]:
+        """The ranges, or what the query's conditions leave of them."""
+        return spans
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a range; see `reading.read_span`."""
         return self._rows.read(partition)
+
+
+class NarrowingReader(BatchReader):
+    """A batch reader that takes the query's conditions and reads only what they need: `filterPushdown=true`.
+
+    Spark refuses a class with `pushFilters` while `spark.sql.python.filterPushdown.enabled` is false, so this is one
+    of its own.
+
+    Args:
+        options: the options of a batch read.
+        schema: the wanted columns.
+        connect: gives the process's `QueueReader`.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType, connect: Connect) -> None:
+        super().__init__(options, schema, connect)
+        self._schema = schema
+        self._wanted = Needed()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take what can be taken from the conditions; all of them are left for Spark to evaluate as well."""
+        self._wanted = needed(filters)
+        tags = self._wanted.tags
+        if tags is not None and self._options.sql is None:
+            tags &= self._options.wanted_tags or tags
+            if tags:
+                self._options = replace(self._options, tags=" || ".join(sorted(tags)))
+                self._rows = _Rows(self._options, self._schema, self._connect)
+            else:
+                self._wanted = replace(self._wanted, topics=frozenset())
+        return filters
+
+    def _needed(self, spans: list[Span]) -> list[Span]:
+        left = [span for whole in spans if (span := self._wanted.narrow(whole)) is not None]
+        return self._within_times(left)
+
+    def _within_times(self, spans: list[Span]) -> list[Span]:
+        wanted, reader = self._wanted, self._connect(self._options)
+        queues = [span.queue for span in spans]
+        if wanted.since_ms is not None:
+            since = reader.offsets_by_time(queues, max(wanted.since_ms, 0))
+            spans = [Span(span.queue, max(span.start, since[span.queue]), span.end) for span in spans]
+        if wanted.until_ms is not None:
+            until = reader.offsets_by_time(queues, max(wanted.until_ms + 1, 0))
+            # One more: some brokers answer with the last message where they should answer with the queue's end.
+            spans = [Span(span.queue, span.start, min(span.end, until[span.queue] + 1)) for span in spans]
+        return [span for span in spans if span.start < span.end]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -122,48 +178,78 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: dict[str, Any] | None = None
         self._target: Positions | None = None
         self._watch = Watch(options, connect)
+        self._pacing = Pacing(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
         self._planned: dict[str, Any] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where a query without a checkpoint begins; asked for twice, so it is found out once.
 
         Raises:
-            ConfigError: `startingOffsets` names positions that do not exist.
+            ClientError: a topic does not exist.
+            ConfigError: the options name queues or positions that do not exist.
         """
         if self._initial is None:
-            start = locate(self._options.starting, self._watch.begin(), self._connect(self._options))
+            bounds = self._watch.begin(may_be_empty=True)
+            start = locate(self._options.starting, bounds, self._connect(self._options))
             self._initial = offsets.to_json(start, start)
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """`maxOffsetsPerTrigger`."""
-        most = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        """`maxOffsetsPerTrigger`, else `minOffsetsPerTrigger`; there is no limit of both."""
+        most, least = self._options.max_offsets_per_trigger, self._options.min_offsets_per_trigger
+        if most is not None:
+            return ReadMaxRows(most)
+        return ReadAllAvailable() if least is None else ReadMinRows(least)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Remember where the queues end now; nothing behind that is read."""
-        self._target = {queue: limits.maximum for queue, limits in self._watch.begin().items()}
+        """Remember where the queues end now; nothing behind that is read.
+
+        Raises:
+            ClientError: a topic does not exist, and that is not to be skipped.
+            RemotingError: the servers do not answer.
+        """
+        if self._options.fail_on_data_loss:
+            bounds = self._watch.begin(may_be_empty=True)
+        else:
+            bounds = self._watch.now(START_PATIENCE_MS)
+        self._target = {queue: limits.maximum for queue, limits in bounds.items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where the next micro-batch ends; `start` itself when there is nothing to read.
+        """Where the next micro-batch ends; `start` itself when there is nothing to read, or too little yet.
 
         Raises:
             DataLoss: messages behind `start` are gone, and that is not to be skipped.
         """
         _, position = offsets.from_json(start)
-        bounds = self._watch.now()
+        self._watch.now()
+        gone = self._watch.gone(position)
+        bounds = self._watch.last
         begin, losses = offsets.begin(position, bounds)
-        self._on_loss(losses)
+        self._on_loss([*losses, *gone])
+        for loss in gone:
+            del begin[loss.queue]
         end = offsets.available(begin, bounds)
         if self._target is not None:
-            target = self._target
-            end = {queue: min(at, max(begin[queue], target.get(queue, 0))) for queue, at in end.items()}
+            end = self._up_to_target(begin, end, self._target)
+        elif not losses and not gone and self._held(begin, end, limit):
+            return start
         if isinstance(limit, ReadMaxRows):
             end = offsets.limit(begin, end, limit.max_rows)
-        if end == begin and not losses:
+        if end == begin and not losses and not gone:
             return start
         self._planned = offsets.to_json(begin, end)
         return self._planned
+
+    @staticmethod
+    def _up_to_target(begin: Positions, end: Positions, target: Positions) -> Positions:
+        return {queue: min(at, max(begin[queue], target.get(queue, 0))) for queue, at in end.items()}
+
+    def _held(self, begin: Positions, end: Positions, limit: ReadLimit) -> bool:
+        """Whether the messages wait for more; never when Spark asks for all there are."""
+        if isinstance(limit, ReadAllAvailable):
+            return False
+        now_s = self._connect(self._options).monotonic()
+        return self._pacing.holds(sum(end.values()) - sum(begin.values()), now_s)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """Where the queues ended when last looked at, for progress reports."""
@@ -185,9 +271,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._rows.partitions_of(spans)
 
     def _clip(self, spans: list[Span]) -> list[Span]:
-        bounds = self._watch.now()
+        self._watch.now()
+        gone = {loss.queue: loss for loss in self._watch.gone({span.queue: span.start for span in spans})}
+        bounds: dict[MessageQueue, Bounds] = self._watch.last
         left, losses = [], []
         for span in spans:
+            if span.queue in gone:
+                losses.append(Loss(span.queue, span.start, span.end, gone[span.queue].reason))
+                continue
             if span.queue not in bounds:  # its broker is away: the task waits for it
                 left.append(span)
                 continue

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from tianzhou.errors import ClientError, ConfigError, OffsetOutOfRange, RemotingError
+from tianzhou.errors import BrokerError, ClientError, ConfigError, OffsetOutOfRange, RemotingError
 from tianzhou.model import MessageQueue, PullStatus
 from tianzhou.spark.offsets import (
     EARLIEST,
@@ -19,9 +19,11 @@ from tianzhou.spark.offsets import (
     Loss,
     Positions,
     Span,
-    resolve,
 )
-from tianzhou.spark.options import ReadOptions, Where
+from tianzhou.spark.positions import each, resolve
+from tianzhou.spark.read_options import ReadOptions, Where
+from tianzhou.spark.selection import Selection
+from tianzhou.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,6 +39,9 @@ MOST_AT_ONCE: Final = 16
 LIMITED_BY_BYTES: Final = 56 << 10
 """A reply this long was likely cut at the broker's limit of bytes (64 or 256 KiB, wire.md §6.2), not of messages."""
 PAUSE_MS: Final = 100
+
+_LATER: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.GO_AWAY})
+"""Answers of a broker that is starting, stopping or overloaded."""
 
 _QUEUE_OFFSET: Final = Struct(">q")
 _QUEUE_OFFSET_AT: Final = 20  # store.md §3.2, field 6
@@ -62,6 +67,22 @@ class Pulled(NamedTuple):
 class QueueReader(Protocol):
     """What the source needs of a broker; blocking, for one thread."""
 
+    def topics(self, selection: Selection) -> list[str]:
+        """The topics that are selected, sorted; looks them up only for a pattern."""
+        ...
+
+    def serving(self) -> set[str]:
+        """Names of the brokers that are registered and have a master."""
+        ...
+
+    def check_sql(self, queues: Iterable[MessageQueue], sql: str) -> None:
+        """See that the brokers of the queues can evaluate an expression.
+
+        Raises:
+            BrokerError: one cannot; says why.
+        """
+        ...
+
     def queues(self, topics: Sequence[str]) -> list[MessageQueue]:
         """The readable queues of the topics, sorted.
 
@@ -82,10 +103,17 @@ class QueueReader(Protocol):
         """The first offset of each queue stored at a time or later; its end when all are older."""
         ...
 
-    def pull(self, queue: MessageQueue, asks: Sequence[Ask], tags: str) -> list[Pulled]:
+    def pull(self, queue: MessageQueue, asks: Sequence[Ask], tags: str, sql: str | None = None) -> list[Pulled]:
         """Several pulls at once, answered in the same order, none waiting for new messages.
 
+        Args:
+            queue: the queue.
+            asks: where from, and how many each.
+            tags: a tag expression.
+            sql: an SQL92 expression instead.
+
         Raises:
+            BrokerError: the broker refuses.
             RemotingError: the broker does not answer.
         """
         ...
@@ -110,8 +138,9 @@ def locate(where: Where, bounds: Mapping[MessageQueue, Bounds], reader: QueueRea
         ConfigError: offsets were given that leave out a queue, name an unknown one or lie behind its end.
     """
     if where.timestamp_ms is not None:
-        found = reader.offsets_by_time(bounds, where.timestamp_ms)
-        return {queue: min(max(found[queue], limits.minimum), limits.maximum) for queue, limits in bounds.items()}
+        return _at_times(dict.fromkeys(bounds, where.timestamp_ms), bounds, reader)
+    if where.timestamps_ms is not None:
+        return _at_times(each(where.timestamps_ms, bounds, where.option), bounds, reader)
     if where.offsets is None:
         index = 0 if where.mark == EARLIEST else 1
         return {queue: limits[index] for queue, limits in bounds.items()}
@@ -123,6 +152,15 @@ def locate(where: Where, bounds: Mapping[MessageQueue, Bounds], reader: QueueRea
                 f"{bounds[queue].maximum}"
             )
     return positions
+
+
+def _at_times(
+    times: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, Bounds], reader: QueueReader
+) -> Positions:
+    found: Positions = {}
+    for time in sorted(set(times.values())):
+        found |= reader.offsets_by_time([queue for queue, wanted in times.items() if wanted == time], time)
+    return {queue: min(max(found[queue], limits.minimum), limits.maximum) for queue, limits in bounds.items()}
 
 
 class LossPolicy:
@@ -189,14 +227,14 @@ class SpanReader:
     Args:
         reader: where to read.
         span: what to read.
-        options: tags, the wait for messages that should be there, and what a loss means.
+        options: the filter, the wait for messages that should be there, and what a loss means.
     """
 
     def __init__(self, reader: QueueReader, span: Span, options: ReadOptions) -> None:
         self._reader = reader
         self._span = span
-        self._tags = options.tags
-        self._ahead = not options.wanted_tags
+        self._tags, self._sql = options.tags, options.sql
+        self._ahead = not options.filtered
         self._timeout_s = options.poll_timeout_ms / 1000
         self._on_loss = LossPolicy(options.fail_on_data_loss)
         self._at = span.start
@@ -239,9 +277,12 @@ class SpanReader:
     def _round(self) -> Iterator[bytes]:
         asks = self._asks()
         try:
-            answers = self._reader.pull(self._span.queue, asks, self._tags)
+            answers = self._reader.pull(self._span.queue, asks, self._tags, self._sql)
         except (RemotingError, ClientError) as error:
             self._wait(error)
+            return
+        except BrokerError as error:
+            self._wait(self._refused(error))
             return
         for ask, pulled in zip(asks, answers, strict=True):
             if ask.offset != self._at:
@@ -268,7 +309,20 @@ class SpanReader:
         reason = f"the queue ends at {pulled.max_offset}"
         return DataLoss([Loss(self._span.queue, self._at, self._span.end, reason)])
 
-    def _wait(self, error: RemotingError | ClientError | OffsetOutOfRange) -> None:
+    def _refused(self, error: BrokerError) -> BrokerError | DataLoss:
+        """What a refusal means that may be over soon.
+
+        Raises:
+            BrokerError: it will not be.
+        """
+        if error.code in _LATER:
+            return error
+        illegal = f"queueId[{self._span.queue.queue_id}] is illegal"
+        if error.code == ResponseCode.TOPIC_NOT_EXIST or illegal in error.remark:
+            return DataLoss([Loss(self._span.queue, self._at, self._span.end, str(error))])
+        raise error
+
+    def _wait(self, error: RemotingError | ClientError | BrokerError | OffsetOutOfRange) -> None:
         """Pause before asking again, or give up: the messages are not there, or the broker is not."""
         now = self._reader.monotonic()
         if self._waiting_since is None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from tianzhou.spark.options import BATCH, STREAM, parse_read
+from tianzhou.spark.read_options import BATCH, STREAM, parse_read
 from tianzhou.spark.schema import row_schema
 
 if TYPE_CHECKING:
@@ -56,9 +56,11 @@ class TianzhouSource(DataSource):
         Raises:
             ConfigError: an option or the schema is wrong.
         """
-        from tianzhou.spark.readers import BatchReader
+        from tianzhou.spark.readers import BatchReader, NarrowingReader
 
-        return BatchReader(parse_read(self.options, BATCH), schema, self.connect())
+        options = parse_read(self.options, BATCH)
+        kind = NarrowingReader if options.filter_pushdown else BatchReader
+        return kind(options, schema, self.connect())
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
         """For `spark.readStream`.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from tianzhou.errors import ClientError, ConnectFailed
+from tianzhou.errors import BrokerError, ClientError, ConnectFailed
+from tianzhou.filter import parse_sql
 from tianzhou.model import MessageQueue, PullStatus
 from tianzhou.spark.offsets import Bounds
 from tianzhou.spark.reading import Ask, Pulled
-from tianzhou.wire.properties import encode_properties, get_property
+from tianzhou.wire.properties import decode_properties, encode_properties, get_property
 from tianzhou.wire.record import Record, encode_record
 
 
@@ -20,6 +21,10 @@ class FakeQueues:
         self.maximum: dict[MessageQueue, int] = {}
         self.failures: list[Exception] = []
         self.away: set[str] = set()
+        self.unregistered: set[str] = set()
+        self.unreadable: set[MessageQueue] = set()
+        self.sql_off = False
+        self.asked_times: list[int] = []
         self.published: dict[MessageQueue, int] = {}
         self.now = 0.0
         self.rounds: list[list[Ask]] = []
@@ -50,10 +55,24 @@ class FakeQueues:
     def truncate(self, queue: MessageQueue, maximum: int) -> None:
         self.maximum[queue] = maximum
 
+    def delete(self, topic: str) -> None:
+        for queue in [queue for queue in self.maximum if queue.topic == topic]:
+            del self.records[queue], self.minimum[queue], self.maximum[queue]
+
     # --- QueueReader
 
+    def topics(self, selection):
+        return selection.topics_among({queue.topic for queue in self.maximum}, ["broker-a", "DefaultCluster"])
+
+    def serving(self):
+        return {"broker-a", "broker-b"} - self.unregistered
+
+    def check_sql(self, queues, sql):
+        if self.sql_off:
+            raise BrokerError(1, "the broker does not filter by SQL92", hint="set enablePropertyFilter=true")
+
     def queues(self, topics):
-        found = sorted(queue for queue in self.maximum if queue.topic in topics)
+        found = sorted(queue for queue in self.maximum if queue.topic in topics and queue not in self.unreadable)
         for topic in topics:
             if not any(queue.topic == topic for queue in found):
                 raise ClientError(f"topic {topic} does not exist")
@@ -67,14 +86,15 @@ class FakeQueues:
 
     def bounds(self, queues):
         self._answer(queues)
-        return {queue: Bounds(self.minimum[queue], self.maximum[queue]) for queue in queues}
+        return {queue: Bounds(self.minimum.get(queue, 0), self.maximum.get(queue, 0)) for queue in queues}
 
     def maxima(self, queues):
         self.now += 0.01
         self._answer(queues)
-        return {queue: self.maximum[queue] for queue in queues}
+        return {queue: self.maximum.get(queue, 0) for queue in queues}
 
     def offsets_by_time(self, queues, timestamp_ms):
+        self.asked_times.append(timestamp_ms)
         return {
             queue: next(
                 (
@@ -87,13 +107,15 @@ class FakeQueues:
             for queue in queues
         }
 
-    def pull(self, queue, asks, tags):
+    def pull(self, queue, asks, tags, sql=None):
         self.rounds.append(list(asks))
         if self.failures:
             raise self.failures.pop(0)
-        return [self._pull(queue, ask, tags) for ask in asks]
+        if queue not in self.maximum:
+            raise BrokerError(17, f"topic[{queue.topic}] not exist, apply first please!")
+        return [self._pull(queue, ask, tags, sql) for ask in asks]
 
-    def _pull(self, queue, ask, tags):
+    def _pull(self, queue, ask, tags, sql):
         low, high = self.minimum[queue], self.maximum[queue]
         at = ask.offset
         if at < low:
@@ -106,7 +128,7 @@ class FakeQueues:
         parts, size = [], 0
         while at < high and len(parts) < min(ask.most, self.limit_count) and at < ask.offset + 800:
             record = self.records[queue].get(at)
-            if record is not None and (wanted is None or self._tag(record) in wanted):
+            if record is not None and (wanted is None or self._tag(record) in wanted) and self._selected(record, sql):
                 encoded = encode_record(record)
                 if parts and size + len(encoded) > self.limit_bytes:
                     break
@@ -120,6 +142,10 @@ class FakeQueues:
     @staticmethod
     def _tag(record):
         return get_property(record.properties, "TAGS")
+
+    @staticmethod
+    def _selected(record, sql):
+        return sql is None or parse_sql(sql).matches(decode_properties(record.properties).get)
 
     def publish(self, positions):
         if self.failures:

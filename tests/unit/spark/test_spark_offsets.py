@@ -52,41 +52,6 @@ def test_a_foreign_offset_is_refused(value):
         offsets.from_json(value)
 
 
-# --- offsets given by the user
-
-
-def test_given_offsets_with_marks():
-    wanted = offsets.parse_offsets('{"orders": {"broker-a": {"0": 5, "1": -1, "2": -2}}}', "startingOffsets")
-    bounds = {A: Bounds(0, 9), B: Bounds(3, 8), C: Bounds(4, 7)}
-    assert offsets.resolve(wanted, bounds, "startingOffsets") == {A: 5, B: 8, C: 4}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "newest",
-        "[1]",
-        '{"orders": 5}',
-        '{"orders": {"0": 5}}',
-        '{"orders": {"broker-a": {"x": 5}}}',
-        '{"orders": {"broker-a": {"0": -3}}}',
-        '{"orders": {"broker-a": {"0": 1.5}}}',
-        '{"orders": {"broker-a": {"0": true}}}',
-    ],
-)
-def test_other_texts_are_refused_with_the_option_and_what_is_expected(text):
-    with pytest.raises(ConfigError, match=r"startingOffsets.*expected"):
-        offsets.parse_offsets(text, "startingOffsets")
-
-
-def test_queues_left_out_or_unknown_are_named():
-    wanted = offsets.parse_offsets('{"orders": {"broker-a": {"0": 5, "7": 1}}}', "startingOffsets")
-    with pytest.raises(ConfigError) as caught:
-        offsets.resolve(wanted, {A: Bounds(0, 9), B: Bounds(0, 9)}, "startingOffsets")
-    assert "no offset for orders@broker-a:1" in str(caught.value)
-    assert "no such queue as orders@broker-a:7" in str(caught.value)
-
-
 # --- where a batch begins
 
 
@@ -111,6 +76,15 @@ def test_a_queue_whose_broker_is_away_keeps_its_position():
     start, losses = offsets.begin({A: 5, B: 6}, {A: Bounds(0, 9)})
     assert (start, losses) == ({A: 5, B: 6}, [])
     assert offsets.available(start, {A: Bounds(0, 9)}) == {A: 9, B: 6}
+
+
+def test_a_loss_whose_end_nobody_knows_and_one_of_nothing():
+    assert str(Loss(A, 7, None, "it is deleted")) == (
+        "all messages of orders@broker-a:0 from offset 7 on are lost: it is deleted"
+    )
+    assert str(Loss(A, 7, 7, "it is deleted")) == (
+        "orders@broker-a:0 is lost at offset 7, with no message known to be unread: it is deleted"
+    )
 
 
 def test_a_data_loss_error_names_the_ranges_and_the_option_and_survives_pickling():

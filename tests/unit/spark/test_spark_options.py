@@ -1,8 +1,11 @@
+import json
+
 import pytest
 
 from tianzhou.errors import ConfigError
 from tianzhou.spark.offsets import EARLIEST, LATEST
-from tianzhou.spark.options import BATCH, READ_KNOWN, STREAM, parse_read, parse_write
+from tianzhou.spark.options import parse_write
+from tianzhou.spark.read_options import BATCH, READ_KNOWN, STREAM, parse_read
 
 NEEDED = {"namesrvAddr": "127.0.0.1:9876", "subscribe": "orders"}
 
@@ -24,7 +27,7 @@ def test_a_stream_starts_at_the_latest_offset():
 def test_names_are_read_whatever_their_case():
     options = parse_read({"NAMESRVADDR": "a:1;b:2", "Subscribe": "x, y ,x", "TAGS": "A || B"}, STREAM)
     assert options.namesrv_addr == "a:1;b:2"
-    assert options.topics == ("x", "y")
+    assert options.selection.topics == ("x", "y")
     assert options.wanted_tags == {"A", "B"}
 
 
@@ -75,6 +78,19 @@ def test_tls_is_left_to_the_environment_unless_said():
         (STREAM, "maxOffsetsPerTrigger", "many", "expected a whole number from 1"),
         (STREAM, "endingOffsets", "latest", "a stream has no end"),
         (STREAM, "endingTimestamp", "5", "a stream has no end"),
+        (BATCH, "minOffsetsPerTrigger", "10", "streams only"),
+        (BATCH, "maxTriggerDelay", "10s", "streams only"),
+        (STREAM, "minOffsetsPerTrigger", "-1", "expected a whole number from 1"),
+        (STREAM, "maxTriggerDelay", "soon", "expected a time like 500ms, 30s, 15m or 1h"),
+        (STREAM, "maxTriggerDelay", "30s", "bounds how long minOffsetsPerTrigger waits; give that too"),
+        (STREAM, "filterPushdown", "true", "Spark pushes no conditions down into streams"),
+        (STREAM, "filterPushdown", "yes", "expected true or false"),
+        (BATCH, "sql", "", "expected an SQL92 expression over properties"),
+        (BATCH, "sql", "price >", "the expression ends at position 7; expected an SQL92 expression"),
+        (BATCH, "sql", "a = 1 b = 2", "which RocketMQ ignores"),
+        (BATCH, "startingTimestamp", '{"orders": "soon"}', "cannot be; expected milliseconds"),
+        (BATCH, "startingTimestamp", "2026-02-30", "expected milliseconds since the epoch, or a time like"),
+        (BATCH, "startingTimestamp", "1960-01-01", "expected milliseconds since the epoch"),
         (STREAM, "minPartitions", "1.5", "expected a whole number from 1"),
         (STREAM, "maxRecordsPerPartition", "²", "expected a whole number from 1"),
         (STREAM, "failOnDataLoss", "no", "expected true or false"),
@@ -90,12 +106,47 @@ def test_a_bad_option_is_named_with_its_value_and_what_is_allowed(mode, option, 
     with pytest.raises(ConfigError, match=expected.replace("{", r"\{").replace("||", r"\|\|")) as caught:
         parse_read({**NEEDED, option: value}, mode)
     assert option in str(caught.value)
-    assert value.strip() in str(caught.value)
+    assert (json.loads(value).popitem()[1] if value.startswith('{"orders": "') else value.strip()) in str(caught.value)
 
 
 def test_a_missing_option_is_named():
     with pytest.raises(ConfigError, match="the option subscribe is missing"):
         parse_read({"namesrvAddr": "a:1"}, BATCH)
+
+
+@pytest.mark.parametrize(
+    ("together", "expected"),
+    [
+        ({"tags": "A", "sql": "n > 1"}, "tags=A and sql=n > 1 are both given"),
+        ({"assign": '{"orders": [0]}'}, r'subscribe=orders and assign=\{"orders": \[0\]\} are given; give one of'),
+        ({"minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "9"}, "is more than maxOffsetsPerTrigger=9"),
+    ],
+)
+def test_what_does_not_go_together(together, expected):
+    with pytest.raises(ConfigError, match=expected):
+        parse_read({**NEEDED, **together}, STREAM)
+
+
+def test_all_tags_go_with_sql():
+    options = parse_read({**NEEDED, "tags": "*", "sql": "n > 1"}, BATCH)
+    assert options.filtered
+    assert not parse_read(NEEDED, BATCH).filtered
+
+
+def test_least_and_most_of_a_trigger_and_its_wait():
+    options = parse_read({**NEEDED, "minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "5"}, STREAM)
+    assert (options.min_offsets_per_trigger, options.max_trigger_delay_ms) == (5, 900_000)
+    for text, expected in (("250", 250), ("5 ms", 5), ("30s", 30_000), ("2m", 120_000), ("1h", 3_600_000), ("0s", 0)):
+        given = {**NEEDED, "minOffsetsPerTrigger": "5", "maxTriggerDelay": text}
+        assert parse_read(given, STREAM).max_trigger_delay_ms == expected
+
+
+def test_times_are_numbers_or_text_in_utc():
+    for text in ("1769846400000", "2026-01-31T08:00:00Z", "2026-01-31T08:00:00", "2026-01-31T09:00:00+01:00"):
+        assert parse_read({**NEEDED, "startingTimestamp": text}, BATCH).starting.timestamp_ms == 1_769_846_400_000
+    by_queue = '{"orders": {"b": {"0": 5, "1": "1970-01-01T00:00:01Z"}}}'
+    options = parse_read({**NEEDED, "startingTimestamp": by_queue}, BATCH)
+    assert options.starting.timestamps_ms == {"orders": {"b": {0: 5, 1: 1000}}}
 
 
 def test_two_starts_are_one_too_many():

@@ -2,11 +2,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tianzhou.errors import ConfigError, ConnectionLost
+from tianzhou.errors import BrokerError, ConfigError, ConnectionLost
 from tianzhou.model import MessageQueue, PullStatus
 from tianzhou.spark.columns import to_batch
 from tianzhou.spark.offsets import Bounds, DataLoss, Span
-from tianzhou.spark.options import BATCH, parse_read
+from tianzhou.spark.read_options import BATCH, parse_read
 from tianzhou.spark.reading import MOST_AT_ONCE, Pulled, Step, judge, locate, read_span
 from tianzhou.spark.schema import COLUMNS, arrow_schema, row_schema
 
@@ -106,6 +106,11 @@ def test_a_filter_that_matches_nothing_ends(queues):
     assert read(queues, Span(A, 0, 3000), tags="B") == []
 
 
+def test_sql_selects_and_reading_ends_at_the_ranges_end(queues):
+    queues.add(A, 3000)
+    assert offsets_of(read(queues, Span(A, 100, 2900), sql="n BETWEEN 50 AND 120")) == list(range(100, 121))
+
+
 def test_holes_left_by_compaction_are_no_loss(queues):
     queues.add(A, 200)
     for offset in range(50, 120):
@@ -150,6 +155,30 @@ def test_a_replica_that_lags_is_waited_for(queues):
     queues.truncate(A, 60)
     queues.on_wait = lambda: queues.maximum.update({A: min(100, queues.maximum[A] + 10)})
     assert offsets_of(read(queues, Span(A, 10, 100))) == list(range(10, 100))
+
+
+def test_a_topic_deleted_while_it_is_read(queues, caplog):
+    queues.add(A, 100)
+    queues.delete("orders")
+    with pytest.raises(DataLoss, match=r"from offset 10 to 99 are lost: code 17.*not exist, apply first please!"):
+        read(queues, Span(A, 10, 100))
+    assert 1.0 <= queues.now < 1.5
+    assert read(queues, Span(A, 10, 100), failOnDataLoss="false") == []
+    assert "from offset 10 to 99 are lost" in caplog.text
+
+
+def test_a_broker_that_starts_or_stops_is_waited_for(queues):
+    queues.add(A, 100)
+    queues.failures = [BrokerError(14, "the broker stops"), BrokerError(2, "too many requests")]
+    assert len(read(queues, Span(A, 0, 100))) == 100
+
+
+def test_a_refusal_ends_the_read_at_once(queues):
+    queues.add(A, 100)
+    queues.failures = [BrokerError(26, "subscription group [x] does not exist")]
+    with pytest.raises(BrokerError, match="does not exist"):
+        read(queues, Span(A, 0, 100))
+    assert queues.now == 0
 
 
 def test_a_broken_connection_is_tried_again(queues, lost):

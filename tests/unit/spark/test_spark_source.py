@@ -1,11 +1,21 @@
 import json
+from datetime import UTC, datetime
 
 import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.datasource import (
+    CaseInsensitiveDict,
+    DataSourceReader,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from tianzhou.errors import ConfigError, OffsetOutOfRange
 from tianzhou.model import MessageQueue
@@ -22,7 +32,8 @@ class Fixture:
         self.queues = queues
 
     def source(self, **given):
-        values = {"namesrvAddr": "a:1", "subscribe": "orders", "pollTimeoutMs": "1000", **given}
+        ways = {"subscribePattern", "assign"} & given.keys()
+        values = {"namesrvAddr": "a:1", "pollTimeoutMs": "1000", **({} if ways else {"subscribe": "orders"}), **given}
         source = TianzhouSource(CaseInsensitiveDict(values))
         source.connect = lambda: lambda options: self.queues
         return source
@@ -116,6 +127,96 @@ def test_small_ranges_share_a_task(spark):
 
 def test_sparks_stand_in_for_no_partitions_has_no_rows(spark):
     assert list(spark.source().reader(row_schema()).read(InputPartition(None))) == []
+
+
+def test_a_pattern_reads_every_topic_it_matches(spark):
+    spark.queues.add(MessageQueue("orders-eu", "broker-b", 7), 2)
+    spark.queues.add(MessageQueue("bills", "broker-b", 8), 2)
+    assert spark.batch(subscribePattern="orders.*") == spark.batch() | {(7, 0), (7, 1)}
+    with pytest.raises(ConfigError, match=r"subscribePattern=x\.\*: no topic has such a name; there are bills, orders"):
+        spark.batch(subscribePattern="x.*")
+
+
+def test_queues_can_be_assigned(spark):
+    assert spark.batch(assign='{"orders": [1]}') == {(1, n) for n in range(5)}
+    with pytest.raises(ConfigError, match="assign: there is no queue 5 of orders; there are orders@broker-a:0, "):
+        spark.batch(assign='{"orders": [5]}')
+
+
+def test_positions_of_assigned_queues(spark):
+    start = '{"orders": {"broker-a": {"1": 3}}}'
+    assert spark.batch(assign='{"orders": [1]}', startingOffsets=start) == {(1, 3), (1, 4)}
+    with pytest.raises(ConfigError, match=r"there is no queue orders@broker-a:1; give one for each.*: orders@"):
+        spark.batch(assign='{"orders": [0]}', startingOffsets='{"orders": {"broker-a": {"0": 0, "1": 3}}}')
+
+
+def test_times_queue_by_queue(spark):
+    start = '{"orders": {"broker-a": {"0": 1008, "1": "1970-01-01T00:00:01.003Z"}}}'
+    assert spark.batch(startingTimestamp=start) == {(0, 8), (0, 9), (1, 3), (1, 4)}
+    end = '{"orders": {"broker-a": {"0": 1001, "1": 1000}}}'
+    assert spark.batch(endingTimestamp=end) == {(0, 0)}
+
+
+def test_sql_is_left_to_the_broker(spark):
+    assert spark.batch(sql="n > 7") == {(0, 8), (0, 9)}
+
+
+def test_a_broker_that_cannot_evaluate_sql_ends_the_query_with_what_to_set(spark):
+    spark.queues.sql_off = True
+    with pytest.raises(ConfigError, match=r"sql=n > 7: .* does not filter by SQL92 \(set enablePropertyFilter=true"):
+        spark.batch(sql="n > 7")
+
+
+# --- conditions pushed down
+
+
+def narrowed(spark, *filters, **given):
+    reader = spark.source(filterPushdown="true", **given).reader(row_schema())
+    assert list(reader.pushFilters(list(filters))) == list(filters)  # Spark evaluates all of them again
+    partitions = reader.partitions()
+    rows = [
+        (row["queueId"], row["queueOffset"])
+        for partition in partitions
+        for batch in reader.read(partition)
+        for row in batch.to_pylist()
+    ]
+    return rows, [span for partition in partitions for span in partition.spans]
+
+
+def test_only_a_reader_that_is_asked_to_takes_conditions(spark):
+    assert type(spark.source().reader(row_schema())).pushFilters is DataSourceReader.pushFilters
+
+
+def test_pushed_queues_and_offsets_are_all_that_is_read(spark):
+    rows, _ = narrowed(spark, EqualTo(("queueId",), 1), GreaterThan(("queueOffset",), 2))
+    assert rows == [(1, 3), (1, 4)]
+    assert [ask.offset for asks in spark.queues.rounds for ask in asks] == [3]
+
+
+def test_pushed_tags_are_left_to_the_broker(spark):
+    spark.queues.add(A, 10, tag=lambda offset: "AB"[offset % 2])
+    assert narrowed(spark, EqualTo(("tags",), "A"))[0] == [(0, n) for n in range(10, 20, 2)]
+    assert narrowed(spark, In(("tags",), ["A", "B"]), tags="B || C")[0] == [(0, n) for n in range(11, 20, 2)]
+    assert narrowed(spark, EqualTo(("tags",), "A"), tags="B")[1] == []
+    assert narrowed(spark, EqualTo(("tags",), "A"), EqualTo(("tags",), "B"))[1] == []
+    assert len(narrowed(spark, EqualTo(("tags",), "A"), sql="n > 15")[0]) == 4
+
+
+def test_pushed_times_are_looked_up(spark):
+    spark.queues.add(A, 10, at_ms=100_000)
+    spark.queues.add(A, 10, at_ms=200_000)
+    at = datetime.fromtimestamp(100, UTC)
+    rows, _ = narrowed(spark, GreaterThanOrEqual(("storeTimestamp",), at))
+    assert rows == [(0, n) for n in range(10, 30)]
+    rows, _ = narrowed(spark, LessThan(("storeTimestamp",), at))
+    assert set(rows) >= {(0, n) for n in range(10)} | {(1, n) for n in range(5)}
+    assert (0, 25) not in rows
+
+
+def test_lost_messages_that_are_not_needed_are_no_loss(spark):
+    spark.queues.expire(A, 4)
+    start = '{"orders": {"broker-a": {"0": 1, "1": 0}}}'
+    assert narrowed(spark, GreaterThan(("queueOffset",), 7), startingOffsets=start)[0] == [(0, 8), (0, 9)]
 
 
 def test_the_schema_follows_include_properties(spark):
@@ -280,11 +381,178 @@ def test_a_topic_whose_route_is_gone_for_now_is_waited_for(spark, caplog):
     reader = spark.stream(startingOffsets="earliest")
     start = reader.initialOffset()
     kept, spark.queues.maximum = spark.queues.maximum, {}
+    spark.queues.unregistered = {"broker-a"}
     spark.queues.now += 2
     assert reader.latestOffset(start, ALL) is start
-    spark.queues.maximum = kept
+    spark.queues.maximum, spark.queues.unregistered = kept, set()
     spark.queues.now += 2
     assert len(run(reader, start, reader.latestOffset(start, ALL))) == 15
+
+
+def test_a_route_that_comes_back_soon_is_no_deletion(spark):
+    reader = spark.stream(startingOffsets="earliest")
+    start = reader.initialOffset()
+    kept, spark.queues.maximum = spark.queues.maximum, {}
+    spark.queues.now += 2
+
+    def come_back():
+        spark.queues.maximum = kept
+
+    spark.queues.on_wait = come_back
+    assert len(run(reader, start, reader.latestOffset(start, ALL))) == 15
+
+
+def test_a_deleted_topic_fails_the_stream_with_what_was_unread(spark):
+    reader = spark.stream(subscribe="orders,bills", startingOffsets="latest")
+    with pytest.raises(Exception, match="topic bills does not exist"):
+        reader.initialOffset()
+    spark.queues.add(MessageQueue("bills", "broker-b", 0), 3)
+    start = reader.initialOffset()
+    spark.queues.add(A, 4)
+    reader.latestOffset(start, ALL)
+    spark.queues.delete("orders")
+    spark.queues.now += 2
+    with pytest.raises(DataLoss) as caught:
+        reader.latestOffset(start, ALL)
+    text = str(caught.value)
+    assert "4 messages of orders@broker-a:0 from offset 10 to 13 are lost: topic orders is deleted from broker" in text
+    assert "orders@broker-a:1 is lost at offset 5, with no message known to be unread: topic orders is deleted" in text
+
+
+def test_or_is_reported_once_and_left(spark, caplog):
+    other = MessageQueue("bills", "broker-b", 0)
+    spark.queues.add(other, 3)
+    given = {"subscribe": "orders,bills", "startingOffsets": "earliest", "failOnDataLoss": "false"}
+    reader = spark.stream(**given)
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    spark.queues.delete("orders")
+    spark.queues.add(other, 1)
+    spark.queues.now += 2
+    after = reader.latestOffset(through_json(end), ALL)
+    assert run(reader, end, after) == [(0, 3)]
+    assert caplog.text.count("topic orders is deleted") == 2
+    for _ in range(3):
+        spark.queues.now += 2
+        assert reader.latestOffset(through_json(after), ALL) == after
+    assert caplog.text.count("topic orders is deleted") == 2
+    assert caplog.text.count("orders is away") <= 1
+    spark.queues.add(A, 2)  # made anew: it is read from its beginning
+    spark.queues.now += 2
+    assert run(reader, after, reader.latestOffset(after, ALL)) == [(0, 0), (0, 1)]
+
+
+def test_a_deleted_topic_found_at_a_restart(spark):
+    reader = spark.stream(startingOffsets="earliest")
+    logged = through_json(reader.latestOffset(reader.initialOffset(), ALL))
+    spark.queues.delete("orders")
+    spark.queues.add(MessageQueue("bills", "broker-a", 0), 3)
+    again = spark.stream(subscribe="orders,bills")
+    with pytest.raises(DataLoss, match="all messages of orders@broker-a:0 from offset 10 on are lost: topic orders is"):
+        again.latestOffset(logged, ALL)
+    with pytest.raises(DataLoss, match="10 messages of orders@broker-a:0 from offset 0 to 9 are lost: topic orders is"):
+        again.partitions({}, logged)
+    lenient = spark.stream(subscribe="orders,bills", failOnDataLoss="false")
+    assert run(lenient, {}, logged) == []
+    assert run(lenient, logged, lenient.latestOffset(logged, ALL)) == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_a_queue_taken_away_with_unread_messages(spark):
+    reader = spark.stream(startingOffsets="latest")
+    start = reader.initialOffset()
+    spark.queues.add(B, 2)
+    spark.queues.unreadable = {B}
+    spark.queues.now += 2
+    with pytest.raises(DataLoss, match="2 messages of orders@broker-a:1 from offset 5 to 6 are lost: topic orders"):
+        reader.latestOffset(start, ALL)
+
+
+def test_a_queue_taken_away_after_it_was_read_is_no_loss(spark):
+    reader = spark.stream(startingOffsets="latest")
+    start = reader.initialOffset()
+    spark.queues.unreadable = {B}
+    spark.queues.now += 2
+    assert reader.latestOffset(start, ALL) is start
+    waited = spark.queues.now
+    assert reader.latestOffset(start, ALL) is start
+    assert spark.queues.now - waited < 0.5  # it is not waited for again
+    spark.queues.unreadable = set()
+    spark.queues.add(B, 1)
+    spark.queues.now += 2
+    assert run(reader, start, reader.latestOffset(start, ALL)) == [(1, 5)]
+
+
+def test_topics_that_come_and_match_are_read_from_their_start(spark, caplog):
+    reader = spark.stream(subscribePattern="bills.*", startingOffsets="latest")
+    start = reader.initialOffset()
+    assert "subscribePattern=bills.*: no topic has such a name" in caplog.text
+    assert reader.latestOffset(start, ALL) is start
+    spark.queues.add(MessageQueue("bills-eu", "broker-b", 0), 3)
+    spark.queues.now += 2
+    assert run(reader, start, reader.latestOffset(start, ALL)) == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_new_brokers_enter_at_their_first_offset(spark):
+    reader = spark.stream(assign='{"orders": [0]}', startingOffsets="latest")
+    start = reader.initialOffset()
+    spark.queues.add(MessageQueue("orders", "broker-b", 0), 3)
+    spark.queues.add(MessageQueue("orders", "broker-b", 1), 3)
+    spark.queues.now += 2
+    assert run(reader, start, reader.latestOffset(start, ALL)) == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_a_topic_no_longer_subscribed_keeps_its_position(spark):
+    spark.queues.add(MessageQueue("bills", "broker-b", 0), 3)
+    first = spark.stream(subscribe="orders,bills", startingOffsets="earliest")
+    end = through_json(first.latestOffset(first.initialOffset(), ALL))
+    spark.queues.add(A, 1)
+    without = spark.stream(subscribe="bills")
+    assert without.latestOffset(end, ALL) == end
+    again = spark.stream(subscribe="orders,bills")
+    assert run(again, end, again.latestOffset(end, ALL)) == [(0, 10)]
+
+
+def test_a_micro_batch_waits_until_it_is_worth_it(spark):
+    reader = spark.stream(minOffsetsPerTrigger="4", maxTriggerDelay="5s", startingOffsets="latest")
+    assert reader.getDefaultReadLimit() == ReadMinRows(4)
+    limit = reader.getDefaultReadLimit()
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, limit) is start
+    spark.queues.add(A, 3)
+    assert reader.latestOffset(start, limit) is start
+    assert reader.reportLatestOffset()["end"]["orders@broker-a:0"] == 13  # the lag is shown meanwhile
+    spark.queues.add(B, 1)
+    end = reader.latestOffset(start, limit)
+    assert len(run(reader, start, end)) == 4
+    spark.queues.add(A, 1)
+    assert reader.latestOffset(end, limit) is end
+    spark.queues.now += 6
+    assert run(reader, end, reader.latestOffset(end, limit)) == [(0, 13)]
+
+
+def test_least_and_most_messages_of_a_trigger(spark):
+    reader = spark.stream(minOffsetsPerTrigger="3", maxOffsetsPerTrigger="6", startingOffsets="earliest")
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMaxRows(6)
+    at, sizes = reader.initialOffset(), []
+    while (end := reader.latestOffset(at, limit)) is not at:
+        sizes.append(len(run(reader, at, end)))
+        at = end
+    assert sizes == [6, 6, 3]
+
+
+def test_nothing_waits_when_all_there_is_is_wanted(spark):
+    reader = spark.stream(minOffsetsPerTrigger="100", startingOffsets="earliest")
+    start = reader.initialOffset()
+    assert len(run(reader, start, reader.latestOffset(start, ALL))) == 15  # trigger(once=True)
+    reader = spark.stream(minOffsetsPerTrigger="100", startingOffsets="earliest")
+    reader.prepareForTriggerAvailableNow()
+    assert len(run(reader, start, reader.latestOffset(start, reader.getDefaultReadLimit()))) == 15
+
+
+def test_available_now_needs_its_topics_unless_losses_are_skipped(spark):
+    with pytest.raises(Exception, match="topic nothing does not exist"):
+        spark.stream(subscribe="orders,nothing").prepareForTriggerAvailableNow()
+    spark.stream(subscribe="orders,nothing", failOnDataLoss="false").prepareForTriggerAvailableNow()
 
 
 def test_a_start_behind_its_end_is_an_error(spark):
