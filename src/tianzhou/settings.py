@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar, get_type_hints
 
 from tianzhou.errors import ConfigError
@@ -131,3 +131,26 @@ def unknown_keys(values: Iterable[str], *classes: type) -> dict[str, str | None]
             near = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
             unknown[key] = near[0] if near else None
     return unknown
+
+
+def differing(*settings: object) -> list[str]:
+    """The keys of the settings whose values are not the defaults."""
+    shown, defaults = dump(*settings), dump(*(type(one)() for one in settings))
+    return [key for key, value in shown.items() if value != defaults[key]]
+
+
+def idle_keys(keys: Iterable[str], idle: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
+    """Those of the keys that change nothing, by the reason why.
+
+    Args:
+        keys: what somebody has set.
+        idle: reason to all the keys it holds for.
+    """
+    wanted = sorted(keys)
+    found = {reason: [key for key in wanted if key in those] for reason, those in idle.items()}
+    return {reason: those for reason, those in found.items() if those}
+
+
+def idle_lines(keys: Iterable[str], idle: Mapping[str, Collection[str]]) -> list[str]:
+    """What to tell somebody who has set keys that change nothing: a line per reason."""
+    return [f"no effect: {', '.join(those)}: {reason}" for reason, those in idle_keys(keys, idle).items()]

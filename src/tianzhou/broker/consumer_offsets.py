@@ -136,8 +136,9 @@ class ConsumerOffsets:
         return [topic for topic, its_group in map(split_key, self._committed) if its_group == group]
 
     def groups_of(self, topic: str) -> list[str]:
-        """Groups that have committed offsets for the topic."""
-        return [group for its_topic, group in map(split_key, self._committed) if its_topic == topic]
+        """Groups that have committed offsets for the topic; not those kept for broadcast consumers (`G@broadcast`)."""
+        keys = map(split_key, self._committed)
+        return [group for its_topic, group in keys if its_topic == topic and SEPARATOR not in group]
 
     def forget_topic(self, topic: str) -> None:
         """Drop all offsets of a deleted topic."""
@@ -188,6 +189,6 @@ def _is_light(key: str) -> bool:
 
 
 def split_key(key: str) -> tuple[str, str]:
-    """Topic and group of a table key; neither name can hold the separator."""
+    """Topic and group of a table key; a topic cannot hold the separator, a group of a client neither."""
     topic, _, group = key.partition(SEPARATOR)
     return topic, group

@@ -148,7 +148,7 @@ class DelayScheduler:
             return False
         if self._stats is not None:
             size = result.end_offset - result.physical_offset
-            self._stats.put(message.topic).add(message.queue_id, 1, size)
+            self._stats.delivered(level, message.topic, message.queue_id, size)
         return True
 
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from dataclasses import replace
 
+from tianzhou.broker.name_servers import NameServers
 from tianzhou.broker.tables import Tables
 from tianzhou.broker.topics import READ_WRITE
 from tianzhou.clock import Clock
@@ -14,10 +15,10 @@ from tianzhou.model import TopicConfig
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection
 from tianzhou.watermark import Watermark
-from tianzhou.wire.bodies import RegisterBody, TopicTable, decode_kv_table, encode_register_body
+from tianzhou.wire.bodies import RegisterBody, TopicTable, decode_kv_table, encode_data_version, encode_register_body
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
-from tianzhou.wire.fields import write_header
+from tianzhou.wire.fields import read_reply, write_header
 from tianzhou.wire.hashing import crc32
 
 SHORTEST_PERIOD_MS = 10_000
@@ -48,14 +49,28 @@ class Registrar:
         address: this broker's address, as clients are to use it.
         ha_address: the address replicas are to use.
         clock: wall-clock time.
+        names: which name servers there are; by default those of the settings.
+        hold_ms: for how long nobody is told after the start.
     """
 
-    def __init__(self, tables: Tables, client: RemotingClient, address: str, ha_address: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        client: RemotingClient,
+        address: str,
+        ha_address: str,
+        clock: Clock,
+        *,
+        names: NameServers | None = None,
+        hold_ms: int = 0,
+    ) -> None:
         self._tables = tables
         self._client = client
         self._address = address
         self._ha_address = ha_address
         self._clock = clock
+        self._names = names or NameServers(tables.settings)
+        self._hold_ms = hold_ms
         self._asked = Watermark(1)
         self._done = Watermark(0)
         self._ready = asyncio.Event()
@@ -77,7 +92,7 @@ class Registrar:
 
     async def settled(self, timeout_s: float = 3.0) -> bool:
         """Wait until everything asked for so far is with the name servers; False when that took too long."""
-        if not self._tables.settings.namesrv_addresses:
+        if not self._names.addresses and not self._names.sought:
             return True
         try:
             async with asyncio.timeout(timeout_s):
@@ -88,23 +103,34 @@ class Registrar:
 
     async def run(self) -> None:
         """Register until cancelled."""
+        if self._hold_ms > 0:
+            await asyncio.sleep(self._hold_ms / 1000)
+        periodic = False
         while True:
             asked = self._asked.value
-            told_all = await self._round()
+            told_all = await self._round(periodic=periodic)
             self._done.advance(asked)
             period = self._tables.settings.register_name_server_period
             pause = min(max(period, SHORTEST_PERIOD_MS), LONGEST_PERIOD_MS) / 1000 if told_all else RETRY_S
+            periodic = False
             try:
                 async with asyncio.timeout(pause):
                     await self._asked.reach(asked + 1)
             except TimeoutError:
+                periodic = told_all
                 self.request()
 
-    async def _round(self) -> bool:
+    async def _round(self, *, periodic: bool) -> bool:
         """Tell every name server; whether all of them know now."""
-        addresses = self._tables.settings.namesrv_addresses
+        if not self._names.addresses:
+            await self._names.refresh()
+        addresses = self._names.addresses
         if not addresses:
+            if self._names.sought:
+                return False
             self._ready.set()
+            return True
+        if periodic and not self._tables.settings.force_register and await self._all_know(addresses):
             return True
         body = self._body()
         outcomes = await asyncio.gather(*(self._register(address, body) for address in addresses))
@@ -112,10 +138,35 @@ class Registrar:
             self._ready.set()
         return all(outcome is True for outcome in outcomes)
 
+    async def _all_know(self, addresses: list[str]) -> bool:
+        """Whether every name server has the present topics; asking is a sign of life, too (`forceRegister` is off)."""
+        settings = self._tables.settings
+        fields = write_header(
+            RequestCode.QUERY_DATA_VERSION,
+            broker_name=settings.broker_name,
+            broker_addr=self._address,
+            cluster_name=settings.broker_cluster_name,
+            broker_id=settings.broker_id,
+        )
+        body = encode_data_version(self._tables.topics.version)
+
+        async def knows(address: str) -> bool:
+            command = Command(RequestCode.QUERY_DATA_VERSION, fields=fields, body=body)
+            try:
+                reply = await self._client.invoke(address, command, settings.register_broker_timeout_mills)
+            except TianzhouError:
+                return False
+            return (
+                reply.code == ResponseCode.SUCCESS and bool(reply.body) and not read_reply(command.code, reply).changed
+            )
+
+        return all(await asyncio.gather(*map(knows, addresses)))
+
     def _body(self) -> bytes:
         topics = self._tables.topics
-        told = registered_topics(dict(topics.all()), self._tables.settings.broker_permission)
-        return encode_register_body(RegisterBody(TopicTable(told, topics.version)))
+        settings = self._tables.settings
+        told = registered_topics(dict(topics.all()), settings.broker_permission)
+        return encode_register_body(RegisterBody(TopicTable(told, topics.version)), settings.compressed_register)
 
     async def _register(self, address: str, body: bytes) -> bool | None:
         """Tell one name server: True it knows, False it refused, None it cannot be reached."""
@@ -128,7 +179,7 @@ class Registrar:
             ha_server_addr=self._ha_address,
             broker_id=settings.broker_id,
             enable_acting_master=False,
-            compressed=False,
+            compressed=settings.compressed_register,
             body_crc32=crc32(body),
         )
         command = Command(RequestCode.REGISTER_BROKER, fields=fields, body=body)
@@ -183,7 +234,7 @@ class Registrar:
     async def unregister(self) -> None:
         """Tell every name server that this broker is going."""
         self._connections.clear()
-        await asyncio.gather(*(self._unregister(address) for address in self._tables.settings.namesrv_addresses))
+        await asyncio.gather(*(self._unregister(address) for address in self._names.addresses))
 
     async def _unregister(self, address: str) -> None:
         settings = self._tables.settings

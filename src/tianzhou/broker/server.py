@@ -13,12 +13,12 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tianzhou.broker.channels import Channels
 from tianzhou.broker.clients import ClientTable
 from tianzhou.broker.consumer_filters import ConsumerFilters
 from tianzhou.broker.consumer_offsets import ConsumerOffsets
@@ -37,6 +37,7 @@ from tianzhou.broker.handlers.offsets import OffsetHandler
 from tianzhou.broker.handlers.progress import ProgressHandler
 from tianzhou.broker.handlers.pull import PullHandler
 from tianzhou.broker.handlers.queries import QueryHandler
+from tianzhou.broker.handlers.queue_locks import QueueLockHandler
 from tianzhou.broker.handlers.queue_units import QueueUnitHandler
 from tianzhou.broker.handlers.recall import RecallHandler
 from tianzhou.broker.handlers.replication import ReplicationHandler
@@ -48,7 +49,9 @@ from tianzhou.broker.handlers.send_back import SendBackHandler
 from tianzhou.broker.handlers.staging import StagingHandler
 from tianzhou.broker.handlers.topics import TopicHandler
 from tianzhou.broker.handlers.transactions import TransactionHandler
+from tianzhou.broker.housekeeping import BROADCAST_MS, NOTIFY_MS, PROTECT_MS, SWEEP_MS, Housekeeping
 from tianzhou.broker.locks import QueueLocks
+from tianzhou.broker.name_servers import NameServers
 from tianzhou.broker.registrar import Registrar
 from tianzhou.broker.router import NOT_ON_FAST_PORT, Router
 from tianzhou.broker.selection import bitmap_of
@@ -71,7 +74,6 @@ from tianzhou.store.store import MessageStore
 from tianzhou.wire.ids import UniqueIdGenerator
 
 FAST_PORT_BELOW = 2
-HOUSEKEEPING_MS = 10_000
 LEAST_LATENESS_S = 0.05
 """Requests that have waited for less are served without a look at the limits."""
 DEFAULT_HA_PORT = 10_912
@@ -173,12 +175,13 @@ class Broker:
         self._files = StateFiles(self._tables, self.store_settings.root / "config")
         self._files.load()
         self._stack.callback(self._files.close)
+        self._stack.callback(self._write_metrics)
         await self._store.start()
         client = await self._stack.enter_async_context(
             RemotingClient(
                 connect_timeout_ms=settings.connect_timeout_millis,
                 clock=clock,
-                tls=client_context(self._tls) if self._tls.enable else None,
+                tls=client_context(self._tls) if self._tls.enable or settings.use_tls else None,
             )
         )
         self._parts = make_parts(
@@ -200,19 +203,25 @@ class Broker:
         self._spawn(self._files.run(), "tables")
         self._spawn(self._parts.acks.run(), "acknowledgements")
         self._spawn(self._parts.registrar.run(), "registration")
+        self._spawn(self._parts.names.run(self._parts.registrar.request), "name servers")
         self._spawn(DelayScheduler(self._tables.delays, self._store, clock, self._stats).run(), "delays")
         self._spawn(self._parts.transactions.run(), "transactions")
         self._spawn(self._parts.staging.run(), "staging")
         self._repeat(lambda: settings.flush_consumer_offset_interval, self._files.write_offsets)
         self._repeat(lambda: self.store_settings.flush_delay_offset_interval, self._files.write_delays)
-        self._repeat(lambda: HOUSEKEEPING_MS, self._write_filters)
-        self._repeat(lambda: HOUSEKEEPING_MS, self._housekeep)
+        self._repeat(lambda: settings.transaction_metric_flush_interval, self._write_metrics)
+        self._repeat(lambda: SWEEP_MS, self._write_filters)
+        self._repeat(lambda: SWEEP_MS, self._parts.housekeeping.sweep)
+        self._repeat(lambda: BROADCAST_MS, self._parts.housekeeping.commit_broadcasts)
+        self._repeat(lambda: PROTECT_MS, self._parts.housekeeping.protect)
+        self._repeat(lambda: NOTIFY_MS, self._parts.clients.notify_waiting)
         _log.info("broker %s listens on port %d, clients are told %s", settings.broker_name, self._port, self.address)
 
     async def _listen(self, router: Router) -> None:
         settings = self.settings
         idle = settings.server_channel_max_idle_time_seconds
         late_after_s = LEAST_LATENESS_S
+        connected = self._parts.channels.connected
         tls = ServerTls(self._tls)
         await self._stack.enter_async_context(
             RemotingServer(
@@ -224,6 +233,7 @@ class Broker:
                 port_setting=self._port_setting,
                 late=router.serve_late,
                 late_after_s=late_after_s,
+                on_connect=connected,
                 tls=tls,
             )
         )
@@ -238,6 +248,7 @@ class Broker:
                     port_setting=self._port_setting,
                     late=router.serve_late,
                     late_after_s=late_after_s,
+                    on_connect=connected,
                     tls=tls,
                 )
             )
@@ -246,23 +257,21 @@ class Broker:
         self._tables.groups.auto_create = self.settings.auto_create_subscription_group
         self._tables.groups.create_system = self.settings.enable_create_sys_group
         self._parts.send.settings_changed()
+        self._parts.housekeeping.follow_settings()
         self._store.settings_changed()
+        if "dataReadAheadEnable" in keys:
+            self._store.read_ahead(self.store_settings.data_read_ahead_enable)
         if "brokerPermission" in keys:
             self._tables.topics.touch(self._clock.now_ms())
         if "namesrvAddr" in keys:
             self._parts.registrar.request()
 
+    def _write_metrics(self) -> None:
+        self._files.write_metrics(self._clock.now_ms())
+
     def _write_filters(self) -> None:
         self._tables.filters.clean(self._clock.now_ms(), self.settings.filter_data_clean_time_span)
         self._files.write_filters()
-
-    def _housekeep(self) -> None:
-        self._parts.clients.sweep()
-        now = self._clock.now_ms()
-        self._tables.clients.forget_pulls(now - self.settings.subscription_expired_timeout)
-        self._stats.by_queue = self.settings.enable_detail_stat
-        # The machine's calendar, as operators read it.
-        self._stats.sample(now, datetime.fromtimestamp(now / 1000, UTC).astimezone().toordinal())
 
     def _repeat(self, period_ms: Callable[[], int], work: Callable[[], None]) -> None:
         self._spawn(self._every(period_ms, work), work.__name__)
@@ -293,7 +302,10 @@ class Parts:
     send: SendHandler
     acks: FlushAcks
     clients: ClientHandler
+    names: NameServers
     registrar: Registrar
+    housekeeping: Housekeeping
+    channels: Channels
     transactions: TransactionChecker
     staging: StagingPublisher
 
@@ -328,9 +340,11 @@ def make_parts(
     if ha_port == DEFAULT_HA_PORT:
         ha_port = port + 1
     ha_address = f"{settings.broker_ip2 or name}:{ha_port}"
-    registrar = Registrar(tables, client, where, ha_address, clock)
+    names = NameServers(settings)
+    registrar = Registrar(
+        tables, client, where, ha_address, clock, names=names, hold_ms=store.settings.disappear_time_after_start
+    )
     stats.is_system = tables.topics.is_system
-    stats.by_queue = settings.enable_detail_stat
     tables.topics.listeners.append(lambda _: registrar.request())
     follow_queue_types(tables.topics, store.queue_kinds)
     store.queue_kinds.filter_bitmap = partial(bitmap_of, settings, tables.filters)
@@ -342,7 +356,10 @@ def make_parts(
     unique_ids = UniqueIdGenerator(host, os.getpid(), id(tables) & 0xFFFFFFFF)
     acks = FlushAcks(store, stats, clock)
     send = SendHandler(tables, store, stats, acks, clock, unique_ids, (host, port))
-    clients = ClientHandler(tables, clock)
+    clients = ClientHandler(tables, stats, clock)
+    housekeeping = Housekeeping(tables, store, stats, clients, clock)
+    housekeeping.follow_settings()
+    channels = Channels(stats, clock, settings.server_channel_max_idle_time_seconds)
     transactions = TransactionChecker(tables, store, clock, (host, port))
     staging = StagingPublisher(tables, store, stats, clock, (host, port), client)
     config_file = Path(settings.broker_config_path or root / "config" / "broker.properties")
@@ -356,6 +373,7 @@ def make_parts(
         OffsetHandler(tables, store, clock),
         QueryHandler(store),
         clients,
+        QueueLockHandler(tables, store, clock, client, names),
         TopicHandler(tables, store, stats, clock, settled),
         GroupHandler(tables, stats, clock, where, written),
         ProgressHandler(tables, store, stats, clock, where),
@@ -370,7 +388,7 @@ def make_parts(
         ConfigHandler(tables, store, clock, config_file, settings_changed),
         refuse=lambda code, waited_ms: waited_too_long(code, waited_ms, settings),
     )
-    return Parts(router, send, acks, clients, registrar, transactions, staging)
+    return Parts(router, send, acks, clients, names, registrar, housekeeping, channels, transactions, staging)
 
 
 def make_tables(settings: BrokerSettings, store_settings: StoreSettings, now_ms: int) -> Tables:

@@ -49,6 +49,9 @@ class BrokerSettings:
     fetch_namesrv_addr_by_address_server: bool = False
     fetch_name_srv_addr_by_dns_lookup: bool = False
     fetch_namesrv_addr_interval: int = 10_000
+    # system properties of the Java broker, taken from the file here
+    namesrv_domain: str = keyed("rocketmq.namesrv.domain", "jmenv.tbsite.net")
+    namesrv_domain_subgroup: str = keyed("rocketmq.namesrv.domain.subgroup", "nsaddr")
     update_name_server_addr_period: int = 120_000
     register_name_server_period: int = 30_000
     register_broker_timeout_mills: int = 24_000

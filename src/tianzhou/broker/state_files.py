@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from tianzhou.broker.tables import Tables
+from tianzhou.errors import ProtocolError, StoreUnreadable
 from tianzhou.store.config_file import JsonFile
 from tianzhou.watermark import Watermark
 from tianzhou.wire.bodies import SUBSCRIPTION_GROUP_TABLE, TOPIC_TABLE, SubscriptionGroupTable, TopicTable
-from tianzhou.wire.json_dialect import dumps_pretty
+from tianzhou.wire.json_dialect import dumps, dumps_pretty
 
 RETRY_S = 1.0
 
@@ -41,12 +42,14 @@ class StateFiles:
         self._offsets, self._other_offsets = (light, ordinary) if tables.offsets.light else (ordinary, light)
         self._delays = JsonFile(folder / "delayOffset.json")
         self._filters = JsonFile(folder / "consumerFilter.json")
-        self._snapshots: dict[JsonFile, Callable[[], Any]] = {
-            self._topics: self._topics_json,
-            self._groups: self._groups_json,
-            self._offsets: tables.offsets.to_json,
-            self._delays: tables.delays.to_file,
-            self._filters: tables.filters.to_json,
+        self._metrics = JsonFile(folder / "transactionMetrics")
+        self._texts: dict[JsonFile, Callable[[], bytes]] = {
+            self._topics: lambda: dumps_pretty(self._topics_json()),
+            self._groups: lambda: dumps_pretty(self._groups_json()),
+            self._offsets: lambda: dumps_pretty(tables.offsets.to_json()),
+            self._delays: lambda: dumps_pretty(tables.delays.to_file()),
+            self._filters: lambda: dumps_pretty(tables.filters.to_json()),
+            self._metrics: lambda: dumps(tables.transaction_metrics.to_json()),
         }
         self._due: set[JsonFile] = set()
         self._asked = Watermark()
@@ -72,8 +75,24 @@ class StateFiles:
                 value = self._other_offsets.load()
             if value is not None:
                 take(value)
+        self._load_metrics()
         self._tables.topics.listeners.append(lambda _: self._ask(self._topics))
         self._tables.groups.listeners.append(lambda: self._ask(self._groups))
+
+    def _load_metrics(self) -> None:
+        # Figures only, and counted anew: no reason not to start.
+        try:
+            value = self._metrics.load()
+            if value is not None:
+                self._tables.transaction_metrics.load(value)
+        except (StoreUnreadable, ProtocolError, ValueError) as error:
+            _log.warning("%s; its figures are counted anew", error)
+
+    def write_metrics(self, now_ms: int) -> None:
+        """Have transactionMetrics written, if other numbers of half messages wait than before."""
+        tables = self._tables
+        if tables.transaction_metrics.update(tables.transactions.counts, tables.topics.__contains__, now_ms):
+            self._ask(self._metrics)
 
     def write_offsets(self) -> None:
         """Have the offsets written, if anything in it changed."""
@@ -99,7 +118,7 @@ class StateFiles:
             await self._asked.reach(self._written.value + 1)
             asked, due = self._asked.value, list(self._due)
             self._due.clear()
-            texts = [(file, dumps_pretty(self._snapshots[file]())) for file in due]
+            texts = [(file, self._texts[file]()) for file in due]
             try:
                 await loop.run_in_executor(self._thread, _write, texts)
             except OSError as error:
@@ -113,7 +132,7 @@ class StateFiles:
         """Write everything, at the stop."""
         self._thread.shutdown()
         try:
-            _write([(file, dumps_pretty(snapshot())) for file, snapshot in self._snapshots.items()])
+            _write([(file, text()) for file, text in self._texts.items()])
         except OSError as error:
             _log.error("the broker's tables could not be written at the stop: %s", error)
 

@@ -12,12 +12,23 @@ from typing import Any
 
 from tianzhou.broker.put_times import PutTimes
 from tianzhou.broker.stats_windows import DAY_STEP_MS, HOUR_STEP_MS, MINUTE_STEP_MS, Windows
+from tianzhou.model import names
 from tianzhou.wire.bodies import BrokerStats as StatsBody
 
 WINDOWS_S = (10, 60, 600)
 _SAMPLE_MS = MINUTE_STEP_MS
 _KEPT = 61
 _KEPT_PER_KEY = 7
+SCHEDULE_GROUP = "SCHEDULE_CONSUMER"
+"""Who is said to read the waiting rooms of delayed messages."""
+CONNECT, IDLE, CLOSE = "CONNECT", "IDLE", "CLOSE"
+"""Keys of CHANNEL_ACTIVITY."""
+_OF_THE_BROKER = frozenset({"CHANNEL_ACTIVITY", "CONSUMER_REGISTER_TIME", "PRODUCER_REGISTER_TIME"})
+_DROPPED_WHEN_IDLE = frozenset(
+    {
+        "TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE", "GROUP_GET_NUMS", "GROUP_GET_SIZE", "SNDBCK_PUT_NUMS", "GROUP_GET_LATENCY",
+    }
+)  # fmt: skip
 
 Item = tuple[str, str, int, int]
 """Name and key of a figure, its value, and how often it was raised."""
@@ -119,8 +130,12 @@ class BrokerStats:
         failed: puts that stored nothing.
         put_times: how long puts took.
         longest_get_ms: the longest time a pull waited for the disk.
+        behind: by topic, group and queue, how many bytes of the log lie behind what was read last; kept on demand only.
         is_system: whether a topic is the system's own.
         by_queue: whether request 315 is told figures of single queues.
+        by_level: whether what is delivered late counts (`enableScheduleMessageStats`).
+        forgets: whether figures of a deleted topic or group go with it (`autoDeleteUnusedStats`).
+        idle_ms: figures of topics and groups that stood still for longer are dropped; None for never.
     """
 
     def __init__(self, now_ms: int, cluster: str = "DefaultCluster") -> None:
@@ -133,12 +148,21 @@ class BrokerStats:
         self.failed = 0
         self.put_times = PutTimes(now_ms)
         self.longest_get_ms = 0
+        self.behind: dict[tuple[str, str, int], int] = {}
         self.by_queue = True
+        self.by_level = True
+        self.forgets = True
+        self.idle_ms: int | None = None
         self.is_system: Callable[[str], bool] = lambda name: False
         # Puts of the broker's own that are none of a producer's: what consumers send back.
         self._own_puts = self._own_user_puts = 0
+        self._own_gets = 0
+        # Of topics and groups that are no more: totals never fall.
+        self._gone_puts = self._gone_bytes = self._gone_user_puts = 0
+        self._gone_gets = self._gone_user_gets = 0
         self._counters: dict[tuple[str, str], list[int]] = {}
         self._windows: dict[tuple[str, str], Windows] = {}
+        self._dropped: dict[tuple[str, str], int] = {}
         self._hour_ms = self._day_ms = now_ms
         self._day: int | None = None
         self._mornings = (0, 0, 0, 0)
@@ -163,15 +187,33 @@ class BrokerStats:
             found = self.gets[topic, group] = GetTraffic()
         return found
 
-    def sent_back(self, topic: str, group: str, stored_in: str, queue_id: int, size: int, *, dead: bool) -> None:
-        """A group has sent a message of a topic back, and a copy was stored; `dead` when among its dead letters."""
+    def sent_back(
+        self, topic: str, group: str, stored_in: str, queue_id: int, size: int, *, dead: bool, owner: str = "null"
+    ) -> None:
+        """A group has sent a message of a topic back, and a copy was stored; `dead` when among its dead letters.
+
+        Args:
+            topic: where it was consumed.
+            group: who consumed it.
+            stored_in: topic of the copy.
+            queue_id: queue of the copy.
+            size: bytes of the copy.
+            dead: the copy is a dead letter.
+            owner: who is to pay, where a request says so.
+        """
         self.count("SNDBCK_PUT_NUMS", f"{topic}@{group}")
         if dead:
-            # Apache's key begins with who is to pay, which its broker does not know.
-            self.count("SNDBCK2DLQ_TIMES", f"null@{topic}@{group}@SEND_BACK_TO_DLQ")
+            self.count("SNDBCK2DLQ_TIMES", f"{owner}@{topic}@{group}@SEND_BACK_TO_DLQ")
         self.put(stored_in).add(queue_id, 1, size)
         self._own_puts += 1
         self._own_user_puts += not self.is_system(stored_in)
+
+    def delivered(self, level: int, topic: str, queue_id: int, size: int) -> None:
+        """A message that waited at a delay level is where it was sent to."""
+        if self.by_level:
+            self.put(topic).add(queue_id, 1, size)
+            self.got(names.SCHEDULE_TOPIC, SCHEDULE_GROUP).add(level - 1, 1, size)
+            self._own_gets += 1
 
     def count(self, name: str, key: str, value: int = 1) -> None:
         """Raise a figure that is counted on its own."""
@@ -184,46 +226,61 @@ class BrokerStats:
     @property
     def put_count(self) -> int:
         """Messages put since the start."""
-        return sum(traffic.count for traffic in self.puts.values())
+        return sum(traffic.count for traffic in self.puts.values()) + self._gone_puts
 
     @property
     def put_bytes(self) -> int:
         """Bytes of records put since the start."""
-        return sum(traffic.bytes for traffic in self.puts.values())
+        return sum(traffic.bytes for traffic in self.puts.values()) + self._gone_bytes
 
     @property
     def get_count(self) -> int:
         """Messages got since the start."""
-        return sum(traffic.count for traffic in self.gets.values())
+        return sum(traffic.count for traffic in self.gets.values()) + self._gone_gets - self._own_gets
 
     @property
     def user_put_count(self) -> int:
         """Messages users put since the start: not to the system's topics, and not what consumers sent back."""
         put = sum(traffic.count for topic, traffic in self.puts.items() if not self.is_system(topic))
-        return put - self._own_user_puts
+        return put + self._gone_user_puts - self._own_user_puts
 
     @property
     def user_get_count(self) -> int:
         """Messages got since the start from topics that are not the system's."""
-        return sum(traffic.count for (topic, _), traffic in self.gets.items() if not self.is_system(topic))
+        got = sum(traffic.count for (topic, _), traffic in self.gets.items() if not self.is_system(topic))
+        return got + self._gone_user_gets
 
     def forget_topic(self, topic: str) -> None:
-        """Drop the figures of a deleted topic."""
-        self.puts.pop(topic, None)
-        for key in [key for key in self.gets if key[0] == topic]:
-            del self.gets[key]
+        """Drop the figures of a deleted topic, unless they are to stay; totals keep them."""
+        if not self.forgets:
+            return
+        put = self.puts.pop(topic, None)
+        if put is not None:
+            self._gone_puts += put.count
+            self._gone_bytes += put.bytes
+            self._gone_user_puts += 0 if self.is_system(topic) else put.count
+        self._forget_gets([key for key in self.gets if key[0] == topic])
         self._forget(topic)
 
     def forget_group(self, group: str) -> None:
-        """Drop the figures of a deleted group."""
-        for key in [key for key in self.gets if key[1] == group]:
-            del self.gets[key]
+        """Drop the figures of a deleted group, unless they are to stay; totals keep them."""
+        if not self.forgets:
+            return
+        self._forget_gets([key for key in self.gets if key[1] == group])
         self._forget(group)
 
+    def _forget_gets(self, keys: list[tuple[str, str]]) -> None:
+        for key in keys:
+            count = self.gets.pop(key).count
+            self._gone_gets += count
+            self._gone_user_gets += 0 if self.is_system(key[0]) else count
+
     def _forget(self, name: str) -> None:
-        tables: list[dict[tuple[str, str], Any]] = [self._windows, self._counters]
+        for place in [place for place in self.behind if name in place[:2]]:
+            del self.behind[place]
+        tables: list[dict[tuple[str, str], Any]] = [self._windows, self._counters, self._dropped]
         for table in tables:
-            for key in [key for key in table if name in key[1].split("@")]:
+            for key in [key for key in table if name in key[1].split("@") and key[0] not in _OF_THE_BROKER]:
                 del table[key]
 
     # figures by name and key
@@ -279,7 +336,7 @@ class BrokerStats:
         windows = self._windows.get((name, key))
         if windows is not None:
             return windows.figures()
-        known = any((name, key) == item[:2] for item in self.items())
+        known = (name, key) not in self._dropped and any((name, key) == item[:2] for item in self.items())
         return StatsBody() if known else None
 
     # time
@@ -307,10 +364,18 @@ class BrokerStats:
         self._hour_ms = now_ms if hour else self._hour_ms
         self._day_ms = now_ms if whole_day else self._day_ms
         for name, key, value, times in self.items():
-            windows = self._windows.get((name, key))
+            at = name, key
+            if self._dropped:
+                if self._dropped.get(at) == value:
+                    continue
+                self._dropped.pop(at, None)
+            windows = self._windows.get(at)
             if windows is None:
-                windows = self._windows[name, key] = Windows()
+                windows = self._windows[at] = Windows()
             windows.sample(now_ms, value, times, hour=hour, day=whole_day)
+            if self.idle_ms is not None and name in _DROPPED_WHEN_IDLE and now_ms - windows.changed_ms > self.idle_ms:
+                del self._windows[at]
+                self._dropped[at] = value
 
     @property
     def mornings(self) -> tuple[int, int, int, int]:

@@ -73,15 +73,20 @@ class Window:
 
 
 class Windows:
-    """The three windows of one counter."""
+    """The three windows of one counter.
 
-    __slots__ = ("_day", "_hour", "_minute", "_newest")
+    Attributes:
+        changed_ms: the sample that was the first with the present value.
+    """
+
+    __slots__ = ("_day", "_hour", "_minute", "_newest", "changed_ms")
 
     def __init__(self) -> None:
         self._minute = Window(MINUTE_STEP_MS, _KEPT_MINUTE)
         self._hour = Window(HOUR_STEP_MS, _KEPT_HOUR)
         self._day = Window(DAY_STEP_MS, _KEPT_DAY)
         self._newest: tuple[int, int, int] | None = None
+        self.changed_ms = 0
 
     def sample(self, now_ms: int, value: int, times: int, *, hour: bool, day: bool) -> None:
         """Note the counter's value; `hour` and `day` when it is the turn of those windows, too."""
@@ -91,6 +96,8 @@ class Windows:
             self._hour.sample(now_ms, value, times)
         if day or fresh:
             self._day.sample(now_ms, value, times)
+        if self._newest is None or self._newest[1:] != (value, times):
+            self.changed_ms = now_ms
         self._newest = (now_ms, value, times)
 
     def figures(self) -> StatsBody:

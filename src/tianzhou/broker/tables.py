@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tianzhou.broker.broadcast_offsets import BroadcastOffsets
 from tianzhou.broker.clients import ClientTable
 from tianzhou.broker.consumer_filters import ConsumerFilters
 from tianzhou.broker.consumer_offsets import ConsumerOffsets
@@ -13,6 +14,7 @@ from tianzhou.broker.locks import QueueLocks
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.staging import StagingLedger
 from tianzhou.broker.topics import TopicTable
+from tianzhou.broker.transaction_metrics import TransactionMetrics
 from tianzhou.broker.transactions import TransactionLedger
 
 
@@ -30,3 +32,5 @@ class Tables:
     filters: ConsumerFilters
     transactions: TransactionLedger = field(default_factory=TransactionLedger)
     staging: StagingLedger = field(default_factory=StagingLedger)
+    transaction_metrics: TransactionMetrics = field(default_factory=TransactionMetrics)
+    broadcasts: BroadcastOffsets = field(default_factory=BroadcastOffsets)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from itertools import islice
 
 from tianzhou.broker import transaction_records as records
@@ -12,10 +12,11 @@ from tianzhou.broker.clients import Client
 from tianzhou.broker.tables import Tables
 from tianzhou.broker.transactions import LAG_LIMIT, Half, Identity, Outcome, Verdict, verdict
 from tianzhou.clock import Clock
-from tianzhou.errors import ConnectionLost, CorruptRecord, StoreError
+from tianzhou.errors import ConnectionLost, CorruptRecord, StoreError, StoreUnreadable
 from tianzhou.model import names
 from tianzhou.remoting.connection import Connection
-from tianzhou.store.results import PutStatus
+from tianzhou.store.results import GetResult, PutStatus
+from tianzhou.store.stepwise import Steps
 from tianzhou.store.store import MessageStore
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
@@ -96,7 +97,7 @@ class TransactionChecker:
             else:
                 halves.append(half)
         self._ledger.restore(halves, marked, *places)
-        forgotten = [half for half in self._ledger.waiting() if self.is_committed(half)]
+        forgotten = [half for half in self._ledger.waiting() if await self._is_committed(half)]
         for half in forgotten:
             self.ended(half, Outcome.COMMITTED)
         if halves:
@@ -109,7 +110,8 @@ class TransactionChecker:
         found: list[Record] = []
         end = self._store.max_offset(topic, 0)
         while offset < end:
-            got = self._store.get(topic, records.QUEUE, offset, SLICE)
+            reading = self._store.read(topic, records.QUEUE, offset, SLICE, None)
+            got = reading if isinstance(reading, GetResult) else await reading
             for view in got.parts:
                 try:
                     found.append(decode_record(view))
@@ -119,19 +121,25 @@ class TransactionChecker:
             await asyncio.sleep(0)
         return found
 
-    def is_committed(self, half: Half) -> bool:
+    async def _is_committed(self, half: Half) -> bool:
         """Whether the log has the message a half message becomes; its mark may have died with a process."""
-        found = self._committed(half.identity, half.topic)
+        looking = self._store.take(self._committed(half.identity, half.topic))
+        found = looking if isinstance(looking, list) else await looking
         return any(record.prepared_transaction_offset in half.places for record in found)
 
-    def was_committed(self, record: Record) -> bool:
+    def was_committed(self, record: Record) -> Steps[bool]:
         """Whether the log has what a half message becomes, given any copy of it."""
         half = records.half_of(record)
-        return half is not None and any(self._committed(half.identity, half.topic))
+        if half is None:
+            return False
+        found = yield from self._committed(half.identity, half.topic)
+        return bool(found)
 
-    def _committed(self, identity: Identity, topic: str) -> Iterator[Record]:
+    def _committed(self, identity: Identity, topic: str) -> Steps[list[Record]]:
+        found = []
         for where in (topic, names.SCHEDULE_TOPIC) if identity.unique_key else ():
-            for view in self._store.query(where, identity.unique_key, SLICE).parts:
+            result = yield from self._store.key_steps(where, identity.unique_key, SLICE)
+            for view in result.parts:
                 try:
                     record = decode_record(view)
                 except CorruptRecord:
@@ -139,7 +147,8 @@ class TransactionChecker:
                 if record.sys_flag & records.TRANSACTION_BITS != records.COMMIT:
                     continue
                 if records.identity_of(record) == identity:
-                    yield record
+                    found.append(record)
+        return found
 
     async def close(self) -> None:
         """Write down what is still in memory; the store is about to be closed."""
@@ -240,7 +249,14 @@ class TransactionChecker:
             )
             if decision is Verdict.WAIT:
                 continue
-            record = self._load(half)
+            try:
+                record = await self._load(half)
+            except StoreUnreadable as error:
+                _log.error("transactions: %s", error)
+                continue
+            if not ledger.is_open(half):
+                # Its producer has decided while it was fetched.
+                continue
             if record is None:
                 _log.error(
                     "transactions: the half message %s (offset %d) of group %s is gone from the log; nobody can decide",
@@ -256,8 +272,9 @@ class TransactionChecker:
         ledger.mark(offset for offset in copies if offset >= progress)
         self._soon(at_once=False)
 
-    def _load(self, half: Half) -> Record | None:
-        view = self._store.record_at(half.place)
+    async def _load(self, half: Half) -> Record | None:
+        looking = self._store.take(self._store.record_steps(half.place))
+        view = await looking if isinstance(looking, Coroutine) else looking
         try:
             record = None if view is None else decode_record(view)
         except CorruptRecord:

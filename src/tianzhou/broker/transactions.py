@@ -110,9 +110,15 @@ def verdict(
 
 
 class TransactionLedger:
-    """The half messages that wait, in the order of their queue, and the marks that say which do not any more."""
+    """The half messages that wait, in the order of their queue, and the marks that say which do not any more.
+
+    Attributes:
+        progress: offset of the half queue before which all are done.
+        counts: how many wait, by the topic they are for.
+    """
 
     def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
         self._open: dict[int, Half] = {}
         self._copies: dict[int, Half] = {}
         self._identities: dict[Identity, Half] = {}
@@ -131,6 +137,7 @@ class TransactionLedger:
     def opened(self, half: Half) -> None:
         """A half message was stored; its offset is beyond all others'."""
         self._open[half.offset] = self._copies[half.offset] = self._identities[half.identity] = half
+        self.counts[half.topic] = self.counts.get(half.topic, 0) + 1
         self._given_up.pop(half.identity, None)
 
     def waiting(self) -> list[Half]:
@@ -207,6 +214,7 @@ class TransactionLedger:
     def _close(self, half: Half) -> None:
         if self._open.get(half.offset) is half:
             del self._open[half.offset]
+            self.counts[half.topic] -= 1
         for offset in (half.offset, *(offset for offset, _ in half.older)):
             self._copies.pop(offset, None)
         if self._identities.get(half.identity) is half:

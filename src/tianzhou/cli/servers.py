@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +17,7 @@ from tianzhou.cli.main import BEGAN
 from tianzhou.cli.output import Output, OutputOption, print_json, print_line, print_note
 from tianzhou.cli.running import run_server
 from tianzhou.errors import ConfigError
-from tianzhou.settings import bind, dump, format_properties
+from tianzhou.settings import bind, differing, dump, format_properties, idle_keys, idle_lines
 
 if TYPE_CHECKING:
     from tianzhou.broker.settings import BrokerSettings
@@ -131,7 +131,7 @@ def namesrv(
 
     Example: tianzhou namesrv -c namesrv.conf
     """
-    from tianzhou.namesrv.settings import NamesrvSettings
+    from tianzhou.namesrv.settings import IDLE, NamesrvSettings
     from tianzhou.remoting.tls import TlsSettings, load_tls
 
     values = read_conf(config, NamesrvSettings, TlsSettings)
@@ -143,8 +143,9 @@ def namesrv(
     settings = bind(NamesrvSettings, values, source=source)
     check_port(f"{source}: listenPort", settings.listen_port)
     tls = load_tls(values, source=source)
+    print_idle(source, IDLE, settings)
     if print_all or print_important:
-        _print_settings([settings, tls], None if print_all else IMPORTANT_OF_NAMESRV, output)
+        _print_settings([settings, tls], None if print_all else IMPORTANT_OF_NAMESRV, output, IDLE)
         return
 
     async def start() -> Stop:
@@ -175,9 +176,11 @@ def broker(
 
     Example: tianzhou broker -n 127.0.0.1:9876 -c broker.conf
     """
+    from tianzhou.broker.idle_settings import IDLE
+
     settings, store_settings, tls = broker_settings(config, namesrv_addr)
     if print_all or print_important:
-        _print_settings([settings, store_settings, tls], None if print_all else IMPORTANT_OF_BROKER, output)
+        _print_settings([settings, store_settings, tls], None if print_all else IMPORTANT_OF_BROKER, output, IDLE)
         return
 
     async def start() -> Stop:
@@ -187,8 +190,8 @@ def broker(
         server = Broker(settings, store_settings, tls=tls)
         await server.__aenter__()
         took = time.monotonic() - BEGAN
-        if settings.namesrv_addr:
-            await _registered(server.ready(), settings.namesrv_addr)
+        if settings.namesrv_addr or settings.fetch_namesrv_addr_by_address_server:
+            await _registered(server.ready(), settings.namesrv_addr or f"one that {settings.namesrv_domain} lists")
         else:
             print_note("warning: no name server is given, so clients cannot find this broker; give -n host:port")
         _announce(
@@ -211,6 +214,7 @@ def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSetti
     Raises:
         ConfigError: some of it cannot be.
     """
+    from tianzhou.broker.idle_settings import IDLE
     from tianzhou.broker.settings import BrokerSettings
     from tianzhou.client.identity import name_server_addresses
     from tianzhou.embedded import check_advertised
@@ -244,6 +248,7 @@ def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSetti
         settings.broker_id = 0
     if store_settings.broker_role == "SYNC_MASTER":
         print_note(f"warning: {source}: brokerRole=SYNC_MASTER: no slave can connect, so nothing is replicated")
+    print_idle(source, IDLE, settings, store_settings)
     return settings, store_settings, load_tls(values, source=source)
 
 
@@ -253,7 +258,7 @@ async def _registered(ready: Awaitable[None], namesrv_addr: str) -> None:
     try:
         done, _ = await asyncio.wait({waiting}, timeout=STILL_WAITING_S)
         if not done:
-            print_note(f"not ready yet: the broker runs, and waits for a name server at {namesrv_addr}")
+            print_note(f"not ready yet: the broker runs, and waits for a name server: {namesrv_addr}")
         await waiting
     finally:
         waiting.cancel()
@@ -286,9 +291,27 @@ def _announce(output: Output, text: str, fields: dict[str, Any]) -> None:
         print_line(text)
 
 
-def _print_settings(settings: list[Any], only: set[str] | None, output: Output) -> None:
+def print_idle(source: str, idle: Mapping[str, Collection[str]], *settings: object) -> None:
+    """Tell on stderr which settings somebody has set that change nothing here, and why: a line per reason.
+
+    Args:
+        source: where they were set.
+        idle: reason to keys.
+        settings: as they are.
+    """
+    for line in idle_lines(differing(*settings), idle):
+        print_note(f"warning: {source}: {line}")
+
+
+def _print_settings(
+    settings: list[Any], only: set[str] | None, output: Output, idle: Mapping[str, Collection[str]]
+) -> None:
     values = {key: value for key, value in dump(*settings).items() if only is None or key in only}
+    without_effect = {
+        key: reason for reason, keys in idle_keys(differing(*settings), idle).items() for key in keys if key in values
+    }
     if output is Output.json:
-        print_json(values)
-    else:
-        print_line(format_properties(values).rstrip("\n"))
+        print_json({**values, "withoutEffect": without_effect} if without_effect else values)
+        return
+    lines = [f"# no effect, {reason}: {key}\n" for key, reason in without_effect.items()]
+    print_line((format_properties(values) + "".join(lines)).rstrip("\n"))

@@ -16,10 +16,10 @@ from tianzhou.model.names import ORDER_TOPIC_CONFIG
 from tianzhou.namesrv.files import replace_text
 from tianzhou.namesrv.kv import KvConfig
 from tianzhou.namesrv.routes import MinBrokerChange, Registration, RouteTable, keep_zone
-from tianzhou.namesrv.settings import NamesrvSettings
+from tianzhou.namesrv.settings import IDLE, NamesrvSettings
 from tianzhou.remoting.answers import unsupported
 from tianzhou.remoting.connection import Connection
-from tianzhou.settings import apply, dump, format_properties, parse_properties, unknown_keys
+from tianzhou.settings import apply, differing, dump, format_properties, idle_lines, parse_properties, unknown_keys
 from tianzhou.wire import bodies
 from tianzhou.wire.codes import STANDARD_JSON_SINCE, RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -311,6 +311,10 @@ class Handlers:
         for key, near in unknown_keys(values, NamesrvSettings).items():
             _log.warning("configuration update: unknown key %s ignored%s", key, f"; meant {near}?" if near else "")
         changed = apply(self.settings, values, source="the request")
+        before = dump(self.settings)
+        news = [key for key in differing(changed) if dump(changed)[key] != before[key]]
+        for line in idle_lines(news, IDLE):
+            _log.warning("configuration update: %s", line)
         try:
             replace_text(changed.config_file, format_properties(dump(changed)))
         except ConfigError as error:

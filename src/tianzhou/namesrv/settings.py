@@ -4,19 +4,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from tianzhou.settings import keyed
 
 ALWAYS_BLACK_LISTED = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 """Keys no request may change, whatever `configBlackList` says (broker.md §2.1)."""
 
+IDLE: Final[dict[str, tuple[str, ...]]] = {
+    "one event loop serves everything, there are no pools of threads or buffers to size": (
+        "clientRequestThreadPoolNums", "clientRequestThreadPoolQueueCapacity", "defaultThreadPoolNums",
+        "defaultThreadPoolQueueCapacity", "unRegisterBrokerQueueCapacity", "serverAsyncSemaphoreValue",
+        "serverCallbackExecutorThreads", "serverNettyWorkerGroupEnable", "serverOnewaySemaphoreValue",
+        "serverPooledByteBufAllocatorEnable", "serverSelectorThreads", "serverWorkerThreads", "useEpollNativeSelector",
+    ),
+    "sockets keep the system's sizes, and who does not read is always waited for": (
+        "serverSocketBacklog", "serverSocketRcvBufSize", "serverSocketSndBufSize", "writeBufferHighWaterMark",
+        "writeBufferLowWaterMark", "enableShutdownGracefully", "shutdownWaitTimeSeconds",
+    ),
+    "it steers the Java program: its folder": ("rocketmqHome",),
+    "a route that is not known is not looked up in another environment": ("clusterTest", "productEnvName"),
+    "there is no controller": ("enableControllerInNamesrv",),
+}  # fmt: skip
+"""Why keys change nothing here, and which; see `tianzhou.settings.idle_lines`."""
+
 
 @dataclass(frozen=True)
 class NamesrvSettings:
     """What `namesrv.conf` can say.
 
-    Keys that steer threads and buffers of the Java server are accepted, kept and shown, and change nothing here:
-    one event loop does the work of all of them.
+    Those below the second heading are accepted, kept and shown, and change nothing here; `IDLE` says why.
     """
 
     # What the server does.

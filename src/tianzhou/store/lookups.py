@@ -6,14 +6,16 @@ The second is for whoever serves others meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Coroutine, Iterator
+from typing import Any, Final, TypeVar
 
 from tianzhou.store.logscan import store_time
 from tianzhou.store.parts import StoreParts
 from tianzhou.store.reading import offset_steps, time_steps
 from tianzhou.store.results import QueryResult
 from tianzhou.store.stepwise import Steps, at_once
+
+T = TypeVar("T")
 
 _EVER: Final = (1 << 63) - 1
 
@@ -63,6 +65,25 @@ class StoreLookups(StoreParts):
     async def find_record(self, physical_offset: int) -> memoryview | None:
         """As `record_at`, without stopping the loop for what has left the memory; raises as `find_by_key`."""
         return await self._cold.follow(self._log.record_steps(physical_offset))
+
+    def record_steps(self, physical_offset: int) -> Steps[memoryview | None]:
+        """As `record_at`, for look-ups that look at more than one record; `take` runs them."""
+        return self._log.record_steps(physical_offset)
+
+    def key_steps(self, topic: str, key: str, max_num: int) -> Steps[QueryResult]:
+        """As `query`, for look-ups that look further; `take` runs them."""
+        return self._query_steps(topic, key, max_num, 0, _EVER)
+
+    def take(self, steps: Steps[T]) -> T | Coroutine[Any, Any, T]:
+        """What a look-up finds: at once when all it looks at is in memory, else a coroutine to be awaited.
+
+        It has the loop to itself between two steps that had nothing to wait for, so it may decide and act on what it
+        has just found.
+
+        Raises:
+            StoreError: the store is closed.
+        """
+        return self._cold.take(steps)
 
     def records_from(self, start: int) -> Iterator[memoryview]:
         """Every intact record of the log from a position on, where a record begins, up to its present end."""

@@ -1,4 +1,4 @@
-"""Clients coming and going (34, 35, 46), who is there (38, 203, 204, 328), who may consume in order (41, 42)."""
+"""Clients coming and going (34, 35, 46), and who is there (38, 203, 204, 328) (broker.md §15)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tianzhou.broker.admission import topic_sys_flag
 from tianzhou.broker.clients import Client, ConsumerGroup, Departure
 from tianzhou.broker.consumer_filters import TAG_TYPES
 from tianzhou.broker.selection import compile_wish
+from tianzhou.broker.stats import BrokerStats
 from tianzhou.broker.tables import Tables
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, ConnectionLost, FilterSyntaxError
@@ -21,10 +22,8 @@ from tianzhou.wire.bodies import (
     ProducerInfo,
     decode_client_config_check,
     decode_heartbeat,
-    decode_lock_request,
     encode_consumer_connection,
     encode_consumer_ids,
-    encode_locked_queues,
     encode_producer_connection,
     encode_producer_table,
 )
@@ -41,11 +40,14 @@ class ClientHandler:
 
     Args:
         tables: the broker's state.
+        stats: counts registrations.
         clock: wall-clock and monotonic time.
     """
 
-    def __init__(self, tables: Tables, clock: Clock) -> None:
+    def __init__(self, tables: Tables, stats: BrokerStats, clock: Clock) -> None:
         self._tables = tables
+        self._stats = stats
+        self._untold: set[str] = set()
         self._clock = clock
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
@@ -55,8 +57,6 @@ class ClientHandler:
             RequestCode.UNREGISTER_CLIENT: self.unregister,
             RequestCode.CHECK_CLIENT_CONFIG: self.check_config,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_ids,
-            RequestCode.LOCK_BATCH_MQ: self.lock,
-            RequestCode.UNLOCK_BATCH_MQ: self.unlock,
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
             RequestCode.GET_ALL_PRODUCER_INFO: self.all_producers,
@@ -72,12 +72,26 @@ class ClientHandler:
             connection.on_close(self._closed)
         for consumer in said.consumers:
             self._consumer(consumer, client, said.without_sub, now)
-        if self._tables.settings.enable_register_producer:
-            for group in said.producer_groups:
-                self._tables.clients.add_producer(group, client)
+        for group in said.producer_groups:
+            began = self._clock.monotonic()
+            self._take_producer(group, client)
+            self._registered("PRODUCER_REGISTER_TIME", began)
         # Every heartbeat is treated as a full one's turn: the client then always sends its subscriptions.
         fields = write_reply(command.code, is_support_heart_beat_v2=True, is_sub_change=True)
         return command.reply(ResponseCode.SUCCESS, None, fields)
+
+    def _take_producer(self, group: str, client: Client) -> None:
+        clients, settings = self._tables.clients, self._tables.settings
+        # As RocketMQ has it: a broker without transactions has nothing to ask producers.
+        if (
+            settings.enable_register_producer
+            or not settings.reject_transaction_message
+            or client.connection in clients.producers.get(group, ())
+        ):
+            clients.add_producer(group, client)
+
+    def _registered(self, name: str, began: float) -> None:
+        self._stats.count(name, self._stats.cluster, int((self._clock.monotonic() - began) * 1000))
 
     def _consumer(self, said: ConsumerData, client: Client, without_sub: bool, now_ms: int) -> None:
         tables = self._tables
@@ -95,7 +109,10 @@ class ClientHandler:
             sys_flag=topic_sys_flag(said.unit_mode, is_retry=True),
         )
         before = tables.clients.conflicts(said.group_name)
-        if tables.clients.add_consumer(said, client, keep_subscriptions=without_sub):
+        began = self._clock.monotonic()
+        changed = tables.clients.add_consumer(said, client, keep_subscriptions=without_sub)
+        self._registered("CONSUMER_REGISTER_TIME", began)
+        if changed:
             self._notify(group)
         if not without_sub:
             for problem in tables.filters.register(said.group_name, said.subscription_data_set, now_ms):
@@ -109,6 +126,20 @@ class ClientHandler:
             )
 
     def _notify(self, group: SubscriptionGroupConfig) -> None:
+        if self._tables.settings.real_time_notify_consumer_change:
+            self._tell(group)
+        else:
+            self._untold.add(group.group_name)
+
+    def notify_waiting(self) -> None:
+        """Tell the members of all groups that changed since last time (`realTimeNotifyConsumerChange` is off)."""
+        untold, self._untold = self._untold, set()
+        for name in untold:
+            group = self._tables.groups.get(name)
+            if group is not None:
+                self._tell(group)
+
+    def _tell(self, group: SubscriptionGroupConfig) -> None:
         online = self._tables.clients.consumers.get(group.group_name)
         wanted = group.notify_consumer_ids_changed_enable and self._tables.settings.notify_consumer_ids_changed_enable
         if online is None or not wanted or online.message_model is MessageModel.BROADCASTING:
@@ -176,19 +207,6 @@ class ClientHandler:
         if group is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
         return command.reply(ResponseCode.SUCCESS, body=encode_consumer_ids(group.client_ids()))
-
-    def lock(self, connection: Connection, command: Command) -> Reply:
-        """Lock queues for ordered consumption."""
-        asked = decode_lock_request(command.body)
-        now = int(self._clock.monotonic() * 1000)
-        granted = self._tables.locks.lock(asked.consumer_group, asked.client_id, asked.queues, now)
-        return command.reply(ResponseCode.SUCCESS, body=encode_locked_queues(granted))
-
-    def unlock(self, connection: Connection, command: Command) -> Reply:
-        """Free a client's own locks."""
-        asked = decode_lock_request(command.body)
-        self._tables.locks.unlock(asked.consumer_group, asked.client_id, asked.queues)
-        return command.reply(ResponseCode.SUCCESS)
 
     def consumer_connections(self, connection: Connection, command: Command) -> Reply:
         """A group's members and what it subscribes."""

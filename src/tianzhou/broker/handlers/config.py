@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Awaitable, Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from tianzhou.broker.idle_settings import IDLE
 from tianzhou.broker.tables import Tables
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, ConfigError
 from tianzhou.model import DataVersion
 from tianzhou.remoting.connection import Connection, Reply
-from tianzhou.settings import apply, dump, format_properties, key_of, parse_properties
+from tianzhou.settings import (
+    apply,
+    differing,
+    dump,
+    format_properties,
+    idle_lines,
+    key_of,
+    parse_properties,
+    unknown_keys,
+)
 from tianzhou.store.store import MessageStore
 from tianzhou.wire.bodies import encode_data_version
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_reply
 
+_log = logging.getLogger(__name__)
 _ALWAYS_REFUSED = frozenset({"configBlackList", "brokerConfigPath"})
 
 
@@ -74,13 +86,21 @@ class ConfigHandler:
             if key in refused:
                 raise BrokerError(ResponseCode.NO_PERMISSION, f"Can not update config in black list: {key}")
         try:
-            changed = _assign(settings, values) | _assign(self._store.settings, values)
+            # All are read before any is set.
+            updated = [(one, apply(one, values, source="request")) for one in (settings, self._store.settings)]
         except ConfigError as error:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        for key, near in unknown_keys(values, type(settings), type(self._store.settings)).items():
+            _log.warning("configuration update: unknown key %s ignored%s", key, f"; meant {near}?" if near else "")
+        changed: set[str] = set()
+        for one, fresh in updated:
+            changed |= _assign(one, fresh)
         if changed:
             self._version = self._version.next(self._clock.now_ms())
             self._write()
             self._changed(changed)
+            for line in idle_lines(changed.intersection(differing(settings, self._store.settings)), IDLE):
+                _log.warning("configuration update: %s", line)
         return command.reply(ResponseCode.SUCCESS)
 
     def _write(self) -> None:
@@ -94,10 +114,9 @@ class ConfigHandler:
         fresh.replace(path)
 
 
-def _assign(settings: Any, values: dict[str, str]) -> set[str]:
-    """Set the keys the settings have, in place; returns those whose value changed."""
-    updated = apply(settings, values, source="request")
-    changed = set()
+def _assign(settings: Any, updated: Any) -> set[str]:
+    """Take over the values of an updated copy, in place; returns the keys whose value changed."""
+    changed: set[str] = set()
     for field in fields(settings):
         value = getattr(updated, field.name)
         if value != getattr(settings, field.name):

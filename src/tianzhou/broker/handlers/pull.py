@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tianzhou._hot import pull_reply
+from tianzhou.broker.broadcast_offsets import BY_PROXY, SUFFIX
 from tianzhou.broker.clients import Subscription
 from tianzhou.broker.consumer_filters import TAG_TYPES, compile_expression
 from tianzhou.broker.selection import (
@@ -95,6 +96,12 @@ class PullHandler:
         name, queue_id, offset = header.topic, header.queue_id, header.queue_offset
         if offsets.reset_waits(header.consumer_group, name, queue_id):
             return self._tell_reset(command, header, group, topic)
+        if self._tables.settings.enable_broadcast_offset_store:
+            client_id = self._broadcaster(connection, header)
+            if client_id is not None:
+                told = self._keep_broadcast(command, header, group, topic, client_id)
+                if told is not None:
+                    return told
         codes, accept, accept_unit, _ = wanted
         most = max(header.max_msg_nums, 1)
         read = self._store.read(name, queue_id, offset, most, codes, None, accept, accept_unit)
@@ -108,14 +115,61 @@ class PullHandler:
         return self._answer(command, header, group, topic, found)
 
     def _tell_reset(self, command: Command, header: Any, group: SubscriptionGroupConfig, topic: TopicConfig) -> Reply:
-        name, queue_id = header.topic, header.queue_id
+        offset = self._tables.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
+        return self._tell_offset(command, header, group, topic, offset or 0)
+
+    def _tell_offset(
+        self, command: Command, header: Any, group: SubscriptionGroupConfig, topic: TopicConfig, offset: int
+    ) -> Reply:
+        """Have the consumer go on elsewhere than it asked for."""
         found = GetResult(
             GetStatus.OFFSET_TOO_SMALL,
-            self._tables.offsets.take_reset(header.consumer_group, name, queue_id) or 0,
-            max(self._store.min_offset(name, queue_id), 0),
-            max(self._store.max_offset(name, queue_id), 0),
+            offset,
+            max(self._store.min_offset(header.topic, header.queue_id), 0),
+            max(self._store.max_offset(header.topic, header.queue_id), 0),
         )
         return self._answer(command, header, group, topic, found, "OFFSET_RESET")
+
+    def _broadcaster(self, connection: Connection, header: Any) -> str | None:
+        """Id of the client that a pull is for, if it gets everything whatever the others of its group get."""
+        if header.request_source == BY_PROXY:
+            client_id: str | None = header.proxy_froward_client_id
+            return client_id
+        online = self._tables.clients.consumers.get(header.consumer_group)
+        if online is None or online.message_model is not MessageModel.BROADCASTING:
+            return None
+        client = online.clients.get(connection)
+        return None if client is None or online.consume_type is ConsumeType.CONSUME_ACTIVELY else client.client_id
+
+    def _keep_broadcast(
+        self, command: Command, header: Any, group: SubscriptionGroupConfig, topic: TopicConfig, client_id: str
+    ) -> Reply | Awaitable[Reply]:
+        """Note how far a broadcast consumer is; an answer for one that has to be told where to begin."""
+        kept, proxied = self._tables.broadcasts, header.request_source == BY_PROXY
+        name, place = header.consumer_group, (header.consumer_group, header.topic, header.queue_id)
+        if not kept.begins_anew(name, header.topic, client_id, header.queue_offset, proxied=proxied):
+            kept.pulled(*place, client_id, header.queue_offset, self._clock.now_ms(), proxied=proxied)
+            return None
+        offset = kept.reached(*place, client_id)
+        if offset is None:
+            offset = self._tables.offsets.committed(name + SUFFIX, header.topic, header.queue_id)
+        if offset is None:
+            return self._begin_broadcast(command, header, group, topic, client_id)
+        kept.pulled(*place, client_id, offset, self._clock.now_ms(), proxied=proxied)
+        return self._tell_offset(command, header, group, topic, offset)
+
+    async def _begin_broadcast(
+        self, command: Command, header: Any, group: SubscriptionGroupConfig, topic: TopicConfig, client_id: str
+    ) -> Reply:
+        reading = self._store.read(header.topic, header.queue_id, 0, 1, None)
+        first = reading if isinstance(reading, GetResult) else await reading
+        # As for a new group: what is still in memory is wanted, a log that has to be read from the disk is not.
+        end = max(self._store.max_offset(header.topic, header.queue_id), 0)
+        offset = end if first.suggest_slave else 0
+        place = header.consumer_group, header.topic, header.queue_id
+        proxied = header.request_source == BY_PROXY
+        self._tables.broadcasts.pulled(*place, client_id, offset, self._clock.now_ms(), proxied=proxied)
+        return self._tell_offset(command, header, group, topic, offset)
 
     def _wake(self, group: str, topic: str, queue_id: int) -> None:
         """Let held pulls of a queue end now, because the group's offset was reset."""
@@ -338,6 +392,11 @@ class PullHandler:
             traffic.add(header.queue_id, found.count, found.bytes)
             if cold_ms is not None:
                 traffic.add_cold(header.queue_id, found.count, found.bytes, cold_ms)
+            settings = self._tables.settings
+            if settings.disable_consume_if_consumer_read_slowly and self._store.settings.disk_fall_recorded:
+                last = found.parts[-1]
+                behind = self._store.end_offset - int.from_bytes(last[28:36], "big") - len(last)
+                self._stats.behind[name, header.consumer_group, header.queue_id] = behind
         else:
             self._stats.missed += 1
         suggested = 0

@@ -88,6 +88,7 @@ class SendBackHandler:
             copy.queue_id,
             result.end_offset - result.physical_offset,
             dead=isinstance(decision, DeadLetter),
+            owner=command.fields.get("Owner", "null"),
         )
         return command.reply(ResponseCode.SUCCESS)
 

@@ -15,6 +15,7 @@ from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, CorruptRecord, ProtocolError
 from tianzhou.model import names
 from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.store.stepwise import Steps
 from tianzhou.store.store import MessageStore
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -55,27 +56,42 @@ class TransactionHandler:
             RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume,
         }
 
-    def end(self, connection: Connection, command: Command) -> Reply:
+    def end(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         """Commit or roll back a half message; a producer that does not know yet is not answered."""
         header = read_header(command)
         self._refuse_as_slave("transactions are ended")
         outcome = _OUTCOMES.get(header.commit_or_rollback)
-        if outcome is None:
-            return None
-        record = self._half_message(header)
-        half = self._ledger.find(record.queue_offset, records.identity_of(record))
-        if half is None:
-            return self._ended_before(command, record, outcome)
-        if not header.from_transaction_check:
-            self._refuse_too_late(half)
+        return None if outcome is None else self._store.take(self._end(command, header, outcome))
+
+    def _end(self, command: Command, header: Any, outcome: Outcome) -> Steps[Reply]:
+        record = yield from self._half_message(header)
+        identity = records.identity_of(record)
+        newest, newest_at = record, header.commit_log_offset
+        while True:
+            # Asked anew after each record that had to be fetched: a transaction ends once.
+            half = self._ledger.find(record.queue_offset, identity)
+            if half is None:
+                return self._ended_before(command, record, outcome)
+            if not header.from_transaction_check:
+                self._refuse_too_late(half)
+            place = half.place
+            if outcome is not Outcome.COMMITTED or newest_at == place:
+                break
+            found = yield from self._load(place, names.HALF_TOPIC)
+            if found is not None:
+                newest, newest_at = found, place
+            elif half.place == place:
+                raise BrokerError(
+                    ResponseCode.SYSTEM_ERROR, f"{_NOT_FOUND}: the log no longer has {identity.unique_key}"
+                )
         if outcome is Outcome.COMMITTED:
-            self._commit(half)
+            self._commit(half, newest)
         else:
             self._checker.ended(half, outcome)
         return command.reply(ResponseCode.SUCCESS)
 
-    def _half_message(self, header: Any) -> Record:
-        record = self._load(header.commit_log_offset, names.HALF_TOPIC)
+    def _half_message(self, header: Any) -> Steps[Record]:
+        record = yield from self._load(header.commit_log_offset, names.HALF_TOPIC)
         if record is None:
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR,
@@ -115,12 +131,7 @@ class TransactionHandler:
                 " decision now; answer its check",
             )
 
-    def _commit(self, half: Half) -> None:
-        record = self._load(half.place, names.HALF_TOPIC)
-        if record is None:
-            raise BrokerError(
-                ResponseCode.SYSTEM_ERROR, f"{_NOT_FOUND}: the log no longer has {half.identity.unique_key}"
-            )
+    def _commit(self, half: Half, record: Record) -> None:
         level = self._tables.delays.capped(records.delay_of(record))
         message = records.committed(record, level)
         result = self._store.append(message)
@@ -132,7 +143,7 @@ class TransactionHandler:
         size = result.end_offset - result.physical_offset
         self._stats.put(message.topic).add(message.queue_id, 1, size)
 
-    def resume(self, connection: Connection, command: Command) -> Reply:
+    def resume(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         """Make a message that was given up a half message again, to be checked from the beginning."""
         header = read_header(command)
         self._refuse_as_slave("half messages are resumed")
@@ -140,7 +151,10 @@ class TransactionHandler:
             _, _, place = parse_offset_msg_id(header.msg_id or "")
         except (ProtocolError, ValueError) as error:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"msgId {header.msg_id!r}: {error}") from None
-        record = self._load(place, records.GIVEN_UP_TOPIC)
+        return self._store.take(self._resume(command, place))
+
+    def _resume(self, command: Command, place: int) -> Steps[Reply]:
+        record = yield from self._load(place, records.GIVEN_UP_TOPIC)
         if record is None:
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR,
@@ -149,7 +163,8 @@ class TransactionHandler:
             )
         again = records.resumed(record)
         identity = records.identity_of(record)
-        if self._ledger.waits(identity) or self._checker.was_committed(record):
+        committed = yield from self._checker.was_committed(record)
+        if committed or self._ledger.waits(identity):
             raise BrokerError(
                 ResponseCode.ILLEGAL_OPERATION,
                 f"message {identity.unique_key} is waiting for a decision already, or was committed since",
@@ -170,8 +185,10 @@ class TransactionHandler:
                 ResponseCode.SLAVE_NOT_AVAILABLE, f"this broker is a slave (brokerRole): {what} at its master"
             )
 
-    def _load(self, place: int, topic: str) -> Record | None:
-        view = self._store.record_at(place) if place >= 0 else None
+    def _load(self, place: int, topic: str) -> Steps[Record | None]:
+        if place < 0:
+            return None
+        view = yield from self._store.record_steps(place)
         try:
             record = None if view is None else decode_record(view)
         except CorruptRecord:

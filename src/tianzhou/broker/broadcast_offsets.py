@@ -1,0 +1,99 @@
+"""How far broadcast consumers have pulled, for clients that change between broker and proxy.
+
+A broadcast consumer keeps its offsets itself. A proxy that pulls for one has no place to keep them, and a client that
+leaves a proxy has none of its own. So the broker remembers where each client pulled last, and commits the smallest
+offset of all of them for the group `<group>@broadcast`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+BY_PROXY = 1
+"""Value of a pull's `requestSource` when a proxy pulls for a broadcast consumer."""
+SUFFIX = "@broadcast"
+"""What the group that is committed for ends with."""
+
+
+@dataclass(slots=True)
+class _Client:
+    proxied: bool
+    seen_ms: int
+    offsets: dict[int, int] = field(default_factory=dict)
+
+
+class Smallest(NamedTuple):
+    """What is to be committed for a group's broadcast consumers."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+
+
+class BroadcastOffsets:
+    """Where each broadcast consumer pulled last. Times are wall-clock milliseconds."""
+
+    def __init__(self) -> None:
+        self._clients: dict[tuple[str, str], dict[str, _Client]] = {}
+
+    def pulled(
+        self, group: str, topic: str, queue_id: int, client_id: str, offset: int, now_ms: int, *, proxied: bool
+    ) -> None:
+        """A client pulls from an offset, by itself or through a proxy; what it has reached never falls."""
+        clients = self._clients.setdefault((group, topic), {})
+        client = clients.get(client_id)
+        if client is None:
+            client = clients[client_id] = _Client(proxied, now_ms)
+        client.proxied, client.seen_ms = proxied, now_ms
+        client.offsets[queue_id] = max(offset, client.offsets.get(queue_id, offset))
+
+    def begins_anew(self, group: str, topic: str, client_id: str, offset: int, *, proxied: bool) -> bool:
+        """Whether a pull has to be told where to begin: the client came from a proxy or went to one, or knows nothing.
+
+        Args:
+            group: its group.
+            topic: the topic.
+            client_id: the client.
+            offset: what the pull asks for.
+            proxied: a proxy pulls for the client.
+        """
+        clients = self._clients.get((group, topic))
+        if clients is None:
+            return proxied and offset < 0
+        client = clients.get(client_id)
+        before = proxied if client is None else client.proxied
+        return (before and offset < 0) or before != proxied
+
+    def reached(self, group: str, topic: str, queue_id: int, client_id: str) -> int | None:
+        """Where a client pulled last; None when that is not known."""
+        client = self._clients.get((group, topic), {}).get(client_id)
+        return None if client is None else client.offsets.get(queue_id)
+
+    def sweep(
+        self, now_ms: int, is_online: Callable[[str, str], bool], *, away_ms: int, silent_ms: int
+    ) -> list[Smallest]:
+        """What is to be committed; clients that are gone are forgotten.
+
+        Args:
+            now_ms: the time.
+            is_online: whether a group has a client.
+            away_ms: how long a client that is not connected counts.
+            silent_ms: how long one that is connected counts without pulling.
+        """
+        found: list[Smallest] = []
+        for (group, topic), clients in list(self._clients.items()):
+            smallest: dict[int, int] = {}
+            for client_id, client in list(clients.items()):
+                online, age = is_online(group, client_id), now_ms - client.seen_ms
+                if online or age < away_ms:
+                    for queue_id, offset in client.offsets.items():
+                        smallest[queue_id] = min(offset, smallest.get(queue_id, offset))
+                if age >= (silent_ms if online else away_ms):
+                    del clients[client_id]
+            if not clients:
+                del self._clients[group, topic]
+            found += [Smallest(group + SUFFIX, topic, queue_id, offset) for queue_id, offset in smallest.items()]
+        return found

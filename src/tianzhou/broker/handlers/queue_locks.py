@@ -1,0 +1,133 @@
+"""Who may consume a queue in order (41, 42), by this broker alone or with its other members (broker.md §15.6)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+from tianzhou.broker.name_servers import NameServers
+from tianzhou.broker.tables import Tables
+from tianzhou.clock import Clock
+from tianzhou.errors import TianzhouError
+from tianzhou.model import MessageQueue
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.store.store import MessageStore
+from tianzhou.wire.bodies import (
+    LockRequest,
+    decode_lock_request,
+    decode_locked_queues,
+    decode_member_group,
+    encode_lock_request,
+    encode_locked_queues,
+)
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import write_header
+
+MEMBER_TIMEOUT_MS = 1_000
+
+_log = logging.getLogger(__name__)
+
+
+class QueueLockHandler:
+    """Grants locks.
+
+    With `lockInStrictMode` and more than one replica configured, a queue counts as locked when most of the brokers
+    that share this one's name have granted it.
+
+    Args:
+        tables: the broker's state.
+        store: its settings say how many replicas there are.
+        clock: monotonic time.
+        client: reaches name servers and the other members.
+        names: which name servers there are.
+    """
+
+    def __init__(
+        self, tables: Tables, store: MessageStore, clock: Clock, client: RemotingClient, names: NameServers
+    ) -> None:
+        self._tables = tables
+        self._store = store
+        self._clock = clock
+        self._client = client
+        self._names = names
+        self._members: list[str] = []
+        self._asked_at = -1e9
+
+    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
+        """Request codes and who serves them."""
+        return {RequestCode.LOCK_BATCH_MQ: self.lock, RequestCode.UNLOCK_BATCH_MQ: self.unlock}
+
+    def lock(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
+        """Lock queues for ordered consumption."""
+        asked = decode_lock_request(command.body)
+        now = int(self._clock.monotonic() * 1000)
+        granted = self._tables.locks.lock(asked.consumer_group, asked.client_id, asked.queues, now)
+        if asked.only_this_broker or self._quorum <= 1:
+            return command.reply(ResponseCode.SUCCESS, body=encode_locked_queues(granted))
+        return self._agree(command, asked, granted)
+
+    def unlock(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
+        """Free a client's own locks."""
+        asked = decode_lock_request(command.body)
+        self._tables.locks.unlock(asked.consumer_group, asked.client_id, asked.queues)
+        if asked.only_this_broker or self._quorum <= 1:
+            return command.reply(ResponseCode.SUCCESS)
+        return self._unlock_all(command, asked)
+
+    @property
+    def _quorum(self) -> int:
+        return self._store.settings.total_replicas // 2 + 1 if self._tables.settings.lock_in_strict_mode else 1
+
+    async def _agree(self, command: Command, asked: LockRequest, granted: list[MessageQueue]) -> Reply:
+        """Keep the queues that most members grant."""
+        votes = Counter(granted)
+        wish = LockRequest(asked.client_id, asked.consumer_group, granted, only_this_broker=True)
+        for reply in await self._ask_others(RequestCode.LOCK_BATCH_MQ, wish):
+            votes.update(decode_locked_queues(reply.body))
+        agreed = [queue for queue in granted if votes[queue] >= self._quorum]
+        return command.reply(ResponseCode.SUCCESS, body=encode_locked_queues(agreed))
+
+    async def _unlock_all(self, command: Command, asked: LockRequest) -> Reply:
+        wish = LockRequest(asked.client_id, asked.consumer_group, asked.queues, only_this_broker=True)
+        await self._ask_others(RequestCode.UNLOCK_BATCH_MQ, wish)
+        return command.reply(ResponseCode.SUCCESS)
+
+    async def _ask_others(self, code: RequestCode, wish: LockRequest) -> list[Command]:
+        """The answers of the members that say yes."""
+        body = encode_lock_request(wish)
+
+        async def ask(address: str) -> Command | None:
+            try:
+                reply = await self._client.invoke(address, Command(code, body=body), MEMBER_TIMEOUT_MS)
+            except TianzhouError as error:
+                _log.warning("locks of group %s: member %s does not answer: %s", wish.consumer_group, address, error)
+                return None
+            return reply if reply.code == ResponseCode.SUCCESS else None
+
+        replies = await asyncio.gather(*map(ask, await self._others()))
+        return [reply for reply in replies if reply is not None]
+
+    async def _others(self) -> list[str]:
+        """The other brokers of this one's name, as name servers know them; asked now and then only."""
+        settings, now = self._tables.settings, self._clock.monotonic()
+        if now - self._asked_at < settings.sync_broker_member_group_period / 1000:
+            return self._members
+        self._asked_at = now
+        code = RequestCode.GET_BROKER_MEMBER_GROUP
+        fields = write_header(code, cluster_name=settings.broker_cluster_name, broker_name=settings.broker_name)
+        for address in self._names.addresses:
+            try:
+                reply = await self._client.invoke(address, Command(code, fields=fields), MEMBER_TIMEOUT_MS)
+                found = decode_member_group(reply.body) if reply.code == ResponseCode.SUCCESS else None
+            except TianzhouError as error:
+                _log.warning("name server %s does not say who else is %s: %s", address, settings.broker_name, error)
+                continue
+            if found is not None:
+                addresses = found.broker_addrs
+                self._members = [where for number, where in addresses.items() if number != settings.broker_id]
+                break
+        return self._members

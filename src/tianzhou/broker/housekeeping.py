@@ -1,0 +1,99 @@
+"""What a broker does every few seconds or minutes, besides writing files (broker.md §3.3, §25)."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from tianzhou.broker.handlers.clients import ClientHandler
+from tianzhou.broker.stats import BrokerStats
+from tianzhou.broker.tables import Tables
+from tianzhou.clock import Clock
+from tianzhou.store.store import MessageStore
+
+SWEEP_MS = 10_000
+BROADCAST_MS = 5_000
+NOTIFY_MS = 15_000
+PROTECT_MS = 180_000
+
+_log = logging.getLogger(__name__)
+
+
+class Housekeeping:
+    """Tidies up.
+
+    Args:
+        tables: the broker's state.
+        store: the message store.
+        stats: counters.
+        clients: knows who has been silent.
+        clock: wall-clock time.
+    """
+
+    def __init__(
+        self, tables: Tables, store: MessageStore, stats: BrokerStats, clients: ClientHandler, clock: Clock
+    ) -> None:
+        self._tables = tables
+        self._store = store
+        self._stats = stats
+        self._clients = clients
+        self._clock = clock
+
+    def follow_settings(self) -> None:
+        """Have the counters count what the settings want."""
+        settings, stats = self._tables.settings, self._stats
+        stats.by_queue = settings.enable_detail_stat
+        stats.by_level = settings.enable_schedule_message_stats
+        stats.forgets = settings.auto_delete_unused_stats
+        idle_minutes = settings.max_stats_idle_time_in_minutes
+        # As with RocketMQ, ten minutes and less mean half an hour: figures are looked at that seldom.
+        stats.idle_ms = None if idle_minutes < 0 else (idle_minutes if idle_minutes > 10 else 30) * 60_000
+
+    def sweep(self) -> None:
+        """Close silent connections, forget old pulls, note the counters, have new segments read as wanted."""
+        self._clients.sweep()
+        now = self._clock.now_ms()
+        self._tables.clients.forget_pulls(now - self._tables.settings.subscription_expired_timeout)
+        self.follow_settings()
+        if not self._store.settings.data_read_ahead_enable:
+            self._store.read_ahead(wanted=False)
+        # The machine's calendar, as operators read it.
+        self._stats.sample(now, datetime.fromtimestamp(now / 1000, UTC).astimezone().toordinal())
+
+    def commit_broadcasts(self) -> None:
+        """Commit how far the slowest broadcast consumer of each group is."""
+        tables, now = self._tables, self._clock.now_ms()
+        for group, topic, queue_id, offset in tables.broadcasts.sweep(
+            now,
+            tables.clients.is_member,
+            away_ms=tables.settings.broadcast_offset_expire_second * 1000,
+            silent_ms=tables.settings.broadcast_offset_expire_max_second * 1000,
+        ):
+            if tables.offsets.committed(group, topic, queue_id) != offset:
+                tables.offsets.commit(group, topic, queue_id, offset, now)
+
+    def protect(self) -> None:
+        """Switch groups off that are so far behind that they read from the disk (broker.md §25)."""
+        tables, settings = self._tables, self._tables.settings
+        if not settings.disable_consume_if_consumer_read_slowly:
+            self._stats.behind.clear()
+            return
+        limit = settings.consumer_fallbehind_threshold
+        slow: dict[str, int] = {}
+        for (_, group, _), behind in self._stats.behind.items():
+            if behind > limit:
+                slow[group] = max(behind, slow.get(group, 0))
+        for name, behind in slow.items():
+            config = tables.groups.get(name)
+            if config is not None and config.consume_enable:
+                tables.groups.put(replace(config, consume_enable=False), self._clock.now_ms())
+                _log.warning(
+                    "group %s may not consume any more: it reads %d bytes behind the end of the log,"
+                    " consumerFallbehindThreshold=%d (disableConsumeIfConsumerReadSlowly); set its consumeEnable to"
+                    " true when it may again",
+                    name, behind, limit,
+                )  # fmt: skip
+        # Who is switched on again is judged by what it reads then.
+        for place in [place for place in self._stats.behind if place[1] in slow]:
+            del self._stats.behind[place]

@@ -1,0 +1,88 @@
+"""How many half messages wait for their decision, by topic: the file `config/transactionMetrics` (store.md §15.8).
+
+A RocketMQ broker counts up and down from what the file says. Here the ledger of transactions knows the numbers, and has
+counted what the log really holds; the file's times and version go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tianzhou.model import DataVersion
+from tianzhou.wire.bodies import DATA_VERSION
+
+
+@dataclass(slots=True)
+class Gauge:
+    """A topic's half messages.
+
+    Attributes:
+        count: how many wait.
+        changed_ms: when that changed last.
+    """
+
+    count: int
+    changed_ms: int
+
+
+class TransactionMetrics:
+    """What the file says.
+
+    Args:
+        now_ms: stamp of the first version.
+    """
+
+    def __init__(self, now_ms: int = 0) -> None:
+        self.version = DataVersion(0, now_ms)
+        self.gauges: dict[str, Gauge] = {}
+
+    def update(self, counts: Mapping[str, int], is_there: Callable[[str], bool], now_ms: int) -> bool:
+        """Take over the present numbers; whether any of them is new.
+
+        Args:
+            counts: half messages that wait, by topic.
+            is_there: whether there is a topic; of others nothing is kept once nothing waits.
+            now_ms: the time.
+        """
+        changed = False
+        for topic in {*counts, *self.gauges}:
+            count, gauge = counts.get(topic, 0), self.gauges.get(topic)
+            if not count and not is_there(topic):
+                if gauge is None:
+                    continue
+                del self.gauges[topic]
+            elif gauge is None or gauge.count != count:
+                self.gauges[topic] = Gauge(count, now_ms)
+            else:
+                continue
+            changed = True
+        if changed:
+            self.version = self.version.next(now_ms)
+        return changed
+
+    def to_json(self) -> dict[str, Any]:
+        """The file's value."""
+        return {
+            "dataVersion": DATA_VERSION.encode(self.version),
+            "transactionCount": {
+                topic: {"count": gauge.count, "timeStamp": gauge.changed_ms} for topic, gauge in self.gauges.items()
+            },
+        }
+
+    def load(self, value: Mapping[str, Any]) -> None:
+        """Take over what the file holds.
+
+        Raises:
+            ValueError: it is not what the file should hold.
+        """
+        try:
+            gauges = {
+                str(topic): Gauge(int(one["count"]), int(one["timeStamp"]))
+                for topic, one in (value.get("transactionCount") or {}).items()
+            }
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"transactionMetrics: no table of counts ({error!r})") from error
+        self.version = DATA_VERSION.decode(value.get("dataVersion") or {})
+        self.gauges = gauges

@@ -1,0 +1,277 @@
+"""Every setting of broker, store and name server, with its effect or why it has none: docs/reference/settings.md.
+
+Keys and defaults come from the settings classes, reasons from the programs' own tables of keys without effect; what is
+here is the effect of the others. Print the page by
+`PYTHONPATH=src python tests/form/settings_table.py > docs/reference/settings.md`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from tianzhou.broker import idle_settings
+from tianzhou.broker.settings import BrokerSettings
+from tianzhou.namesrv import settings as namesrv_settings
+from tianzhou.namesrv.settings import NamesrvSettings
+from tianzhou.remoting.tls import TlsSettings
+from tianzhou.settings import key_of
+from tianzhou.store.settings import StoreSettings
+
+ROOT = Path(__file__).resolve().parents[2]
+
+DEFAULTS: dict[str, str] = {
+    "brokerName": "the host's name",
+    "namesrvAddr": "`$NAMESRV_ADDR`",
+    "rocketmqHome": "`$ROCKETMQ_HOME`",
+    "storePathRootDir": "`~/store`",
+}
+"""Defaults that differ from machine to machine."""
+
+BROKER: dict[str, str] = {
+    "brokerClusterName": "the cluster's name, a topic and the key of figures too",
+    "brokerName": "its name in routes",
+    "brokerId": "0, a master's; another is set to 0 with a warning",
+    "namesrvAddr": "where it registers, several joined by `;`; may be changed while it runs",
+    "listenPort": "main port; the fast one is 2 below",
+    "bindAddress": "address both ports listen on",
+    "brokerIP1": "what clients are told to connect to; empty: the first address that is not loopback",
+    "brokerIP2": "host of the HA address name servers are told; empty: as brokerIP1",
+    "brokerPermission": "4 read + 2 write, for all topics",
+    "fetchNamesrvAddrByAddressServer": "without namesrvAddr: ask the address server",
+    "rocketmq.namesrv.domain": "the address server, `host` or `host:port` (8080); a system property of the Java broker",
+    "rocketmq.namesrv.domain.subgroup": "which list of the address server; a system property of the Java broker",
+    "fetchNameSrvAddrByDnsLookup": "register at all addresses the names in namesrvAddr stand for",
+    "fetchNamesrvAddrInterval": "ms between two questions to the address server",
+    "updateNameServerAddrPeriod": "ms between two look-ups of names",
+    "registerNameServerPeriod": "ms between two registrations, 10 s to 60 s",
+    "registerBrokerTimeoutMills": "ms a registration may take",
+    "forceRegister": "false: register only where the name server's data is not the present one",
+    "compressedRegister": "registrations are deflated; orders and flags of topics are left out of that form",
+    "syncBrokerMemberGroupPeriod": "ms for which the other members are known, with lockInStrictMode",
+    "regionId": "`MSG_REGION` of replies",
+    "configBlackList": "keys updateBrokerConfig may not change",
+    "brokerConfigPath": "file updateBrokerConfig writes",
+    "autoCreateTopicEnable": "sending makes topics",
+    "defaultTopicQueueNums": "queues of a topic made so, at most",
+    "clusterTopicEnable": "there is a topic named like the cluster",
+    "brokerTopicEnable": "there is a topic named like the broker",
+    "autoCreateSubscriptionGroup": "using a group makes it",
+    "enableCreateSysGroup": "also those that begin with CID_RMQ_SYS_",
+    "traceTopicEnable": "there is a topic for traces",
+    "msgTraceTopicName": "its name",
+    "traceOn": "`TRACE_ON` of replies",
+    "validateSystemTopicWhenUpdateTopic": "system topics cannot be changed",
+    "enableMixedMessageType": "topics of type MIXED are allowed",
+    "clearRetryTopicWhenDeleteTopic": "deleting a topic deletes the POP retry topics made of it",
+    "sendThreadPoolQueueCapacity": "so many sends may wait for the disk, further ones are refused",
+    "brokerFastFailureEnable": "requests that have waited too long are refused",
+    "waitTimeMillsInSendQueue": "ms a send may have waited",
+    "waitTimeMillsInPullQueue": "ms a pull may have waited",
+    "waitTimeMillsInLitePullQueue": "ms a lite pull may have waited",
+    "waitTimeMillsInHeartbeatQueue": "ms a heartbeat may have waited",
+    "waitTimeMillsInTransactionQueue": "ms the end of a transaction may have waited",
+    "waitTimeMillsInAdminBrokerQueue": "ms any other request may have waited",
+    "startAcceptSendRequestTimeStamp": "sends before this time (ms) are refused",
+    "disableConsumeIfConsumerReadSlowly": "groups too far behind the end of the log lose consumeEnable",
+    "consumerFallbehindThreshold": "so many bytes are too far",
+    "storeReplyMessageEnable": "replies are stored as well as pushed",
+    "rejectTransactionMessage": "half messages are refused",
+    "longPollingEnable": "pulls wait for messages as long as they want",
+    "shortPollingTimeMills": "ms they wait otherwise",
+    "slaveReadEnable": "pulls of cold messages are told whichBrokerWhenConsumeSlowly; nothing is replicated yet",
+    "litePullMessageEnable": "false: lite pulls are forbidden",
+    "rejectPullConsumerEnable": "only members of push groups may pull",
+    "notifyConsumerIdsChangedEnable": "members are told when their group changes",
+    "realTimeNotifyConsumerChange": "false: they are told every 15 s",
+    "useServerSideResetOffset": "resets are kept here and told to the next pull",
+    "lockInStrictMode": "with totalReplicas above 1: most brokers of this name have to grant a lock",
+    "enableBroadcastOffsetStore": "where broadcast consumers pull is kept as group `G@broadcast`, for proxies",
+    "broadcastOffsetExpireSecond": "s such a consumer counts after it went",
+    "broadcastOffsetExpireMaxSecond": "s it counts without pulling",
+    "flushConsumerOffsetInterval": "ms between two writes of consumerOffset.json",
+    "consumerOffsetUpdateVersionStep": "commits per version of that file",
+    "delayOffsetUpdateVersionStep": "deliveries per version of delayOffset.json",
+    "channelExpiredTimeout": "ms without a heartbeat after which a client's connection is closed",
+    "subscriptionExpiredTimeout": "ms for which what a pull subscribed is shown",
+    "enableRegisterProducer": "false, with rejectTransactionMessage: producers are not noted",
+    "enablePropertyFilter": "SQL92 expressions are served",
+    "enableCalcFilterBitMap": "queue extensions get bits of the filters that let a message through",
+    "expectConsumerNumUseFilter": "groups these bits are made for",
+    "maxErrorRateOfBloomFilter": "percent of messages looked at in vain",
+    "filterDataCleanTimeSpan": "ms after which the filter of a group that is gone is forgotten",
+    "filterSupportRetry": "retries are filtered by the original topic's expression",
+    "transactionTimeOut": "ms a producer has for its first decision",
+    "transactionCheckMax": "so often it is asked",
+    "transactionCheckInterval": "ms between two rounds of questions",
+    "transactionMetricFlushInterval": "ms between two looks at what transactionMetrics has to say",
+    "transactionOpMsgMaxSize": "bytes of marks that share a message",
+    "transactionOpBatchInterval": "ms marks wait for others",
+    "reviveQueueNum": "queues of the topic `rmq_sys_REVIVE_LOG_…`, which nobody reads here",
+    "enableDetailStat": "request 315 knows figures of single queues",
+    "enableScheduleMessageStats": "what is delivered late is counted",
+    "autoDeleteUnusedStats": "figures of deleted topics and groups go with them",
+    "maxStatsIdleTimeInMinutes": "figures that stood still for so long are dropped, at least 30; -1: never",
+    "serverChannelMaxIdleTimeSeconds": "s without traffic after which a connection is closed",
+    "connectTimeoutMillis": "ms to connect to a name server",
+    "useTLS": "name servers are spoken to in TLS",
+    "stagedMessageTimeOut": "Tianzhou's own: ms after which the coordinator of staged messages is asked",
+    "stagedWriterReservedDays": "Tianzhou's own: days for which a writer's last batch is remembered",
+}
+
+STORE: dict[str, str] = {
+    "storePathRootDir": "root of the store",
+    "storePathCommitLog": "folders of the log, several joined by `,`; empty: `commitlog` in the root",
+    "readOnlyCommitLogStorePaths": "folders of the log that are read only",
+    "mappedFileSizeCommitLog": "bytes of a segment of the log",
+    "mappedFileSizeConsumeQueue": "bytes of a segment of a queue",
+    "mapperFileSizeBatchConsumeQueue": "the same of a queue of batches",
+    "enableConsumeQueueExt": "queues have extensions",
+    "mappedFileSizeConsumeQueueExt": "bytes of a segment of an extension",
+    "dataReadAheadEnable": "the system reads the log ahead; mqadmin's setCommitLogReadAheadMode",
+    "maxMessageSize": "bytes of a body",
+    "maxFilterMessageSize": "bytes of queue units a pull looks at",
+    "longPollingEnable": "see the broker's key",
+    "osPageCacheBusyTimeOutMills": "ms a put may take before sends are refused",
+    "autoMessageVersionOnTopicLen": "topics above 127 characters are stored as version 2",
+    "enabledAppendPropCRC": "records carry a CRC of the whole as a property",
+    "forceVerifyPropCRC": "records without one are damaged",
+    "flushDiskType": "SYNC_FLUSH acknowledges after the disk has it",
+    "flushIntervalCommitLog": "ms between two flushes",
+    "flushCommitLogLeastPages": "pages below which a flush waits",
+    "flushCommitLogThoroughInterval": "ms it waits at most",
+    "syncFlushTimeout": "ms a send waits for the disk",
+    "flushIntervalConsumeQueue": "ms between two flushes of queues",
+    "flushConsumeQueueLeastPages": "pages below which that waits",
+    "flushConsumeQueueThoroughInterval": "ms it waits at most",
+    "cleanResourceInterval": "ms between two looks for what may be deleted",
+    "deleteWhen": "hours in which expired segments go",
+    "fileReservedTime": "hours a segment is kept",
+    "deleteCommitLogFilesInterval": "ms between two deletions of segments",
+    "deleteConsumeQueueFilesInterval": "the same of queues",
+    "deleteFileBatchMax": "segments that go in a row",
+    "redeleteHangedFileInterval": "ms until a file that could not be deleted is tried again",
+    "diskMaxUsedSpaceRatio": "percent of the disk above which expired segments go at any hour",
+    "diskSpaceCleanForciblyRatio": "percent above which segments go that are not expired",
+    "diskSpaceWarningLevelRatio": "percent above which sends are refused",
+    "diskSpaceEnoughFreeBytes": "Tianzhou's own: a disk with so much free is not full; 0: off",
+    "cleanFileForciblyEnable": "segments that are not expired may go",
+    "replicasPerDiskPartition": "brokers that share the disk",
+    "logicalDiskSpaceCleanForciblyThreshold": "share of the disk at which each deletes its part",
+    "checkCRCOnRecover": "bodies are checked after a crash",
+    "messageIndexEnable": "messages can be found by key",
+    "maxHashSlotNum": "slots of an index file",
+    "maxIndexNum": "entries of an index file",
+    "maxMsgsNumBatch": "messages of a query at most",
+    "defaultQueryMaxNum": "messages of a query by unique key",
+    "maxTransferBytesOnMessageInMemory": "bytes of a pull",
+    "maxTransferCountOnMessageInMemory": "messages of a pull",
+    "maxTransferBytesOnMessageInDisk": "bytes of a pull of cold messages",
+    "maxTransferCountOnMessageInDisk": "messages of one",
+    "accessMessageInMemoryMaxRatio": "percent of the memory beyond which messages count as cold",
+    "travelCqFileNumWhenGetMessage": "segments of a queue a pull looks through for a match",
+    "diskFallRecorded": "how far pulls are behind is noted, for disableConsumeIfConsumerReadSlowly",
+    "messageDelayLevel": "delays of levels 1, 2, …",
+    "flushDelayOffsetInterval": "ms between two writes of delayOffset.json",
+    "enableLmq": "names of light queues are groups and topics",
+    "enableMultiDispatch": "messages go to the light queues they name",
+    "maxLmqConsumeQueueNum": "light queues at most",
+    "timerWheelEnable": "there is the topic `rmq_sys_wheel_timer`, which nobody reads here",
+    "disappearTimeAfterStart": "ms after the start before the broker registers",
+    "haListenPort": "port of the HA address name servers are told; nobody listens there",
+    "brokerRole": "SLAVE is refused, SYNC_MASTER is a warning",
+    "totalReplicas": "members of which lockInStrictMode wants more than half",
+}
+
+NAMESRV: dict[str, str] = {
+    "bindAddress": "address it listens on",
+    "listenPort": "port",
+    "kvConfigPath": "file of the KV configuration",
+    "configStorePath": "file updateNamesrvConfig writes",
+    "configBlackList": "keys updateNamesrvConfig may not change",
+    "orderMessageEnable": "routes tell which topics are ordered",
+    "returnOrderTopicConfigToBroker": "brokers are told which topics are ordered",
+    "scanNotActiveBrokerInterval": "ms between two looks for silent brokers",
+    "supportActingMaster": "the smallest id of a broker without master stands for it",
+    "notifyMinBrokerIdChanged": "members are told when the smallest id changes",
+    "enableTopicList": "lists of unit topics are given",
+    "enableAllTopicList": "the list of all topics is given",
+    "deleteTopicWithBrokerRegistration": "a topic a registration leaves out is deleted",
+    "needWaitForService": "no routes right after the start",
+    "waitSecondsForService": "s they are held back",
+    "serverChannelMaxIdleTimeSeconds": "s without traffic after which a connection is closed",
+}
+
+TLS: dict[str, str] = {
+    "tls.enable": "our own connections speak TLS",
+    "tls.server.mode": "disabled, permissive (whoever begins with it) or enforcing",
+    "tls.config.file": "a file with the other keys",
+    "tls.test.mode.enable": "certificates are made on the spot and not checked",
+    "tls.server.need.client.auth": "none, optional or require",
+    "tls.server.keyPath": "the key of our certificate",
+    "tls.server.keyPassword": "its password",
+    "tls.server.certPath": "our certificate",
+    "tls.server.authClient": "clients' certificates are checked",
+    "tls.server.trustCertPath": "whose certificates are trusted in clients",
+    "tls.client.keyPath": "the key we show as a client",
+    "tls.client.keyPassword": "its password",
+    "tls.client.certPath": "the certificate we show as a client",
+    "tls.client.authServer": "servers' certificates are checked",
+    "tls.client.trustCertPath": "whose certificates are trusted in servers",
+}
+
+SECTIONS: list[tuple[str, type, dict[str, str], dict[str, tuple[str, ...]]]] = [
+    ("Broker", BrokerSettings, BROKER, idle_settings.IDLE),
+    ("Store", StoreSettings, STORE, idle_settings.IDLE),
+    ("Name server", NamesrvSettings, NAMESRV, namesrv_settings.IDLE),
+    ("TLS, of brokers and name servers", TlsSettings, TLS, {}),
+]
+
+
+def keys_of(settings: type) -> list[str]:
+    """The keys of a settings class, in its order."""
+    return [key_of(field) for field in dataclasses.fields(settings)]
+
+
+def reasons(idle: dict[str, tuple[str, ...]]) -> dict[str, str]:
+    """Key to the reason why it has no effect."""
+    return {key: reason for reason, keys in idle.items() for key in keys}
+
+
+def _default(field: dataclasses.Field[object]) -> str:
+    key = key_of(field)
+    if key in DEFAULTS:
+        return DEFAULTS[key]
+    if field.default is dataclasses.MISSING:
+        return "by the number of cores"
+    text = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
+    return f"`{text}`" if text else ""
+
+
+def page() -> str:
+    """docs/reference/settings.md."""
+    lines = [
+        "# Settings",
+        "",
+        "Every key of RocketMQ's `broker.conf` and `namesrv.conf`, its default, and what it does here. All are taken,",
+        "kept and shown (`tianzhou broker -p`, mqadmin's getBrokerConfig), so existing files and tools work. A key",
+        "that changes nothing says why; whoever sets one to something else than its default is told so once, at the",
+        "start and when updateBrokerConfig or updateNamesrvConfig sets it, and `-p` shows it. What a broker cannot do",
+        "without and nobody would notice (replication, credentials) is refused at the start instead.",
+        "",
+        "The page is printed by `PYTHONPATH=src python tests/form/settings_table.py`.",
+    ]
+    for title, settings, effects, idle in SECTIONS:
+        why = reasons(idle)
+        fields = dataclasses.fields(settings)
+        without = sum(key_of(field) not in effects for field in fields)
+        lines += ["", f"## {title}", "", f"{len(fields)} keys, {without} without effect.", ""]
+        lines += ["| key | default | effect |", "|---|---|---|"]
+        for field in fields:
+            key = key_of(field)
+            lines.append(f"| {key} | {_default(field)} | {effects.get(key) or f'none: {why[key]}'} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

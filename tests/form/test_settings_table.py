@@ -1,0 +1,84 @@
+"""The page of settings says what the programs do: every key has an effect, and is read, or a reason why not."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tianzhou.settings import key_of
+
+HERE = Path(__file__).parent
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("settings_table", HERE / "settings_table.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+table = load()
+PRINT = "print it anew: PYTHONPATH=src python tests/form/settings_table.py > docs/reference/settings.md"
+SHOWN_ONLY = {
+    # Figures and answers show them; nothing goes by them.
+    "pullThreadPoolQueueCapacity", "litePullThreadPoolQueueCapacity", "queryThreadPoolQueueCapacity",
+    "ackThreadPoolQueueCapacity", "endTransactionPoolQueueCapacity", "cgColdReadThreshold", "globalColdReadThreshold",
+    # Set from the filter's size.
+    "bitMapLengthConsumeQueueExt",
+    # Refused at the start, by its key.
+    "aclEnable",
+}  # fmt: skip
+
+
+def sources() -> str:
+    root = table.ROOT / "src" / "tianzhou"
+    return "\n".join(path.read_text(encoding="utf-8") for path in sorted(root.rglob("*.py")))
+
+
+SOURCE = sources()
+
+
+def test_the_page_is_what_the_programs_say() -> None:
+    page = (table.ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
+    assert page == table.page(), PRINT
+
+
+@pytest.mark.parametrize("section", table.SECTIONS, ids=lambda section: section[0])
+def test_every_key_has_either_an_effect_or_a_reason(section: Any) -> None:
+    _, settings, effects, idle = section
+    keys, why = set(table.keys_of(settings)), table.reasons(idle)
+    assert sorted(keys - effects.keys() - why.keys()) == [], "say what they do"
+    assert sorted(effects.keys() - keys) == [], "there are no such keys"
+    assert sorted(effects.keys() & why.keys()) == [], "they do something, or they do not"
+
+
+def test_no_reason_is_given_twice_or_for_keys_that_are_not_there() -> None:
+    for idle, classes in (
+        (table.idle_settings.IDLE, (table.BrokerSettings, table.StoreSettings)),
+        (table.namesrv_settings.IDLE, (table.NamesrvSettings,)),
+    ):
+        listed = [key for keys in idle.values() for key in keys]
+        assert sorted(set(listed)) == sorted(listed)
+        assert set(listed) <= {key for settings in classes for key in table.keys_of(settings)}
+
+
+@pytest.mark.parametrize("section", table.SECTIONS[:3], ids=lambda section: section[0])
+def test_what_has_an_effect_is_read_and_what_has_none_is_not(section: Any) -> None:
+    _, settings, effects, idle = section
+    why = table.reasons(idle)
+    for field in dataclasses.fields(settings):
+        key, name = key_of(field), field.name
+        # By attribute, or by name as the flow control does.
+        is_read = re.search(rf"\.{name}\b(?!\s*=[^=])|\"{name}\"", SOURCE) is not None
+        if key in effects:
+            assert is_read, f"{key}: nobody reads {name}; give the reason in idle_settings.IDLE"
+        elif key not in SHOWN_ONLY:
+            assert not is_read, f"{key}: somebody reads {name}; it is said to have no effect: {why[key]}"

@@ -1,0 +1,120 @@
+"""The file `config/transactionMetrics`: half messages that wait, by topic (store.md §15.8)."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tianzhou.broker.state_files import StateFiles
+from tianzhou.broker.transaction_metrics import TransactionMetrics
+from tianzhou.model import TopicConfig
+from tianzhou.wire.fields import read_reply
+from tianzhou.wire.ids import parse_offset_msg_id
+from tianzhou.wire.json_dialect import dumps, loads
+
+Run = Callable[..., None]
+WRITTEN_BY_APACHE = (
+    b'{"dataVersion":{"counter":3,"stateVersion":0,"timestamp":1700000000000},'
+    b'"transactionCount":{"T":{"count":2,"timeStamp":1700000001000}}}'
+)
+
+
+def there(_: str) -> bool:
+    return True
+
+
+def test_changes_are_noted_with_their_time() -> None:
+    metrics = TransactionMetrics(5)
+    assert not metrics.update({}, there, 10)
+    assert metrics.update({"T": 2, "U": 0}, there, 20)
+    assert not metrics.update({"T": 2, "U": 0}, there, 30)
+    assert metrics.update({"T": 1, "U": 0}, there, 40)
+    assert {topic: (one.count, one.changed_ms) for topic, one in metrics.gauges.items()} == {"T": (1, 40), "U": (0, 20)}
+    assert (metrics.version.counter, metrics.version.timestamp) == (2, 40)
+
+
+def test_topics_that_are_gone_are_left_out_once_nothing_waits() -> None:
+    metrics = TransactionMetrics()
+    metrics.update({"T": 1}, there, 1)
+    gone: Callable[[str], bool] = lambda _: False  # noqa: E731
+    assert not metrics.update({"T": 1}, gone, 2)
+    assert metrics.update({"T": 0}, gone, 3)
+    assert metrics.gauges == {}
+    assert not metrics.update({"T": 0}, gone, 4)
+
+
+def test_the_file_is_rocketmqs_and_comes_back_as_left() -> None:
+    metrics = TransactionMetrics()
+    metrics.load(loads(WRITTEN_BY_APACHE))
+    assert dumps(metrics.to_json()) == WRITTEN_BY_APACHE
+    # What the log holds counts, not what the file says.
+    assert metrics.update({"U": 1}, there, 1_700_000_002_000)
+    assert {topic: one.count for topic, one in metrics.gauges.items()} == {"T": 0, "U": 1}
+    assert metrics.version.counter == 4
+
+
+@pytest.mark.parametrize("value", [[], {"transactionCount": {"T": 1}}, {"transactionCount": {"T": {"count": 1}}}, 7])
+def test_what_is_no_such_file_is_an_error(value: Any) -> None:
+    with pytest.raises(ValueError, match="transactionMetrics: no table of counts"):
+        TransactionMetrics().load(value)
+
+
+async def prepare(peer: Any, key: str, topic: str) -> dict[str, Any]:
+    properties = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": key}
+    reply = await peer.send(topic, b"b", properties=properties, sys_flag=4)
+    told = read_reply(310, reply)
+    return {
+        "producer_group": "P", "tran_state_table_offset": told.queue_offset, "msg_id": key, "transaction_id": key,
+        "commit_log_offset": parse_offset_msg_id(told.msg_id)[2], "from_transaction_check": False,
+    }  # fmt: skip
+
+
+def test_the_file_follows_prepared_committed_and_rolled_back_messages(broker: Run, tmp_path: Path) -> None:
+    async def body(bench: Any) -> None:
+        config = tmp_path / "config"
+        files = StateFiles(bench.tables, config)
+        files.load()
+        peer = bench.peer()
+        for topic in ("T", "U"):
+            bench.tables.topics.put(TopicConfig(topic, 1, 1), 1)
+        sent = [await prepare(peer, f"K{number}", "T") for number in range(3)]
+        await prepare(peer, "K3", "U")
+        assert bench.tables.transactions.counts == {"T": 3, "U": 1}
+        assert (await peer.ask(37, **sent[0], commit_or_rollback=8)).code == 0
+        assert (await peer.ask(37, **sent[1], commit_or_rollback=12)).code == 0
+        files.write_metrics(bench.clock.now_ms())
+        files.close()
+        counted = json.loads((config / "transactionMetrics").read_bytes())
+        assert {topic: one["count"] for topic, one in counted["transactionCount"].items()} == {"T": 1, "U": 1}
+        assert counted["transactionCount"]["T"]["timeStamp"] == bench.clock.now_ms()
+        # A broker that starts on it goes on from its version, with what its own log holds.
+        bench.tables.transaction_metrics.gauges.clear()
+        again = StateFiles(bench.tables, config)
+        again.load()
+        assert bench.tables.transaction_metrics.version.counter == counted["dataVersion"]["counter"]
+        again.close()
+
+    broker(body)
+
+
+@pytest.mark.parametrize("text", [b"{nonsense", b"[1,2]"])
+def test_a_damaged_file_keeps_no_broker_from_starting(
+    broker: Run, tmp_path: Path, text: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body(bench: Any) -> None:
+        config = tmp_path / "config"
+        config.mkdir()
+        (config / "transactionMetrics").write_bytes(text)
+        files = StateFiles(bench.tables, config)
+        with caplog.at_level(logging.WARNING):
+            files.load()
+        assert "its figures are counted anew" in caplog.text
+        files.close()
+        assert json.loads((config / "transactionMetrics").read_bytes())["transactionCount"] == {}
+
+    broker(body)
