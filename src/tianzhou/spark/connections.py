@@ -17,6 +17,7 @@ from tianzhou.admin import Admin
 from tianzhou.client import calls
 from tianzhou.client.producer import Producer
 from tianzhou.client.pull_consumer import PullConsumer
+from tianzhou.client.staging import Staging
 from tianzhou.client.subscription import sql_subscription
 from tianzhou.client.tls import Tls
 from tianzhou.model import MessageQueue
@@ -191,6 +192,19 @@ def connect(options: ReadOptions) -> BrokerReader:
 
     key = ("read", options.namesrv_addr, options.consumer_group, *_tls_key(options))
     return BrokerReader(process, process.client(key, make))
+
+
+def staging(options: WriteOptions) -> tuple[Process, Staging]:
+    """This process's way to write exactly once, and the loop it lives on."""
+    process = Process.here()
+
+    async def make() -> Staging:
+        made = Staging(options.namesrv_addr, timeout_ms=options.send_timeout_ms, tls=_tls(options))
+        await made.start()
+        return made
+
+    key = ("stage", options.namesrv_addr, str(options.send_timeout_ms), *_tls_key(options))
+    return process, process.client(key, make)
 
 
 def producer(options: WriteOptions) -> tuple[Process, Producer]:

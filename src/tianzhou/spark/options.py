@@ -10,8 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from tianzhou.errors import ConfigError
 from tianzhou.spark import given as values
 from tianzhou.spark.given import Given
+
+AT_LEAST_ONCE: Final = "at-least-once"
+EXACTLY_ONCE: Final = "exactly-once"
+LONGEST_KEY: Final = 180
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,9 @@ class WriteOptions:
         topic: the topic of rows without a `topic` column or with null in it; None when every row has one.
         producer_group: the group to send as.
         send_timeout_ms: how long one send may take, retries included.
+        exactly_once: whether rows are staged and become visible with their batch, once.
+        batch_key: what a batch write is known by, so that a repetition of it does nothing; None without one.
+        batch_number: which of the batches of that key it is; they are written in ascending order.
     """
 
     namesrv_addr: str
@@ -33,6 +41,9 @@ class WriteOptions:
     topic: str | None
     producer_group: str
     send_timeout_ms: int
+    exactly_once: bool = False
+    batch_key: str | None = None
+    batch_number: int = 0
 
 
 WRITE_KNOWN: Final[Mapping[str, str]] = {
@@ -42,18 +53,35 @@ WRITE_KNOWN: Final[Mapping[str, str]] = {
     "topic": f"a topic: {values.NAME_RULE}",
     "producerGroup": f"a group name: {values.NAME_RULE}",
     "sendTimeoutMs": "milliseconds, a whole number from 1",
+    "delivery": "at-least-once or exactly-once",
+    "batchKey": f"1 to {LONGEST_KEY} characters; batch writes that are delivered exactly-once only",
+    "batchNumber": "a whole number from 0, with batchKey only",
 }
 
 
-def parse_write(options: Mapping[str, str], has_topic_column: bool) -> WriteOptions:
+def _delivery(text: str) -> bool:
+    try:
+        return {AT_LEAST_ONCE: False, EXACTLY_ONCE: True}[text.lower()]
+    except KeyError:
+        raise ValueError(text) from None
+
+
+def _key(text: str) -> str:
+    if not text.isprintable() or not 0 < len(text) <= LONGEST_KEY:
+        raise ValueError(text)
+    return text
+
+
+def parse_write(options: Mapping[str, str], has_topic_column: bool, *, stream: bool = False) -> WriteOptions:
     """Read the options of the sink.
 
     Args:
         options: as given; names in any case.
         has_topic_column: whether the rows name their topic, so that the option is not needed.
+        stream: whether a stream is written, whose batches have names already.
 
     Raises:
-        ConfigError: an option is missing, unknown or malformed.
+        ConfigError: an option is missing, unknown, malformed, or does not go with another.
     """
     given = Given(options, WRITE_KNOWN)
     given.need("namesrvAddr")
@@ -67,4 +95,24 @@ def parse_write(options: Mapping[str, str], has_topic_column: bool) -> WriteOpti
         topic=given.read("topic", None, values.name),
         producer_group=given.read("producerGroup", "tianzhou-spark", values.name),
         send_timeout_ms=given.read("sendTimeoutMs", 10_000, values.number(1)),
+        exactly_once=_check_delivery(given, stream=stream),
+        batch_key=given.read("batchKey", None, _key),
+        batch_number=given.read("batchNumber", 0, values.number(0)),
     )
+
+
+def _check_delivery(given: Given, *, stream: bool) -> bool:
+    exactly_once = given.read("delivery", False, _delivery)
+    key, number = given.text("batchKey"), given.text("batchNumber")
+    if key is not None and stream:
+        raise ConfigError(f"batchKey={key}: a stream's batches have names of their own; leave the option out")
+    if key is not None and not exactly_once:
+        raise ConfigError(f"batchKey={key}: counts with delivery={EXACTLY_ONCE} only; give that too, or leave it out")
+    if number is not None and key is None:
+        raise ConfigError(f"batchNumber={number}: says which batch of a batchKey it is; give that too, or leave it out")
+    if exactly_once and key is None and not stream:
+        raise ConfigError(
+            f"delivery={EXACTLY_ONCE}: a batch write has no name by which a repetition could be told from another "
+            "write of the same rows; give it one with the option batchKey, unique to this data"
+        )
+    return exactly_once

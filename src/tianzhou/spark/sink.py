@@ -1,7 +1,7 @@
-"""Rows to messages: the sink of `format("tianzhou")`, at least once.
+"""Rows to messages: the sink of `format("tianzhou")`.
 
-A task sends its rows as they come and is done when all are acknowledged. A task that is run again sends its
-rows again.
+At least once, a task sends its rows as they come and is done when all are acknowledged; a task that is run again sends
+its rows again. For exactly once see `exactly_once`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from tianzhou.client.producer import Producer
+from tianzhou.client.staging import queue_by_id
 from tianzhou.errors import ClientError, ConfigError, TianzhouError
-from tianzhou.model import Message, MessageQueue
+from tianzhou.model import Message
 from tianzhou.spark import connections
+from tianzhou.spark.exactly_once import BatchName, Staged, abort, commit, stage
 from tianzhou.spark.options import WriteOptions, parse_write
+from tianzhou.spark.outgoing import Outgoing, not_sent
 
 _TEXT: Final = ("string",)
 _INTEGER: Final = ("tinyint", "smallint", "int", "bigint")
@@ -39,6 +42,9 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Columns the sink understands, and their types; `value` is another name for `body`."""
 
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+"""Local properties by which a task knows its query and micro-batch."""
 SENDS_IN_FLIGHT: Final = 512
 """Sends made in one turn of the loop share a write; more at once only cost memory."""
 
@@ -79,18 +85,6 @@ def check_columns(schema: StructType) -> dict[str, str]:
             "the sink needs exactly one of them"
         )
     return result
-
-
-class RowNotSent(TianzhouError):
-    """A row could not be made a message, or its message was not acknowledged; what went before it was sent."""
-
-
-@dataclass(slots=True)
-class Outgoing:
-    """A message, and the queue a row wants it in."""
-
-    message: Message
-    queue_id: int | None
 
 
 def to_messages(batch: pa.RecordBatch, columns: Mapping[str, str], topic: str | None) -> Iterator[Outgoing]:
@@ -143,23 +137,9 @@ def _to_message(
 async def _send(producer: Producer, outgoing: Outgoing) -> None:
     queue = None
     if outgoing.queue_id is not None:
-        queue = _queue(await producer.queues(outgoing.message.topic), outgoing)
+        topic = outgoing.message.topic
+        queue = queue_by_id(await producer.queues(topic), topic, outgoing.queue_id)
     await producer.send(outgoing.message, queue)
-
-
-def _queue(queues: Sequence[MessageQueue], outgoing: Outgoing) -> MessageQueue:
-    """The queue a row asks for by its id.
-
-    Raises:
-        ClientError: there is none with that id, or several brokers have one.
-    """
-    found = [queue for queue in queues if queue.queue_id == outgoing.queue_id]
-    if len(found) != 1:
-        raise ClientError(
-            f"queueId {outgoing.queue_id} of topic {outgoing.message.topic} names "
-            f"{' and '.join(map(str, found)) or 'no queue'}; there are {', '.join(map(str, queues))}"
-        )
-    return found[0]
 
 
 async def _send_all(producer: Producer, rows: Sequence[Outgoing]) -> list[BaseException | None]:
@@ -170,13 +150,17 @@ Connect = Callable[[WriteOptions], tuple[connections.Process, Producer]]
 
 
 class Sender:
-    """Sends the rows of a task; pickled into it, so it holds no connection.
+    """Writes the rows of a task; pickled into it, so it holds no connection.
 
     Args:
         options: the sink's options as given.
         schema: the rows' schema.
         overwrite: whether the mode is to replace what is there, which a topic cannot do.
         connect: gives the process's producer.
+        stream: whether a stream is written.
+
+    Attributes:
+        options: the options.
 
     Raises:
         ConfigError: options, columns or mode are wrong.
@@ -188,11 +172,13 @@ class Sender:
         schema: StructType,
         overwrite: bool,
         connect: Connect = connections.producer,
+        *,
+        stream: bool = False,
     ) -> None:
         if overwrite:
             raise ConfigError("a topic only grows: mode overwrite and output mode complete cannot be; use mode append")
         self._columns = check_columns(schema)
-        self._options = parse_write(options, has_topic_column="topic" in self._columns.values())
+        self.options = parse_write(options, has_topic_column="topic" in self._columns.values(), stream=stream)
         self._connect = connect
 
     def send(self, batches: Iterable[pa.RecordBatch], partition: int) -> Sent:
@@ -205,36 +191,30 @@ class Sender:
         Raises:
             RowNotSent: a row cannot be sent; names it.
         """
-        process, producer = self._connect(self._options)
-        rows = self._outgoing(batches, partition)
+        process, producer = self._connect(self.options)
+        rows = self.rows(batches, partition)
         sent = 0
         while some := list(itertools.islice(rows, SENDS_IN_FLIGHT)):
             for index, error in enumerate(process.run(_send_all(producer, some)), sent):
                 if error is not None:
-                    raise _not_sent(index, partition, error)
+                    raise not_sent(index, partition, error)
             sent += len(some)
         return Sent(sent)
 
-    def _outgoing(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[Outgoing]:
+    def rows(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[Outgoing]:
+        """The messages of all rows, in order.
+
+        Raises:
+            RowNotSent: a row cannot be a message.
+        """
         index = 0
         for batch in batches:
             try:
-                for row in to_messages(batch, self._columns, self._options.topic):
+                for row in to_messages(batch, self._columns, self.options.topic):
                     yield row
                     index += 1
             except ClientError as error:
-                raise _not_sent(index, partition, error) from error
-
-
-def _not_sent(index: int, partition: int, error: BaseException) -> RowNotSent:
-    result = RowNotSent(f"row {index} of partition {partition}: {error}")
-    result.__cause__ = error
-    return result
-
-
-def _partition() -> int:
-    context = TaskContext.get()
-    return context.partitionId() if context is not None else 0
+                raise not_sent(index, partition, error) from error
 
 
 class Writer(DataSourceArrowWriter):
@@ -249,9 +229,23 @@ class Writer(DataSourceArrowWriter):
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self._sender = Sender(options, schema, overwrite)
 
-    def write(self, iterator: Iterator[Any]) -> Sent:
-        """Send a task's rows, which come as Arrow batches."""
-        return self._sender.send(iterator, _partition())
+    def write(self, iterator: Iterator[Any]) -> Sent | Staged:
+        """Write a task's rows, which come as Arrow batches."""
+        context = TaskContext.get()
+        partition = context.partitionId() if context is not None else 0
+        options = self._sender.options
+        if not options.exactly_once:
+            return self._sender.send(iterator, partition)
+        name = BatchName(f"batch:{options.batch_key}", options.batch_number)
+        return stage(options, self._sender.rows(iterator, partition), name, partition)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """All tasks are done: what they staged becomes visible."""
+        commit(self._sender.options, messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """The write has failed: what was staged is given up."""
+        abort(self._sender.options, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -264,8 +258,29 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        self._sender = Sender(options, schema, overwrite)
+        self._sender = Sender(options, schema, overwrite, stream=True)
 
-    def write(self, iterator: Iterator[Any]) -> Sent:
-        """Send a task's rows of one micro-batch, which come as Arrow batches."""
-        return self._sender.send(iterator, _partition())
+    def write(self, iterator: Iterator[Any]) -> Sent | Staged:
+        """Write a task's rows of one micro-batch, which come as Arrow batches."""
+        context = TaskContext.get()
+        partition = context.partitionId() if context is not None else 0
+        if not self._sender.options.exactly_once:
+            return self._sender.send(iterator, partition)
+        query = context.getLocalProperty(QUERY_ID) if context is not None else None
+        batch = context.getLocalProperty(BATCH_ID) if context is not None else None
+        if not query or not batch:
+            raise TianzhouError(
+                f"Spark does not tell the task its query and batch ({QUERY_ID}={query}, {BATCH_ID}={batch}), by which "
+                "a repetition is known; use delivery=at-least-once with this version of Spark"
+            )
+        return stage(
+            self._sender.options, self._sender.rows(iterator, partition), BatchName(query, int(batch)), partition
+        )
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """All tasks of a micro-batch are done: what they staged becomes visible."""
+        commit(self._sender.options, messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """A micro-batch has failed: what was staged is given up."""
+        abort(self._sender.options, messages)

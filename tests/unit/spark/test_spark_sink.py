@@ -19,8 +19,9 @@ from pyspark.sql.types import (
 
 from tianzhou.errors import BrokerError, ConfigError
 from tianzhou.model import MessageQueue
+from tianzhou.spark.outgoing import RowNotSent
 from tianzhou.spark.schema import arrow_schema
-from tianzhou.spark.sink import RowNotSent, Sender, StreamWriter, Writer, check_columns
+from tianzhou.spark.sink import Sender, StreamWriter, Writer, check_columns
 
 OPTIONS = {"namesrvAddr": "a:1", "topic": "orders"}
 QUEUES = [MessageQueue("orders", "broker-a", number) for number in range(4)]
@@ -156,4 +157,4 @@ def test_a_row_without_topic_is_named_when_there_is_no_option():
 
 def test_writers_travel_to_tasks():
     writer = pickle.loads(pickle.dumps(Writer(OPTIONS, schema_of(body=StringType()), False)))
-    assert writer._sender._options.topic == "orders"
+    assert writer._sender.options.topic == "orders"

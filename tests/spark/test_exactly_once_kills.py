@@ -1,0 +1,133 @@
+"""kill -9 of driver and workers at random moments: source, transformation, exactly-once sink; no row more or less."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parent / "exactly_once_query.py"
+ROWS_A_ROUND = 400
+START_LIMIT_S = 60
+END_LIMIT_S = 90
+LONGEST_LIFE_S = 4.0
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below one, the nearest first."""
+    found = []
+    with contextlib.suppress(OSError):
+        for path in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in map(int, path.read_text(encoding="ascii").split()):
+                found += [child, *descendants(child)]
+    return found
+
+
+def workers(pid: int) -> list[int]:
+    """Python workers of the query: what its daemon has forked."""
+    found = []
+    for child in descendants(pid):
+        with contextlib.suppress(OSError):
+            if b"pyspark.daemon" in Path(f"/proc/{child}/cmdline").read_bytes():
+                found.append(child)
+    return found
+
+
+class Query:
+    """The query's process, and all below it."""
+
+    def __init__(self, folder: Path, server, source: str, target: str, master: str) -> None:
+        self.errors = (folder / "query.err").open("ab")
+        self.process = subprocess.Popen(
+            [sys.executable, str(SCRIPT), server.address, source, target, str(folder / "checkpoint"), master],
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(SCRIPT.parents[2] / "src")},
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+        self.errors.close()
+
+    def started(self) -> None:
+        watchdog = threading.Timer(START_LIMIT_S, self.kill)
+        watchdog.start()
+        line = self.process.stdout.readline()
+        watchdog.cancel()
+        assert line == "started\n", f"the query did not start, see {self.errors.name}"
+
+    def kill(self) -> None:
+        """Driver, JVM and workers at once."""
+        for pid in [self.process.pid, *descendants(self.process.pid)]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        self.process.stdout.close()
+
+    def kill_worker(self, rng: random.Random) -> bool:
+        found = workers(self.process.pid)
+        if found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(rng.choice(found), signal.SIGKILL)
+        return bool(found)
+
+    def end(self) -> int:
+        return self.process.wait(END_LIMIT_S)
+
+
+def attack(server, folder: Path, rounds: int, seed: int) -> None:
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    source, target = server.create("kills-source", 3), server.create("kills-target", 3)
+    sent, ended, shot = 0, 0, 0
+    for number in range(rounds):
+        server.send(source, range(sent, sent + ROWS_A_ROUND), tags=lambda n: f"tag{n % 3}")
+        sent += ROWS_A_ROUND
+        at_workers = number % 3 == 2
+        # A task that dies with its worker is run again within the batch, or the query fails, as it comes.
+        with Query(folder, server, source, target, "local[2,3]" if at_workers else "local[2]") as query:
+            query.started()
+            life = rng.uniform(0, LONGEST_LIFE_S)
+            if at_workers:
+                end = time.monotonic() + life
+                while time.monotonic() < end and query.process.poll() is None:
+                    time.sleep(rng.uniform(0.1, 0.6))
+                    shot += query.kill_worker(rng)
+            else:
+                time.sleep(life)
+            ended += query.process.poll() is not None
+    for _ in range(3):
+        with Query(folder, server, source, target, "local[2]") as query:
+            query.started()
+            if query.end() == 0:
+                break
+    else:
+        pytest.fail(f"the query does not end well, see {folder / 'query.err'}")
+    found = Counter(bytes(message.body).decode() for message in server.messages(target))
+    print(f"{rounds} rounds, {ended} ended by themselves, {shot} shots at workers, {sent} rows in, {found.total()} out")
+    wanted = Counter(f"row-{n}" for n in range(sent))
+    assert found - wanted == Counter(), "doubled or invented"
+    assert wanted - found == Counter(), "lost"
+    assert ended < rounds, "nothing was killed"
+
+
+def test_rows_are_there_once_whatever_kill_9_does(own_server, tmp_path):
+    attack(own_server, tmp_path, 5, int(os.environ.get("TIANZHOU_SEED", "3")))
+
+
+@pytest.mark.slow
+def test_rows_are_there_once_after_many_kills(own_server, tmp_path):
+    attack(own_server, tmp_path, 32, random.SystemRandom().randrange(1 << 30))

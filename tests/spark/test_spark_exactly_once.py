@@ -1,0 +1,214 @@
+"""Exactly once through Spark: streams and batches, failures in every phase, and what is refused."""
+
+import pytest
+from pyspark.sql import functions as f
+
+from tianzhou.wire.codes import RequestCode
+
+
+@pytest.fixture
+def sink(server, topic):
+    """A batch or stream writer to the topic."""
+
+    def make(writer, **options):
+        options = {"namesrvAddr": server.address, "topic": topic, "delivery": "exactly-once", **options}
+        return writer.format("tianzhou").options(**options)
+
+    return make
+
+
+class Copy:
+    """A stream from one topic to another, run over and over from one checkpoint."""
+
+    def __init__(self, source, sink, target, checkpoint):
+        self.source, self.sink, self.target, self.checkpoint = source, sink, target, str(checkpoint)
+
+    def run(self, reader, transform=lambda frame: frame.select("body", "tags"), **options):
+        query = (
+            self.sink(
+                transform(self.source(reader, startingOffsets="earliest", maxOffsetsPerTrigger=100).load()).writeStream,
+                topic=self.target,
+                **options,
+            )
+            .option("checkpointLocation", self.checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(60)
+        return query
+
+
+@pytest.fixture
+def copy(server, topic, source, sink, tmp_path):
+    return Copy(source, sink, server.create(f"{topic}-copy"), tmp_path / "checkpoint")
+
+
+@pytest.fixture
+def refusing(server):
+    """Lets the broker refuse requests of a code: `refusing(code, times)`; `how` says when."""
+    table = server._server.broker._parts.router._table
+    real = dict(table)
+
+    def refuse(code, times=1, after=False):
+        left = [times]
+
+        async def handle(connection, command):
+            if left[0] <= 0:
+                return await real[int(code)](connection, command)
+            left[0] -= 1
+            if after:
+                await real[int(code)](connection, command)
+            return command.reply(1, "the test says no")
+
+        table[int(code)] = handle
+
+    yield refuse
+    table.update(real)
+
+
+def numbers(server, topic):
+    return sorted(int(message.body) for message in server.messages(topic))
+
+
+def test_a_stream_from_topic_to_topic(spark, server, topic, copy):
+    server.send(topic, range(350), tags="A")
+    copy.run(spark.readStream)
+    found = server.messages(copy.target)
+    assert sorted(int(message.body) for message in found) == list(range(350))
+    assert {message.tags for message in found} == {"A"}
+    assert {message.properties["CLUSTER"] for message in found} == {"DefaultCluster"}
+    server.send(topic, range(350, 400))
+    copy.run(spark.readStream)
+    assert numbers(server, copy.target) == list(range(400))
+
+
+@pytest.mark.parametrize(
+    ("code", "after"),
+    [
+        (RequestCode.STAGE_MESSAGES, True),
+        (RequestCode.DECIDE_BATCH, False),
+        (RequestCode.DECIDE_BATCH, True),
+        (RequestCode.PUBLISH_BATCH, False),
+        (RequestCode.PUBLISH_BATCH, True),
+    ],
+    ids=["staged, not answered", "not decided", "decided, not answered", "not published", "published, not answered"],
+)
+def test_a_query_that_fails_goes_on_where_it_was(spark, server, topic, copy, refusing, code, after):
+    server.send(topic, range(150))
+    refusing(code, after=after)
+    with pytest.raises(Exception, match="the test says no"):
+        copy.run(spark.readStream)
+    copy.run(spark.readStream)
+    assert numbers(server, copy.target) == list(range(150))
+
+
+def test_a_row_that_cannot_be_staged_is_named_and_nothing_of_its_batch_is_seen(spark, server, topic, copy):
+    server.send(topic, range(50), queue=0)
+
+    def broken(frame):
+        value = f.col("body").cast("string")
+        return frame.select(f.when(value == "7", "").otherwise(value).alias("body")).coalesce(1)
+
+    with pytest.raises(Exception, match="row 7 of partition 0: body is empty"):
+        copy.run(spark.readStream, broken)
+    assert numbers(server, copy.target) == []
+    copy.run(spark.readStream)
+    assert numbers(server, copy.target) == list(range(50))
+
+
+def test_a_row_the_broker_refuses_is_named(spark, server, topic, copy):
+    server.send(topic, range(50), queue=0)
+
+    def broken(frame):
+        value = f.col("body").cast("string")
+        late = f.when(value == "7", f.create_map(f.lit("TIMER_DELAY_SEC"), f.lit("5")))
+        return frame.select("body", late.alias("properties")).coalesce(1)
+
+    with pytest.raises(Exception, match=r"row 7 of partition 0: .*TIMER_DELAY_SEC: the timer wheel is not enabled"):
+        copy.run(spark.readStream, broken)
+    assert numbers(server, copy.target) == []
+
+
+def test_every_column_reaches_the_message(spark, server, topic, copy):
+    other = server.create(f"{topic}-other")
+    server.send(topic, range(6), queue=0)
+
+    def columns(frame):
+        value = f.col("body").cast("string")
+        return frame.select(
+            f.when(value == "1", other).alias("topic"),
+            value.alias("value"),
+            f.array(f.concat(f.lit("k"), value), f.lit("all")).alias("keys"),
+            f.concat(f.lit("t"), value).alias("tags"),
+            f.create_map(f.lit("n"), value).alias("properties"),
+            f.when(value == "2", 1).alias("queueId"),
+            f.when(value >= "4", "same").alias("shardingKey"),
+            f.when(value == "3", 1).cast("int").alias("delayLevel"),
+        )
+
+    copy.run(spark.readStream, columns)
+    (alone,) = server.messages(other)
+    assert (alone.body, alone.keys, alone.tags, alone.properties["n"]) == (b"1", "k1 all", "t1", "1")
+    found = {bytes(message.body): message for message in server.messages(copy.target)}
+    assert found[b"2"].queue_id == 1
+    assert found[b"4"].queue_id == found[b"5"].queue_id
+    assert b"3" not in found or found[b"3"].properties["DELAY"] == "1"
+    assert len(found.keys() - {b"3"}) == 4
+
+
+def test_a_batch_write_with_a_key_is_written_once(spark, server, topic, sink):
+    frame = spark.range(300).select(f.col("id").cast("string").alias("body"))
+    for _ in range(2):
+        sink(frame.write, batchKey=f"{topic}-today").mode("append").save()
+    assert numbers(server, topic) == list(range(300))
+    for number in (0, 1, 1, 0):
+        sink(frame.write, batchKey=f"{topic}-numbered", batchNumber=number).mode("append").save()
+    assert len(numbers(server, topic)) == 900
+
+
+def test_a_batch_write_that_fails_leaves_nothing(spark, server, topic, sink):
+    frame = spark.range(30).repartition(2).selectExpr("IF(id = 13, '', CAST(id AS STRING)) AS body")
+    with pytest.raises(Exception, match="body is empty"):
+        sink(frame.write, batchKey=f"{topic}-bad").mode("append").save()
+    assert numbers(server, topic) == []
+    good = spark.range(30).selectExpr("CAST(id AS STRING) AS body")
+    sink(good.write, batchKey=f"{topic}-bad").mode("append").save()
+    assert numbers(server, topic) == list(range(30))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({}, "delivery=exactly-once: a batch write has no name .* give it one with the option batchKey"),
+        ({"delivery": "once"}, "delivery=once: expected at-least-once or exactly-once"),
+        ({"delivery": "at-least-once", "batchKey": "k"}, "batchKey=k: counts with delivery=exactly-once only"),
+        ({"batchNumber": "1"}, "batchNumber=1: says which batch of a batchKey it is"),
+        ({"batchKey": "k", "batchNumber": "-1"}, "batchNumber=-1: expected a whole number from 0"),
+    ],
+)
+def test_options_that_make_no_sense(spark, sink, options, text):
+    frame = spark.range(1).selectExpr("'x' AS body")
+    with pytest.raises(Exception, match=text):
+        sink(frame.write, **options).mode("append").save()
+
+
+def test_a_stream_needs_no_key(spark, server, topic, copy):
+    server.send(topic, range(5))
+    with pytest.raises(Exception, match="batchKey=k: a stream's batches have names of their own"):
+        copy.run(spark.readStream, batchKey="k")
+
+
+def test_a_broker_that_cannot_stage_is_named_before_anything_is_sent(spark, own_server):
+    table = own_server._server.broker._parts.router._table
+    for code in [code for code in table if 31_000 < code < 32_000]:
+        del table[code]
+    topic = own_server.create("apache")
+    frame = spark.range(10).selectExpr("CAST(id AS STRING) AS body")
+    options = {"namesrvAddr": own_server.address, "topic": topic, "delivery": "exactly-once", "batchKey": "k"}
+    with pytest.raises(
+        Exception, match=r"broker broker-a at 127.0.0.1:\d+ cannot write exactly once: it does not know"
+    ):
+        frame.write.format("tianzhou").options(**options).mode("append").save()
+    assert own_server.messages(topic) == []
+    table_of_namesrv = own_server.run(own_server.admin.cluster.get_kv("TIANZHOU_STAGING", "coordinator-0"))
+    assert table_of_namesrv is None
