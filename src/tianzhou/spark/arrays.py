@@ -23,8 +23,8 @@ DataType = Any
 
 def integers(values: Ints, kind: DataType, valid: Ints = None) -> Array:
     """A fixed-width array over NumPy values of the same width; null where `valid` is False."""
-    bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(kind, len(values), [bits, pa.py_buffer(np.ascontiguousarray(values))])
+    present = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(values), [present, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def slots(values: Ints, valid: Ints = None) -> Array:
@@ -88,8 +88,14 @@ def encoded(array: Array) -> tuple[Array, Ints]:
 
 def contained(array: Array, values: Array) -> Ints:
     """Which rows have one of the values, as NumPy booleans; a null has none."""
-    bits = np.frombuffer(pc.is_in(array, values).buffers()[1] or b"", np.uint8)
-    return np.unpackbits(bits, bitorder="little")[: len(array)].astype(bool)
+    return bits(pc.is_in(array, values))
+
+
+def bits(array: Array) -> Ints:
+    """A boolean array that begins at the beginning of its buffers, as NumPy booleans; null is False."""
+    valid, values = (np.frombuffer(buffer or b"", np.uint8) for buffer in array.buffers())
+    found = np.unpackbits(values, bitorder="little")[: len(array)].astype(bool)
+    return found & np.unpackbits(valid, bitorder="little")[: len(array)].astype(bool) if len(valid) else found
 
 
 def text(array: Array) -> Array:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from pyarrow import RecordBatch, Schema
@@ -68,17 +68,43 @@ class Records:
 
     def __init__(self, buffer: bytes, queue: MessageQueue) -> None:
         self.queue = queue
-        starts = self._walk(buffer)
-        self._data = pa.py_buffer(buffer)
-        self._head = arrays.structs(self._data, starts, _HEAD)
-        if (self._head["sys_flag"] & INNER_BATCH).any():
-            buffer = self._unwrap(buffer, starts)
-            self._data = pa.py_buffer(buffer)
-            starts = self._walk(buffer)
-            self._head = arrays.structs(self._data, starts, _HEAD)
+        self._take(pa.py_buffer(buffer), self._walk(buffer))
+        if self.has_batches:
+            buffer = self._unwrap(buffer, self._starts)
+            self._take(pa.py_buffer(buffer), self._walk(buffer))
+        sound = self._locate()
+        if not sound.all():
+            raise self._corrupt(int(np.argmin(sound)))
+
+    @classmethod
+    def at(cls, data: Any, starts: Ints, sizes: Ints, queue: MessageQueue) -> tuple[Records, Ints]:
+        """Records of a larger buffer, such as a mapped file, and which of them have that size and fit together.
+
+        Inner batches are left as they are. Those that do not fit have to be dropped (`keep`) before any column is
+        asked for.
+
+        Args:
+            data: an Arrow buffer.
+            starts: where each record begins, ascending.
+            sizes: how long each should be: `OVERHEAD` at least, and no further than the next one or the buffer's end.
+            queue: where they are from.
+        """
+        records = cls.__new__(cls)
+        records.queue = queue
+        records._take(data, starts, sizes)
+        return records, records._locate()
+
+    def _take(self, data: Any, starts: Ints, sizes: Ints = None) -> None:
+        self._data = data
+        self._bytes = np.frombuffer(data, np.uint8)
         self._starts = starts
-        self._bytes = np.frombuffer(buffer, np.uint8)
-        self._locate()
+        self._head = arrays.structs(data, starts, _HEAD)
+        self._ends = starts + (self._head["size"] if sizes is None else sizes)
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether there are inner batches among them."""
+        return bool((self._head["sys_flag"] & INNER_BATCH).any())
 
     def _walk(self, buffer: bytes) -> Ints:
         starts = []
@@ -122,9 +148,9 @@ class Records:
         except ProtocolError as error:
             raise CorruptRecord(f"{self.queue}, offset {queue_offset}: {error}") from error
 
-    def _locate(self) -> None:
-        """Find the parts of each record, and that they add up."""
-        head, starts = self._head, self._starts
+    def _locate(self) -> Ints:
+        """Find the parts of each record; which of them add up, as NumPy booleans."""
+        head, starts, raw = self._head, self._starts, self._bytes
         flags = head["sys_flag"].astype(np.int64)
         self._born = starts + _HEAD.itemsize
         self._stored_at = self._born + 8 + 12 * ((flags & BORN_HOST_V6) != 0)
@@ -132,28 +158,23 @@ class Records:
         tail_at = self._store + 8 + 12 * ((flags & STORE_HOST_V6) != 0)
         magic = head["magic"]
         version2 = magic == MAGIC_V2
-        ends = starts + head["size"]
-        known = (magic == MAGIC_V1) | version2
-        if not known.all() or (tail_at + _TAIL.itemsize > ends).any():
-            raise self._corrupt(int(np.argmin(known)))
+        ends = self._ends
+        sound = ((magic == MAGIC_V1) | version2) & (tail_at + _TAIL.itemsize <= ends) & (starts + head["size"] == ends)
+        # What does not fit is looked up at the record's beginning from here on: something is there.
+        inside = starts + 2
+        tail_at = np.where(sound, tail_at, inside)
         self._tail = arrays.structs(self._data, tail_at, _TAIL)
         self._body = tail_at + _TAIL.itemsize
         self._body_end = self._body + self._tail["body_size"]
-        topic = self._body_end + 1 + version2
-        fits = (self._tail["body_size"] >= 0) & (topic <= ends - 2)
-        if not fits.all():
-            raise self._corrupt(int(np.argmin(fits)))
-        raw = self._bytes
-        topic_size = np.where(version2, raw[topic - 2].astype(np.int64) << 8 | raw[topic - 1], raw[topic - 1])
-        self._properties = topic + topic_size + 2
-        fits = self._properties <= ends
-        if not fits.all():
-            raise self._corrupt(int(np.argmin(fits)))
-        at = self._properties
-        fits = at + (raw[at - 2].astype(np.int64) << 8 | raw[at - 1]) == ends
-        if not fits.all():
-            raise self._corrupt(int(np.argmin(fits)))
-        self._ends = ends
+        self._topic = self._body_end + 1 + version2
+        sound &= (self._tail["body_size"] >= 0) & (self._topic <= ends - 2)
+        at = np.where(sound, self._topic, inside)
+        topic_size = np.where(version2, raw[at - 2].astype(np.int64) << 8 | raw[at - 1], raw[at - 1])
+        self._properties = self._topic + topic_size + 2
+        sound &= self._properties <= ends
+        at = np.where(sound, self._properties, inside)
+        sound &= at + (raw[at - 2].astype(np.int64) << 8 | raw[at - 1]) == ends
+        return sound
 
     def _corrupt(self, index: int) -> CorruptRecord:
         return CorruptRecord(
@@ -166,10 +187,32 @@ class Records:
 
     def keep(self, mask: Ints) -> None:
         """Drop the records where `mask` is False; before any column is asked for."""
-        for name in ("_starts", "_head", "_tail", "_ends", "_born", "_stored_at", "_store", "_body"):
+        for name in ("_starts", "_head", "_tail", "_ends", "_born", "_stored_at", "_store", "_body", "_body_end",
+                     "_topic", "_properties"):  # fmt: skip
             setattr(self, name, getattr(self, name)[mask])
-        self._body_end, self._properties = self._body_end[mask], self._properties[mask]
         self.__dict__.pop("pairs", None)
+
+    def renumber(self, offsets: Ints) -> None:
+        """Give the records other queue offsets than they say: those of a further queue they are in (store.md §7)."""
+        head = self._head.copy()
+        head["queue_offset"] = offsets
+        self._head = head
+
+    def topics(self) -> Array:
+        """The topics the records say they are of, as binary."""
+        return arrays.spans(self._data, self._topic, self._properties - 2)
+
+    def stored_bodies(self) -> Array:
+        """The bodies as they are stored: what the CRC is about."""
+        return arrays.spans(self._data, self._body, self._body_end)
+
+    def record(self, row: int) -> memoryview:
+        """One record's bytes."""
+        return memoryview(self._data).cast("B")[int(self._starts[row]) : int(self._ends[row])]
+
+    def store_stamps(self) -> Ints:
+        """When the broker stored them, ms, as NumPy array."""
+        return arrays.structs(self._data, self._stored_at, np.dtype(">i8")).astype(np.int64)
 
     @cached_property
     def pairs(self) -> Pairs:
@@ -182,7 +225,7 @@ class Records:
         Raises:
             CorruptRecord: one cannot be unpacked.
         """
-        bodies = arrays.spans(self._data, self._body, self._body_end)
+        bodies = self.stored_bodies()
         packed = np.flatnonzero(self._head["sys_flag"] & COMPRESSED)
         if not len(packed):
             return bodies
@@ -192,7 +235,7 @@ class Records:
 
     def store_times(self) -> Array:
         """When the broker stored them."""
-        return arrays.times(arrays.structs(self._data, self._stored_at, np.dtype(">i8")))
+        return arrays.times(self.store_stamps())
 
     def born_hosts(self) -> Array:
         """Addresses of the producers."""
@@ -239,6 +282,12 @@ def _body(records: Records, kind: DataType) -> Array:
     return arrays.text(bodies) if pa.types.is_string(kind) else bodies
 
 
+def _broker_name(records: Records, kind: DataType) -> Array:
+    name = records.queue.broker_name
+    # A store does not say whose it is.
+    return arrays.repeated(name.encode(), len(records), kind) if name else pa.nulls(len(records), kind)
+
+
 def _queue_id(records: Records, kind: DataType) -> Array:
     return arrays.integers(np.full(len(records), records.queue.queue_id, np.int32), kind)
 
@@ -249,7 +298,7 @@ def _fixed(name: str) -> Maker:
 
 MAKERS: Final[Mapping[str, Maker]] = {
     "topic": lambda records, kind: arrays.repeated(records.queue.topic.encode(), len(records), kind),
-    "brokerName": lambda records, kind: arrays.repeated(records.queue.broker_name.encode(), len(records), kind),
+    "brokerName": _broker_name,
     "queueId": _queue_id,
     "queueOffset": _fixed("queue_offset"),
     "msgId": lambda records, kind: records.message_ids(),
@@ -297,6 +346,13 @@ def to_batch(
     inside = offsets >= start if end is None else (offsets >= start) & (offsets < end)
     if not inside.all():
         records.keep(inside)
+    return made_of(records, schema, columns, tags)
+
+
+def made_of(
+    records: Records, schema: Schema, columns: tuple[str, ...], tags: frozenset[str] = frozenset()
+) -> RecordBatch:
+    """Records as one batch; arguments and errors as of `to_batch`."""
     if tags:
         wanted = arrays.strings([tag.encode() for tag in sorted(tags)], pa.string())
         matching = arrays.contained(records.pairs.column(names.TAGS), wanted)

@@ -1,0 +1,321 @@
+"""A store's files read while somebody writes, deletes or damages them."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from tianzhou.errors import StoreUnreadable
+from tianzhou.model import MessageQueue
+from tianzhou.spark.offsets import DataLoss, Span
+from tianzhou.spark.schema import arrow_schema, columns_of, row_schema
+from tianzhou.spark.store_files import StoreFiles, root_of
+from tianzhou.spark.store_rows import Wanted, read_all
+from tianzhou.store import MessageStore, NewRecord, StoreSettings
+from tianzhou.wire.compression import COMPRESSED, LZ4, ZLIB, ZSTD, compress
+from tianzhou.wire.hashing import tags_code
+from tianzhou.wire.properties import encode_properties
+
+TOPIC = "orders"
+
+
+class Store:
+    """A store that a test adds to."""
+
+    def __init__(self, root: Path, **settings: object) -> None:
+        self.root = root
+        self.settings = StoreSettings(
+            store_path_root_dir=str(root),
+            mapped_file_size_commit_log=64 << 10,
+            mapped_file_size_consume_queue=20 * 100,
+            max_hash_slot_num=100,
+            max_index_num=400,
+            **settings,
+        )
+        self.store = MessageStore(self.settings)
+        self.store.open()
+
+    def add(self, count: int = 1, queue: int = 0, topic: str = TOPIC, body: bytes | None = None, **more) -> None:
+        for number in range(count):
+            tag, key, sys_flag = more.get("tag", ""), more.get("key", ""), more.get("sys_flag", 0)
+            properties = {
+                "TAGS": tag,
+                "KEYS": key,
+                "UNIQ_KEY": f"{queue:04X}{number:08X}",
+                **more.get("properties", {}),
+            }
+            record = NewRecord(
+                topic,
+                queue,
+                body if body is not None else b"body %d" % number,
+                encode_properties({name: value for name, value in properties.items() if value}),
+                flag=0,
+                sys_flag=sys_flag,
+                born_timestamp=1_700_000_000_000,
+                born_host=b"\x7f\0\0\1",
+                born_port=1,
+                reconsume_times=0,
+                tags_code=tags_code(tag),
+                keys=key,
+                uniq_key=properties["UNIQ_KEY"],
+            )
+            self.store.append(record)
+        self.store._dispatcher.drain()
+
+    def close(self) -> None:
+        self.store.close_now()
+
+
+@pytest.fixture
+def made(tmp_path):
+    stores = []
+
+    def make(**settings) -> Store:
+        stores.append(Store(tmp_path / f"store-{len(stores)}", **settings))
+        return stores[-1]
+
+    yield make
+    for store in stores:
+        store.close()
+
+
+def schema_of(columns: str) -> StructType:
+    kinds = {"LONG": LongType(), "STRING": StringType()}
+    return StructType([StructField(name, kinds[kind]) for name, kind in map(str.split, columns.split(", "))])
+
+
+def rows_of(files: StoreFiles, topic: str = TOPIC, columns: str | None = None, span=None, **wanted) -> list[dict]:
+    schema = row_schema() if columns is None else schema_of(columns)
+    bounds = files.bounds(files.queues([topic]))
+    spans = [Span(queue, *(span or limits)) for queue, limits in bounds.items() if limits.maximum > limits.minimum]
+    batches = read_all(files, spans, Wanted(arrow_schema(schema), columns_of(schema), **wanted))
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def offsets_of(rows) -> list[int]:
+    return [row["queueOffset"] for row in rows]
+
+
+def flip(folder: Path, position: int, value: bytes = b"\xff") -> None:
+    """Change bytes of the commit log."""
+    paths = sorted(folder.joinpath("commitlog").iterdir())
+    path = max((path for path in paths if int(path.name) <= position), key=lambda path: path.name)
+    with path.open("r+b") as file:
+        file.seek(position - int(path.name))
+        file.write(value)
+
+
+def test_a_running_broker_is_followed(made):
+    store = made()
+    store.add(150)
+    files = StoreFiles(store.root)
+    assert offsets_of(rows_of(files, columns="queueOffset LONG")) == list(range(150))
+    store.add(250)
+    files.look()
+    assert offsets_of(rows_of(files, columns="queueOffset LONG")) == list(range(400))
+    [row, *_] = rows_of(files)
+    assert (row["topic"], row["queueId"], row["brokerName"], row["body"]) == (TOPIC, 0, None, b"body 0")
+    assert isinstance(row["storeTimestamp"], datetime)
+
+
+def test_any_subset_of_columns_in_any_order(made):
+    store = made()
+    store.add(3, tag="A")
+    files = StoreFiles(store.root, broker_name="broker-a")
+    assert rows_of(files, columns="body STRING, tags STRING, queueOffset LONG, brokerName STRING")[1] == {
+        "body": "body 1",
+        "tags": "A",
+        "queueOffset": 1,
+        "brokerName": "broker-a",
+    }
+
+
+@pytest.mark.parametrize("kind", [ZLIB, LZ4, ZSTD])
+def test_compressed_bodies_are_unpacked(made, kind):
+    store = made()
+    body = b"again and again " * 500
+    store.add(5, body=compress(body, kind), sys_flag=COMPRESSED | kind)
+    assert {row["body"] for row in rows_of(StoreFiles(store.root), verify_crc=True)} == {body}
+
+
+def test_tags_select(made):
+    store = made()
+    for tag in ("A", "B", "C", ""):
+        store.add(10, tag=tag)
+    files = StoreFiles(store.root)
+    assert {row["tags"] for row in rows_of(files, tags="A || C")} == {"A", "C"}
+    assert len(rows_of(files, tags="A || C")) == 20
+    assert rows_of(files, tags="other") == []
+
+
+def test_a_key_is_found_by_the_index_and_behind_it(made):
+    store = made()
+    store.add(120, key="k1 k2")
+    store.add(1, key="wanted k1")
+    store.add(120, key="k3", queue=1)
+    store.add(1, key="wanted", queue=1)
+    files = StoreFiles(store.root)
+    rows = rows_of(files, key="wanted")
+    assert sorted((row["queueId"], row["queueOffset"]) for row in rows) == [(0, 120), (1, 120)]
+    hits, indexed = files.lookup(TOPIC, "wanted")
+    found = {}
+    for queue in files.queues([TOPIC]):
+        slots = {slot for low, high in files.find(queue, hits, indexed) for slot in range(low, high)}
+        assert 120 in slots
+        found[queue.queue_id] = len(slots)
+    store.close()
+    files = StoreFiles(store.root)
+    hits, indexed = files.lookup(TOPIC, "wanted")
+    assert [files.find(queue, hits, indexed) for queue in files.queues([TOPIC])] == [[(120, 121)], [(120, 121)]]
+
+
+def test_a_damaged_body_is_named_or_skipped(made, caplog):
+    store = made()
+    store.add(50)
+    files = StoreFiles(store.root)
+    place = rows_of(files)[17]["physicalOffset"]
+    flip(store.root, place + 90)
+    assert len(rows_of(files)) == 50  # nobody asked
+    with pytest.raises(DataLoss, match=rf"orders@store:0 from offset 17 .*file 0{{20}}, position {place}: the CRC of"):
+        rows_of(files, verify_crc=True)
+    rows = rows_of(files, verify_crc=True, fail_on_data_loss=False)
+    assert offsets_of(rows) == [n for n in range(50) if n != 17]
+    assert "1 messages of orders@store:0 were skipped" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "text"),
+    [
+        (0, b"\xff", "size .* does not fit"),
+        (4, b"\0\0\0\0", "magic number 0x00000000 is none of a record"),
+        (20, b"\0\0\0\0\0\0\0\x05", "the record there is offset 5 of orders/0"),
+        (28, b"\0\0\0\0\0\0\0\x05", "the record says that it is at 5"),
+        (84, b"\x7f\xff\xff\xff", "body length 2147483647 does not fit"),
+    ],
+)
+def test_a_damaged_record_is_named_or_skipped(made, at, value, text):
+    store = made()
+    store.add(50)
+    files = StoreFiles(store.root)
+    place = rows_of(files)[17]["physicalOffset"]
+    flip(store.root, place + at, value)
+    with pytest.raises(DataLoss, match=f"1 message of orders@store:0 from offset 17 to 17 is lost: .*{text}"):
+        rows_of(files, columns="queueOffset LONG")
+    rows = rows_of(files, fail_on_data_loss=False)
+    assert offsets_of(rows) == [n for n in range(50) if n != 17]
+
+
+def test_what_is_unproved_at_the_end_is_not_there_yet(made):
+    store = made()
+    store.add(50)
+    files = StoreFiles(store.root)
+    for row in rows_of(files)[45:]:
+        flip(store.root, row["physicalOffset"] + 4, b"\0\0\0\0")
+    [limits] = files.bounds(files.queues([TOPIC])).values()
+    assert limits == (0, 45)
+    assert offsets_of(rows_of(files)) == list(range(45))
+
+
+def test_a_body_that_cannot_be_unpacked_is_named_or_skipped(made):
+    store = made()
+    store.add(9)
+    store.add(1, body=b"no zlib at all", sys_flag=COMPRESSED)
+    store.add(9)
+    files = StoreFiles(store.root)
+    with pytest.raises(DataLoss, match=r"from offset 9 to 9 is lost: commit-log file .* ZLIB body of 14 bytes"):
+        rows_of(files)
+    assert offsets_of(rows_of(files, fail_on_data_loss=False)) == [n for n in range(19) if n != 9]
+    assert len(rows_of(files, columns="queueOffset LONG")) == 19
+
+
+def test_log_files_deleted_under_the_reader(made):
+    store = made()
+    store.add(2500)
+    files = StoreFiles(store.root)
+    paths = sorted(store.root.joinpath("commitlog").iterdir())
+    assert len(paths) > 3
+    bounds = files.bounds(files.queues([TOPIC]))
+    [queue] = bounds
+    for path in paths[:2]:
+        path.unlink()
+    fresh = StoreFiles(store.root)
+    [limits] = fresh.bounds(fresh.queues([TOPIC])).values()
+    assert 0 < limits.minimum < limits.maximum == 2500
+    assert offsets_of(rows_of(fresh)) == list(range(limits.minimum, 2500))
+    text = (
+        rf"{limits.minimum} messages of orders@store:0 from offset 0 to {limits.minimum - 1} are lost: the commit log"
+    )
+    with pytest.raises(DataLoss, match=text):
+        rows_of(fresh, span=(0, 2500))
+    rows = rows_of(fresh, span=(0, 2500), fail_on_data_loss=False)
+    assert offsets_of(rows) == list(range(limits.minimum, 2500))
+    # What is mapped already stays readable.
+    assert bounds[queue].minimum == 0
+
+
+def test_queue_files_deleted_under_the_reader(made):
+    store = made()
+    store.add(350)
+    files = StoreFiles(store.root)
+    [queue] = files.queues([TOPIC])
+    min(store.root.joinpath("consumequeue", TOPIC, "0").iterdir()).unlink()
+    fresh = StoreFiles(store.root)
+    schema = schema_of("queueOffset LONG")
+    wanted = Wanted(arrow_schema(schema), columns_of(schema))
+    with pytest.raises(DataLoss, match="100 messages of orders@store:0 from offset 0 to 99 are lost"):
+        list(read_all(fresh, [Span(queue, 0, 350)], wanted))
+    assert fresh.bounds([queue])[queue] == (100, 350)
+
+
+def test_a_copy_of_a_crashed_store_has_what_no_queue_had_yet(made, tmp_path):
+    store = made()
+    store.add(230)
+    copy = tmp_path / "copy"
+    shutil.copytree(store.root, copy, ignore=shutil.ignore_patterns("lock"))
+    shutil.rmtree(copy / "consumequeue")
+    assert (copy / "abort").exists()
+    files = StoreFiles(copy)
+    rows = rows_of(files)
+    assert [row["body"] for row in rows] == [b"body %d" % n for n in range(230)]
+    [limits] = files.bounds(files.queues([TOPIC])).values()
+    assert limits == (0, 230)
+
+
+def test_a_copy_cut_off_in_the_log_ends_there(made, tmp_path):
+    store = made()
+    store.add(230)
+    place = rows_of(StoreFiles(store.root))[200]["physicalOffset"]
+    copy = tmp_path / "copy"
+    shutil.copytree(store.root, copy, ignore=shutil.ignore_patterns("lock"))
+    for path in copy.joinpath("commitlog").iterdir():
+        start, size = int(path.name), path.stat().st_size
+        if start + size > place:
+            with path.open("r+b") as file:
+                file.seek(max(place - start + 20, 0))
+                file.write(bytes(start + size - max(place + 20, start)))
+    assert offsets_of(rows_of(StoreFiles(copy))) == list(range(200))
+
+
+def test_units_of_other_records_are_not_believed(made):
+    """Queue files of one store beside the log of another."""
+    store, other = made(), made()
+    store.add(20)
+    other.add(20, topic="payments")
+    shutil.rmtree(store.root / "commitlog")
+    shutil.copytree(other.root / "commitlog", store.root / "commitlog")
+    files = StoreFiles(store.root)
+    assert files.bounds(files.queues([TOPIC])) == {MessageQueue(TOPIC, "store", 0): (0, 0)}
+
+
+def test_no_store_is_told(tmp_path):
+    with pytest.raises(StoreUnreadable, match="no such folder"):
+        root_of(tmp_path / "missing")
+    with pytest.raises(StoreUnreadable, match="is no store, it has neither commitlog/ nor checkpoint"):
+        root_of(tmp_path)
