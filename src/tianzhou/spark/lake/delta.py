@@ -1,0 +1,116 @@
+"""Delta tables through `deltalake`, with batches committed under the table's own `txn` entries."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from tianzhou.spark.lake.files import NewFile
+from tianzhou.spark.lake.options import LakeOptions
+from tianzhou.spark.lake.tables import TRIES, Batch, LakeError, fitting, refuse_new
+
+
+class DeltaLake:
+    """A Delta table.
+
+    Args:
+        options: of the table.
+    """
+
+    prefix = "part"
+
+    def __init__(self, options: LakeOptions) -> None:
+        self._options = options
+        self._storage = dict(options.storage) or None
+
+    @property
+    def location(self) -> str:
+        """The table's folder or URI."""
+        return self._options.path
+
+    def _open(self) -> DeltaTable:
+        try:
+            return DeltaTable(self._options.path, storage_options=self._storage)
+        except TableNotFoundError as error:
+            raise LakeError(f"there is no {self._options.name}") from error
+
+    def prepare(self, schema: pa.Schema) -> pa.Schema:
+        """See `LakeTable.prepare`."""
+        name = self._options.name
+        if not DeltaTable.is_deltatable(self._options.path, storage_options=self._storage):
+            DeltaTable.create(self._options.path, schema=schema, mode="ignore", storage_options=self._storage)
+        table = self._open()
+        there = _arrow(table)
+        new = fitting(schema, there, name)
+        if new:
+            if not self._options.merge_schema:
+                raise refuse_new(new, there, name)
+            fields = deltalake.Schema.from_arrow(
+                pa.schema([schema.field(column).with_nullable(True) for column in new])
+            )
+            table.alter.add_columns(fields.fields)
+        return schema
+
+    def committed(self, writer: str) -> int | None:
+        """See `LakeTable.committed`."""
+        return self._open().transaction_version(writer)
+
+    def commit(self, files: Sequence[NewFile], batch: Batch, overwrite: bool) -> bool:
+        """See `LakeTable.commit`."""
+        now = int(time.time() * 1000)
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(file.path, file.size, {}, now, True, file.stats) for file in files
+        ]
+        for left in reversed(range(TRIES)):
+            table = self._open()
+            if batch.writer is not None:
+                last = table.transaction_version(batch.writer)
+                if last is not None and last >= batch.number:
+                    return False
+            try:
+                table.create_write_transaction(
+                    actions,
+                    mode="overwrite" if overwrite else "append",
+                    schema=table.schema(),
+                    commit_properties=_properties(batch),
+                )
+            except CommitFailedError as error:
+                if not left:
+                    raise LakeError(f"{self._options.name}: batch {batch.number} is not committed: {error}") from error
+                continue
+            return True
+        raise AssertionError
+
+    def known(self, paths: Sequence[str]) -> set[str]:
+        """See `LakeTable.known`."""
+        names = {uri.rpartition("/")[2] for uri in self._open().file_uris()}
+        return {path for path in paths if path.rpartition("/")[2] in names}
+
+    def compact(self, target_bytes: int) -> int:
+        """See `LakeTable.compact`."""
+        metrics: dict[str, Any] = self._open().optimize.compact(target_size=target_bytes)
+        return int(metrics["numFilesRemoved"])
+
+    def data_files(self) -> tuple[list[str], pa.Schema]:
+        """See `LakeTable.data_files`."""
+        table = self._open()
+        return sorted(table.file_uris()), _arrow(table)
+
+
+def _properties(batch: Batch) -> CommitProperties:
+    if batch.writer is None:
+        return CommitProperties(custom_metadata={"userMetadata": "tianzhou"})
+    mark = deltalake.Transaction(batch.writer, batch.number, int(time.time() * 1000))
+    return CommitProperties(custom_metadata={"userMetadata": f"tianzhou batch {batch.number}"}, app_transactions=[mark])
+
+
+def _arrow(table: DeltaTable) -> pa.Schema:
+    schema: Any = table.schema().to_arrow()
+    return pa.schema(schema)

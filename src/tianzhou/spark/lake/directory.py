@@ -1,0 +1,188 @@
+"""A directory of Parquet files that any reader takes as it is, with batches committed by a manifest.
+
+Tasks write below `_staging`, which readers pass over. A commit writes a manifest of moves and removals under the
+batch's name, which decides; then it carries them out. Whoever finds a manifest that was not carried out, because a
+driver died, does that first. The manifest of a writer's last batch stays and tells which batch that was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tianzhou.spark.lake.files import NewFile, write_files
+from tianzhou.spark.lake.options import LakeOptions
+from tianzhou.spark.lake.tables import Batch, LakeError, fitting, refuse_new
+
+STAGING: Final = "_staging"
+COMMITS: Final = "_tianzhou"
+_SCHEMA: Final = "schema.json"
+
+
+class ParquetDirectory:
+    """A folder of Parquet files.
+
+    Args:
+        options: of the table.
+    """
+
+    prefix = f"{STAGING}/part"
+
+    def __init__(self, options: LakeOptions) -> None:
+        self._options = options
+        self._root = Path(options.path)
+
+    @property
+    def location(self) -> str:
+        """The folder."""
+        return str(self._root)
+
+    def prepare(self, schema: pa.Schema) -> pa.Schema:
+        """See `LakeTable.prepare`."""
+        name = self._options.name
+        there = self._schema()
+        if there is not None:
+            new = fitting(schema, there, name)
+            if new and not self._options.merge_schema:
+                raise refuse_new(new, there, name)
+        self._carry_out_all()
+        return schema
+
+    def _schema(self) -> pa.Schema | None:
+        files = self._files()
+        return pa.unify_schemas([pq.read_schema(path) for path in (files[0], files[-1])]) if files else None
+
+    def _files(self) -> list[Path]:
+        found = self._root.glob("*.parquet") if self._root.is_dir() else []
+        return sorted((path for path in found if path.name[0] not in "._"), key=lambda path: path.stat().st_mtime_ns)
+
+    # --- commits
+
+    def _manifest(self, writer: str) -> Path:
+        # A query's id can be anything; the digest is a file name.
+        return self._root / COMMITS / f"{hashlib.sha256(writer.encode()).hexdigest()[:32]}.json"
+
+    def _read(self, writer: str) -> dict[str, Any] | None:
+        try:
+            found: dict[str, Any] = json.loads(self._manifest(writer).read_bytes())
+        except FileNotFoundError:
+            return None
+        return found
+
+    def committed(self, writer: str) -> int | None:
+        """See `LakeTable.committed`."""
+        manifest = self._read(writer)
+        return None if manifest is None else int(manifest["batch"])
+
+    def commit(self, files: Sequence[NewFile], batch: Batch, overwrite: bool) -> bool:
+        """See `LakeTable.commit`."""
+        writer = batch.writer or f"once-{uuid.uuid4().hex}"
+        last = self.committed(writer)
+        if last is not None and last >= batch.number:
+            self._carry_out(writer)
+            return False
+        removed = [path.name for path in self._files()] if overwrite else []
+        moves = {file.path: file.path.rpartition("/")[2] for file in files}
+        self._decide(writer, batch.number, moves, removed)
+        self._carry_out(writer)
+        if batch.writer is None:
+            self._manifest(writer).unlink(missing_ok=True)
+        return True
+
+    def _decide(self, writer: str, number: int, moves: dict[str, str], removed: Sequence[str]) -> None:
+        path = self._manifest(writer)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        value = {"writer": writer, "batch": number, "moves": moves, "removed": list(removed), "done": False}
+        _replace(path, value)
+
+    def _carry_out(self, writer: str) -> None:
+        """Do what a manifest says; once more does no harm."""
+        manifest = self._read(writer)
+        if manifest is None or manifest["done"]:
+            return
+        for staged, name in manifest["moves"].items():
+            try:
+                (self._root / staged).rename(self._root / name)
+            except FileNotFoundError:
+                if not (self._root / name).exists():
+                    raise LakeError(
+                        f"{self._options.name}: {staged} of batch {manifest['batch']} is gone before it was moved into "
+                        f"place; remove {self._manifest(writer)} to give its rows up"
+                    ) from None
+        for name in manifest["removed"]:
+            (self._root / name).unlink(missing_ok=True)
+        _sync_folder(self._root)
+        _replace(self._manifest(writer), {**manifest, "moves": {}, "removed": [], "done": True})
+
+    def _carry_out_all(self) -> None:
+        folder = self._root / COMMITS
+        for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
+            manifest = json.loads(path.read_bytes())
+            if not manifest["done"]:
+                self._carry_out(manifest["writer"])
+
+    # --- the rest
+
+    def known(self, paths: Sequence[str]) -> set[str]:
+        """See `LakeTable.known`."""
+        manifests = [json.loads(path.read_bytes()) for path in (self._root / COMMITS).glob("*.json")]
+        return {path for path in paths if any(path in manifest["moves"] for manifest in manifests)}
+
+    def compact(self, target_bytes: int) -> int:
+        """See `LakeTable.compact`."""
+        self._carry_out_all()
+        small = [path for path in self._files() if path.stat().st_size < target_bytes // 2]
+        if len(small) < 2:
+            return 0
+        schema = pa.unify_schemas([pq.read_schema(path) for path in small])
+        batches = (batch for path in small for batch in _rows(path, schema))
+        files = write_files(batches, schema, self.location, self.prefix, self._options.compression, target_bytes)
+        writer = f"compaction-{uuid.uuid4().hex}"
+        moves = {file.path: file.path.rpartition("/")[2] for file in files}
+        self._decide(writer, 0, moves, [path.name for path in small])
+        self._carry_out(writer)
+        self._manifest(writer).unlink(missing_ok=True)
+        return len(small)
+
+    def data_files(self) -> tuple[list[str], pa.Schema]:
+        """See `LakeTable.data_files`."""
+        files = self._files()
+        if not files:
+            raise LakeError(f"{self._options.name} has no files")
+        return [str(path) for path in files], pa.unify_schemas([pq.read_schema(path) for path in files])
+
+
+def _rows(path: Path, schema: pa.Schema) -> list[pa.RecordBatch]:
+    table = pq.read_table(path, partitioning=None)
+    for field in schema:
+        if field.name not in table.column_names:
+            table = table.append_column(field, pa.nulls(len(table), field.type))
+    batches: list[pa.RecordBatch] = table.select(schema.names).cast(schema).to_batches()
+    return batches
+
+
+def _replace(path: Path, value: object) -> None:
+    """Write a JSON file so that it is there whole or not at all, also after a power failure."""
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    with draft.open("w") as file:
+        json.dump(value, file)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

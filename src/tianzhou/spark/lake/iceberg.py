@@ -1,0 +1,172 @@
+"""Iceberg tables through `pyiceberg`, with the batch of each writer in the snapshots' summaries.
+
+The last batch is also a property of the table, changed in the same commit: snapshots expire.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationException
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import parquet_files_to_data_files
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+
+from tianzhou.errors import ConfigError
+from tianzhou.spark.lake.files import NewFile, remove_files, write_files
+from tianzhou.spark.lake.options import LakeOptions
+from tianzhou.spark.lake.reading import file_batches
+from tianzhou.spark.lake.tables import TRIES, Batch, LakeError, fitting, refuse_new
+
+WRITER: Final = "tianzhou.writer"
+BATCH: Final = "tianzhou.batch"
+COMPACTION: Final = "tianzhou.compaction"
+
+
+class IcebergTable:
+    """A table of an Iceberg catalog.
+
+    Args:
+        options: of the table.
+    """
+
+    prefix = "data/part"
+
+    def __init__(self, options: LakeOptions) -> None:
+        self._options = options
+        self._location: str | None = None
+
+    def _catalog(self) -> Catalog:
+        try:
+            return load_catalog("tianzhou", **self._options.catalog)
+        except Exception as error:
+            given = ", ".join(f"{name}={value}" for name, value in self._options.catalog.items())
+            raise ConfigError(f"no Iceberg catalog with {given}: {type(error).__name__}: {error}") from error
+
+    def _open(self) -> Table:
+        try:
+            return self._catalog().load_table(self._options.table)
+        except NoSuchTableError as error:
+            raise LakeError(f"there is no {self._options.name}") from error
+
+    @property
+    def location(self) -> str:
+        """The table's folder or URI."""
+        if self._location is None:
+            self._location = self._open().location()
+        return self._location
+
+    def prepare(self, schema: pa.Schema) -> pa.Schema:
+        """See `LakeTable.prepare`."""
+        name, catalog = self._options.name, self._catalog()
+        catalog.create_namespace_if_not_exists(self._options.table.rpartition(".")[0])
+        table = catalog.create_table_if_not_exists(self._options.table, schema)
+        there = table.schema().as_arrow()
+        new = fitting(schema, there, name)
+        if new:
+            if not self._options.merge_schema:
+                raise refuse_new(new, there, name)
+            with table.update_schema() as update:
+                update.union_by_name(schema)
+        if table.spec().fields:
+            raise ConfigError(f"{name} is partitioned, which this sink does not write; use a table without partitions")
+        self._location = table.location()
+        return schema
+
+    def committed(self, writer: str) -> int | None:
+        """See `LakeTable.committed`."""
+        return _committed(self._open(), writer)
+
+    def commit(self, files: Sequence[NewFile], batch: Batch, overwrite: bool) -> bool:
+        """See `LakeTable.commit`."""
+        marks = {} if batch.writer is None else {WRITER: batch.writer, BATCH: str(batch.number)}
+        for left in reversed(range(TRIES)):
+            table = self._open()
+            if batch.writer is not None:
+                last = _committed(table, batch.writer)
+                if last is not None and last >= batch.number:
+                    return False
+            root = table.location()
+            try:
+                with table.transaction() as transaction:
+                    if overwrite and table.current_snapshot() is not None:
+                        transaction.delete(AlwaysTrue(), snapshot_properties=marks)
+                    if files:
+                        transaction.add_files(
+                            [f"{root}/{file.path}" for file in files],
+                            snapshot_properties=marks,
+                            check_duplicate_files=False,
+                        )
+                    if batch.writer is not None:
+                        transaction.set_properties({_property(batch.writer): str(batch.number)})
+            except CommitFailedException as error:
+                if not left:
+                    raise LakeError(f"{self._options.name}: batch {batch.number} is not committed: {error}") from error
+                continue
+            return True
+        raise AssertionError
+
+    def known(self, paths: Sequence[str]) -> set[str]:
+        """See `LakeTable.known`."""
+        names = {path.rpartition("/")[2] for path in self.data_files()[0]}
+        return {path for path in paths if path.rpartition("/")[2] in names}
+
+    def compact(self, target_bytes: int) -> int:
+        """See `LakeTable.compact`."""
+        for left in reversed(range(TRIES)):
+            table = self._open()
+            small = [file for file in _files(table, self._options.name) if file.file_size_in_bytes < target_bytes // 2]
+            if len(small) < 2:
+                return 0
+            self._location = root = table.location()
+            schema = table.schema().as_arrow()
+            batches = (batch for file in small for batch in file_batches(file.file_path, schema))
+            written = write_files(batches, schema, root, self.prefix, self._options.compression, target_bytes)
+            try:
+                with table.transaction() as transaction:
+                    paths = iter([f"{root}/{file.path}" for file in written])
+                    merged = list(parquet_files_to_data_files(table.io, transaction.table_metadata, paths))
+                    with transaction.update_snapshot(snapshot_properties={COMPACTION: "true"}).overwrite() as update:
+                        for old in small:
+                            update.delete_data_file(old)
+                        for new in merged:
+                            update.append_data_file(new)
+            except (CommitFailedException, ValidationException) as error:
+                remove_files(root, [file.path for file in written])
+                if not left:
+                    raise LakeError(f"{self._options.name}: is not compacted: {error}") from error
+                continue
+            return len(small)
+        raise AssertionError
+
+    def data_files(self) -> tuple[list[str], pa.Schema]:
+        """See `LakeTable.data_files`."""
+        table = self._open()
+        files = _files(table, self._options.name)
+        return sorted(file.file_path for file in files), table.schema().as_arrow()
+
+
+def _files(table: Table, name: str) -> list[DataFile]:
+    tasks = list(table.scan().plan_files())
+    if any(task.delete_files for task in tasks):
+        raise LakeError(f"{name} has delete files, which are not read here; rewrite the table first")
+    return [task.file for task in tasks]
+
+
+def _property(writer: str) -> str:
+    return f"{BATCH}.{hashlib.sha256(writer.encode()).hexdigest()[:32]}"
+
+
+def _committed(table: Table, writer: str) -> int | None:
+    noted = table.properties.get(_property(writer))
+    found = [] if noted is None else [int(noted)]
+    for snapshot in table.snapshots():
+        summary: dict[str, Any] = {} if snapshot.summary is None else snapshot.summary.additional_properties
+        if summary.get(WRITER) == writer:
+            found.append(int(summary[BATCH]))
+    return max(found, default=None)

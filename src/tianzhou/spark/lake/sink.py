@@ -1,0 +1,249 @@
+"""`format("tianzhou_lake")`: rows into Delta, Iceberg and Parquet tables, exactly once, and back.
+
+Tasks write files that nobody sees. The driver commits those of the tasks that succeeded, under the query's id and
+the batch's number, in the table's own transaction log; a batch that is there already is not committed again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from tianzhou.errors import ConfigError, TianzhouError
+from tianzhou.spark.lake.options import LakeOptions, parse_lake
+from tianzhou.spark.lake.tables import Batch, LakeTable, open_table
+from tianzhou.spark.schema import arrow_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tianzhou.spark.lake.files import NewFile
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task reports: its files, and whose batch they are of."""
+
+    files: list[NewFile] = field(default_factory=list)
+    query: str | None = None
+
+
+class _Rows:
+    """What both writers have in common; pickled into every task, so it holds no table."""
+
+    def __init__(self, options: LakeOptions, schema: StructType, overwrite: bool) -> None:
+        self._options = options
+        table = open_table(options)
+        self._schema = table.prepare(arrow_schema(schema))
+        self._location, self._prefix = table.location, table.prefix
+        self._overwrite = overwrite
+
+    def table(self) -> LakeTable:
+        return open_table(self._options)
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
+        from tianzhou.spark.lake.files import write_files
+
+        context = TaskContext.get()
+        query = batch = None
+        partition = 0
+        if context is not None:
+            query = context.getLocalProperty("sql.streaming.queryId")
+            batch = context.getLocalProperty("streaming.sql.batchId")
+            partition = context.partitionId()
+        name = f"{self._prefix}-{batch or 0}-{partition:05d}"
+        files = write_files(
+            batches, self._schema, self._location, name, self._options.compression, self._options.target_bytes
+        )
+        return Written(files, query)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batch: Batch) -> bool:
+        files = [file for message in messages if isinstance(message, Written) for file in message.files]
+        if not files and not self._overwrite:
+            return False
+        if self.table().commit(files, batch, self._overwrite):
+            return True
+        logger.info("batch %d of %s is in %s already", batch.number, batch.writer, self._options.name)
+        self.drop(messages)
+        return False
+
+    def drop(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Remove files of tasks whose batch is not to be, but none the table speaks of.
+
+        A commit may have happened although its answer was lost. What killed tasks leave nobody sees.
+        """
+        from tianzhou.spark.lake.files import remove_files
+
+        paths = [file.path for message in messages if isinstance(message, Written) for file in message.files]
+        known = self.table().known(paths)
+        remove_files(self._location, [path for path in paths if path not in known])
+
+
+class LakeWriter(DataSourceArrowWriter):
+    """`df.write.format("tianzhou_lake")`: all rows become visible at once.
+
+    Args:
+        options: the table, and under which `txnAppId` and `txnVersion` the rows are written at most once.
+        schema: the rows' schema.
+        overwrite: whether they replace what is there.
+    """
+
+    def __init__(self, options: LakeOptions, schema: StructType, overwrite: bool) -> None:
+        self._rows = _Rows(options, schema, overwrite)
+        self._batch = Batch(options.app_id, options.version or 0)
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        """Write a task's rows, which come as Arrow batches, to files."""
+        return self._rows.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Make the rows of all tasks visible."""
+        self._rows.commit(messages, self._batch)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Remove what the tasks wrote."""
+        self._rows.drop(messages)
+
+
+class LakeStreamWriter(DataSourceStreamArrowWriter):
+    """`df.writeStream.format("tianzhou_lake")`: each micro-batch becomes visible at once, and once.
+
+    Args:
+        options: the table.
+        schema: the rows' schema.
+        overwrite: whether each batch replaces what is there (output mode complete).
+    """
+
+    def __init__(self, options: LakeOptions, schema: StructType, overwrite: bool) -> None:
+        if options.app_id is not None:
+            raise ConfigError(
+                f"txnAppId={options.app_id}: a stream's batches are known by the query's own id; leave txnAppId and "
+                "txnVersion to writes in batches"
+            )
+        self._rows = _Rows(options, schema, overwrite)
+        self._compact_every, self._target = options.compact_every, options.target_bytes
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        """Write a task's rows of one micro-batch, which come as Arrow batches, to files."""
+        return self._rows.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Make the rows of all tasks visible, unless an earlier run of the query has done so."""
+        query = next((message.query for message in messages if isinstance(message, Written) and message.query), None)
+        if query is None:
+            return  # a batch without rows has no tasks
+        done = self._rows.commit(messages, Batch(query, batchId))
+        if done and self._compact_every and (batchId + 1) % self._compact_every == 0:
+            try:
+                self._rows.table().compact(self._target)
+            except TianzhouError as error:  # the batch is in the table; the next time will do
+                logger.warning("small files are not merged after batch %d: %s", batchId, error)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Remove what the tasks wrote."""
+        self._rows.drop(messages)
+
+
+class FilePartition(InputPartition):
+    """Files of a table: what one task reads."""
+
+    def __init__(self, files: list[str]) -> None:
+        super().__init__(", ".join(files))
+        self.files = files
+
+
+class LakeReader(DataSourceReader):
+    """`spark.read.format("tianzhou_lake")`: the table as it is when the query begins.
+
+    Args:
+        options: the table.
+        schema: the wanted columns.
+    """
+
+    def __init__(self, options: LakeOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = arrow_schema(schema)
+
+    def partitions(self) -> list[InputPartition]:
+        """One task a file."""
+        files, _ = open_table(self._options).data_files()
+        return [FilePartition([file]) for file in files]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a file; columns it lacks are null."""
+        if not isinstance(partition, FilePartition):  # Spark's stand-in for "no partitions"
+            return
+        from tianzhou.spark.lake.reading import file_batches
+
+        for file in partition.files:
+            yield from file_batches(file, self._schema)
+
+
+class TianzhouLake(DataSource):
+    """The data source Spark makes for `format("tianzhou_lake")`.
+
+    Args:
+        options: as given; Spark's mapping compares names without case.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "tianzhou_lake"
+
+    def _parsed(self) -> LakeOptions:
+        given: Mapping[str, str] = self.options
+        return parse_lake(given)
+
+    def schema(self) -> StructType:
+        """The table's schema.
+
+        Raises:
+            ConfigError: an option is wrong.
+            LakeError: there is no such table.
+        """
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        return from_arrow_schema(open_table(self._parsed()).data_files()[1])
+
+    def reader(self, schema: StructType) -> LakeReader:
+        """For `spark.read`.
+
+        Raises:
+            ConfigError: an option is wrong.
+        """
+        return LakeReader(self._parsed(), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> LakeWriter:
+        """For `df.write`.
+
+        Raises:
+            ConfigError: an option is wrong, or the rows do not fit the table.
+        """
+        return LakeWriter(self._parsed(), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> LakeStreamWriter:  # noqa: N802 - Spark's name
+        """For `df.writeStream`.
+
+        Raises:
+            ConfigError: an option is wrong, or the rows do not fit the table.
+        """
+        return LakeStreamWriter(self._parsed(), schema, overwrite)

@@ -1,0 +1,191 @@
+"""What a lake table is to the sink: a place for files, and commits that happen once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from tianzhou.errors import ConfigError, TianzhouError
+from tianzhou.spark.lake.options import DELTA, ICEBERG, LakeOptions, parse_lake
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tianzhou.spark.lake.files import NewFile
+
+TRIES: Final = 8
+"""How often a commit is tried that others' commits get in the way of."""
+
+
+class LakeError(TianzhouError):
+    """A table cannot be read, or refuses a commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Who commits, and which of his batches; a batch is committed once.
+
+    Attributes:
+        writer: a query's id, or `txnAppId`; None for a commit that is its own.
+        number: grows with every batch of the writer.
+    """
+
+    writer: str | None
+    number: int
+
+
+class LakeTable(Protocol):
+    """A table of one of the formats."""
+
+    @property
+    def location(self) -> str:
+        """Folder or URI that files' paths are relative to."""
+        ...
+
+    @property
+    def prefix(self) -> str:
+        """How paths of new files begin."""
+        ...
+
+    def prepare(self, schema: pa.Schema) -> pa.Schema:
+        """Make the table when there is none, and see that rows of a schema fit.
+
+        Returns:
+            The schema that files are to have.
+
+        Raises:
+            ConfigError: they do not; names the column.
+        """
+        ...
+
+    def committed(self, writer: str) -> int | None:
+        """The highest batch of a writer that the table has; None when it has none of his."""
+        ...
+
+    def commit(self, files: Sequence[NewFile], batch: Batch, overwrite: bool) -> bool:
+        """Make files visible, all at once; False when the batch is in the table already.
+
+        Args:
+            files: what the tasks wrote.
+            batch: whose batch it is.
+            overwrite: whether they replace what is there.
+
+        Raises:
+            LakeError: the table refuses.
+        """
+        ...
+
+    def known(self, paths: Sequence[str]) -> set[str]:
+        """Which of some files a commit speaks of."""
+        ...
+
+    def compact(self, target_bytes: int) -> int:
+        """Merge small files; how many were merged. Rows and batches stay what they are."""
+        ...
+
+    def data_files(self) -> tuple[list[str], pa.Schema]:
+        """Paths or URIs of the files that hold the table's rows, and its schema.
+
+        Raises:
+            LakeError: there is no such table, or its rows are not simply those of its files.
+        """
+        ...
+
+
+def open_table(options: LakeOptions) -> LakeTable:
+    """The table that options name.
+
+    Raises:
+        ConfigError: the package for its format is not installed.
+    """
+    try:
+        if options.table_format == DELTA:
+            from tianzhou.spark.lake.delta import DeltaLake
+
+            return DeltaLake(options)
+        if options.table_format == ICEBERG:
+            from tianzhou.spark.lake.iceberg import IcebergTable
+
+            return IcebergTable(options)
+    except ImportError as error:
+        raise ConfigError(
+            f"tableFormat={options.table_format}: {error.name} cannot be imported; pip install 'tianzhou[lake]'"
+        ) from error
+    from tianzhou.spark.lake.directory import ParquetDirectory
+
+    return ParquetDirectory(options)
+
+
+def compact(path: str = "", **options: str) -> int:
+    """Merge the small files of a table into larger ones.
+
+    Beside writers that is safe for Delta and Iceberg: whoever comes second tries again. A Parquet directory shows
+    rows twice for the moment between the new file's coming and the old ones' going; let nobody read it then.
+
+    Args:
+        path: the table's folder or URI; "" for Iceberg.
+        **options: as of `format("tianzhou_lake")`: `tableFormat`, `table`, `catalogUri`, `warehouse`,
+            `targetFileBytes`, …
+
+    Returns:
+        How many files were merged.
+
+    Raises:
+        ConfigError: an option is wrong.
+        LakeError: there is no such table.
+    """
+    given = parse_lake({**options, **({"path": path} if path else {})})
+    return open_table(given).compact(given.target_bytes)
+
+
+def fitting(rows: pa.Schema, table: pa.Schema, name: str) -> list[str]:
+    """The columns of rows that a table lacks.
+
+    Raises:
+        ConfigError: a column has another type there, or the rows lack one that may not be null.
+    """
+    new = []
+    for field in rows:
+        index = table.get_field_index(field.name)
+        if index < 0:
+            new.append(field.name)
+            continue
+        there = table.field(index).type
+        if not _same(there, field.type):
+            raise ConfigError(f"column {field.name} is {field.type} in the rows and {there} in {name}; cast it")
+    for field in table:
+        if not field.nullable and rows.get_field_index(field.name) < 0:
+            raise ConfigError(f"the rows lack column {field.name}, which {name} does not let be null")
+    return new
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two types hold the same values; formats name the parts of maps and lists differently."""
+    from pyarrow import types
+
+    if types.is_map(one) and types.is_map(other):
+        return _same(one.key_type, other.key_type) and _same(one.item_type, other.item_type)
+    if types.is_struct(one) and types.is_struct(other):
+        names = [[kind.field(n).name for n in range(kind.num_fields)] for kind in (one, other)]
+        return names[0] == names[1] and all(
+            _same(one.field(n).type, other.field(n).type) for n in range(one.num_fields)
+        )
+    if all(types.is_list(kind) or types.is_large_list(kind) for kind in (one, other)):
+        return _same(one.value_type, other.value_type)
+    return bool(_short(one) == _short(other))
+
+
+def _short(kind: Any) -> Any:
+    import pyarrow as pa
+
+    short = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+    return short.get(kind, kind)
+
+
+def refuse_new(new: Sequence[str], table: pa.Schema, name: str) -> ConfigError:
+    """The error for columns that a table lacks."""
+    return ConfigError(
+        f"{name} has no column {', '.join(new)}; it has {', '.join(table.names)}. "
+        "Leave it out, or set mergeSchema=true to add it"
+    )

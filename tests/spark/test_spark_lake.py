@@ -1,0 +1,189 @@
+"""`format("tianzhou_lake")`: rows into tables and back, exactly once whatever fails in between."""
+
+import json
+
+import pytest
+from pyspark.sql import functions as sql
+
+FORMATS = ["delta", "iceberg", "parquet"]
+ROUNDS = ("task", "before", "after", "task", "before", "after")
+"""Where each run of a query fails: in a task, before its commit, after its commit."""
+
+
+@pytest.fixture(params=FORMATS)
+def lake(request, tmp_path):
+    """Options of a table of each format."""
+    if request.param == "iceberg":
+        pytest.importorskip("pyiceberg")
+        return {
+            "tableFormat": "iceberg",
+            "table": "lake.orders",
+            "catalogUri": f"sqlite:///{tmp_path}/catalog.db",
+            "warehouse": f"file://{tmp_path}/warehouse",
+        }
+    if request.param == "delta":
+        pytest.importorskip("deltalake")
+    return {"tableFormat": request.param, "path": str(tmp_path / "table")}
+
+
+def read(spark, lake):
+    return spark.read.format("tianzhou_lake").options(**lake).load()
+
+
+def write(frame, lake, mode="append", **more):
+    frame.write.format("tianzhou_lake").options(**lake, **more).mode(mode).save()
+
+
+def failing(plan):
+    """A data source that fails once at the place a file names; local, so that workers get it by value."""
+    from tianzhou.spark.lake.sink import LakeStreamWriter, TianzhouLake
+
+    def due(place):
+        from pathlib import Path
+
+        file = Path(plan)
+        if file.exists() and file.read_text() == place:
+            file.unlink()
+            raise RuntimeError(f"injected: {place}")
+
+    class Writer(LakeStreamWriter):
+        def write(self, iterator):
+            message = super().write(iterator)
+            due("task")
+            return message
+
+        def commit(self, messages, batchId):  # noqa: N803
+            due("before")
+            super().commit(messages, batchId)
+            due("after")
+
+    class Failing(TianzhouLake):
+        @classmethod
+        def name(cls):
+            return "failing_lake"
+
+        def streamWriter(self, schema, overwrite):  # noqa: N802
+            return Writer(self._parsed(), schema, overwrite)
+
+    return Failing
+
+
+def test_rows_come_back_as_they_were(spark, server, source, topic, lake):
+    server.send(topic, range(500), tags="A", keys=lambda n: [f"k{n}"])
+    live = source(spark.read).load()
+    write(live, lake)
+    found = read(spark, lake)
+    assert sorted(found.columns) == sorted(live.columns)
+    assert sorted(map(str, found.select(live.columns).collect())) == sorted(map(str, live.collect()))
+    assert read(spark, lake).schema["queueOffset"].dataType.simpleString() == "bigint"
+    assert spark.read.format("tianzhou_lake").options(**lake).schema("keys STRING").load().distinct().count() == 500
+
+
+def test_a_batch_that_is_written_again_changes_nothing(spark, lake):
+    for _ in range(2):
+        write(spark.range(10), lake, txnAppId="nightly", txnVersion=1)
+    write(spark.range(10, 20), lake, txnAppId="nightly", txnVersion=2)
+    assert sorted(row[0] for row in read(spark, lake).collect()) == list(range(20))
+    write(spark.range(5), lake, mode="overwrite")
+    assert sorted(row[0] for row in read(spark, lake).collect()) == list(range(5))
+
+
+def test_exactly_once_whatever_fails(spark, server, source, topic, lake, tmp_path):
+    server.send(topic, range(1400))
+    plan = tmp_path / "plan"
+    spark.dataSource.register(failing(str(plan)))
+    failures = 0
+    for place in [*ROUNDS, None]:
+        if place is not None:
+            plan.write_text(place)
+        stream = source(spark.readStream, startingOffsets="earliest", maxOffsetsPerTrigger=200).load()
+        query = (
+            stream.select("queueId", "queueOffset", sql.col("body").cast("string").alias("n"))
+            .writeStream.format("failing_lake")
+            .options(**lake)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        if place is None:
+            query.awaitTermination(120)
+        else:
+            with pytest.raises(Exception, match=f"injected: {place}"):
+                query.awaitTermination(120)
+            failures += 1
+        assert not query.isActive
+    assert failures == len(ROUNDS)
+    found = sorted(int(row["n"]) for row in read(spark, lake).collect())
+    assert found == list(range(1400))
+
+
+def test_small_files_are_merged_under_way(spark, server, source, topic, lake, tmp_path):
+    from tianzhou.spark.lake.options import parse_lake
+    from tianzhou.spark.lake.tables import open_table
+
+    server.send(topic, range(400))
+    query = (
+        source(spark.readStream, startingOffsets="earliest", maxOffsetsPerTrigger=50)
+        .load()
+        .writeStream.format("tianzhou_lake")
+        .options(**lake, compactEvery=4)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(120)
+    assert len(open_table(parse_lake(lake)).data_files()[0]) == 1
+    assert read(spark, lake).count() == 400
+
+
+def test_json_and_avro_bodies(spark, server, source, topic):
+    import io
+
+    fastavro = pytest.importorskip("fastavro")
+    from tianzhou.spark.lake import avro_type, avro_value, json_value
+
+    schema = {
+        "type": "record",
+        "name": "O",
+        "fields": [{"name": "id", "type": "long"}, {"name": "item", "type": "string"}],
+    }
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), {"id": 1, "item": "tea"})
+    server.send(topic, [b'{"id": 2, "item": "milk"}', "no json"], tags="json", queue=0)
+    server.send(topic, [out.getvalue(), b"no avro"], tags="avro", queue=1)
+    frame = source(spark.read).load()
+    texts = frame.where("tags = 'json'").select(json_value("id LONG, item STRING").alias("v")).orderBy("v.id")
+    assert [tuple(row["v"]) for row in texts.where("v.id IS NOT NULL").collect()] == [(2, "milk")]
+    binary = frame.where("tags = 'avro'").orderBy("queueOffset").select(avro_value(json.dumps(schema)).alias("v"))
+    assert [row["v"] and tuple(row["v"]) for row in binary.collect()] == [(1, "tea"), None]
+    assert avro_type(schema).simpleString() == "struct<id:bigint,item:string>"
+    with pytest.raises(Exception, match="a body of 7 bytes is no value of the Avro schema"):
+        frame.where("tags = 'avro'").select(avro_value(schema, mode="FAILFAST")).collect()
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({}, "the option path is missing"),
+        ({"tableFormat": "orc", "path": "x"}, "tableFormat=orc: expected delta, iceberg or parquet"),
+        ({"path": "x", "compresion": "zstd"}, r"no option compresion=zstd \(did you mean compression\?\)"),
+    ],
+)
+def test_mistakes_are_explained(spark, options, text):
+    with pytest.raises(Exception, match=text):
+        write(spark.range(1), options)
+
+
+def test_a_table_that_is_not_there(spark, tmp_path):
+    pytest.importorskip("deltalake")
+    with pytest.raises(Exception, match="there is no delta table"):
+        read(spark, {"path": str(tmp_path / "nothing")}).collect()
+
+
+def test_a_stream_takes_no_batch_of_its_own(spark, tmp_path):
+    pytest.importorskip("deltalake")
+    stream = spark.readStream.format("rate").load()
+    with pytest.raises(Exception, match="txnAppId=a: a stream's batches are known by the query's own id"):
+        stream.writeStream.format("tianzhou_lake").options(path=str(tmp_path / "t"), txnAppId="a", txnVersion=1).option(
+            "checkpointLocation", str(tmp_path / "c")
+        ).trigger(availableNow=True).start().awaitTermination(60)

@@ -1,0 +1,64 @@
+"""Driver and JVM killed by SIGKILL while a query writes a lake table: every row is there once in the end."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import tianzhou
+
+PROGRAM = Path(__file__).parent / "lake_program.py"
+SOURCE = str(Path(tianzhou.__file__).resolve().parents[1])
+PLACES = ("task", "before", "after")
+
+
+def run(store, topic, options, work):
+    environ = {**os.environ, "PYTHONPATH": SOURCE}
+    command = [sys.executable, str(PROGRAM), store, topic, json.dumps(options), str(work)]
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=180, check=False)
+
+
+def options_of(kind, work):
+    if kind == "iceberg":
+        where = {"catalogUri": f"sqlite:///{work}/catalog.db", "warehouse": f"file://{work}/warehouse"}
+        return {"tableFormat": kind, "table": "lake.orders", **where}
+    return {"tableFormat": kind, "path": str(work / "table")}
+
+
+def rounds(kind, places, server, topic, work):
+    from tianzhou.spark.lake.options import parse_lake
+    from tianzhou.spark.lake.reading import file_batches
+    from tianzhou.spark.lake.tables import open_table
+
+    options, sent, killed = options_of(kind, work), 0, 0
+    for place in [*places, None]:
+        server.send(topic, range(sent, sent + 300))
+        sent += 300
+        if place is not None:
+            (work / "plan").write_text(place)
+        done = run(str(server._folder), topic, options, work)
+        if place is None:
+            assert done.returncode == 0, done.stderr[-3000:]
+        else:
+            assert done.returncode == -9, (done.returncode, done.stderr[-3000:])
+            assert not (work / "plan").exists()
+            killed += 1
+    files, schema = open_table(parse_lake(options)).data_files()
+    found = Counter(int(row["n"]) for file in files for b in file_batches(file, schema) for row in b.to_pylist())
+    assert killed == len(places)
+    assert found == Counter(range(sent))
+
+
+def test_a_killed_driver_loses_and_doubles_nothing(server, topic, tmp_path):
+    pytest.importorskip("deltalake")
+    rounds("delta", ("before", "after"), server, topic, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
+def test_many_killed_drivers_lose_and_double_nothing(kind, server, topic, tmp_path):
+    rounds(kind, PLACES * 3, server, topic, tmp_path)
