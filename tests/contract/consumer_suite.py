@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -451,7 +452,7 @@ async def topics_come_and_go_at_run_time(namesrv: str, folder: Path) -> None:
         await producer.send(Message(two, b"two again"))
         await until(lambda: seen == [b"two", b"two again"], "only the second comes")
         async with Admin(namesrv) as admin:
-            await consumer.instance.heartbeat_all()
+            await consumer.instance.heartbeats.all()
             members = await admin.groups.connections(group)
             assert members is not None
             assert one not in members.subscription_table
@@ -654,3 +655,131 @@ async def a_polled_message_is_sent_back_and_comes_again(namesrv: str, folder: Pa
             await until(lambda: (b"later", topic, 1) in seen, "it came again")
     with pytest.raises(ClientError, match="is stopped"):
         await puller.send_back(message)
+
+
+# --- what messages carry, and what is filtered here ------------------------------------------------------------------
+
+
+def bounds(message) -> tuple[int, int]:
+    return int(message.properties["MIN_OFFSET"]), int(message.properties["MAX_OFFSET"])
+
+
+@check
+async def delivered_messages_say_where_their_queue_stands_and_when_they_began(namesrv: str, folder: Path) -> None:
+    topic = await make_topic(namesrv, 1)
+    began_ms = int(time.time() * 1000)
+    async with Producer(fresh("P"), namesrv) as producer:
+        await producer.send_batch([Message(topic, b"%d" % i, properties={"n": str(i)}) for i in range(5)])
+    await read_all(namesrv, topic, 5)
+    seen: dict[str, list] = defaultdict(list)
+    for kind, options in {"at will": {}, "in order": {"orderly": True}, "lists": {}}.items():
+        size = 2 if kind == "lists" else 1
+        consumer = PushConsumer(
+            fresh("G"), namesrv, consume_from_where=FIRST, consume_message_batch_max_size=size, **options
+        )
+        take = seen[kind].extend if size > 1 else seen[kind].append
+        consumer.subscribe(topic, handler=take)
+        async with consumer:
+            await until(lambda kind=kind: len(seen[kind]) == 5, f"all came {kind}")
+    async with PushConsumer(fresh("G"), namesrv, consume_from_where=FIRST) as consumer:
+        consumer.subscribe(topic)
+        async for message in consumer:
+            seen["one by one"].append(message)
+            if len(seen["one by one"]) == 5:
+                break
+    async with PullConsumer(fresh("G"), namesrv, consume_from_where=FIRST) as consumer:
+        queues = await consumer.queues(topic)
+        pulled = (await consumer.pull(queues[0], 0)).messages
+        consumer.assign(queues)
+        while len(seen["polled"]) < 5:
+            seen["polled"] += await consumer.poll(1_000)
+    now_ms = int(time.time() * 1000)
+    assert len(seen) == 5
+    for kind, messages in seen.items():
+        for message in messages:
+            assert bounds(message) == (0, 5), kind
+            assert began_ms <= int(message.properties["CONSUME_START_TIME"]) <= now_ms, kind
+            assert message.user_properties == {"n": message.body.decode()}
+    assert [bounds(message) for message in pulled] == [(0, 5)] * 5
+    assert "CONSUME_START_TIME" not in pulled[0].properties
+
+
+@check
+async def what_is_delivered_again_says_when_it_began_anew(namesrv: str, folder: Path) -> None:
+    topic = await make_topic(namesrv, 1)
+    began: list[int] = []
+
+    async def consume(message) -> ConsumeResult:
+        began.append(int(message.properties["CONSUME_START_TIME"]))
+        return SUSPEND if len(began) < 3 else ConsumeResult.SUCCESS
+
+    consumer = PushConsumer(
+        fresh("G"), namesrv, orderly=True, consume_from_where=FIRST, suspend_current_queue_time_ms=50
+    )
+    consumer.subscribe(topic, handler=consume)
+    async with consumer, Producer(fresh("P"), namesrv) as producer:
+        await producer.send(Message(topic, b"thrice"))
+        await until(lambda: len(began) == 3, "it came thrice")
+    assert all(later - earlier >= 40 for earlier, later in pairwise(began))
+
+
+@check
+async def filter_hooks_take_out_what_nobody_shall_get(namesrv: str, folder: Path) -> None:
+    topic, group = await make_topic(namesrv, 1), fresh("G")
+
+    def only_even(context) -> None:
+        context.messages[:] = [message for message in context.messages if int(message.body) % 2 == 0]
+
+    def not_eight(context) -> None:
+        assert context.group.startswith("G")
+        assert context.queue.topic == topic
+        for message in list(context.messages):
+            if message.body == b"8":
+                context.messages.remove(message)
+
+    def broken(context) -> None:
+        raise RuntimeError("a hook that fails")
+
+    hooks = [only_even, broken, not_eight]
+    seen: list[bytes] = []
+    consumer = PushConsumer(group, namesrv, consume_from_where=FIRST, filter_hooks=hooks)
+    consumer.subscribe(topic, handler=lambda message: seen.append(message.body))
+    async with consumer, Producer(fresh("P"), namesrv) as producer:
+        for number in range(10):
+            await producer.send(Message(topic, b"%d" % number))
+        await until(lambda: len(seen) >= 4, "the even ones came")
+    assert sorted(seen) == [b"0", b"2", b"4", b"6"]
+    async with Admin(namesrv) as admin:
+        assert await lag_of(admin, group, topic)
+    async with PullConsumer(fresh("G"), namesrv, consume_from_where=FIRST, filter_hooks=hooks) as reader:
+        queues = await reader.queues(topic)
+        assert [message.body for message in (await reader.pull(queues[0], 0)).messages] == [b"0", b"2", b"4", b"6"]
+        reader.assign(queues)
+        assert [message.body for message in await reader.poll(10_000)] == [b"0", b"2", b"4", b"6"]
+        assert await reader.poll(100) == []
+
+
+@check
+async def each_pull_says_what_is_subscribed_to_when_that_is_wanted(namesrv: str, folder: Path) -> None:
+    topic = await make_topic(namesrv, 1)
+    for post in (True, False):
+        seen, pulls = [], []
+
+        def look(exchange, pulls=pulls) -> None:
+            if exchange.request.code == 11:
+                fields = exchange.request.fields
+                pulls.append((fields["topic"], fields.get("subscription"), bool(int(fields["sysFlag"]) & 4)))
+
+        consumer = PushConsumer(
+            fresh("G"), namesrv, consume_from_where=FIRST, post_subscription_when_pull=post, rpc_hooks=[look]
+        )
+        consumer.subscribe(topic, "A || B", handler=lambda message, seen=seen: seen.append(message.tags))
+        async with consumer, Producer(fresh("P"), namesrv) as producer:
+            for tag in "ACB":
+                await producer.send(Message(topic, b"x", tags=tag))
+            expected = 2 if post else 4
+            await until(lambda seen=seen, expected=expected: len(seen) == expected, "the wanted ones came")
+            assert consumer.running_info().properties["postSubscriptionWhenPull"] == str(post).lower()
+        assert set(seen) == {"A", "B"}
+        told = {pull[1:] for pull in pulls if pull[0] == topic}
+        assert told == {("A || B", True) if post else (None, False)}

@@ -627,7 +627,7 @@ def test_a_polling_member_answers_and_is_moved_too():
             assert info.mq_table[queue].commit_offset == 6
             fields = write_header(220, topic="T", group="G", timestamp=0, is_force=True)
             connection.invoke_oneway(Command(220, fields=fields, body=bodies.encode_offset_table({queue: 2})))
-            await until(lambda: consumer.consume_offsets("T") == {queue: 2}, "it is moved")
+            await until(lambda: consumer.instance.consumer("G").consume_offsets("T") == {queue: 2}, "it is moved")
             polling = asyncio.create_task(consumer.poll(10_000))
             await until(lambda: [h for h in broker.asked(11) if h.queue_offset == 2], "it pulls there")
             broker.deliver(record("T", 2, properties="TAGS\x01A\x02"))

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from tianzhou.client.requests import create_reply_message
     from tianzhou.client.selector import select_at_random, select_by_hash
+    from tianzhou.client.spans import Spans
     from tianzhou.client.transactions import TransactionProducer
 
 _HOMES = {
@@ -46,6 +47,7 @@ _HOMES = {
     "QueueReader": "queue_reader",
     "RawPull": "pulling",
     "RedisIds": "processed_ids",
+    "Spans": "spans",
     "SqliteIds": "processed_ids",
     "TransactionProducer": "transactions",
     "create_reply_message": "requests",
@@ -70,6 +72,7 @@ __all__ = [
     "QueueReader",
     "RawPull",
     "RedisIds",
+    "Spans",
     "SqliteIds",
     "TransactionProducer",
     "create_reply_message",

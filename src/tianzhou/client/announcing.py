@@ -29,4 +29,4 @@ async def announce(instance: ClientInstance, data: ConsumerData) -> None:
             await calls.check_client_config(
                 instance.remoting, address, instance.client_id, data.group_name, subscription
             )
-    await instance.heartbeat_all()
+    await instance.heartbeats.all()

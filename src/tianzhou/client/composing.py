@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tianzhou.client.hooks import MessageKind
+from tianzhou.client.hooks import MessageKind, StampHook, stamps
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.kept import Kept
 from tianzhou.client.namespaces import wrap
@@ -36,6 +36,7 @@ class Composer:
         compress_over: bodies of so many bytes or more are compressed.
         compress_kind: ZLIB, LZ4 or ZSTD.
         compress_level: 0 to 9.
+        stamp_hooks: add properties to messages.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Composer:
         compress_over: int,
         compress_kind: int,
         compress_level: int,
+        stamp_hooks: Sequence[StampHook] = (),
     ) -> None:
         self._namespace = instance.namespace
         self._ids = instance.ids
@@ -54,6 +56,7 @@ class Composer:
         self._compress_over = compress_over
         self._compress_kind = compress_kind
         self._compress_level = compress_level
+        self._stamp_hooks = stamp_hooks
 
     def pack(self, body: bytes) -> tuple[bytes, int]:
         """A body as it is sent, and the sysFlag bits that say so."""
@@ -75,6 +78,8 @@ class Composer:
         now_ms = self._now_ms()
         unique_key = self._ids.next(now_ms)
         properties = message_properties(message, unique_key, self._namespace)
+        stamped = stamps(self._stamp_hooks, message, unique_key)
+        properties |= stamped
         if extra:
             properties.update(extra)
         body, sys_flag = self.pack(bytes(message.body))
@@ -97,6 +102,7 @@ class Composer:
             body,
             messages=(message,),
             kind=kind,
+            stamped=(stamped,),
         )
 
     def batch(self, messages: Sequence[Message]) -> Outgoing:
@@ -109,10 +115,12 @@ class Composer:
         now_ms = self._now_ms()
         unique_keys = []
         entries = []
+        stamped = []
         for message in messages:
             unique_key = self._ids.next(now_ms)
             unique_keys.append(unique_key)
-            encoded = encode_properties(message_properties(message, unique_key, self._namespace))
+            stamped.append(stamps(self._stamp_hooks, message, unique_key))
+            encoded = encode_properties(message_properties(message, unique_key, self._namespace) | stamped[-1])
             check_properties_size(len(encoded))
             entries.append((message.flag, message.body, encoded))
         body = encode_batch(entries)
@@ -131,6 +139,7 @@ class Composer:
             "" if messages[0].wait_store_ok else properties_json({names.WAIT: "false"}),
             body,
             messages=messages,
+            stamped=stamped,
         )
 
     def staged(self, message: Message, queue_id: int) -> StagedMessage:
@@ -160,12 +169,14 @@ class Composer:
             Kept(
                 message.topic,
                 bytes(message.body),
-                message_properties(message, unique_key, self._namespace),
+                message_properties(message, unique_key, self._namespace) | stamped,
                 message.flag,
                 outgoing.born_ms,
                 *where,
             )
-            for message, unique_key in zip(outgoing.messages, outgoing.unique_keys.split(","), strict=True)
+            for message, unique_key, stamped in zip(
+                outgoing.messages, outgoing.unique_keys.split(","), outgoing.stamped, strict=True
+            )
         ]
 
     def kept(self, kept: Sequence[Kept]) -> Outgoing:

@@ -58,6 +58,11 @@ class TopicRates:
             self.failed,
         )
 
+    def called(self, seconds: float) -> None:
+        """Count a call of a handler, and how long it took."""
+        self.calls += 1
+        self.call_ms += seconds * 1000
+
     def sample(self, now_s: float) -> None:
         """Remember where the counters stand; call it every few seconds."""
         if now_s - self._minute[-1].at_s >= MINUTE_STEP_S:

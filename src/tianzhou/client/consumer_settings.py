@@ -39,6 +39,7 @@ class ConsumerSettings:
     pull_threshold_size_for_topic_bytes: int
     consume_concurrently_max_span: int
     await_termination_ms: int
+    post_subscription_when_pull: bool = False
 
     def __post_init__(self) -> None:
         check_choice("message_model", self.message_model, MessageModel)
@@ -87,6 +88,7 @@ class ConsumerSettings:
             "consumerGroup": group,
             "maxReconsumeTimes": self.max_reconsume_times,
             "messageModel": self.message_model.value,
+            "postSubscriptionWhenPull": self.post_subscription_when_pull,
             "pullBatchSize": self.pull_batch_size,
             "pullBatchSizeInBytes": self.pull_batch_size_in_bytes,
             "pullInterval": self.pull_interval_ms,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from tianzhou.client.consume_rates import ConsumeRates
+from tianzhou.client.handing import Handing, Work
 from tianzhou.client.handlers import ConsumeContext, Handlers
 from tianzhou.client.process_queue import ProcessQueue
 from tianzhou.client.retry import SEND_BACK_RETRY_MS
 from tianzhou.client.send_back import SendBack
-from tianzhou.client.workers import Slot, Workers
+from tianzhou.client.workers import Slot
 from tianzhou.clock import Clock
 from tianzhou.model import ConsumeResult, MessageExt, MessageModel
 
@@ -22,57 +22,11 @@ _log = logging.getLogger(__name__)
 EXPIRED_DELAY_LEVEL = 3
 """Messages that took too long come again at this delay level (client.md §13.5)."""
 
-
-TURN_MESSAGES = 100
-"""After so many messages consumed without waiting, the loop's other tasks get their turn."""
 SWEEPS_PER_TIMEOUT = 4
 SLOWEST_SWEEP_S = 1.0
 
 
-class Work(NamedTuple):
-    """Messages for one call of a handler, and the queue they are from."""
-
-    pq: ProcessQueue
-    messages: list[MessageExt]
-
-
-class Consumption(Protocol):
-    """How a consumer hands out messages: `Consuming` without an order, `in_order.InOrder` with one."""
-
-    def put(self, pq: ProcessQueue, messages: list[MessageExt]) -> None:
-        """Queue pulled messages, whose topics are the original ones already."""
-        ...
-
-    async def next(self) -> Work | None:
-        """The next work whose queue is still ours; None when the consumer has stopped."""
-        ...
-
-    def finish(self, work: Work) -> None:
-        """Its messages are consumed."""
-        ...
-
-    async def fail(self, work: Work, failure: Exception | None, context: ConsumeContext) -> None:
-        """Its messages were not consumed; they are delivered again."""
-        ...
-
-    async def expire(self, work: Work) -> None:
-        """Its messages took too long."""
-        ...
-
-    def start_workers(self, count: int) -> None:
-        """Begin to call handlers, so many at the same time."""
-        ...
-
-    def resize(self, count: int) -> None:
-        """Change how many handlers run at the same time."""
-        ...
-
-    async def drain(self, timeout_s: float) -> None:
-        """Hand out nothing more, and let running handlers finish for so long."""
-        ...
-
-
-class Consuming:
+class Consuming(Handing[Work]):
     """The messages waiting for handlers, and the workers that call them.
 
     What may wait is bounded by the limits of each queue; see `PullLimits`.
@@ -100,36 +54,13 @@ class Consuming:
         *,
         timeout_s: float,
     ) -> None:
-        self._group = group
-        self._model = model
-        self._handlers = handlers
-        self._send_back = send_back
-        self._rates = rates
-        self._clock = clock
-        self._spawn = spawn
+        super().__init__(group, model, handlers, send_back, rates, clock, spawn)
         self._timeout_s = timeout_s
-        self._waiting: deque[Work] = deque()
-        self._arrived = asyncio.Event()
-        self._workers = Workers(self._work, spawn)
-        self._turn = 0
-        self._open = True
 
     def start_workers(self, count: int) -> None:
         """See `Consumption.start_workers`."""
-        self._workers.resize(count)
+        super().start_workers(count)
         self._spawn(self._sweep())
-
-    def resize(self, count: int) -> None:
-        """See `Consumption.resize`."""
-        if self._workers.slots:
-            self._workers.resize(count)
-
-    async def drain(self, timeout_s: float) -> None:
-        """See `Consumption.drain`."""
-        self._open = False
-        self._waiting.clear()
-        self._arrived.set()
-        await self._workers.drain(timeout_s)
 
     def put(self, pq: ProcessQueue, messages: list[MessageExt]) -> None:
         """See `Consumption.put`."""
@@ -137,71 +68,48 @@ class Consuming:
             return
         size = self._handlers.batch_size
         if size == 1:
-            self._waiting.extend([Work(pq, [message]) for message in messages])
+            self._line.extend([Work(pq, [message]) for message in messages])
         else:
             by_topic: dict[str, list[MessageExt]] = {}
             for message in messages:
                 by_topic.setdefault(message.topic, []).append(message)
             for same in by_topic.values():
-                self._waiting.extend(Work(pq, same[i : i + size]) for i in range(0, len(same), size))
+                self._line.extend(Work(pq, same[i : i + size]) for i in range(0, len(same), size))
         self._arrived.set()
 
-    async def next(self) -> Work | None:
-        """See `Consumption.next`."""
-        self._turn += 1
-        if self._turn >= TURN_MESSAGES:
-            self._turn = 0
-            await asyncio.sleep(0)
-        while True:
-            while self._waiting:
-                work = self._waiting.popleft()
-                if not work.pq.dropped:
-                    work.pq.last_consume_ms = self._clock.now_ms()
-                    return work
-            if not self._open:
-                return None
-            self._arrived.clear()
-            await self._arrived.wait()
+    def _work_of(self, first: Work) -> Work | None:
+        return None if first.pq.dropped else first
 
-    async def _work(self, slot: Slot) -> None:
-        monotonic = self._clock.monotonic
-        while not slot.retiring:
-            slot.idle = True
-            work = await self.next()
-            slot.idle = False
-            if work is None:
-                return
-            topic = work.messages[0].topic
-            context = ConsumeContext(work.pq.queue)
-            failure: Exception | None = None
-            result: ConsumeResult | None = None
-            expired = False
-            began_s = slot.since_s = monotonic()
-            try:
-                result = await self._handlers.call(topic, work.messages, context)
-            except asyncio.CancelledError:
-                if not slot.expired or slot.task is None:
-                    raise
-                slot.expired = False
-                slot.task.uncancel()
-                expired = True
-            except Exception as error:  # noqa: BLE001 - a handler may raise anything; it means "again later"
-                failure = error
-            finally:
-                slot.since_s = None
-            rates = self._rates.of(topic)
-            rates.calls += 1
-            rates.call_ms += (monotonic() - began_s) * 1000
-            if work.pq.dropped:
-                continue
-            if expired:
-                await self.expire(work)
-            elif failure is not None or result is ConsumeResult.RECONSUME_LATER:
-                await self.fail(work, failure, context)
-            elif context.ack_index is None:
-                self.finish(work)
-            else:
-                await self._finish_first(work, context.ack_index + 1, context)
+    async def _consume(self, work: Work, slot: Slot) -> None:
+        topic = work.messages[0].topic
+        context = ConsumeContext(work.pq.queue)
+        failure: Exception | None = None
+        result: ConsumeResult | None = None
+        expired = False
+        began_s = slot.since_s = self._clock.monotonic()
+        try:
+            result = await self._handlers.call(topic, work.messages, context)
+        except asyncio.CancelledError:
+            if not slot.expired or slot.task is None:
+                raise
+            slot.expired = False
+            slot.task.uncancel()
+            expired = True
+        except Exception as error:  # noqa: BLE001 - a handler may raise anything; it means "again later"
+            failure = error
+        finally:
+            slot.since_s = None
+        self._called(topic, began_s)
+        if work.pq.dropped:
+            return
+        if expired:
+            await self.expire(work)
+        elif failure is not None or result is ConsumeResult.RECONSUME_LATER:
+            await self.fail(work, failure, context)
+        elif context.ack_index is None:
+            self.finish(work)
+        else:
+            await self._finish_first(work, context.ack_index + 1, context)
 
     async def _finish_first(self, work: Work, count: int, context: ConsumeContext) -> None:
         count = max(count, 0)
@@ -266,7 +174,7 @@ class Consuming:
 
     async def _again(self, work: Work) -> None:
         await asyncio.sleep(SEND_BACK_RETRY_MS / 1000)
-        self._waiting.append(work)
+        self._line.append(work)
         self._arrived.set()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -138,7 +139,8 @@ class Handlers:
         else:
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(self._threads, f"consume-{self._group}")
-            outcome = await asyncio.get_running_loop().run_in_executor(self._executor, handler, *arguments)
+            run = contextvars.copy_context().run  # so that handlers see what hooks have set, as a trace's context
+            outcome = await asyncio.get_running_loop().run_in_executor(self._executor, run, handler, *arguments)
             if inspect.isawaitable(outcome):
                 outcome = await outcome
         if outcome is None or (isinstance(outcome, ConsumeResult) and outcome in self._answers):

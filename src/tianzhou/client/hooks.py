@@ -7,6 +7,18 @@ context afterwards, so what both have to know lives in a closure:
         began = time.monotonic()
         return lambda context: print(context.queue, context.result, time.monotonic() - began)
 
+A hook of `stamp_hooks` is called with each message that is about to be sent and its unique key, once and before all
+attempts; it returns properties that are stored with the message:
+
+    def stamp(message, unique_key):
+        return {"region": "eu"}
+
+A hook of `filter_hooks` is called with what a pull has brought, and takes out of `context.messages` what its consumer
+shall not get; such messages count as consumed:
+
+    def mine(context):
+        context.messages[:] = [m for m in context.messages if m.properties.get("region") == "eu"]
+
 Hooks run in the event loop and have to be quick. What they raise is logged and changes nothing; only a hook of
 `check_forbidden_hooks` raises to prevent the send.
 """
@@ -15,12 +27,12 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from tianzhou.errors import ClientError, TianzhouError
-from tianzhou.model import ConsumeResult, Message, MessageExt, MessageQueue, SendResult, TransactionState
+from tianzhou.model import ConsumeResult, Message, MessageExt, MessageQueue, SendResult, TransactionState, names
 
 _log = logging.getLogger(__name__)
 
@@ -102,6 +114,23 @@ class HandlerCall:
 
 
 @dataclass(slots=True)
+class FilterContext:
+    """What a pull has brought, before anybody gets it; their tags are those subscribed to.
+
+    Attributes:
+        group: the consumer group.
+        queue: where they are from.
+        messages: the messages; a hook takes out what is not wanted.
+        unit_mode: whether the consumer works in unit mode.
+    """
+
+    group: str
+    queue: MessageQueue
+    messages: list[MessageExt]
+    unit_mode: bool = False
+
+
+@dataclass(slots=True)
 class EndTransactionContext:
     """An END_TRANSACTION that is about to be sent.
 
@@ -131,6 +160,8 @@ SendHook = Hook[SendContext]
 ConsumeHook = Hook[HandlerCall]
 EndTransactionHook = Hook[EndTransactionContext]
 ForbiddenHook = Callable[[SendContext], Any]
+FilterHook = Callable[[FilterContext], Any]
+StampHook = Callable[[Message, str], "Mapping[str, str] | None"]
 
 
 @dataclass(slots=True)
@@ -140,6 +171,7 @@ class Hooks:
     send: list[SendHook] = field(default_factory=list)
     forbidden: list[ForbiddenHook] = field(default_factory=list)
     end_transaction: list[EndTransactionHook] = field(default_factory=list)
+    stamp: list[StampHook] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.send or self.forbidden)
@@ -166,6 +198,45 @@ def end(afters: Iterable[After[C]], context: C) -> None:
             after(context)
         except Exception:  # noqa: BLE001 - see begin
             _log.warning("hook %r failed", after, exc_info=True)
+
+
+def stamps(hooks: Iterable[StampHook], message: Message, unique_key: str) -> dict[str, str]:
+    """The properties that hooks add to a message.
+
+    Raises:
+        ClientError: one of them has a name or value that is no text, or a name that is reserved.
+    """
+    added: dict[str, str] = {}
+    for hook in hooks:
+        try:
+            found = hook(message, unique_key)
+        except Exception:  # noqa: BLE001 - see begin
+            _log.warning("hook %r failed", hook, exc_info=True)
+            continue
+        if found:
+            _check_stamps(hook, found)
+            added.update(found)
+    return added
+
+
+def _check_stamps(hook: StampHook, found: Mapping[str, str]) -> None:
+    for name, value in found.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise ClientError(f"stamp_hooks: {hook!r} returned property {name!r}: {value!r}; both have to be text")
+        if name in names.RESERVED:
+            raise ClientError(
+                f"stamp_hooks: {hook!r} returned property {name}, which is RocketMQ's own; choose another"
+            )
+
+
+def let_through(hooks: Iterable[FilterHook], context: FilterContext) -> list[MessageExt]:
+    """The messages that all hooks leave in; one that raises has taken out what it had until then."""
+    for hook in hooks:
+        try:
+            hook(context)
+        except Exception:  # noqa: BLE001 - see begin
+            _log.warning("hook %r failed", hook, exc_info=True)
+    return context.messages
 
 
 def check_forbidden(hooks: Iterable[ForbiddenHook], context: SendContext) -> None:

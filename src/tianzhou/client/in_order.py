@@ -10,16 +10,15 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from tianzhou.client.consume_rates import ConsumeRates
-from tianzhou.client.consuming import TURN_MESSAGES, Work
+from tianzhou.client.handing import Handing, Work
 from tianzhou.client.handlers import ConsumeContext, Handlers
 from tianzhou.client.process_queue import ProcessQueue
 from tianzhou.client.send_back import SendBack
-from tianzhou.client.workers import Slot, Workers
+from tianzhou.client.workers import Slot
 from tianzhou.clock import Clock
 from tianzhou.model import ConsumeResult, MessageExt, MessageModel
 
@@ -56,7 +55,7 @@ def rest_ms(wanted_ms: int | None, default_ms: int) -> int:
     return min(max(chosen, SHORTEST_REST_MS), LONGEST_REST_MS)
 
 
-class InOrder:
+class InOrder(Handing[ProcessQueue]):
     """The queues whose messages wait for handlers, and the workers that call them.
 
     Args:
@@ -87,37 +86,10 @@ class InOrder:
         rest_default_ms: int,
         max_times: int,
     ) -> None:
-        self._group = group
-        self._model = model
-        self._handlers = handlers
-        self._send_back = send_back
-        self._rates = rates
-        self._clock = clock
-        self._spawn = spawn
+        super().__init__(group, model, handlers, send_back, rates, clock, spawn)
         self._relock = relock
         self._rest_default_ms = rest_default_ms
         self._max_times = max_times
-        self._line: deque[ProcessQueue] = deque()
-        self._arrived = asyncio.Event()
-        self._workers = Workers(self._work, spawn)
-        self._turn = 0
-        self._open = True
-
-    def start_workers(self, count: int) -> None:
-        """See `Consumption.start_workers`."""
-        self._workers.resize(count)
-
-    def resize(self, count: int) -> None:
-        """See `Consumption.resize`."""
-        if self._workers.slots:
-            self._workers.resize(count)
-
-    async def drain(self, timeout_s: float) -> None:
-        """See `Consumption.drain`."""
-        self._open = False
-        self._line.clear()
-        self._arrived.set()
-        await self._workers.drain(timeout_s)
 
     # --- the line --------------------------------------------------------------------------------------------
 
@@ -137,29 +109,19 @@ class InOrder:
             self._line.append(pq)
             self._arrived.set()
 
-    async def next(self) -> Work | None:
-        """See `Consumption.next`; no other work of its queue is given out until this one has ended."""
-        self._turn += 1
-        if self._turn >= TURN_MESSAGES:
-            self._turn = 0
-            await asyncio.sleep(0)
-        while True:
-            while self._line:
-                pq = self._line.popleft()
-                if pq.given_up or not pq.waiting:
-                    pq.scheduled = False
-                elif self._model is MessageModel.CLUSTERING and not pq.is_locked(self._clock.monotonic()):
-                    self._spawn(self._wait_for_lock(pq))
-                elif pq.turn.taken:  # by what was in hand when the queue was begun anew
-                    self._spawn(self._wait_for_turn(pq))
-                else:
-                    pq.turn.take()
-                    pq.last_consume_ms = self._clock.now_ms()
-                    return Work(pq, pq.take(self._handlers.batch_size))
-            if not self._open:
-                return None
-            self._arrived.clear()
-            await self._arrived.wait()
+    def _work_of(self, first: ProcessQueue) -> Work | None:
+        # No other work of a queue is given out until this one has ended.
+        pq = first
+        if pq.given_up or not pq.waiting:
+            pq.scheduled = False
+        elif self._model is MessageModel.CLUSTERING and not pq.is_locked(self._clock.monotonic()):
+            self._spawn(self._wait_for_lock(pq))
+        elif pq.turn.taken:  # by what was in hand when the queue was begun anew
+            self._spawn(self._wait_for_turn(pq))
+        else:
+            pq.turn.take()
+            return Work(pq, pq.take(self._handlers.batch_size))
+        return None
 
     async def _wait_for_lock(self, pq: ProcessQueue) -> None:
         while not pq.given_up:
@@ -180,19 +142,13 @@ class InOrder:
 
     # --- handlers --------------------------------------------------------------------------------------------
 
-    async def _work(self, slot: Slot) -> None:
-        while not slot.retiring:
-            slot.idle = True
-            work = await self.next()
-            slot.idle = False
-            if work is None:
-                return
-            try:
-                await self._consume(work)
-            finally:
-                work.pq.turn.end()
+    async def _consume(self, work: Work, slot: Slot) -> None:
+        try:
+            await self._consume_turn(work)
+        finally:
+            work.pq.turn.end()
 
-    async def _consume(self, work: Work) -> None:
+    async def _consume_turn(self, work: Work) -> None:
         pq, messages = work
         topic = messages[0].topic
         context = ConsumeContext(pq.queue)
@@ -203,9 +159,7 @@ class InOrder:
             result = await self._handlers.call(topic, messages, context)
         except Exception as error:  # noqa: BLE001 - a handler may raise anything; it means "again after a moment"
             failure = error
-        rates = self._rates.of(topic)
-        rates.calls += 1
-        rates.call_ms += (self._clock.monotonic() - began_s) * 1000
+        rates = self._called(topic, began_s)
         if pq.dropped:
             return
         match step_after(result, raised=failure is not None, auto_commit=context.auto_commit):

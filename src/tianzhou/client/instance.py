@@ -10,31 +10,27 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from tianzhou.client import address_server, calls
+from tianzhou.client import address_server
+from tianzhou.client.heartbeats import Heartbeats
 from tianzhou.client.hints import check
-from tianzhou.client.identity import (
-    NAMESRV_ENV,
-    endpoint_namespace,
-    instance_name,
-    local_ip,
-    make_client_id,
-    name_server_addresses,
-    vip_address,
-)
+from tianzhou.client.identity import endpoint_namespace, instance_name, local_ip, make_client_id, vip_address
 from tianzhou.client.member import GroupMember, StateCheck
+from tianzhou.client.name_servers import NameServers
 from tianzhou.client.namespace_border import border
 from tianzhou.client.namespaces import unwrap
 from tianzhou.client.requests import PendingReplies
 from tianzhou.client.reverse import answer
 from tianzhou.client.routes import RouteTable, borrowed, subscribe_queues
+from tianzhou.client.signing import signing
+from tianzhou.client.tasks import Tasks
 from tianzhou.client.tls import Tls, context_of
 from tianzhou.clock import Clock, SystemClock
-from tianzhou.errors import ClientError, ConnectFailed, RemotingError, TianzhouError, TopicUnavailable
+from tianzhou.errors import ClientError, TianzhouError, TopicUnavailable
 from tianzhou.model import HeartbeatData, MessageQueue, TopicRoute
 from tianzhou.remoting.client import Exchange, RemotingClient, RpcHook
 from tianzhou.remoting.connection import Connection
@@ -73,6 +69,11 @@ class ClientInstance:
         tls: speak TLS: True by RocketMQ's rules, **which trust any server** unless `tls.client.authServer` says
             otherwise; or an `ssl.SSLContext`, or `TlsSettings`. None asks the environment's `TIANZHOU_TLS_ENABLE`, see
             `tianzhou.client.tls.context_of`.
+        socks_proxy_config: SOCKS 5 proxies by network, as an object or as RocketMQ's JSON:
+            `{"10.0.0.0/8": {"addr": "proxy:1080", "username": "", "password": ""}}`; `0.0.0.0/0` is everywhere.
+        access_key: signs requests, with `secret_key`, for brokers that check that (ACL); see `tianzhou.client.signing`.
+        secret_key: never sent.
+        security_token: goes with each signed request, where a cloud service wants one.
         clock: source of time.
         rng: source of randomness.
     """
@@ -95,24 +96,27 @@ class ClientInstance:
         mq_client_api_timeout_ms: int = 3_000,
         connect_timeout_ms: int = 3_000,
         tls: Tls = None,
+        socks_proxy_config: str | Mapping[str, Mapping[str, str]] | None = None,
+        access_key: str | None = None,
+        secret_key: str | None = None,
+        security_token: str | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self._lookup_url: str | None = None
-        if namesrv_domain and not namesrv_addr and not os.environ.get(NAMESRV_ENV):
-            self._lookup_url = address_server.lookup_url(namesrv_domain, namesrv_domain_subgroup, unit_name)
-        self.name_servers = [] if self._lookup_url else name_server_addresses(namesrv_addr)
+        self.clock: Clock = clock or SystemClock()
+        self.rng = rng or random.Random()
+        self._name_servers = NameServers(namesrv_addr, namesrv_domain, namesrv_domain_subgroup, unit_name, self.rng)
         self.namespace = namespace or endpoint_namespace(namesrv_addr)
         self.unit_mode = unit_mode
         self._vip = vip_channel_enabled
-        self.clock: Clock = clock or SystemClock()
-        self.rng = rng or random.Random()
         ip = local_ip(self.name_servers[0] if self.name_servers else "")
         self.client_id = client_id or make_client_id(ip, instance_name(), unit_name)
         self.ids = UniqueIdGenerator(address_bytes(ip), os.getpid(), self.rng.getrandbits(32))
         self.routes = RouteTable()
         self.api_timeout_ms = mq_client_api_timeout_ms
         hooks = [_namespace_hook(namespace_v2), *rpc_hooks] if namespace_v2 else list(rpc_hooks)
+        if (sign := signing(access_key, secret_key, security_token)) is not None:
+            hooks.append(sign)  # the last one, because it signs what the others have added
         self.remoting = RemotingClient(
             self._answer,
             connect_timeout_ms=connect_timeout_ms,
@@ -120,18 +124,26 @@ class ClientInstance:
             border=border(self.namespace) if self.namespace else None,
             clock=self.clock,
             tls=context_of(tls),
+            socks=socks_proxy_config,
         )
         self.replies = PendingReplies()
         self._route_interval_s = poll_name_server_interval_ms / 1000
-        self._heartbeat_interval_s = heartbeat_broker_interval_ms / 1000
-        self._name_server = self.rng.randrange(len(self.name_servers)) if self.name_servers else 0
         self._producers: dict[str, StateCheck | None] = {}
         self._consumers: dict[str, GroupMember] = {}
         self._borrowed: set[str] = set()
         self._asked: dict[str, asyncio.Task[TopicRoute | None]] = {}
-        self._greeted: set[str] = set()
-        self._heartbeat_lock = asyncio.Lock()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = Tasks(f"client {self.client_id}", (TianzhouError,))
+        self.heartbeats = Heartbeats(
+            self.client_id,
+            self.remoting,
+            self.routes,
+            self._heartbeat_data,
+            self.spawn,
+            self._wake_consumers,
+            interval_s=heartbeat_broker_interval_ms / 1000,
+            timeout_ms=mq_client_api_timeout_ms,
+        )
+        """Tells the brokers that this client lives."""
         self._started = False
         self._closed = False
 
@@ -159,14 +171,13 @@ class ClientInstance:
             self.remoting.check_loop()
             return
         self.remoting.bind()
-        if self._lookup_url is not None:
-            self.name_servers = name_server_addresses(await address_server.look_up(self._lookup_url))
+        await self._name_servers.look_up()
         self._started = True
-        self.remoting.group.on_connect = self._connected
-        if self._lookup_url is not None:
-            self.spawn(self._look_up_name_servers(self._lookup_url))
+        self.remoting.group.on_connect = self.heartbeats.connected
+        if self._name_servers.looked_up:
+            self.spawn(self._name_servers.keep_looking_up())
         self.spawn(self._refresh_routes())
-        self.spawn(self._send_heartbeats())
+        self.spawn(self.heartbeats.run())
 
     async def close(self) -> None:
         """End every timer and connection. Producers and consumers unregister before, in their own `stop`.
@@ -177,24 +188,13 @@ class ClientInstance:
         self.remoting.check_loop()
         self._closed = True
         self.replies.close()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        self.heartbeats.end()
+        await self._tasks.end()
         await self.remoting.close()
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run something until it ends or the instance is closed; its errors are logged."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._spawned_done)
-        return task
-
-    def _spawned_done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, TianzhouError):
-            _log.error("a background task of %s failed", self.client_id, exc_info=error)
+        return self._tasks.spawn(work)
 
     @property
     def closed(self) -> bool:
@@ -244,24 +244,19 @@ class ClientInstance:
     async def remove_producer(self, group: str) -> None:
         """Stop announcing a producer group, and tell the brokers."""
         self._producers.pop(group, None)
-        await self._unregister(producer_group=group)
+        await self.heartbeats.unregister(producer_group=group)
 
     async def remove_consumer(self, group: str) -> None:
         """Stop announcing a consumer group, and tell the brokers, who tell its other members."""
         if self._consumers.pop(group, None) is not None:
-            await self._unregister(consumer_group=group)
-
-    async def _unregister(self, **group: str) -> None:
-        async def one(address: str) -> None:
-            try:
-                await calls.unregister(self.remoting, address, self.client_id, timeout_ms=self.api_timeout_ms, **group)
-            except TianzhouError as error:
-                _log.info("could not unregister %s from %s: %s", self.client_id, address, error)
-
-        greeted = [address for address in self.routes.addresses() if address in self._greeted]
-        await asyncio.gather(*map(one, greeted))
+            await self.heartbeats.unregister(consumer_group=group)
 
     # --- name servers and routes -----------------------------------------------------------------------------
+
+    @property
+    def name_servers(self) -> list[str]:
+        """Addresses of the name servers; empty while they have to be looked up."""
+        return self._name_servers.addresses
 
     async def ask_name_server(
         self, code: int, *, body: bytes = b"", timeout_ms: float | None = None, **header: Any
@@ -271,26 +266,7 @@ class ClientInstance:
         Raises:
             ConnectFailed: none of them answers.
         """
-        failures = []
-        for _ in range(len(self.name_servers)):
-            address = self.name_servers[self._name_server % len(self.name_servers)]
-            try:
-                return await self.remoting.invoke(
-                    address, calls.request(code, body, **header), timeout_ms or self.api_timeout_ms
-                )
-            except RemotingError as error:
-                failures.append(str(error))
-                self._name_server = (self._name_server + 1) % len(self.name_servers)
-        raise ConnectFailed(f"no name server answers: {'; '.join(failures)}")
-
-    async def _look_up_name_servers(self, url: str) -> None:
-        await asyncio.sleep(address_server.FIRST_REFRESH_S)
-        while True:
-            try:
-                self.name_servers = name_server_addresses(await address_server.look_up(url))
-            except TianzhouError as error:
-                _log.warning("the list of name servers stays as it was: %s", error)
-            await asyncio.sleep(address_server.REFRESH_S)
+        return await self._name_servers.ask(self.remoting, code, body, timeout_ms or self.api_timeout_ms, header)
 
     async def route(self, topic: str, *, default_topic: str | None = None, queue_nums: int = 4) -> TopicRoute | None:
         """The topic's route: the cached one, else the name server's; None when the topic does not exist.
@@ -344,7 +320,7 @@ class ClientInstance:
         )
         if reply.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
-        return bodies.decode_route(check(reply, self.name_servers[self._name_server % len(self.name_servers)]).body)
+        return bodies.decode_route(check(reply, self._name_servers.in_use).body)
 
     async def queues_to_read(self, topic: str, *, refresh: bool = False) -> list[MessageQueue]:
         """A topic's readable queues, sorted; empty when it does not exist."""
@@ -412,64 +388,24 @@ class ClientInstance:
                 changed = changed or self.routes.version != before
             self.routes.prune()
             if changed and self._consumers:
-                await self.heartbeat_all()
+                await self.heartbeats.all()
 
     # --- heartbeats ------------------------------------------------------------------------------------------
 
-    def heartbeat_data(self) -> HeartbeatData:
-        """What this client announces about itself now."""
+    def _heartbeat_data(self) -> HeartbeatData | None:
         consumers = [data for m in self._consumers.values() if (data := m.consumer_data()) is not None]
+        if not self._producers and not consumers:
+            return None
         if self.unit_mode:
             consumers = [replace(data, unit_mode=True) for data in consumers]
         groups = sorted({*self._producers, INNER_PRODUCER_GROUP})
         return HeartbeatData(self.client_id, producer_groups=groups, consumers=consumers)
 
-    async def heartbeat_all(self, *, strangers_only: bool = False) -> None:
-        """Tell every known broker that this client lives; failures are logged, the next round tries again.
-
-        Args:
-            strangers_only: leave out the brokers that know it already.
-        """
-        async with self._heartbeat_lock:
-            data = self.heartbeat_data()
-            if not self._producers and not data.consumers:
-                return
-            addresses = self.routes.addresses(masters_only=not data.consumers)
-            if strangers_only:
-                addresses = [address for address in addresses if address not in self._greeted]
-            await asyncio.gather(*(self._heartbeat(address, data) for address in addresses))
-
     def _greet_new(self) -> None:
-        if self._started and not self._closed and (self._producers or self._consumers):
-            self.spawn(self.heartbeat_all(strangers_only=True))
+        if self._started:
+            self.heartbeats.greet_new()
 
-    async def heartbeat_to(self, address: str) -> None:
-        """Tell one broker that this client lives."""
-        async with self._heartbeat_lock:
-            await self._heartbeat(address, self.heartbeat_data())
-
-    async def _heartbeat(self, address: str, data: HeartbeatData) -> None:
-        try:
-            await calls.heartbeat(self.remoting, address, data, self.api_timeout_ms)
-        except TianzhouError as error:
-            _log.info("heartbeat of %s to %s failed: %s", self.client_id, address, error)
-        else:
-            self._greeted.add(address)
-
-    async def _send_heartbeats(self) -> None:
-        while True:
-            await asyncio.sleep(self._heartbeat_interval_s)
-            await self.heartbeat_all()
-
-    def _connected(self, connection: Connection) -> None:
-        # A broker forgets a client with its connection, so a new connection is greeted at once.
-        if connection.remote_address in self._greeted and not self._closed:
-            self._greeted.discard(connection.remote_address)
-            self.spawn(self._greet_again(connection.remote_address))
-
-    async def _greet_again(self, address: str) -> None:
-        await asyncio.sleep(0)  # the connection becomes the client's only after this callback
-        await self.heartbeat_to(address)
+    def _wake_consumers(self) -> None:
         for member in self._consumers.values():
             member.wake_rebalance()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tianzhou.client.consume_rates import ConsumeRates
-from tianzhou.client.consuming import Consumption, Work
+from tianzhou.client.handing import Consumption, Work
 from tianzhou.client.handlers import ConsumeContext
 from tianzhou.client.hooks import After, ConsumeHook, ConsumeOutcome, HandlerCall, begin, end
 from tianzhou.clock import Clock
@@ -109,9 +109,7 @@ class Iterating:
     ) -> Work | None:
         current, self._current = self._current, None
         if current is not None:
-            rates = self._rates.of(current.messages[0].topic)
-            rates.calls += 1
-            rates.call_ms += (self._clock.monotonic() - self._since_s) * 1000
+            self._rates.of(current.messages[0].topic).called(self._clock.monotonic() - self._since_s)
             self._end(outcome, result, error)
         return current
 

@@ -21,6 +21,14 @@ from tianzhou.wire.compression import COMPRESSED, KIND_MASK, compress
 _pack_lengths = Struct(">ii").pack
 _PLAIN = re.compile(r"[ !#-\[\]-~]*").fullmatch
 _LANGUAGE = LanguageCode.PYTHON.name
+_OF_ONE_DELIVERY = (
+    names.TRAN_MSG,
+    names.RECONSUME_TIME,
+    names.MAX_RECONSUME_TIMES,
+    names.MIN_OFFSET,
+    names.MAX_OFFSET,
+    names.CONSUME_START_TIME,
+)
 
 
 def json_text(text: str) -> str:
@@ -59,7 +67,7 @@ def message_properties(message: Message, unique_key: str, namespace: str | None 
 def retry_properties(message: MessageExt, delay_level: int) -> dict[str, str]:
     """The properties of a delivered message that is stored in its group's retry topic (client.md §13.4)."""
     result = dict(message.properties)
-    for name in (names.TRAN_MSG, names.RECONSUME_TIME, names.MAX_RECONSUME_TIMES):
+    for name in _OF_ONE_DELIVERY:
         result.pop(name, None)
     result.setdefault(names.ORIGIN_MESSAGE_ID, message.msg_id)
     result.setdefault(names.RETRY_TOPIC, message.topic)

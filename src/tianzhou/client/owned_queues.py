@@ -5,26 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 from tianzhou.client import calls, pulling
 from tianzhou.client.consume_rates import ConsumeRates
-from tianzhou.client.consumer_settings import ConsumerSettings
+from tianzhou.client.hooks import FilterContext, let_through
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.offset_store import OffsetStore
-from tianzhou.client.offset_tracker import PullLimits, shared_limits
+from tianzhou.client.offset_tracker import shared_limits
 from tianzhou.client.process_queue import ProcessQueue, Turn
+from tianzhou.client.pull_options import PullOptions
 from tianzhou.client.queue_locks import QueueLocks
 from tianzhou.client.retry import needs_heartbeat, pull_delay_ms
 from tianzhou.client.subscription import Begin, first_offset, original_topic
 from tianzhou.errors import TianzhouError
-from tianzhou.model import ConsumeFromWhere, MessageExt, MessageModel, MessageQueue, PullStatus, SubscriptionData
+from tianzhou.model import MessageExt, MessageModel, MessageQueue, PullStatus, SubscriptionData, names
 
 _log = logging.getLogger(__name__)
 
-ANY_SPAN = 2**62
-BROKER_SUSPEND_MS = 15_000
 PULL_ANSWER_MS = 15_000
 """What a pull may take beyond the time the broker holds it."""
 PULL_EXPIRY_MS = 120_000
@@ -36,64 +34,6 @@ LEAVE_AT_ONCE_S = 0.5
 UNLOCK_DELAY_S = 20.0
 """So long after its last renewal a lock is kept for a handler that does not end, though the queue is given up."""
 WARN_INTERVAL_MS = 60_000
-
-
-@dataclass(slots=True, frozen=True)
-class PullOptions:
-    """How queues are pulled.
-
-    Args:
-        model: only in clustering do pulls commit offsets on the way.
-        where: where queues without a stored offset begin.
-        timestamp_ms: the time for CONSUME_FROM_TIMESTAMP.
-        batch_size: most messages asked for at once.
-        batch_bytes: most bytes asked for at once.
-        interval_s: pause between pulls.
-        suspend_ms: how long the broker may hold a pull while there is no new message.
-        limits: how much of a queue may wait.
-        topic_messages: how many messages of all queues may wait together, -1 for no such limit.
-        topic_bytes: how many bytes of all queues may wait together, -1 for no such limit.
-        orderly: only queues whose lock is ours are pulled.
-    """
-
-    model: MessageModel
-    where: ConsumeFromWhere
-    timestamp_ms: int
-    batch_size: int = 32
-    batch_bytes: int = 256 * 1024
-    interval_s: float = 0.0
-    suspend_ms: int = BROKER_SUSPEND_MS
-    limits: PullLimits = field(default_factory=PullLimits)
-    topic_messages: int = -1
-    topic_bytes: int = -1
-    orderly: bool = False
-
-    @classmethod
-    def of(cls, settings: ConsumerSettings, suspend_ms: int) -> Self:
-        """As a push consumer's settings want it."""
-        limits = PullLimits(
-            settings.pull_threshold_for_queue,
-            settings.pull_threshold_size_for_queue_bytes,
-            ANY_SPAN if settings.orderly else settings.consume_concurrently_max_span,
-        )
-        return cls(
-            settings.message_model,
-            settings.consume_from_where,
-            settings.consume_timestamp_ms,
-            settings.pull_batch_size,
-            settings.pull_batch_size_in_bytes,
-            settings.pull_interval_ms / 1000,
-            suspend_ms,
-            limits,
-            settings.pull_threshold_for_topic,
-            settings.pull_threshold_size_for_topic_bytes,
-            settings.orderly,
-        )
-
-    @property
-    def locks(self) -> bool:
-        """Whether queues have to be locked; members that get all messages do not compete for them."""
-        return self.orderly and self.model is MessageModel.CLUSTERING
 
 
 class OwnedQueues:
@@ -133,6 +73,7 @@ class OwnedQueues:
         self._lost = lost
         self._rates = rates
         self._spawn = spawn
+        self._retry_topic = names.retry_topic(group)
         self._locks = QueueLocks(instance, group)
         self._turns: dict[MessageQueue, Turn] = {}
         self._taking: set[MessageQueue] = set()
@@ -205,7 +146,8 @@ class OwnedQueues:
         deadline_s = (clock.monotonic() if pq.locked_s is None else pq.locked_s) + UNLOCK_DELAY_S
         while pq.turn.taken and clock.monotonic() < deadline_s:
             try:
-                await asyncio.wait_for(pq.turn.ended(), min(1.0, deadline_s - clock.monotonic()))
+                async with asyncio.timeout(min(1.0, deadline_s - clock.monotonic())):
+                    await pq.turn.ended()
             except TimeoutError:
                 pq.unlock_tries += 1
         if pq.turn.taken:
@@ -388,6 +330,7 @@ class OwnedQueues:
             pq.next_offset,
             max_messages=self._options.batch_size,
             max_bytes=self._options.batch_bytes,
+            subscription=subscription if self._options.post_subscription else None,
             sub_version=subscription.sub_version,
             commit_offset=committable if commit else None,
             suspend_ms=self._options.suspend_ms,
@@ -397,18 +340,28 @@ class OwnedQueues:
             return
         pq.suggested_broker_id = raw.suggested_broker_id
         if raw.status is PullStatus.FOUND:
-            messages = pulling.messages_of(raw.body, queue.broker_name, subscription.tags_set, self._instance.namespace)
+            messages = self._messages_of(raw, queue, subscription)
             rates = self._rates.of(queue.topic)
             rates.pulls += 1
             rates.pulled += len(messages)
             rates.pull_ms += (self._instance.clock.monotonic() - began_s) * 1000
-            for message in messages:
-                message.topic = original_topic(message.topic, message.properties, self._group)
+            if queue.topic == self._retry_topic:
+                for message in messages:
+                    message.topic = original_topic(message.topic, message.properties, self._group)
             self._hand_out(pq, pq.take_in(messages, raw.next_offset))
         elif raw.status is PullStatus.OFFSET_ILLEGAL:
             await self._correct(pq, raw)
         else:
             pq.take_in([], raw.next_offset)
+
+    def _messages_of(
+        self, raw: pulling.RawPull, queue: MessageQueue, subscription: SubscriptionData
+    ) -> list[MessageExt]:
+        namespace, bounds = self._instance.namespace, (raw.min_offset, raw.max_offset)
+        messages = pulling.messages_of(raw.body, queue.broker_name, subscription.tags_set, namespace, bounds)
+        if not self._options.filters:
+            return messages
+        return let_through(self._options.filters, FilterContext(self._group, queue, messages, self._instance.unit_mode))
 
     async def _correct(self, pq: ProcessQueue, raw: pulling.RawPull) -> None:
         _log.warning(
@@ -428,7 +381,7 @@ class OwnedQueues:
     async def _after_error(self, pq: ProcessQueue, error: TianzhouError) -> None:
         _log.info("pull from %s for group %s failed: %s", pq.queue, self._group, error)
         if needs_heartbeat(error) and (address := self._instance.routes.readable(pq.queue.broker_name)):
-            await self._instance.heartbeat_to(address)
+            await self._instance.heartbeats.to(address)
         if error.refresh_route:
             try:
                 await self._instance.refresh_route(pq.queue.topic)

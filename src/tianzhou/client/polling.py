@@ -138,7 +138,9 @@ class Polling:
             if left_s <= 0:
                 return []
             try:
-                await asyncio.wait_for(self._arrived.wait(), left_s)
+                # Not wait_for: Python 3.11's loses a cancellation that comes with an arrival.
+                async with asyncio.timeout(left_s):
+                    await self._arrived.wait()
             except TimeoutError:
                 return []
 
@@ -161,7 +163,7 @@ class Polling:
             except TianzhouError as error:
                 _log.warning("pull from %s for group %s failed: %s", queue, self._group, error)
                 if needs_heartbeat(error):
-                    await self._instance.heartbeat_all()
+                    await self._instance.heartbeats.all()
                 await asyncio.sleep(pull_delay_ms(error) / 1000)
                 continue
             if result.status is PullStatus.OFFSET_ILLEGAL:

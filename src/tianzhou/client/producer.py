@@ -227,7 +227,7 @@ class Producer(Sender):
         # The reply may come through any broker of the cluster, so all of them have to know this client.
         for cluster in {broker.cluster for broker in plan.route.broker_datas if broker.cluster}:
             await self._instance.route(names.reply_topic(cluster))
-        await self._instance.heartbeat_all(strangers_only=True)
+        await self._instance.heartbeats.all(strangers_only=True)
         waiter = self._instance.replies.expect(correlation_id)
         try:
             await self._deliver(outgoing, queue, selector, selector_arg, timeout_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -13,10 +13,11 @@ from typing import Any, Self
 from tianzhou.client.announcing import announce
 from tianzhou.client.commits import Commits
 from tianzhou.client.given_instance import given_or_made
-from tianzhou.client.hooks import ConsumeHook, ConsumeOutcome, HandlerCall, begin, end
+from tianzhou.client.hooks import ConsumeHook, ConsumeOutcome, FilterHook, HandlerCall, begin, end
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.offset_store import LocalOffsets, OffsetStore, RemoteOffsets
 from tianzhou.client.polling import Polling
+from tianzhou.client.pull_member import PullMember
 from tianzhou.client.queue_reader import QueueReader
 from tianzhou.client.queue_watch import QueuesListener, QueueWatch
 from tianzhou.client.rebalance import AllocateStrategy, Averagely, check_strategy
@@ -37,15 +38,14 @@ from tianzhou.client.validation import (
 from tianzhou.errors import ClientError, TianzhouError
 from tianzhou.model import (
     ConsumeFromWhere,
-    ConsumerData,
     ConsumeResult,
-    ConsumeType,
     MessageExt,
     MessageModel,
     MessageQueue,
     PullResult,
+    names,
 )
-from tianzhou.wire.bodies import ConsumerRunningInfo, DirectConsumption, ProcessQueueInfo
+from tianzhou.wire.record import add_property
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +76,7 @@ class PullConsumer(QueueReader):
         local_offset_dir: where offsets are kept when broadcasting; by default `~/.rocketmq_offsets`.
         instance_name: names this member in that folder when broadcasting; keep it the same over restarts.
         queues_changed: called with a topic, all its queues and those that are ours, after our share has changed.
+        filter_hooks: called with what each pull brings, to take out what nobody shall get.
         consume_hooks: called before `poll` returns messages, before and after at once because nobody tells what becomes
             of them; see `tianzhou.client.hooks`.
         trace: note what `poll` returns in the trace topic, see `tianzhou.client.trace`.
@@ -103,6 +104,7 @@ class PullConsumer(QueueReader):
         local_offset_dir: Path | str | None = None,
         instance_name: str = "DEFAULT",
         queues_changed: SharesChanged | None = None,
+        filter_hooks: Iterable[FilterHook] = (),
         consume_hooks: Iterable[ConsumeHook] = (),
         trace: bool = False,
         trace_topic: str | None = None,
@@ -123,14 +125,13 @@ class PullConsumer(QueueReader):
         offsets: OffsetStore = RemoteOffsets(shared, group)
         if message_model is MessageModel.BROADCASTING:
             offsets = LocalOffsets.of(shared, local_offset_dir, instance_name, group)
-        super().__init__(group, shared, offsets, pull_timeout_ms)
+        super().__init__(group, shared, offsets, pull_timeout_ms, filter_hooks)
         self._hooks = list(consume_hooks)
         self._trace: TraceDispatcher | None = None
         if trace:
             options = TraceOptions(trace_topic, trace_msg_batch_num, access_channel).check()
             self._trace = trace_dispatcher(self._instance, group, "CONSUME", options)
             self._hooks.append(self._trace.on_consume)
-        self._model = message_model
         self._where = consume_from_where
         self._timestamp_ms = consume_timestamp_ms
         self._batch_size = pull_batch_size
@@ -152,6 +153,14 @@ class PullConsumer(QueueReader):
             take=self._take,
             give_up=self._give_up,
             changed=queues_changed,
+        )
+        self._member = PullMember(
+            group,
+            message_model,
+            self._polling,
+            self._sharing,
+            shared=self._shared,
+            subscription=lambda topic: self._subscription(topic, *self._tags[topic]),
         )
         self._watch = QueueWatch(self._instance, topic_check_interval_ms / 1000)
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -217,8 +226,8 @@ class PullConsumer(QueueReader):
     async def _join(self) -> None:
         if not self._announced:
             self._announced = True
-            self._instance.add_consumer(self)
-        await announce(self._instance, self.consumer_data())
+            self._instance.add_consumer(self._member)
+        await announce(self._instance, self._member.consumer_data())
         if "sharing" not in self._tasks:
             self._keep("sharing", self._sharing.run())
         self._sharing.wake()
@@ -311,8 +320,8 @@ class PullConsumer(QueueReader):
         self._polling.assign(chosen)
         if not self._announced and chosen:
             self._announced = True
-            self._instance.add_consumer(self)
-            self._instance.spawn(self._instance.heartbeat_all())
+            self._instance.add_consumer(self._member)
+            self._instance.spawn(self._instance.heartbeats.all())
 
     @property
     def assignment(self) -> list[MessageQueue]:
@@ -381,6 +390,7 @@ class PullConsumer(QueueReader):
             raise ClientError("poll needs queues: call subscribe or assign first")
         await self._commits.before_poll()
         messages = await self._polling.next(timeout_ms)
+        add_property(messages, names.CONSUME_START_TIME, str(self._instance.clock.now_ms()))
         if messages and self._hooks:
             first = messages[0]
             call = HandlerCall(self._group, messages, MessageQueue(first.topic, first.broker_name, first.queue_id))
@@ -443,50 +453,3 @@ class PullConsumer(QueueReader):
     def _check_running(self) -> None:
         if self._stopped:
             raise ClientError(f"the consumer of group {self._group} is stopped; make a new one")
-
-    # --- group member ----------------------------------------------------------------------------------------
-
-    def consumer_data(self) -> ConsumerData:
-        """See `GroupMember`."""
-        topics = sorted(self.topics())
-        return ConsumerData(
-            self._group,
-            ConsumeType.CONSUME_ACTIVELY,
-            self._model,
-            consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
-            subscription_data_set=[self._subscription(topic, *self._tags[topic]) for topic in topics],
-        )
-
-    def topics(self) -> set[str]:
-        """See `GroupMember`."""
-        return self._shared or {queue.topic for queue in self._polling.queues}
-
-    def wake_rebalance(self) -> None:
-        """See `GroupMember`; of no consequence when queues are assigned by hand."""
-        self._sharing.wake()
-
-    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """See `GroupMember`."""
-        for queue, offset in offsets.items():
-            if queue in self._polling.queues:
-                self._polling.move(queue, offset)
-
-    def consume_offsets(self, topic: str) -> dict[MessageQueue, int]:
-        """See `GroupMember`."""
-        return {queue: at for queue, at in self._polling.known_positions().items() if queue.topic == topic}
-
-    def running_info(self) -> ConsumerRunningInfo:
-        """See `GroupMember`."""
-        return ConsumerRunningInfo(
-            properties={"PROP_CONSUME_TYPE": "CONSUME_ACTIVELY"},
-            subscription_set=self.consumer_data().subscription_data_set,
-            mq_table={q: ProcessQueueInfo(commit_offset=at) for q, at in self._polling.known_positions().items()},
-        )
-
-    async def consume_directly(self, message: MessageExt) -> DirectConsumption:
-        """See `GroupMember`.
-
-        Raises:
-            ClientError: always; nobody has given this consumer a handler.
-        """
-        raise ClientError(f"group {self._group} is read by a pull consumer, which has no handler")

@@ -9,11 +9,11 @@ from tianzhou.client import calls
 from tianzhou.client.hints import broker_error
 from tianzhou.client.namespace_border import message_inside
 from tianzhou.client.subscription import tag_wanted
-from tianzhou.model import MessageExt, MessageQueue, PullStatus, SubscriptionData
+from tianzhou.model import MessageExt, MessageQueue, PullStatus, SubscriptionData, names
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.fields import read_reply
-from tianzhou.wire.record import decode_records, to_message
+from tianzhou.wire.record import decode_messages, pair_behind
 
 COMMIT_OFFSET = 1
 SUSPEND = 2
@@ -119,7 +119,11 @@ async def pull(
 
 
 def messages_of(
-    body: bytes, broker_name: str, tags: Collection[str] = (), namespace: str | None = None
+    body: bytes,
+    broker_name: str,
+    tags: Collection[str] = (),
+    namespace: str | None = None,
+    bounds: tuple[int, int] | None = None,
 ) -> list[MessageExt]:
     """The messages in a pull's body, without those whose tag only has the hash of a wanted one.
 
@@ -128,10 +132,13 @@ def messages_of(
         broker_name: where they came from.
         tags: the wanted tags, empty for all.
         namespace: the client's, whose prefix is taken off the names.
+        bounds: the queue's first offset, and the one its next message gets; they become the properties MIN_OFFSET and
+            MAX_OFFSET.
     """
-    result: list[MessageExt] = []
-    for record in decode_records(body):
-        result += to_message(record, broker_name)
+    added = b""
+    if bounds is not None:
+        added = pair_behind(names.MIN_OFFSET, str(bounds[0])) + pair_behind(names.MAX_OFFSET, str(bounds[1]))
+    result = decode_messages(body, broker_name, added=added)
     if tags:
         result = [message for message in result if tag_wanted(tags, message.tags)]
     if namespace:

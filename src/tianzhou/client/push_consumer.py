@@ -7,8 +7,7 @@ the handlers, `send_back` returns what was not consumed.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,21 +15,24 @@ from typing import Any, Self
 from tianzhou.client.announcing import announce
 from tianzhou.client.consume_rates import ConsumeRates
 from tianzhou.client.consumer_settings import ConsumerSettings, check_concurrency
-from tianzhou.client.consuming import Consuming, Consumption
+from tianzhou.client.consuming import Consuming
 from tianzhou.client.given_instance import given_or_made
+from tianzhou.client.handing import Consumption
 from tianzhou.client.handlers import Handler, Handlers
-from tianzhou.client.hooks import ConsumeHook
+from tianzhou.client.hooks import ConsumeHook, FilterHook
 from tianzhou.client.in_order import UNLIMITED_TIMES, InOrder
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.iterating import Iterating
 from tianzhou.client.offset_store import LocalOffsets, OffsetStore, RemoteOffsets
-from tianzhou.client.owned_queues import OwnedQueues, PullOptions
+from tianzhou.client.owned_queues import OwnedQueues
+from tianzhou.client.pull_options import PullOptions
 from tianzhou.client.push_member import PushMember
 from tianzhou.client.rebalance import AllocateStrategy, Averagely, check_strategy
 from tianzhou.client.send_back import SendBack
 from tianzhou.client.sender import trace_dispatcher
 from tianzhou.client.sharing import TAKE_OVER_DELAY_S, SharesChanged, Sharing
 from tianzhou.client.subscription import ALL, build_subscription
+from tianzhou.client.tasks import Tasks
 from tianzhou.client.trace import TraceDispatcher, TraceOptions
 from tianzhou.client.validation import DEFAULT_CONSUMER_GROUP, HOW_TO_START, check_group, check_topic
 from tianzhou.errors import ClientError
@@ -43,8 +45,6 @@ from tianzhou.model import (
     names,
 )
 from tianzhou.wire.bodies import ConsumerRunningInfo
-
-_log = logging.getLogger(__name__)
 
 DEFAULT_HISTORY_MS = 30 * 60_000
 """CONSUME_FROM_TIMESTAMP without a time begins so long before the consumer was made."""
@@ -93,6 +93,8 @@ class PushConsumer:
         local_offset_dir: where offsets are kept when broadcasting; by default `~/.rocketmq_offsets`.
         instance_name: names this member in that folder when broadcasting; keep it the same over restarts.
         queues_changed: called with a topic, all its queues and those that are ours, after our share has changed.
+        post_subscription_when_pull: say in each pull what is subscribed to; brokers else know it from heartbeats.
+        filter_hooks: called with what each pull brings, to take out what nobody shall get.
         consume_hooks: called around each call of a handler, or around each message that iteration gives out, see
             `tianzhou.client.hooks`.
         trace: note the same in the trace topic, see `tianzhou.client.trace`.
@@ -132,6 +134,8 @@ class PushConsumer:
         local_offset_dir: Path | str | None = None,
         instance_name: str = "DEFAULT",
         queues_changed: SharesChanged | None = None,
+        post_subscription_when_pull: bool = False,
+        filter_hooks: Iterable[FilterHook] = (),
         consume_hooks: Iterable[ConsumeHook] = (),
         trace: bool = False,
         trace_topic: str | None = None,
@@ -166,7 +170,9 @@ class PushConsumer:
             pull_threshold_size_for_topic_bytes,
             consume_concurrently_max_span,
             await_termination_ms,
+            post_subscription_when_pull,
         )
+        self._tasks = Tasks(f"consumer group {group}")
         self._persist_interval_s = persist_consumer_offset_interval_ms / 1000
         self._subscriptions: dict[str, SubscriptionData] = {}
         if message_model is MessageModel.CLUSTERING:
@@ -194,13 +200,13 @@ class PushConsumer:
         self._queues = OwnedQueues(
             self._instance,
             group,
-            PullOptions.of(settings, broker_suspend_max_time_ms),
+            PullOptions.of(settings, broker_suspend_max_time_ms, filter_hooks),
             self._offsets,
             subscription=self._subscriptions.get,
             hand_out=lambda pq, messages: self._consuming.put(pq, messages),
             lost=self.wake_rebalance,
             rates=self._rates,
-            spawn=self._spawn,
+            spawn=self._tasks.spawn,
         )
         self._consuming = self._make_consumption()
         self._iterating = Iterating(
@@ -233,20 +239,25 @@ class PushConsumer:
             self._handlers,
             self._rates,
         )
-        self._tasks: set[asyncio.Task[Any]] = set()
         self._running = False
         self._has_workers = False
         self._stopped = False
 
     def _make_consumption(self) -> Consumption:
         settings = self._settings
-        parts = (self._group, settings.message_model, self._handlers, self._send_back, self._rates)
+        parts = (
+            self._group,
+            settings.message_model,
+            self._handlers,
+            self._send_back,
+            self._rates,
+            self._instance.clock,
+            self._tasks.spawn,
+        )
         if not settings.orderly:
-            return Consuming(*parts, self._instance.clock, self._spawn, timeout_s=settings.consume_timeout_ms / 1000)
+            return Consuming(*parts, timeout_s=settings.consume_timeout_ms / 1000)
         return InOrder(
             *parts,
-            self._instance.clock,
-            self._spawn,
             relock=self._queues.relock,
             rest_default_ms=settings.suspend_current_queue_time_ms,
             max_times=settings.max_reconsume_times if settings.max_reconsume_times >= 0 else UNLIMITED_TIMES,
@@ -311,7 +322,7 @@ class PushConsumer:
         if handler is not None:
             self._handlers.add(topic, handler)
         if self._running:
-            self._spawn(self._announce())
+            self._tasks.spawn(self._announce())
 
     def unsubscribe(self, topic: str) -> None:
         """Give up a topic's queues; the brokers learn of it with the next heartbeat.
@@ -367,9 +378,9 @@ class PushConsumer:
         except BaseException:
             await self.stop()
             raise
-        self._spawn(self._sharing.run())
-        self._spawn(self._keep_house())
-        self._spawn(self._queues.keep_locks())
+        self._tasks.spawn(self._sharing.run())
+        self._tasks.spawn(self._keep_house())
+        self._tasks.spawn(self._queues.keep_locks())
         if self._handlers:
             self._has_workers = True
             self._consuming.start_workers(self._settings.consume_concurrency)
@@ -385,11 +396,7 @@ class PushConsumer:
         was_running, self._running, self._stopped = self._running, False, True
         self._queues.stop_pulling()
         await self._consuming.drain(self._settings.await_termination_ms / 1000)
-        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await self._tasks.end()
         if was_running:
             await self._queues.persist(confirm=True)
             await self._queues.unlock_all()
@@ -411,17 +418,6 @@ class PushConsumer:
         """Pull again."""
         self._queues.resume()
         self._sharing.wake()
-
-    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._task_done)
-        return task
-
-    def _task_done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("a task of consumer group %s failed", self._group, exc_info=error)
 
     async def _announce(self) -> None:
         await announce(self._instance, self._member.consumer_data())

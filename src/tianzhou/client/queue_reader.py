@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tianzhou.client import calls, pulling
+from tianzhou.client.hooks import FilterContext, FilterHook, let_through
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.offset_store import OffsetStore
 from tianzhou.client.pulling import RawPull
 from tianzhou.client.subscription import build_subscription
 from tianzhou.client.validation import check_queue
 from tianzhou.errors import ClientError
-from tianzhou.model import MessageQueue, PullResult, SubscriptionData
+from tianzhou.model import MessageExt, MessageQueue, PullResult, SubscriptionData
 
 
 class QueueReader:
@@ -22,13 +23,22 @@ class QueueReader:
         instance: reaches the brokers.
         offsets: where the group's offsets are kept.
         pull_timeout_ms: limit of a pull that does not wait for messages.
+        filters: take out what nobody shall get.
     """
 
-    def __init__(self, group: str, instance: ClientInstance, offsets: OffsetStore, pull_timeout_ms: int) -> None:
+    def __init__(
+        self,
+        group: str,
+        instance: ClientInstance,
+        offsets: OffsetStore,
+        pull_timeout_ms: int,
+        filters: Iterable[FilterHook] = (),
+    ) -> None:
         self._group = group
         self._instance = instance
         self._offsets = offsets
         self._pull_timeout_ms = pull_timeout_ms
+        self._filters = tuple(filters)
         self._subscriptions: dict[tuple[str, str | None, str | None], SubscriptionData] = {}
 
     @property
@@ -151,14 +161,16 @@ class QueueReader:
             max_bytes=max_bytes,
             broker_id=broker_id,
         )
-        wanted = self._subscription(queue.topic, tags, sql).tags_set
+        messages: list[MessageExt] = []
+        if raw.body:
+            wanted = self._subscription(queue.topic, tags, sql).tags_set
+            bounds = (raw.min_offset, raw.max_offset)
+            messages = pulling.messages_of(raw.body, queue.broker_name, wanted, self._instance.namespace, bounds)
+            if self._filters:
+                context = FilterContext(self._group, queue, messages, self._instance.unit_mode)
+                messages = let_through(self._filters, context)
         return PullResult(
-            raw.status,
-            raw.next_offset,
-            raw.min_offset,
-            raw.max_offset,
-            pulling.messages_of(raw.body, queue.broker_name, wanted, self._instance.namespace) if raw.body else [],
-            raw.suggested_broker_id,
+            raw.status, raw.next_offset, raw.min_offset, raw.max_offset, messages, raw.suggested_broker_id
         )
 
     async def pull_raw(
@@ -174,7 +186,7 @@ class QueueReader:
         max_bytes: int | None = None,
         broker_id: int = 0,
     ) -> RawPull:
-        """As `pull`, with the records still as bytes for decoders of their own (wire.md §5).
+        """As `pull`, with the records still as bytes for decoders of their own (wire.md §5), and past `filter_hooks`.
 
         Brokers filter tags by hash only, so a decoder that asks for tags has to compare them itself.
         """

@@ -20,7 +20,7 @@ from tianzhou.client.composing import Composer
 from tianzhou.client.detector import Detector
 from tianzhou.client.faults import LatencyFaults
 from tianzhou.client.given_instance import given_or_made
-from tianzhou.client.hooks import ForbiddenHook, Hooks, MessageKind, SendHook
+from tianzhou.client.hooks import ForbiddenHook, Hooks, MessageKind, SendHook, StampHook
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.kept import Kept, OutboxStatus
 from tianzhou.client.member import StateCheck
@@ -79,6 +79,7 @@ class Sender:
         detect_interval_ms: how often a broker is asked.
         send_hooks: called around each attempt, see `tianzhou.client.hooks`.
         check_forbidden_hooks: called before each attempt; one that raises prevents it.
+        stamp_hooks: called with each message before the first attempt; what they return is stored as its properties.
         auto_batch: let messages wait a moment and travel together; not those with a time limit of their own, delayed
             ones, requests, replies and parts of transactions.
         batch_max_delay_ms: how long a message waits at most.
@@ -121,6 +122,7 @@ class Sender:
         detect_interval_ms: int = 2_000,
         send_hooks: Iterable[SendHook] = (),
         check_forbidden_hooks: Iterable[ForbiddenHook] = (),
+        stamp_hooks: Iterable[StampHook] = (),
         auto_batch: bool = False,
         batch_max_delay_ms: int = DEFAULT_DELAY_MS,
         batch_max_bytes: int = DEFAULT_BATCH_BYTES,
@@ -146,17 +148,18 @@ class Sender:
         self._wire_group = wrap(self._instance.namespace, group)
         self._timeout_ms = send_msg_timeout_ms
         self._compress_over = compress_msg_body_over_howmuch
+        self._hooks = Hooks(list(send_hooks), list(check_forbidden_hooks), stamp=list(stamp_hooks))
         self._composer = Composer(
             self._instance,
             max_message_size=max_message_size,
             compress_over=compress_msg_body_over_howmuch,
             compress_kind=COMPRESSION_KINDS[compress_type],
             compress_level=compress_level,
+            stamp_hooks=self._hooks.stamp,
         )
         self._max_message_size = max_message_size
         self._faults = LatencyFaults(enabled=send_latency_fault_enable, detecting=start_detector_enable)
         self._detector = Detector(self._instance, self._faults, detect_timeout_ms, detect_interval_ms)
-        self._hooks = Hooks(list(send_hooks), list(check_forbidden_hooks))
         self._plans = Plans(self._instance, self._wire_group, create_topic_key, default_topic_queue_nums)
         self._attempts = Attempts(
             self._instance,
@@ -194,6 +197,7 @@ class Sender:
             or retry_another_broker_when_not_store_ok
             or send_msg_max_timeout_per_request_ms
             or self._hooks
+            or self._hooks.stamp
             or self._accumulator
             or self._pressure
             or self._outbox

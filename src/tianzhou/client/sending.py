@@ -63,7 +63,10 @@ class Failed(NamedTuple):
 
 
 class Outgoing(NamedTuple):
-    """A message ready to be framed for whatever queue it goes to; `messages` is what it was made of."""
+    """A message ready to be framed for whatever queue it goes to.
+
+    `messages` is what it was made of, `stamped` what stamp hooks have added to each of them.
+    """
 
     topic: str
     code: int
@@ -77,6 +80,7 @@ class Outgoing(NamedTuple):
     max_reconsume_times: int | None = None
     messages: Sequence[Message] = ()
     kind: MessageKind = MessageKind.NORMAL
+    stamped: Sequence[dict[str, str]] = ()
 
 
 class Plans:

@@ -77,8 +77,10 @@ class Sharing:
         """Share until cancelled: when woken, every 20 s, and every second while something is amiss."""
         wait_s = 0.0
         while True:
+            # Not wait_for: Python 3.11's forgets that it was cancelled when it is woken in the same turn of the loop.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), wait_s)
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
             self._wake.clear()
             wait_s = INTERVAL_S if await self._round() else RETRY_S
             await asyncio.sleep(MIN_INTERVAL_S)
@@ -114,7 +116,7 @@ class Sharing:
                 await calls.consumer_ids(self._instance.remoting, address, self._group, self._instance.api_timeout_ms)
             )
             if not client_ids:
-                await self._instance.heartbeat_to(address)
+                await self._instance.heartbeats.to(address)
                 return False
             members = len(client_ids)
             mine = self._strategy.allocate(self._instance.client_id, queues, client_ids)

@@ -8,7 +8,7 @@ import os
 import socket
 import ssl
 from asyncio import get_running_loop
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -17,7 +17,9 @@ from tianzhou.clock import Clock
 from tianzhou.errors import ClientError, ConfigError, ConnectFailed, ConnectionLost
 from tianzhou.remoting.connection import Connection, Processor
 from tianzhou.remoting.group import MAX_IN_FLIGHT, ConnectionGroup
+from tianzhou.remoting.proxy import ProxyHeader
 from tianzhou.remoting.session import MAX_FRAME
+from tianzhou.remoting.socks import SocksProxies, SocksProxy, handshake
 from tianzhou.remoting.tls import SHUTDOWN_TIMEOUT_S
 from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.command import Command, decode, encode
@@ -89,6 +91,10 @@ class RemotingClient:
         border: a hook before these, for requests that the caller has not encoded.
         clock: source of monotonic time.
         tls: speak TLS to every server (`tianzhou.remoting.tls.client_context`); None speaks plain.
+        socks: proxies by network, see `SocksProxies`.
+
+    Raises:
+        ConfigError: `socks` is wrong.
     """
 
     def __init__(
@@ -103,8 +109,10 @@ class RemotingClient:
         border: RpcHook | None = None,
         clock: Clock | None = None,
         tls: ssl.SSLContext | None = None,
+        socks: str | Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         self._tls = tls
+        self._proxies = SocksProxies(socks) if socks else None
         self.connect_timeout_ms = connect_timeout_ms
         self.hooks = list(hooks)
         self._command_hooks = self.hooks if border is None else [border, *self.hooks]
@@ -280,17 +288,31 @@ class RemotingClient:
         if timeout_ms is None or timeout_ms >= self.connect_timeout_ms:
             return await asyncio.shield(dial)
         try:
-            return await asyncio.wait_for(asyncio.shield(dial), max(timeout_ms, 0) / 1000)
+            # Not wait_for: Python 3.11's loses a cancellation that comes with the connection.
+            async with asyncio.timeout(max(timeout_ms, 0) / 1000):
+                return await asyncio.shield(dial)
         except TimeoutError:
             raise ConnectFailed(f"cannot connect to {address} within {timeout_ms:.0f} ms") from None
 
     async def _dial(self, address: str, host: str, port: int) -> Connection:
         shutdown_s = None if self._tls is None else SHUTDOWN_TIMEOUT_S
+        proxy = self._proxies.towards(host) if self._proxies is not None else None
+        connection = Connection(self.group)
         try:
             async with asyncio.timeout(self.connect_timeout_ms / 1000):
-                _, connection = await self.group.loop.create_connection(
-                    lambda: Connection(self.group), host, port, ssl=self._tls, ssl_shutdown_timeout=shutdown_s
-                )
+                if proxy is None:
+                    await self.group.loop.create_connection(
+                        lambda: connection, host, port, ssl=self._tls, ssl_shutdown_timeout=shutdown_s
+                    )
+                else:
+                    connection.speaks_for(ProxyHeader(address, host))
+                    await self.group.loop.create_connection(
+                        lambda: connection,
+                        sock=await self._through(proxy, host, port),
+                        ssl=self._tls,
+                        server_hostname=host if self._tls is not None else None,
+                        ssl_shutdown_timeout=shutdown_s,
+                    )
         except TimeoutError:
             raise ConnectFailed(
                 f"cannot connect to {address} within {self.connect_timeout_ms:.0f} ms; is the address right"
@@ -311,6 +333,42 @@ class RemotingClient:
         self._connections[address] = connection
         connection.on_close(lambda lost: self._forget(address, lost, close=False))
         return connection
+
+    async def _through(self, proxy: SocksProxy, host: str, port: int) -> socket.socket:
+        """A socket whose other end is the server, by way of a proxy.
+
+        Raises:
+            ConnectFailed: the proxy does not answer, or does not do it.
+        """
+        loop = self.group.loop
+        try:
+            found = await loop.getaddrinfo(proxy.host, proxy.port, type=socket.SOCK_STREAM)
+            tunnel = socket.socket(*found[0][:3])
+        except OSError as error:
+            raise ConnectFailed(f"cannot find {proxy}: {_reason(error)}") from error
+        try:
+            tunnel.setblocking(False)
+            await loop.sock_connect(tunnel, found[0][4])
+            talk = handshake(proxy, host, port)
+            data, wanted = next(talk)
+            while True:
+                await loop.sock_sendall(tunnel, data)
+                answer = b""
+                while len(answer) < wanted:
+                    piece = await loop.sock_recv(tunnel, wanted - len(answer))
+                    if not piece:
+                        raise ConnectFailed(f"{proxy} ended the connection before it led to {host}:{port}")
+                    answer += piece
+                try:
+                    data, wanted = talk.send(answer)
+                except StopIteration:
+                    return tunnel
+        except OSError as error:
+            tunnel.close()
+            raise ConnectFailed(f"cannot connect to {host}:{port} through {proxy}: {_reason(error)}") from error
+        except BaseException:
+            tunnel.close()
+            raise
 
     def _dialled(self, address: str, dial: asyncio.Task[Connection]) -> None:
         self._dials.pop(address, None)

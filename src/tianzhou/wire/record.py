@@ -6,7 +6,7 @@ segment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
 from functools import lru_cache
 from struct import Struct
@@ -292,7 +292,27 @@ class DeliveredMessage(MessageExt):
     __hash__ = None  # type: ignore[assignment]
 
 
-def to_message(record: Record, broker_name: str, limit_bytes: int = MAX_UNPACKED) -> list[MessageExt]:
+def pair_behind(name: str, value: str) -> bytes:
+    """One property, to be put behind a property string; there it replaces a former one of its name."""
+    # A string may lack its last separator; one too many is of no consequence.
+    return f"\x02{name}\x01{value}\x02".encode()
+
+
+def add_property(messages: Iterable[MessageExt], name: str, value: str) -> None:
+    """Give delivered messages one more property; those they have stay unparsed where they are so now."""
+    pair = pair_behind(name, value)
+    read, write = _properties_slot.__get__, _properties_slot.__set__
+    for message in messages:
+        found = read(message)
+        if type(found) is bytes:
+            write(message, found + pair)
+        else:
+            found[name] = value
+
+
+def to_message(
+    record: Record, broker_name: str, limit_bytes: int = MAX_UNPACKED, added: bytes = b""
+) -> list[MessageExt]:
     """The messages a record delivers: one, or those of an inner batch (wire.md §5).
 
     Bodies are unpacked and the compressed bit cleared; the topic is the stored one (`%RETRY%…` stays).
@@ -301,6 +321,7 @@ def to_message(record: Record, broker_name: str, limit_bytes: int = MAX_UNPACKED
         record: what a broker sent.
         broker_name: the broker that sent it.
         limit_bytes: largest unpacked body that is accepted.
+        added: further properties, each by `pair_behind`.
 
     Raises:
         ProtocolError: the body cannot be unpacked; the text names the message.
@@ -317,7 +338,7 @@ def to_message(record: Record, broker_name: str, limit_bytes: int = MAX_UNPACKED
         record.topic,
         body,
         record.flag,
-        record.properties,  # type: ignore[arg-type]
+        record.properties + added,  # type: ignore[arg-type]
         broker_name,
         record.queue_id,
         record.queue_offset,
@@ -344,7 +365,7 @@ def to_message(record: Record, broker_name: str, limit_bytes: int = MAX_UNPACKED
             message,
             flag=flag,
             body=bytes(inner),
-            properties=decode_properties(properties),
+            properties=decode_properties(bytes(properties) + added),
             queue_offset=record.queue_offset + n,
         )
         for n, (flag, inner, properties) in enumerate(entries)
@@ -361,6 +382,7 @@ def decode_messages(
     broker_name: str,
     limit_bytes: int = MAX_UNPACKED,
     on_error: Callable[[ProtocolError], None] | None = None,
+    added: bytes = b"",
 ) -> list[MessageExt]:
     """All messages of a reply body: `decode_records` and `to_message` in one, at half their cost.
 
@@ -370,6 +392,7 @@ def decode_messages(
         limit_bytes: largest unpacked body that is accepted.
         on_error: gets the error of each message that cannot be unpacked, which is then left out; without it the
             error is raised.
+        added: further properties of all messages, each by `pair_behind`.
 
     Raises:
         ProtocolError: a body cannot be unpacked and there is no `on_error`.
@@ -409,7 +432,7 @@ def decode_messages(
                         _topic_text(data[body_end + 1 : topic_end]),
                         data[at + 88 : body_end],
                         flag,
-                        data[properties_at:following],  # type: ignore[arg-type]
+                        data[properties_at:following] + added,  # type: ignore[arg-type]
                         broker_name,
                         queue_id,
                         queue_offset,
@@ -433,7 +456,7 @@ def decode_messages(
         except CorruptRecord:
             break
         try:
-            messages += to_message(record, broker_name, limit_bytes)
+            messages += to_message(record, broker_name, limit_bytes, added)
         except ProtocolError as error:
             if on_error is None:
                 raise

@@ -1,0 +1,164 @@
+"""What both ways of handing messages to handlers share: who stands in line, and the workers that serve the line.
+
+`consuming.Consuming` has no order, `in_order.InOrder` keeps that of the queues (client.md §13, §14).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from tianzhou.client.consume_rates import ConsumeRates, TopicRates
+from tianzhou.client.handlers import ConsumeContext, Handlers
+from tianzhou.client.process_queue import ProcessQueue
+from tianzhou.client.send_back import SendBack
+from tianzhou.client.workers import Slot, Workers
+from tianzhou.clock import Clock
+from tianzhou.model import MessageExt, MessageModel, names
+from tianzhou.wire.record import add_property
+
+T = TypeVar("T")
+
+TURN_MESSAGES = 100
+"""After so many messages consumed without waiting, the loop's other tasks get their turn."""
+
+
+class Work(NamedTuple):
+    """Messages for one call of a handler, and the queue they are from."""
+
+    pq: ProcessQueue
+    messages: list[MessageExt]
+
+
+class Consumption(Protocol):
+    """How a consumer hands out messages: `Consuming` without an order, `InOrder` with one."""
+
+    def put(self, pq: ProcessQueue, messages: list[MessageExt]) -> None:
+        """Queue pulled messages, whose topics are the original ones already."""
+        ...
+
+    async def next(self) -> Work | None:
+        """The next work whose queue is still ours; None when the consumer has stopped."""
+        ...
+
+    def finish(self, work: Work) -> None:
+        """Its messages are consumed."""
+        ...
+
+    async def fail(self, work: Work, failure: Exception | None, context: ConsumeContext) -> None:
+        """Its messages were not consumed; they are delivered again."""
+        ...
+
+    async def expire(self, work: Work) -> None:
+        """Its messages took too long."""
+        ...
+
+    def start_workers(self, count: int) -> None:
+        """Begin to call handlers, so many at the same time."""
+        ...
+
+    def resize(self, count: int) -> None:
+        """Change how many handlers run at the same time."""
+        ...
+
+    async def drain(self, timeout_s: float) -> None:
+        """Hand out nothing more, and let running handlers finish for so long."""
+        ...
+
+
+class Handing(ABC, Generic[T]):
+    """A line of what waits for handlers, and workers that serve it.
+
+    Args:
+        group: the consumer group.
+        model: whether members share the messages, or each gets all.
+        handlers: who consumes.
+        send_back: takes what was not consumed.
+        rates: counts what was consumed.
+        clock: source of time.
+        spawn: runs a coroutine as a task of the consumer.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        model: MessageModel,
+        handlers: Handlers,
+        send_back: SendBack,
+        rates: ConsumeRates,
+        clock: Clock,
+        spawn: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]],
+    ) -> None:
+        self._group = group
+        self._model = model
+        self._handlers = handlers
+        self._send_back = send_back
+        self._rates = rates
+        self._clock = clock
+        self._spawn = spawn
+        self._line: deque[T] = deque()
+        self._arrived = asyncio.Event()
+        self._workers = Workers(self._work, spawn)
+        self._turn = 0
+        self._open = True
+
+    def start_workers(self, count: int) -> None:
+        """See `Consumption.start_workers`."""
+        self._workers.resize(count)
+
+    def resize(self, count: int) -> None:
+        """See `Consumption.resize`."""
+        if self._workers.slots:
+            self._workers.resize(count)
+
+    async def drain(self, timeout_s: float) -> None:
+        """See `Consumption.drain`."""
+        self._open = False
+        self._line.clear()
+        self._arrived.set()
+        await self._workers.drain(timeout_s)
+
+    async def next(self) -> Work | None:
+        """See `Consumption.next`."""
+        self._turn += 1
+        if self._turn >= TURN_MESSAGES:
+            self._turn = 0
+            await asyncio.sleep(0)
+        line = self._line
+        while True:
+            while line:
+                work = self._work_of(line.popleft())
+                if work is not None:
+                    work.pq.last_consume_ms = now_ms = self._clock.now_ms()
+                    add_property(work.messages, names.CONSUME_START_TIME, str(now_ms))
+                    return work
+            if not self._open:
+                return None
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    async def _work(self, slot: Slot) -> None:
+        while not slot.retiring:
+            slot.idle = True
+            work = await self.next()
+            slot.idle = False
+            if work is None:
+                return
+            await self._consume(work, slot)
+
+    def _called(self, topic: str, began_s: float) -> TopicRates:
+        """Count a call of a handler, which ends now."""
+        rates = self._rates.of(topic)
+        rates.called(self._clock.monotonic() - began_s)
+        return rates
+
+    @abstractmethod
+    def _work_of(self, first: T) -> Work | None:
+        """The work of who is first in line; None when there is none, or none now."""
+
+    @abstractmethod
+    async def _consume(self, work: Work, slot: Slot) -> None:
+        """Call the handler, and do what follows from its answer."""

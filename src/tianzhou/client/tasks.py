@@ -1,0 +1,44 @@
+"""The tasks that belong to a client, and end with it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+_log = logging.getLogger(__name__)
+
+
+class Tasks:
+    """Keeps tasks from being forgotten, logs what ends one, and ends them all.
+
+    Args:
+        owner: whose they are, for the log.
+        expected: errors that may end a task without a word.
+    """
+
+    def __init__(self, owner: str, expected: tuple[type[Exception], ...] = ()) -> None:
+        self._owner = owner
+        self._expected = expected
+        self._running: set[asyncio.Task[Any]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run something until it ends or all are ended."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    async def end(self) -> None:
+        """Cancel them, but for the one that asks, and wait until they have ended."""
+        tasks = [task for task in self._running if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, self._expected):
+            _log.error("a task of %s failed", self._owner, exc_info=error)

@@ -1,0 +1,170 @@
+"""SOCKS 5: reaching servers through a proxy, with no log-in or with user and password (client.md §21). Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tianzhou.errors import ConfigError, ConnectFailed
+
+VERSION: Final = 5
+LOGIN_VERSION: Final = 1
+NO_LOGIN: Final = 0
+BY_PASSWORD: Final = 2
+CONNECT: Final = 1
+IPV4, NAME, IPV6 = 1, 3, 4
+LONGEST: Final = 255
+"""Bytes of a name, a user or a password: their lengths take one byte."""
+EVERYWHERE: Final = "0.0.0.0/0"
+
+_REFUSALS: Final = {
+    1: "it failed",
+    2: "its rules do not allow that",
+    3: "the network cannot be reached",
+    4: "the host cannot be reached",
+    5: "the server refused the connection",
+    6: "the time was up",
+    7: "it cannot do that",
+    8: "it does not know that kind of address",
+}
+_SHAPE: Final = '{"10.0.0.0/8": {"addr": "proxy:1080", "username": "", "password": ""}}'
+
+
+@dataclass(frozen=True, slots=True)
+class SocksProxy:
+    """A proxy.
+
+    Attributes:
+        host: where it listens.
+        port: where it listens.
+        username: who we are; empty when it asks nobody.
+        password: belongs to the name.
+    """
+
+    host: str
+    port: int
+    username: str = ""
+    password: str = ""
+
+    def __str__(self) -> str:
+        return f"SOCKS proxy {self.host}:{self.port}"
+
+
+class SocksProxies:
+    """Which servers are reached through which proxy.
+
+    Args:
+        config: proxies by network, as an object or as JSON text, see `socksProxyConfig` in client.md §1; the first
+            network that a server's address belongs to decides, and `0.0.0.0/0` is everywhere, names included.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+
+    def __init__(self, config: str | Mapping[str, Mapping[str, str]]) -> None:
+        given: Any = config
+        if isinstance(config, str):
+            try:
+                given = json.loads(config)
+            except ValueError as error:
+                raise _wrong(f"{config!r} is no JSON ({error})") from None
+        if not isinstance(given, Mapping):
+            raise _wrong(f"{config!r} is no object")
+        self._by_network = [(_network(network), _proxy(network, proxy)) for network, proxy in given.items()]
+
+    def __bool__(self) -> bool:
+        return bool(self._by_network)
+
+    def towards(self, host: str) -> SocksProxy | None:
+        """The proxy on the way to a server, None when it is reached directly.
+
+        Args:
+            host: the server's address or name.
+        """
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            address = None
+        for network, proxy in self._by_network:
+            if network is None or (address is not None and address in network):
+                return proxy
+        return None
+
+
+def handshake(proxy: SocksProxy, host: str, port: int) -> Generator[tuple[bytes, int], bytes, None]:
+    """What is said to a proxy until it carries our bytes to a server.
+
+    Yields what is to be sent, and how many bytes of answer are then awaited; is sent just these bytes.
+
+    Args:
+        proxy: the proxy.
+        host: the server's address, or its name, which the proxy then looks up.
+        port: the server's port.
+
+    Raises:
+        ConnectFailed: the proxy does not do it; the text says why and what would help.
+    """
+    ways = bytes([NO_LOGIN, BY_PASSWORD] if proxy.username else [NO_LOGIN])
+    version, way = yield bytes([VERSION, len(ways)]) + ways, 2
+    if version != VERSION:
+        raise ConnectFailed(f"{proxy} speaks no SOCKS 5 (its answer begins with byte {version}); is the port right?")
+    if way == BY_PASSWORD and proxy.username:
+        login = bytes([LOGIN_VERSION]) + _counted(proxy.username.encode()) + _counted(proxy.password.encode())
+        _, refused = yield login, 2
+        if refused:
+            raise ConnectFailed(f"{proxy} does not take user {proxy.username!r} with this password")
+    elif way != NO_LOGIN:
+        hint = "none of its ways to log in is user and password" if proxy.username else "give username and password"
+        raise ConnectFailed(f"{proxy} wants a log-in; {hint}")
+    wanted = bytes([VERSION, CONNECT, 0]) + _destination(host) + port.to_bytes(2)
+    _, refusal, _, kind = yield wanted, 4
+    if refusal:
+        reason = _REFUSALS.get(refusal, f"its code is {refusal}")
+        raise ConnectFailed(f"{proxy} does not connect to {host}:{port}: {reason}")
+    # Where the proxy connects from, which nobody needs.
+    size = {IPV4: 4, IPV6: 16}.get(kind)
+    if size is None:
+        (size,) = yield b"", 1
+    yield b"", size + 2
+
+
+def _destination(host: str) -> bytes:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return bytes([NAME]) + _counted(host.encode("idna"))
+    return bytes([IPV4 if address.version == 4 else IPV6]) + address.packed
+
+
+def _counted(text: bytes) -> bytes:
+    return bytes([len(text)]) + text
+
+
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    if text == EVERYWHERE:
+        return None
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        raise _wrong(f"{text!r} is no network") from None
+
+
+def _proxy(network: str, given: Any) -> SocksProxy:
+    if not isinstance(given, Mapping) or not isinstance(given.get("addr"), str):
+        raise _wrong(f"the proxy of {network} is {given!r}, without an addr")
+    host, _, port = given["addr"].rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise _wrong(f"addr {given['addr']!r} of {network} is no host:port")
+    if unknown := sorted(given.keys() - {"addr", "username", "password"}):
+        raise _wrong(f"the proxy of {network} has an unknown key {unknown[0]!r}")
+    username, password = str(given.get("username") or ""), str(given.get("password") or "")
+    if max(len(username.encode()), len(password.encode())) > LONGEST:
+        raise _wrong(f"username or password of {network} has more than {LONGEST} bytes")
+    return SocksProxy(host.strip("[]"), int(port), username, password)
+
+
+def _wrong(what: str) -> ConfigError:
+    return ConfigError(f"socks_proxy_config: {what}; it looks like {_SHAPE}")

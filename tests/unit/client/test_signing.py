@@ -1,0 +1,59 @@
+"""Signed requests: what is signed, and that nothing is forgotten."""
+
+import base64
+import hashlib
+import hmac
+
+import pytest
+
+from tianzhou.client import ClientInstance
+from tianzhou.client.signing import signature, signing
+from tianzhou.errors import ConfigError
+from tianzhou.remoting.client import Exchange
+from tianzhou.wire.command import Command
+
+ACCESS, SECRET = "rocketmq2", "12345678"
+
+
+def expected(content: bytes) -> str:
+    return base64.b64encode(hmac.new(SECRET.encode(), content, hashlib.sha1).digest()).decode()
+
+
+def test_the_values_of_all_fields_by_name_and_the_body_are_signed():
+    fields = {"topic": "T", "AccessKey": ACCESS, "b": "2", "Z": "9", "Signature": "not this one"}
+    # Upper case goes before lower case, as in Java's sorted maps.
+    assert signature(fields, b"body", SECRET) == expected(b"rocketmq2" + b"9" + b"2" + b"T" + b"body")
+    assert signature({}, b"", SECRET) == expected(b"")
+    assert signature({"a": "é"}, b"\xff", SECRET) == expected("é".encode() + b"\xff")
+
+
+def test_a_hook_adds_key_token_and_signature_and_leaves_the_rest():
+    request = Command(10, fields={"topic": "T"}, body=b"x")
+    sign = signing(ACCESS, SECRET, "token")
+    sign(Exchange("h:1", request))
+    assert request.fields == {
+        "topic": "T",
+        "AccessKey": ACCESS,
+        "SecurityToken": "token",
+        "Signature": expected(b"rocketmq2" + b"token" + b"T" + b"x"),
+    }
+    sign(Exchange("h:1", request))  # a repeated request is signed anew
+    assert request.fields["Signature"] == expected(b"rocketmq2" + b"token" + b"T" + b"x")
+
+
+def test_it_signs_what_other_hooks_have_added():
+    def add(exchange):
+        exchange.request.fields = {**exchange.request.fields, "extra": "field"}
+
+    instance = ClientInstance("127.0.0.1:9876", rpc_hooks=[add], access_key=ACCESS, secret_key=SECRET, namespace_v2="n")
+    request = instance.remoting.prepare("h:1", Command(10, fields={"topic": "T"}))
+    fields = dict(request.fields)
+    assert fields["Signature"] == signature(fields, b"", SECRET)
+    assert (fields["extra"], fields["ns"]) == ("field", "n")
+
+
+@pytest.mark.parametrize("options", [{"access_key": ACCESS}, {"secret_key": SECRET}, {"security_token": "t"}])
+def test_half_of_it_is_refused(options):
+    with pytest.raises(ConfigError, match="requests cannot be signed without"):
+        ClientInstance("127.0.0.1:9876", **options)
+    assert signing(None, None) is None
