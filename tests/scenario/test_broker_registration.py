@@ -1,0 +1,309 @@
+"""How a broker finds its name servers and what it tells them, over loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tianzhou.broker import name_servers
+from tianzhou.broker.name_servers import NameServers, resolve
+from tianzhou.broker.server import Broker
+from tianzhou.broker.settings import BrokerSettings
+from tianzhou.errors import ConnectFailed
+from tianzhou.model import BrokerData, MessageQueue
+from tianzhou.namesrv.server import NameServer
+from tianzhou.namesrv.settings import NamesrvSettings
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.connection import Connection
+from tianzhou.remoting.server import RemotingServer
+from tianzhou.store.settings import StoreSettings
+from tianzhou.wire.bodies import (
+    LockRequest,
+    decode_data_version,
+    decode_lock_request,
+    decode_locked_queues,
+    decode_register_body,
+    decode_route,
+    encode_lock_request,
+    encode_locked_queues,
+    encode_member_group,
+)
+from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import read_header, write_header, write_reply
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(30):
+            await main
+
+    asyncio.run(limited())
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def make_broker(folder: Path, store: dict[str, Any] | None = None, **settings: Any) -> Broker:
+    values: dict[str, Any] = {
+        "broker_name": "broker-a", "broker_ip1": "127.0.0.1", "bind_address": "127.0.0.1", "listen_port": 0,
+        "namesrv_addr": "",
+    }  # fmt: skip
+    small: dict[str, Any] = {
+        "mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 20_000, "max_hash_slot_num": 100,
+        "max_index_num": 400, "store_path_root_dir": str(folder / "broker"),
+    }  # fmt: skip
+    return Broker(replace(BrokerSettings(), **values | settings), replace(StoreSettings(), **small | (store or {})))
+
+
+def name_server(folder: Path) -> NameServer:
+    settings = replace(
+        NamesrvSettings(), bind_address="127.0.0.1", listen_port=0, kv_config_path=str(folder / "kv.json"),
+        config_store_path=str(folder / "namesrv.properties"),
+    )  # fmt: skip
+    return NameServer(settings)
+
+
+class Scripted:
+    """A name server that notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.requests: list[Command] = []
+        self.changed = False
+        self.known = b""
+        self.members: dict[int, str] = {}
+        self.server = RemotingServer("127.0.0.1", 0, self._serve)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server.port}"
+
+    def asked(self, code: int) -> list[Command]:
+        return [command for command in self.requests if command.code == code]
+
+    def _serve(self, _: Connection, command: Command) -> Command:
+        command.body = bytes(command.body)
+        self.requests.append(command)
+        if command.code == RequestCode.QUERY_DATA_VERSION:
+            return command.reply(0, fields=write_reply(322, changed=self.changed), body=command.body)
+        if command.code == RequestCode.GET_BROKER_MEMBER_GROUP:
+            return command.reply(0, body=encode_member_group(BrokerData("broker-a", "c", self.members)))
+        return command.reply(0)
+
+
+# --- which name servers -----------------------------------------------------------------------------------------------
+
+
+def test_an_address_server_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[str] = []
+    urls: list[str] = []
+
+    async def ask(url: str) -> str:
+        urls.append(url)
+        if not answers:
+            raise ConnectFailed("address server is away")
+        return answers[0]
+
+    monkeypatch.setitem(NameServers.__init__.__kwdefaults__ or {}, "ask", ask)
+
+    async def main() -> None:
+        async with name_server(tmp_path) as first, name_server(tmp_path) as second, RemotingClient() as client:
+            settings: dict[str, Any] = {
+                "fetch_namesrv_addr_by_address_server": True, "fetch_namesrv_addr_interval": 50,
+                "namesrv_domain": "here:1234", "namesrv_domain_subgroup": "mine",
+            }  # fmt: skip
+            async with make_broker(tmp_path, **settings) as broker:
+                await until(lambda: len(urls) > 1)
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(broker.ready(), 0.1)
+                answers.append(f"127.0.0.1:{first.port}")
+                await broker.ready()
+                assert set(urls) == {"http://here:1234/rocketmq/mine"}
+                answers[0] = f"127.0.0.1:{first.port} ; 127.0.0.1:{second.port}"
+                topic = write_header(105, topic="DefaultCluster")
+
+                async def knows() -> bool:
+                    reply = await client.invoke(f"127.0.0.1:{second.port}", Command(105, fields=topic))
+                    return reply.code == 0 and decode_route(reply.body).broker_datas[0].master == broker.address
+
+                async with asyncio.timeout(10):
+                    while not await knows():
+                        await asyncio.sleep(0.02)
+
+    run(main())
+
+
+def test_names_are_resolved_and_followed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    found = {"ns.example": ["127.0.0.2:9876", "127.0.0.1:9876"]}
+
+    async def fake(host: str, port: int) -> list[str]:
+        if host not in found:
+            raise OSError(f"{host} is not known")
+        return [address.replace("9876", str(port)) for address in found[host]]
+
+    monkeypatch.setattr(name_servers, "resolve", fake)
+    settings = BrokerSettings(namesrv_addr="ns.example:9876", fetch_name_srv_addr_by_dns_lookup=True)
+
+    async def main() -> None:
+        names = NameServers(settings)
+        assert (names.sought, names.addresses) == (True, [])
+        assert await names.refresh()
+        assert names.addresses == ["127.0.0.1:9876", "127.0.0.2:9876"]
+        assert not await names.refresh(), "the same again"
+        del found["ns.example"]
+        with caplog.at_level(logging.WARNING):
+            for _ in range(3):
+                assert not await names.refresh()
+        assert names.addresses == ["127.0.0.1:9876", "127.0.0.2:9876"], "those of before stay"
+        assert [record.getMessage() for record in caplog.records] == [
+            "name servers cannot be looked up: ns.example is not known; trying again"
+        ]
+        settings.fetch_name_srv_addr_by_dns_lookup = False
+        assert (names.sought, names.addresses) == (False, ["ns.example:9876"])
+
+    run(main())
+
+
+def test_addresses_stand_for_themselves() -> None:
+    async def main() -> None:
+        assert await resolve("127.0.0.1", 80) == ["127.0.0.1:80"]
+        assert await resolve("::1", 80) == ["[::1]:80"]
+
+    run(main())
+
+
+# --- what they are told -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_registrations_can_be_compressed(tmp_path: Path, *, compressed: bool) -> None:
+    async def main() -> None:
+        scripted = Scripted()
+        async with scripted.server, name_server(tmp_path) as real:
+            where = f"{scripted.address};127.0.0.1:{real.port}"
+            async with make_broker(tmp_path, namesrv_addr=where, compressed_register=compressed) as broker:
+                await broker.ready()
+                (said,) = scripted.asked(103)
+                header = read_header(said)
+                assert header.compressed == compressed
+                body = decode_register_body(said.body, header.compressed)
+                assert "TBW102" in body.table.topic_config_table
+                assert bytes(said.body).startswith(b"{") != compressed
+                assert real.routes.route("TBW102") is not None
+
+    run(main())
+
+
+def test_a_broker_need_not_repeat_what_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tianzhou.broker.registrar.SHORTEST_PERIOD_MS", 30)
+
+    async def main() -> None:
+        scripted = Scripted()
+        async with scripted.server:
+            settings: dict[str, Any] = {
+                "namesrv_addr": scripted.address,
+                "force_register": False,
+                "register_name_server_period": 1,
+            }
+            async with make_broker(tmp_path, **settings) as broker:
+                await broker.ready()
+                await until(lambda: len(scripted.asked(322)) > 3)
+                assert len(scripted.asked(103)) == 1
+                assert decode_data_version(scripted.asked(322)[0].body) == broker.tables.topics.version
+                scripted.changed = True
+                await until(lambda: len(scripted.asked(103)) > 2)
+                scripted.changed = False
+                told = len(scripted.asked(103))
+                broker.tables.topics.ensure("new", 1, 1)
+                await until(lambda: len(scripted.asked(103)) > told)
+
+    run(main())
+
+
+def test_a_broker_can_wait_before_it_shows_itself(tmp_path: Path) -> None:
+    async def main() -> None:
+        scripted = Scripted()
+        async with scripted.server:
+            later = {"disappear_time_after_start": 300}
+            async with make_broker(tmp_path, later, namesrv_addr=scripted.address) as broker:
+                await asyncio.sleep(0.1)
+                assert scripted.asked(103) == []
+                await broker.ready()
+                assert len(scripted.asked(103)) == 1
+
+    run(main())
+
+
+# --- locks that most members have to grant ----------------------------------------------------------------------------
+
+
+class Member:
+    """Another broker of the same name that grants some queues."""
+
+    def __init__(self, *granted: int) -> None:
+        self.granted = set(granted)
+        self.requests: list[tuple[int, LockRequest]] = []
+        self.server = RemotingServer("127.0.0.1", 0, self._serve)
+
+    def _serve(self, _: Connection, command: Command) -> Command:
+        asked = decode_lock_request(bytes(command.body))
+        self.requests.append((command.code, asked))
+        granted = [queue for queue in asked.queues if queue.queue_id in self.granted]
+        return command.reply(0, body=encode_locked_queues(granted) if command.code == 41 else b"")
+
+
+@pytest.mark.parametrize(
+    ("strict", "replicas", "expected"),
+    [(False, 3, [0, 1, 2]), (True, 1, [0, 1, 2]), (True, 3, [0, 1]), (True, 5, [1])],
+)
+def test_a_queue_is_locked_when_most_members_grant_it(
+    tmp_path: Path, *, strict: bool, replicas: int, expected: list[int]
+) -> None:
+    async def main() -> None:
+        scripted, one, two = Scripted(), Member(0, 1), Member(1)
+        async with scripted.server, one.server, two.server, RemotingClient() as client:
+            settings: dict[str, Any] = {"namesrv_addr": scripted.address, "lock_in_strict_mode": strict}
+            async with make_broker(tmp_path, {"total_replicas": replicas}, **settings) as broker:
+                await broker.ready()
+                scripted.members = {
+                    0: broker.address, 1: f"127.0.0.1:{one.server.port}", 2: f"127.0.0.1:{two.server.port}",
+                    3: "127.0.0.1:1",
+                }  # fmt: skip
+                queues = [MessageQueue("T", "broker-a", number) for number in range(3)]
+                wish = encode_lock_request(LockRequest("c1", "G", queues))
+                reply = await client.invoke(broker.address, Command(41, body=wish))
+                granted = sorted(queue.queue_id for queue in decode_locked_queues(reply.body))
+                assert granted == expected
+                alone = not strict or replicas == 1
+                assert [asked.only_this_broker for _, asked in one.requests] == ([] if alone else [True])
+                # Whoever asks on behalf of another member gets this broker's word alone.
+                for_another = encode_lock_request(LockRequest("c1", "G", queues, only_this_broker=True))
+                reply = await client.invoke(broker.address, Command(41, body=for_another))
+                assert len(decode_locked_queues(reply.body)) == 3
+                assert (await client.invoke(broker.address, Command(42, body=wish))).code == 0
+                assert [code for code, _ in two.requests] == ([] if alone else [41, 42])
+                # Name servers are asked now and then only.
+                assert len(scripted.asked(901)) == (0 if alone else 1)
+
+    run(main())
+
+
+def test_without_a_word_of_name_servers_a_broker_counts_alone(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with RemotingClient() as client:
+            settings: dict[str, Any] = {"namesrv_addr": "127.0.0.1:1", "lock_in_strict_mode": True}
+            async with make_broker(tmp_path, {"total_replicas": 3}, **settings) as broker:
+                wish = encode_lock_request(LockRequest("c1", "G", [MessageQueue("T", "broker-a", 0)]))
+                reply = await client.invoke(broker.address, Command(41, body=wish))
+                assert (reply.code, decode_locked_queues(reply.body)) == (0, [])
+
+    run(main())

@@ -1,0 +1,115 @@
+"""Whoever sets a key that changes nothing here is told so, once per reason; nobody else is."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tianzhou.broker.idle_settings import IDLE
+from tianzhou.broker.settings import BrokerSettings
+from tianzhou.cli.main import main
+from tianzhou.cli.servers import broker_settings
+from tianzhou.settings import differing, dump, format_properties, idle_lines
+from tianzhou.store.settings import StoreSettings
+
+THREADS = "one event loop serves everything, there are no pools of threads or buffers to size"
+
+
+@pytest.fixture
+def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+
+    def write(content: str, name: str = "broker.conf") -> Path:
+        path = tmp_path / name
+        path.write_text(content)
+        return path
+
+    return write
+
+
+def test_one_line_per_reason_names_the_keys(conf: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    path = conf(
+        "sendMessageThreadPoolNums=77\npullMessageThreadPoolNums=78\nuseReentrantLockWhenPutMessage=false\n"
+        "warmMapedFileEnable=true\npopPollingSize=1\nmaxMessageSize=1000\n"
+    )
+    broker_settings(path, "")
+    assert capsys.readouterr().err.splitlines() == [
+        (
+            f"warning: {path}: no effect: pullMessageThreadPoolNums, sendMessageThreadPoolNums,"
+            f" useReentrantLockWhenPutMessage: {THREADS}"
+        ),
+        (
+            f"warning: {path}: no effect: warmMapedFileEnable: messages go into the mapped file at once, and pages are"
+            " prepared ahead without being asked for"
+        ),
+        (
+            f"warning: {path}: no effect: popPollingSize: POP consumption and shares decided by the broker (5.x) are not"
+            " built"
+        ),
+    ]
+
+
+def test_defaults_written_out_are_no_reason_for_a_word(conf: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    # As updateBrokerConfig leaves the file: every key in it.
+    shown = dump(BrokerSettings(), StoreSettings())
+    del shown["brokerName"]
+    path = conf(format_properties(shown))
+    broker_settings(path, "")
+    assert capsys.readouterr().err == ""
+
+
+def test_every_key_without_effect_is_named_when_it_is_set() -> None:
+    every = {key for keys in IDLE.values() for key in keys}
+    lines = idle_lines(every, IDLE)
+    assert len(lines) == len(IDLE)
+    assert {key for line in lines for key in line.split(": ")[1].split(", ")} == every
+
+
+def test_what_differs_is_what_was_set() -> None:
+    assert differing(BrokerSettings(), StoreSettings()) == []
+    assert differing(BrokerSettings(pop_polling_size=1), StoreSettings(slave_timeout=1)) == [
+        "popPollingSize",
+        "slaveTimeout",
+    ]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Run the command line in this process; its exit code."""
+
+    def runner(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["tianzhou", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0)
+
+    return runner
+
+
+def test_printed_settings_show_what_has_no_effect(
+    conf: Any, run: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = conf("sendMessageThreadPoolNums=77\nmaxMessageSize=1000\n")
+    assert run("broker", "-c", str(path), "-p") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "sendMessageThreadPoolNums=77" in lines
+    assert [line for line in lines if line.startswith("#")] == [f"# no effect, {THREADS}: sendMessageThreadPoolNums"]
+    assert run("broker", "-c", str(path), "-p", "-o", "json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["maxMessageSize"] == "1000"
+    assert shown["withoutEffect"] == {"sendMessageThreadPoolNums": THREADS}
+
+
+def test_a_name_server_says_it_too(conf: Any, run: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    path = conf("clusterTest=true\nlistenPort=9999\n", "namesrv.conf")
+    assert run("namesrv", "-c", str(path), "-p", "-o", "json") == 0
+    said = capsys.readouterr()
+    reason = "a route that is not known is not looked up in another environment"
+    assert said.err == f"warning: {path}: no effect: clusterTest: {reason}\n"
+    assert json.loads(said.out)["withoutEffect"] == {"clusterTest": reason}
