@@ -35,8 +35,8 @@ def test_an_update_of_keys_without_effect_is_said_in_the_log(broker: Run, caplog
             "configuration update: unknown key regoinId ignored; meant regionId?",
             "configuration update: no effect: slaveTimeout: nothing is replicated: this broker is a master by itself",
             (
-                "configuration update: no effect: popPollingSize: POP consumption and shares decided by the broker (5.x)"
-                " are not built"
+                "configuration update: no effect: popPollingSize:"
+                " POP consumption and shares decided by the broker (5.x) are not built"
             ),
         ]
         caplog.clear()

@@ -49,8 +49,8 @@ def test_one_line_per_reason_names_the_keys(conf: Any, capsys: pytest.CaptureFix
             " prepared ahead without being asked for"
         ),
         (
-            f"warning: {path}: no effect: popPollingSize: POP consumption and shares decided by the broker (5.x) are not"
-            " built"
+            f"warning: {path}: no effect: popPollingSize:"
+            " POP consumption and shares decided by the broker (5.x) are not built"
         ),
     ]
 
