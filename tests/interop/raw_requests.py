@@ -72,6 +72,10 @@ FILLED = [
     Raw(29, fields={**T, "queueId": 0, "timestamp": 1 << 60}),
     Raw(29, fields={**T, "queueId": 0, "timestamp": 1 << 60, "boundaryType": "UPPER"}),
     Raw(29, fields={**T, "queueId": 3, "timestamp": 0}),
+    # What clients say of logical queues and of the broker they mean changes nothing where topics have no mapping.
+    Raw(30, fields={**T, "queueId": 0, "lo": "true", "bname": "broker-z"}),
+    Raw(31, fields={**T, "queueId": 0, "lo": "false"}),
+    Raw(29, fields={**T, "queueId": 0, "timestamp": 0, "lo": "true", "bname": "__syslo__global__"}),
     Raw(15, fields={"consumerGroup": "RawG", **T, "queueId": 0, "commitOffset": 1}),
     Raw(15, fields={"consumerGroup": "RawG", **T, "queueId": 1, "commitOffset": 2}),
     Raw(15, fields={"consumerGroup": "RawNobody", **T, "queueId": 0, "commitOffset": 1}, only="code"),
@@ -116,6 +120,10 @@ FILLED = [
     Raw(314, fields={"srcGroup": "RawNobody", "destGroup": "RawClone", **T}),
     Raw(208, fields={"consumerGroup": "RawClone", **T}),
     Raw(315, fields={"statsName": "TOPIC_PUT_NUMS", "statsKey": "RawNowhere"}),
+    # Nothing in Apache's own broker counts for who pays, and how far a group is behind is no figure of this kind.
+    Raw(315, fields={"statsName": "COMMERCIAL_SEND_TIMES", "statsKey": "Owner@RawT@RawG@SEND_SUCCESS"}),
+    Raw(315, fields={"statsName": "DLQ_PUT_NUMS", "statsKey": "Owner@RawT@RawG@SEND_BACK_TO_DLQ"}),
+    Raw(315, fields={"statsName": "GROUP_GET_FALL_SIZE", "statsKey": "0@RawT@RawG"}),
     Raw(
         41,
         body=b'{"clientId":"c","consumerGroup":"RawG","mqSet":[{"brokerName":"broker-a","queueId":0,"topic":"RawT"}]}',
