@@ -24,6 +24,22 @@ find_python() {
   return 1
 }
 
+# The package itself, in place, with its hot functions compiled where there is a C compiler. Once per state of their
+# sources; without a compiler they stay Python.
+need_package() {
+  hot=$({ cat pyproject.toml scripts/hatch_build.py src/tianzhou/_hot/*.py src/tianzhou/_hot/*.pyx src/tianzhou/_hot/*.h
+    command -v cc || true; } | sha256sum | cut -d' ' -f1)
+  [ "$(cat .venv/.tianzhou-hot 2>/dev/null)" != "$hot" ] || return 0
+  if [ "$kind" = dev ] && is_debian_root && ! command -v cc >/dev/null 2>&1; then
+    apt_install gcc libc6-dev python3-dev || true
+  fi
+  env -u TIANZHOU_PURE VIRTUAL_ENV="$here/.venv" "$PY" -m uv pip install -q --no-deps --reinstall-package tianzhou \
+    --build-constraints locks/build.txt -e .
+  say "hot functions: $(env -u TIANZHOU_PURE "$PY" -c 'from tianzhou import _hot; print(_hot.MODE)')" \
+    "(compiled ones are faster and need gcc and python3-dev; see docs/adr/0004-hot-path.md)"
+  printf '%s' "$hot" >.venv/.tianzhou-hot
+}
+
 need_env() {
   kind=$1
   here=$(pwd)
@@ -33,6 +49,7 @@ need_env() {
   # The environment for development holds everything the main job needs.
   if [ -x "$PY" ] && { [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] ||
     { [ "$kind" = run ] && [ -f .venv/.tianzhou-dev ] && [ "$(cat .venv/.tianzhou-run 2>/dev/null)" = "$wanted" ]; }; }; then
+    need_package
     return
   fi
   base=$(find_python) || {
@@ -49,7 +66,8 @@ need_env() {
     "$PY" -m pip install -q --disable-pip-version-check --require-hashes -r locks/uv.txt
   fi
   VIRTUAL_ENV=$here/.venv "$PY" -m uv pip install -q --require-hashes --build-constraints locks/build.txt -r "locks/$kind.txt"
-  VIRTUAL_ENV=$here/.venv "$PY" -m uv pip install -q --no-deps --build-constraints locks/build.txt -e .
+  rm -f .venv/.tianzhou-hot
+  need_package
   printf '%s' "$wanted" >"$stamp"
   if [ "$kind" = dev ]; then
     cat locks/run.txt locks/build.txt pyproject.toml | sha256sum | cut -d' ' -f1 | tr -d '\n' >.venv/.tianzhou-run

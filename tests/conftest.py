@@ -6,8 +6,12 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterator
 from importlib.metadata import entry_points
+from types import SimpleNamespace
 
 import pytest
+
+from tianzhou._hot import frames, properties, records, sources
+from tianzhou.wire import command
 
 # pytest finds it by the entry point of an installed package, which a bare source tree does not have.
 pytest_plugins = () if entry_points(group="pytest11", name="tianzhou") else ("tianzhou.testing.plugin",)
@@ -20,6 +24,21 @@ def log_levels_are_left_as_they_were() -> Iterator[None]:
     before = quiet.level
     yield
     quiet.setLevel(before)
+
+
+@pytest.fixture(scope="module", params=["pure", "compiled"])
+def hot(request: pytest.FixtureRequest) -> Iterator[SimpleNamespace]:
+    """The hot functions of one twin after the other; `wire.command.split` is that twin's meanwhile."""
+    if request.param == "pure":
+        names = {**vars(properties), **vars(records), "split": frames.split, "send_reply": frames.send_reply}
+    else:
+        compiled = pytest.importorskip(sources.MODULE, reason="the compiled twin was not built here")
+        if sources.digest() != compiled.SOURCE:
+            pytest.skip("the compiled twin was built from other sources")
+        names = vars(compiled)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command, "_split", names["split"])
+        yield SimpleNamespace(**names)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

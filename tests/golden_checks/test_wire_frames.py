@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import pytest
 
 from tianzhou._hot.headers import SendReplyHeader
 from tianzhou.wire.codes import FLAG_RESPONSE, RequestCode
 from tianzhou.wire.command import Command, decode, encode, split
 from tianzhou.wire.fields import read_header, read_reply, text_fields
+
+pytestmark = pytest.mark.usefixtures("hot")
 
 FOLDER = Path(__file__).parents[1] / "golden/wire"
 MAX_FRAME = 16_777_216

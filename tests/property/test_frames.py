@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +23,8 @@ from tianzhou.wire.fields import (
     write_header,
     write_reply,
 )
+
+pytestmark = pytest.mark.usefixtures("hot")
 
 MAX_FRAME = 1 << 20
 INT32 = st.integers(-(2**31), 2**31 - 1)

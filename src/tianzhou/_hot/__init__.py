@@ -1,14 +1,55 @@
 """The few functions that carry the cost, and the one place that says which implementation runs.
 
-Today there is one, in Python over msgspec and struct (`MODE` is "pure"); a compiled twin would be chosen here.
+There are two: a compiled one, and one in Python over msgspec and struct, with the same results. The compiled one is
+taken when it was built (an installation builds it where there is a C compiler) and was built from these very sources.
+`TIANZHOU_PURE=1` in the environment forces the other.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import importlib
+import os
+import warnings
+from typing import TYPE_CHECKING, Final
 
+from tianzhou._hot import sources
 from tianzhou._hot.frames import pull_reply as pull_reply
-from tianzhou._hot.frames import send_reply as send_reply
 
-MODE: Final = "pure"
-"""Which implementation is active; shown when a server starts."""
+
+def _choose() -> str:
+    if os.environ.get("TIANZHOU_PURE", "0") not in {"", "0"}:
+        return "pure"
+    try:
+        source = importlib.import_module(sources.MODULE).SOURCE
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other twin serves
+        if isinstance(error, ModuleNotFoundError) and error.name == sources.MODULE:
+            return "pure"
+        reason = f"cannot be loaded ({error})"
+    else:
+        if source == sources.digest():
+            return "compiled"
+        reason = "was built from other sources"
+    warnings.warn(
+        f"the compiled {sources.MODULE} {reason} and is not used; build it anew with pip install, or remove it",
+        UserWarning,
+        stacklevel=3,
+    )
+    return "pure"
+
+
+MODE: Final = _choose()
+"""Which implementation is active, "compiled" or "pure"; shown when a server starts."""
+
+if TYPE_CHECKING or MODE == "pure":
+    from tianzhou._hot.frames import send_reply as send_reply
+    from tianzhou._hot.frames import split as split
+    from tianzhou._hot.properties import PropertyReader as PropertyReader
+    from tianzhou._hot.records import BY_HAND as BY_HAND
+    from tianzhou._hot.records import fill as fill
+    from tianzhou._hot.records import gather as gather
+    from tianzhou._hot.records import put_record as put_record
+    from tianzhou._hot.records import put_usual as put_usual
+else:
+    _twin = importlib.import_module(sources.MODULE)
+    BY_HAND, PropertyReader, fill, gather = _twin.BY_HAND, _twin.PropertyReader, _twin.fill, _twin.gather
+    put_record, put_usual, send_reply, split = _twin.put_record, _twin.put_usual, _twin.send_reply, _twin.split

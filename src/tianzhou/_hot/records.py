@@ -1,27 +1,28 @@
-"""Records into a mapped segment and out of it: the pure twin of the compiled functions (store.md §3.2).
-
-Plain values in, bytes out; nothing here knows what a store is.
-"""
+"""Records into a mapped segment and out of it: the pure twin of the compiled functions (store.md §3.2)."""
 
 from __future__ import annotations
 
 import struct
 import zlib
 from mmap import mmap
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from tianzhou._hot.tails import IndexTail, LogTail, NewRecord, Pending, QueueTail
 
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Callable, Sequence
 
     from typing_extensions import Buffer
 
-_crc32: Callable[[Buffer], int]
+crc32: Callable[[Buffer], int]
+"""CRC-32 as zlib has it; isal's when that is installed, which takes a seventh of the time."""
 try:
     from isal import isal_zlib
 
-    _crc32 = isal_zlib.crc32
+    crc32 = isal_zlib.crc32
 except ImportError:  # pragma: no cover - the extra `fast` is optional
-    _crc32 = zlib.crc32
+    crc32 = zlib.crc32
 
 UNIT: Final = struct.Struct(">qiq")
 """A unit of a consume queue: commit-log offset, record size, tags code (store.md §5.1)."""
@@ -42,20 +43,10 @@ _HEADS: Final = {
 _I16: Final = struct.Struct(">h")
 _PLACE: Final = struct.Struct(">ii20xq")
 _MAGICS: Final = frozenset((-626843481, -626843477))
-
-
-class Storable(Protocol):
-    """What `put_record` reads of a message to be stored."""
-
-    queue_id: int
-    body: bytes
-    properties: bytes
-    flag: int
-    born_timestamp: int
-    born_host: bytes
-    born_port: int
-    reconsume_times: int
-    prepared_transaction_offset: int
+_TRANSACTION: Final = 0xC
+_ADDRESS_BITS: Final = 0x30
+# Inner batches, halves and what was rolled back: they count for several messages, or for none.
+_NOT_COUNTED: Final = 0x84
 
 
 def put_record(
@@ -69,7 +60,7 @@ def put_record(
     sys_flag: int,
     store_timestamp: int,
     store_host_field: bytes,
-    record: Storable,
+    record: NewRecord,
 ) -> None:
     """Write one record at `position` of a mapped segment.
 
@@ -104,7 +95,7 @@ def put_record(
                 position,
                 size,
                 magic,
-                _crc32(body) & 0x7FFFFFFF,
+                crc32(body) & 0x7FFFFFFF,
                 record.queue_id,
                 record.flag,
                 queue_offset,
@@ -132,7 +123,7 @@ def put_record(
         position,
         size,
         magic,
-        _crc32(body) & 0x7FFFFFFF,
+        crc32(body) & 0x7FFFFFFF,
         record.queue_id,
         record.flag,
         queue_offset,
@@ -151,6 +142,81 @@ def put_record(
     end = start + body_length
     target[start:end] = body
     target[end : position + size] = b"".join((topic_field, _I16.pack(properties_length), properties))
+
+
+def put_usual(log: LogTail, queue: QueueTail, record: NewRecord, stored: int, pending: deque[Pending]) -> int:
+    """Store a usual message: write its record where the log ends, and note what dispatch has to know.
+
+    Usual is a message of a queue that counts it, with an IPv4 sender and room for it in what is prepared of the
+    segment, that is stored as it came.
+
+    Args:
+        log: where the log ends; moved.
+        queue: the message's queue, whose next offset it gets.
+        record: the message.
+        stored: the store's time, ms.
+        pending: gets what is to be dispatched.
+
+    Returns:
+        The record's place in the log; -1 when the message is not a usual one, and nothing was done.
+    """
+    body, properties, sys_flag = record.body, record.properties, record.sys_flag
+    if sys_flag & _NOT_COUNTED or queue.delayed or log.appends_crc or len(record.born_host) != 4 or 0 in properties:
+        return -1
+    size = log._overhead + len(queue.topic_field) + len(body) + len(properties)
+    position = log.position
+    memory = log._map
+    if position + size > log._check or memory is None or type(body) is not bytes:
+        return -1
+    place = log.base + position
+    offset = queue.next_offset
+    try:
+        put_record(
+            memory,
+            position,
+            size,
+            place,
+            queue.magic,
+            queue.topic_field,
+            offset,
+            sys_flag & ~_ADDRESS_BITS | log._sys_bits,
+            stored,
+            log.store_host_field,
+            record,
+        )
+    except struct.error:
+        return -1
+    log.position = position + size
+    queue.next_offset = offset + 1
+    pending.append(
+        (queue, offset, place, size, record.tags_code, stored, sys_flag & _TRANSACTION, record.uniq_key, record.keys)
+    )
+    return place
+
+
+BY_HAND: Final = 32
+"""How many records the dispatcher does itself when `fill` stops at one that is not ordinary."""
+
+
+def fill(
+    pending: deque[Pending], dirty: list[Any], indexed: bool, newest: IndexTail | None, limit: int | None, most: int
+) -> tuple[int, int, int]:
+    """Give the oldest pending records their queue units and index entries, as long as they are ordinary ones.
+
+    This twin leaves all of them to the dispatcher, which knows how to.
+
+    Args:
+        pending: records, oldest first; what is done is taken from it.
+        dirty: gets the queues that were not dirty before.
+        indexed: there is an index.
+        newest: the index file that takes new entries; None when there is none yet.
+        limit: records that end behind this log offset wait; None when nothing has to.
+        most: at most so many.
+
+    Returns:
+        How many were done, where the last of them ends, and its store time.
+    """
+    return 0, 0, 0
 
 
 class Mapped(Protocol):

@@ -10,19 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from tianzhou._hot import send_reply
 from tianzhou.broker.stats import BrokerStats
 from tianzhou.clock import Clock
 from tianzhou.errors import StoreError
-from tianzhou.model import names
 from tianzhou.remoting.connection import Connection
-from tianzhou.store.results import PutResult
 from tianzhou.store.store import MessageStore
-from tianzhou.wire.codes import RequestCode, ResponseCode
-from tianzhou.wire.command import Command
-from tianzhou.wire.fields import write_reply
+from tianzhou.wire.codes import ResponseCode
+from tianzhou.wire.command import decode
 
-_Entry = tuple[int, float, Connection, Command, str, int, int, str | None, str, bool]
+_Entry = tuple[int, float, Connection, bytes, list[int] | None, int]
+"""What the disk has to have, since when it is waited for, to whom the reply goes, waits by queue, which queue."""
 
 
 class FlushAcks:
@@ -40,51 +37,33 @@ class FlushAcks:
         self._clock = clock
         self._waiting: deque[_Entry] = deque()
         self._added = asyncio.Event()
+        # The time, taken once in a turn of the loop; 0 when it has to be taken.
+        self._now = 0.0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def add(
-        self,
-        connection: Connection,
-        command: Command,
-        result: PutResult,
-        msg_id: str,
-        queue_id: int,
-        unique: str | None,
-        region: str,
-        trace_on: bool,
+        self, end_offset: int, connection: Connection, reply: bytes, waits: list[int] | None, queue_id: int
     ) -> None:
-        """Answer a send once the disk has what `result` says was stored.
+        """Answer a send once the disk has its message.
 
         Args:
+            end_offset: log offset behind the message.
             connection: where the answer goes.
-            command: the send.
-            result: of the put.
-            msg_id: offset message id, or several joined by commas.
-            queue_id: what the reply says; so the others.
-            unique: the unique key.
-            region: the broker's region.
-            trace_on: whether the broker wants traces.
+            reply: the answer when all is well.
+            waits: milliseconds that senders waited, by queue, to be raised; None when nobody counts them.
+            queue_id: the message's queue.
         """
-        # The store has it; thousands may wait here.
-        command.body = b""
-        deadline = self._clock.monotonic() + self._store.settings.sync_flush_timeout / 1000
-        self._waiting.append(
-            (
-                result.end_offset,
-                deadline,
-                connection,
-                command,
-                msg_id,
-                queue_id,
-                result.queue_offset,
-                unique,
-                region,
-                trace_on,
-            )
-        )
-        self._added.set()
+        if not self._waiting:
+            self._added.set()
+        if not self._now:
+            self._now = self._clock.monotonic()
+            asyncio.get_running_loop().call_soon(self._turn_over)
+        self._waiting.append((end_offset, self._now, connection, reply, waits, queue_id))
+
+    def _turn_over(self) -> None:
+        self._now = 0.0
 
     async def run(self) -> None:
         """Answer until cancelled."""
@@ -93,42 +72,42 @@ class FlushAcks:
             await self._added.wait()
             self._added.clear()
             while waiting:
-                end, deadline, *_ = waiting[0]
+                end, since, *_ = waiting[0]
+                limit_s = self._store.settings.sync_flush_timeout / 1000
                 try:
-                    async with asyncio.timeout(max(deadline - self._clock.monotonic(), 0)):
+                    async with asyncio.timeout(max(since + limit_s - self._clock.monotonic(), 0)):
                         await flushed.reach(end)
                 except (TimeoutError, StoreError):
                     # The message is stored all the same; the sender learns that it is not known to be safe.
                     self._answer_late(waiting.popleft())
-                    continue
-                reached = flushed.value
-                limit_ms = self._store.settings.sync_flush_timeout
-                now = self._clock.monotonic()
-                # Who came first has waited longest; the times of those behind it lie between its and nothing.
-                self._stats.put_times.note(max(limit_ms - (deadline - now) * 1000, 0.0))
-                while waiting and waiting[0][0] <= reached:
-                    _, deadline, connection, command, msg_id, queue_id, offset, unique, region, trace_on = (
-                        waiting.popleft()
-                    )
-                    self._waited(command, queue_id, limit_ms - (deadline - now) * 1000)
-                    opaque = command.opaque
-                    connection.send(send_reply(opaque, msg_id, queue_id, offset, unique, region, trace_on))
+                else:
+                    self._answer(flushed.value)
 
-    def _waited(self, command: Command, queue_id: int, waited_ms: float) -> None:
-        # Requests without a decoded header are those of rare clients; their times are not missed.
-        traffic = None if command.header is None else self._stats.puts.get(command.header.topic)
-        if traffic is not None and queue_id < len(traffic.waits):
-            traffic.waits[queue_id] += max(int(waited_ms), 0)
+    def _answer(self, reached: int) -> None:
+        """Answer all whose messages end at or before a log offset; there is one at least."""
+        waiting = self._waiting
+        now = self._clock.monotonic()
+        since = waiting[0][1]
+        # Who came first has waited longest; the times of those behind it lie between its and nothing.
+        self._stats.put_times.note((now - since) * 1000)
+        waited_ms = int((now - since) * 1000)
+        replies: dict[Connection, list[bytes]] = {}
+        while waiting and waiting[0][0] <= reached:
+            _, began, connection, reply, waits, queue_id = waiting.popleft()
+            if began != since:
+                since, waited_ms = began, int((now - began) * 1000)
+            if waited_ms and waits is not None:
+                waits[queue_id] += waited_ms
+            if connection in replies:
+                replies[connection].append(reply)
+            else:
+                replies[connection] = [reply]
+        for connection, frames in replies.items():
+            connection.send_all(frames)
 
     def _answer_late(self, entry: _Entry) -> None:
         self._stats.put_times.note(self._store.settings.sync_flush_timeout)
-        _, _, connection, command, msg_id, queue_id, queue_offset, unique, region, trace_on = entry
-        fields = write_reply(
-            RequestCode.SEND_MESSAGE_V2,
-            msg_id=msg_id,
-            queue_id=queue_id,
-            queue_offset=queue_offset,
-            transaction_id=unique,
-        )
-        fields |= {names.MSG_REGION: region, names.TRACE_ON: "true" if trace_on else "false"}
-        connection.send(command.reply(ResponseCode.FLUSH_DISK_TIMEOUT, None, fields))
+        _, _, connection, reply, _, _ = entry
+        late = decode(reply[4:])
+        late.code = ResponseCode.FLUSH_DISK_TIMEOUT
+        connection.send(late)

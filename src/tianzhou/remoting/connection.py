@@ -122,6 +122,12 @@ class Connection(asyncio.BufferedProtocol):
             self._flush_scheduled = True
             self._group.loop.call_soon(self._flush)
 
+    def send_all(self, frames: list[bytes]) -> None:
+        """Send complete frames, with what was sent before them in this turn, in one write now."""
+        if not self.closed:
+            self._out += frames
+            self._flush()
+
     async def invoke(self, command: Command, timeout_ms: float = 3000) -> Command:
         """Send a request to the peer and return its reply, whatever code that has.
 

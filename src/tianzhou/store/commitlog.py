@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable
-from mmap import mmap
 from typing import Final
 
-from tianzhou._hot.records import put_record
+from tianzhou._hot import put_record
+from tianzhou._hot.tails import LogTail
 from tianzhou.errors import PageCacheBusy, StoreError
 from tianzhou.store.logscan import RECORD_HEAD, store_time
 from tianzhou.store.results import NewRecord
@@ -45,7 +45,7 @@ AHEAD: Final = 16 << 20
 _BUSY: Final = 4 << 20
 
 
-class CommitLog:
+class CommitLog(LogTail):
     """Where records are written and read by their physical offset.
 
     Args:
@@ -68,24 +68,16 @@ class CommitLog:
 
     __slots__ = (
         "_busy_from",
-        "_check",
         "_limit",
-        "_map",
         "_next_reserved",
-        "_overhead",
         "_reserved",
         "_segment",
-        "_sys_bits",
-        "appends_crc",
-        "base",
         "damaged",
         "files",
         "next_segment",
         "on_pressure",
-        "position",
         "stall_limit_ms",
         "stalled",
-        "store_host_field",
     )
 
     def __init__(self, settings: StoreSettings, store_host: bytes, store_port: int) -> None:
@@ -100,7 +92,7 @@ class CommitLog:
         self._sys_bits = STORE_HOST_V6 if len(store_host) == 16 else 0
         self._overhead = OVERHEAD - 1 + (12 if len(store_host) == 16 else 0)
         self._segment: Segment | None = None
-        self._map: mmap | None = None
+        self._map = None
         self.base = 0
         self.position = 0
         # Up to where the segment's pages are known to be writable, where to look again, where records have to end.

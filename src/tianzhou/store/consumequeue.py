@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from mmap import mmap
 from pathlib import Path
 from typing import ClassVar, Final
 
 from tianzhou._hot.records import UNIT
+from tianzhou._hot.tails import QueueTail
 from tianzhou.store import holes
 from tianzhou.store.retention import expired_queue_segments
 from tianzhou.store.segments import RetiredSegment, Segment, SegmentQueue
@@ -22,7 +22,7 @@ _PAGE: Final = 4096
 _NO_LIMIT: Final = 1 << 63
 
 
-class ConsumeQueue:
+class ConsumeQueue(QueueTail):
     """One queue: its files, its next offset for puts, and what waits for its messages.
 
     A queue that has no message yet has no files.
@@ -51,26 +51,7 @@ class ConsumeQueue:
     extended: ClassVar[bool] = False
     """Whether a tags code may be an address in an extension file (store.md §5.5)."""
 
-    __slots__ = (
-        "_map",
-        "_position",
-        "_reserved",
-        "_segment",
-        "arrived",
-        "delayed",
-        "dirty",
-        "files",
-        "flushed",
-        "log_file_size",
-        "magic",
-        "max_offset",
-        "max_physical",
-        "min_offset",
-        "next_offset",
-        "queue_id",
-        "topic",
-        "topic_field",
-    )
+    __slots__ = ("_segment", "files", "flushed", "log_file_size", "min_offset", "queue_id")
 
     def __init__(
         self, directory: Path, topic: str, queue_id: int, segment_size: int, *, version_2: bool = True
@@ -82,6 +63,7 @@ class ConsumeQueue:
         self.max_offset = 0
         self.min_offset = 0
         self.max_physical = -1
+        self.plain = type(self) is ConsumeQueue
         self.arrived: Watermark | None = None
         self.dirty = False
         self.flushed = 0
@@ -95,7 +77,7 @@ class ConsumeQueue:
             self.magic = MAGIC_V1
             self.topic_field = (len(encoded) & 0xFF).to_bytes(1, "big") + encoded
         self._segment: Segment | None = None
-        self._map: mmap | None = None
+        self._map = None
         # Byte position in the current segment, and up to where its pages are known to be writable.
         self._position = 0
         self._reserved = 0

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Final
 
+from tianzhou._hot import BY_HAND, fill
+from tianzhou._hot.tails import Pending
 from tianzhou.store.consumequeue import ConsumeQueue
 from tianzhou.store.flags import RunningFlag
 from tianzhou.store.index import Index
@@ -22,11 +24,9 @@ logger = logging.getLogger(__name__)
 
 SLICE_RECORDS: Final = 256
 SLICE_SECONDS: Final = 0.002
+_STEP: Final = 32
 BACKLOG_LIMIT: Final = 65_536
 _RETRY_SECONDS: Final = 1.0
-
-Pending = tuple[ConsumeQueue, int, int, int, int, int, int, str, str]
-"""Queue, queue offset, physical offset, size, tags code, store timestamp, transaction bits, unique key, keys."""
 
 
 class Dispatcher:
@@ -101,40 +101,32 @@ class Dispatcher:
             Whether there is more that may be dispatched now.
         """
         pending = self.pending
-        limit = self.limit
         index = self.index
         stop = 0.0
         done = 0
-        item: Pending | None = None
         try:
             while pending:
-                item = pending[0]
-                queue, queue_offset, physical, size, tags, stored, kind, uniq_key, keys = item
-                if limit is not None and physical + size > limit:
+                newest = None if index is None else index.newest
+                most = min(_STEP, records - done)
+                count, position, stored = fill(pending, self.dirty, index is not None, newest, self.limit, most)
+                if count:
+                    self.position, self.logics_timestamp = position, stored
+                if count < most:
+                    by_hand = self._by_hand(min(BY_HAND, most - count))
+                    if not by_hand:
+                        done += count
+                        break
+                    count += by_hand
+                done += count
+                if done >= records:
                     break
-                if kind != PREPARED and kind != ROLLBACK:
-                    queue.put(queue_offset, physical, size, tags, stored)
-                    if not queue.dirty:
-                        queue.dirty = True
-                        self.dirty.append(queue)
-                if index is not None and kind != ROLLBACK and (uniq_key or keys):
-                    index.put(queue.topic, uniq_key, keys, physical, stored)
-                pending.popleft()
-                if queue.arrived is not None:
-                    queue.arrived.advance(queue.max_offset)
-                self.position = physical + size
-                self.logics_timestamp = stored
-                done += 1
-                if done & 31 == 0:
-                    if done >= records:
-                        break
-                    now = perf_counter()
-                    if not stop:
-                        stop = now + seconds
-                    elif now > stop:
-                        break
+                now = perf_counter()
+                if not stop:
+                    stop = now + seconds
+                elif now > stop:
+                    break
         except OSError as error:
-            at_index = item is not None and item[0].max_offset > item[1]
+            at_index = bool(pending) and pending[0][0].max_offset > pending[0][1]
             self._fail(error, RunningFlag.INDEX_ERROR if at_index else RunningFlag.QUEUE_ERROR)
             return False
         if index is not None and done:
@@ -145,7 +137,35 @@ class Dispatcher:
         if not pending:
             return False
         first = pending[0]
-        return limit is None or first[2] + first[3] <= limit
+        return self.limit is None or first[2] + first[3] <= self.limit
+
+    def _by_hand(self, most: int) -> int:
+        """Dispatch a few records whatever they are; how many it were.
+
+        Raises:
+            OSError: queue or index cannot be written; the record is still pending.
+        """
+        pending, limit, index = self.pending, self.limit, self.index
+        for done in range(most):
+            if not pending:
+                return done
+            queue, queue_offset, physical, size, tags, stored, kind, uniq_key, keys = pending[0]
+            if limit is not None and physical + size > limit:
+                return done
+            assert isinstance(queue, ConsumeQueue)
+            if kind != PREPARED and kind != ROLLBACK:
+                queue.put(queue_offset, physical, size, tags, stored)
+                if not queue.dirty:
+                    queue.dirty = True
+                    self.dirty.append(queue)
+            if index is not None and kind != ROLLBACK and (uniq_key or keys):
+                index.put(queue.topic, uniq_key, keys, physical, stored)
+            pending.popleft()
+            if queue.arrived is not None:
+                queue.arrived.advance(queue.max_offset)
+            self.position = physical + size
+            self.logics_timestamp = stored
+        return most
 
     def _fail(self, error: OSError, flag: RunningFlag) -> None:
         self._on_failure(error, flag)

@@ -24,17 +24,18 @@ class Index:
 
     Attributes:
         files: oldest first.
+        newest: the file that takes new entries; None before the first.
         asked: called by each query while entries are missing (see `IndexCatchUp`); None when none are.
     """
 
-    __slots__ = ("_cut_at", "_directory", "_full", "_newest", "_settings", "asked", "files")
+    __slots__ = ("_cut_at", "_directory", "_full", "_settings", "asked", "files", "newest")
 
     def __init__(self, settings: StoreSettings) -> None:
         self._settings = settings
         self._directory = settings.root / "index"
         self.files: list[IndexFile] = []
         self.asked: Callable[[], None] | None = None
-        self._newest: IndexFile | None = None
+        self.newest: IndexFile | None = None
         self._full: list[IndexFile] = []
         # The record whose entries may be split between a file that is here and one that was deleted.
         self._cut_at = -1
@@ -86,13 +87,13 @@ class Index:
         if deleted:
             # They must not come back with the power: their entries are of records that are no more.
             sync_directory(self._directory)
-        self._newest = self.files[-1] if self.files else None
-        if self._newest is not None and (deleted or drop_after is not None or store_time is not None):
+        self.newest = self.files[-1] if self.files else None
+        if self.newest is not None and (deleted or drop_after is not None or store_time is not None):
             if store_time is not None:
-                self._newest.repair(store_time)
+                self.newest.repair(store_time)
                 # The dead process may not have brought the others to the disk.
                 self._full = [file for file in self.files[:-1] if file.end_timestamp > synced_until]
-            self._cut_at = self._newest.end_offset
+            self._cut_at = self.newest.end_offset
         return notes
 
     def _adopt(self, path: Path, drop_after: int | None) -> str | None:
@@ -135,7 +136,7 @@ class Index:
             dropped = True
         if dropped:
             sync_directory(self._directory)
-        self._newest = self.files[-1] if self.files else None
+        self.newest = self.files[-1] if self.files else None
         self._full = [file for file in self._full if file in self.files]
         self._cut_at = self.end_offset
         return True
@@ -151,7 +152,7 @@ class Index:
         while self.files and self.files[-1].end_offset >= end and (self.files[-1].count > 1 or len(self.files) > 1):
             self.files.pop().delete()
             dropped = True
-        self._newest = self.files[-1] if self.files else None
+        self.newest = self.files[-1] if self.files else None
         if dropped:
             sync_directory(self._directory)
             self._full = [file for file in self._full if file in self.files]
@@ -166,13 +167,13 @@ class Index:
     @property
     def end_offset(self) -> int:
         """Offset of the newest indexed record; -1 when there is none."""
-        newest = self._newest
+        newest = self.newest
         return newest.end_offset if newest is not None else -1
 
     @property
     def end_timestamp(self) -> int:
         """Store time of the newest indexed record, ms; 0 when there is none."""
-        newest = self._newest
+        newest = self.newest
         return newest.end_timestamp if newest is not None else 0
 
     def put(self, topic: str, uniq_key: str, keys: str, physical_offset: int, store_timestamp: int) -> None:
@@ -181,7 +182,7 @@ class Index:
         Raises:
             OSError: no file can be made, or the disk is full.
         """
-        newest = self._newest
+        newest = self.newest
         if newest is None or newest.count >= newest.capacity:
             if not uniq_key and not keys.strip(" "):
                 return
@@ -206,7 +207,7 @@ class Index:
             raise
 
     def _begin(self) -> IndexFile:
-        previous = self._newest
+        previous = self.newest
         if previous is not None:
             previous.write_header()
             self._full.append(previous)
@@ -221,7 +222,7 @@ class Index:
         if previous is not None:
             file.preset(previous)
         self.files.append(file)
-        self._newest = file
+        self.newest = file
         return file
 
     def expire(self, smallest_physical: int) -> list[RetiredSegment]:
@@ -233,8 +234,8 @@ class Index:
 
     def write_header(self) -> None:
         """Make the newest file's header say what was inserted."""
-        if self._newest is not None:
-            self._newest.write_header()
+        if self.newest is not None:
+            self.newest.write_header()
 
     def take_full(self) -> list[IndexFile]:
         """Files that became full since the last call; they are to be brought to the disk."""
@@ -263,16 +264,16 @@ class Index:
 
     def sync(self) -> None:
         """Bring the newest file to the disk."""
-        if self._newest is not None:
-            self._newest.write_header()
-            self._newest.sync()
+        if self.newest is not None:
+            self.newest.write_header()
+            self.newest.sync()
 
     def close(self) -> None:
         """Write headers and let go of all maps."""
         for file in self.files:
             file.close()
         self.files.clear()
-        self._newest = None
+        self.newest = None
 
 
 def _file_name() -> str:

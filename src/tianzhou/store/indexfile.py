@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from tianzhou._hot.tails import IndexTail
 from tianzhou.store.segments import RetiredSegment, Segment
 from tianzhou.store.stepwise import Steps
 
@@ -20,7 +21,7 @@ _PAGE_BITS: Final = 12
 _ENTRY_STEP: Final = 64 << 10
 
 
-class IndexFile:
+class IndexFile(IndexTail):
     """One index file: header, slots, entries.
 
     The header in the file is brought up to date by `write_header`, not by each insert.
@@ -31,29 +32,9 @@ class IndexFile:
         capacity: number of entries, of which number 0 is never used.
     """
 
-    __slots__ = (
-        "_entries",
-        "_map",
-        "_reserved",
-        "_segment",
-        "_touched",
-        "begin_offset",
-        "begin_timestamp",
-        "capacity",
-        "count",
-        "end_offset",
-        "end_timestamp",
-        "slot_count",
-        "slots",
-    )
+    __slots__ = ("_segment",)
 
     def __init__(self, segment: Segment, slots: int, capacity: int) -> None:
-        self.begin_timestamp: int
-        self.end_timestamp: int
-        self.begin_offset: int
-        self.end_offset: int
-        self.slot_count: int
-        self.count: int
         self._segment = segment
         self._map = segment.map
         self.slots = slots

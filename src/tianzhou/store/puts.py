@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec import structs
 
+from tianzhou._hot import put_usual
 from tianzhou.errors import PageCacheBusy, StoreError
 from tianzhou.model import names
 from tianzhou.store.admission import (
@@ -66,6 +67,15 @@ class StorePuts(StoreParts):
         if len(record.properties) > MAX_PROPERTIES:
             return refuse_message(record, self.settings.max_message_size)
         stored = self._now()
+        log, dispatcher = self._log, self._dispatcher
+        place = put_usual(log, queue, record, stored, dispatcher.pending)
+        if place < 0:
+            return self._append_alone(queue, record, stored)
+        self._appended(stored)
+        return PutResult(_OK, place, queue.next_offset - 1, stored, log.base + log.position)
+
+    def _append_alone(self, queue: ConsumeQueue, record: NewRecord, stored: int) -> PutResult:
+        """As `append`, for what `put_usual` does not do."""
         kind = record.sys_flag & TRANSACTION_BITS
         counted = kind != PREPARED and kind != ROLLBACK
         queue_offset = queue.next_offset if counted else 0
@@ -81,18 +91,21 @@ class StorePuts(StoreParts):
         if queue.delayed:
             due = deliver_time(record.properties, stored, self._delays)
             tags = tags if due is None else due
-        dispatcher = self._dispatcher
-        dispatcher.pending.append(
+        self._dispatcher.pending.append(
             (queue, queue_offset, end - size, size, tags, stored, kind, record.uniq_key, record.keys)
         )
+        self._appended(stored)
+        return PutResult(_OK, end - size, queue_offset, stored, end)
+
+    def _appended(self, stored: int) -> None:
         self._flusher.last_timestamp = stored
+        dispatcher = self._dispatcher
         if self._sync:
             self._flusher.request()
         elif not dispatcher.scheduled:
             dispatcher.kick()
         elif len(dispatcher.pending) > BACKLOG_LIMIT:
             dispatcher.run(SLICE_RECORDS, 1.0)
-        return PutResult(_OK, end - size, queue_offset, stored, end)
 
     def append_batch(self, record: NewRecord, entries: Iterable[tuple[int, bytes, bytes]]) -> PutResult:
         """Store several messages of one queue, all in one segment (store.md §16.1).

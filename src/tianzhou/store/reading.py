@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from tianzhou._hot.records import GatherLimits, gather
+from tianzhou._hot import gather
+from tianzhou._hot.records import GatherLimits
 from tianzhou.store.batchqueue import BatchQueue
 from tianzhou.store.commitlog import CommitLog
 from tianzhou.store.consumequeue import UNIT_SIZE, ConsumeQueue

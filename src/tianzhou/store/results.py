@@ -6,6 +6,8 @@ from enum import Enum, auto
 
 import msgspec
 
+from tianzhou._hot.tails import NewRecord as NewRecord
+
 
 class PutStatus(Enum):
     """Outcome of a put; RocketMQ's names (store.md §4.3), mapped to codes by the broker (broker.md §7.3)."""
@@ -40,43 +42,6 @@ class GetStatus(Enum):
     OFFSET_TOO_SMALL = auto()
     NO_MATCHED_LOGIC_QUEUE = auto()
     NO_MESSAGE_IN_QUEUE = auto()
-
-
-class NewRecord(msgspec.Struct, gc=False):
-    """A message to be stored (store.md §3.2).
-
-    Attributes:
-        topic: topic name.
-        queue_id: queue within the topic.
-        body: bytes as they are to be stored (compressed or not, by `sys_flag`).
-        properties: the property string (store.md §0.3).
-        flag: the client's opaque flag.
-        sys_flag: store.md §0.4; the address bits 0x10 and 0x20 are ignored, the store sets them itself.
-        born_timestamp: the client's clock, ms.
-        born_host: the client's address, 4 or 16 bytes.
-        born_port: the client's port.
-        reconsume_times: deliveries before this one.
-        prepared_transaction_offset: position of the half message of a committed one (store.md §3.7).
-        tags_code: code of the tag for the queue unit (`wire.hashing.tags_code`). In the schedule topic with a
-            `DELAY` property the store puts the deliver time there, whatever is given (store.md §5.3).
-        keys: value of `KEYS`, so that the index need not parse the properties.
-        uniq_key: value of `UNIQ_KEY`, likewise.
-    """
-
-    topic: str
-    queue_id: int
-    body: bytes
-    properties: bytes
-    flag: int = 0
-    sys_flag: int = 0
-    born_timestamp: int = 0
-    born_host: bytes = b"\x7f\x00\x00\x01"
-    born_port: int = 0
-    reconsume_times: int = 0
-    prepared_transaction_offset: int = 0
-    tags_code: int = 0
-    keys: str = ""
-    uniq_key: str = ""
 
 
 class PutResult(msgspec.Struct, gc=False):

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from tianzhou._hot import frames
+from tianzhou._hot import split as _split
 from tianzhou._hot.frames import java_json
 from tianzhou._hot.headers import LANGUAGE_CODES, LANGUAGES, OTHER, Command, Int32, header_fields
 from tianzhou.errors import ProtocolError
@@ -47,7 +47,7 @@ def split(buffer: bytes | bytearray | memoryview, start: int, end: int, max_fram
         ProtocolError: a frame that cannot be decoded, or a length no frame may have; the latter is found
             before the frame has arrived.
     """
-    return frames.split(buffer, start, end, max_frame, decode)
+    return _split(buffer, start, end, max_frame, decode)
 
 
 # Encoding

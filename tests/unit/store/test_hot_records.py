@@ -5,12 +5,13 @@ from __future__ import annotations
 import mmap
 import struct
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tianzhou._hot.records import UNIT, GatherLimits, gather, put_record
+from tianzhou._hot.records import UNIT, GatherLimits
 from tianzhou.store import NewRecord
 from tianzhou.wire.record import MAGIC_V1, MAGIC_V2, Record, encode_record
 
@@ -31,6 +32,7 @@ UNLIMITED = GatherLimits(1 << 60, 1000, 1 << 30, 1000, 1 << 30)
 )
 @settings(max_examples=150, deadline=None)
 def test_bytes_equal_those_of_the_reference_encoder(
+    hot: SimpleNamespace,
     topic: str,
     body: bytes,
     properties: bytes,
@@ -56,7 +58,7 @@ def test_bytes_equal_those_of_the_reference_encoder(
     for body_form in (body, memoryview(body)):
         record.body = body_form  # type: ignore[assignment]
         target = mmap.mmap(-1, 4096)
-        put_record(
+        hot.put_record(
             target,
             17,
             len(expected),
@@ -98,45 +100,45 @@ def marks(parts: list[memoryview]) -> list[int]:
     return [part[-1] for part in parts]
 
 
-def test_gather_takes_records_across_segments() -> None:
-    parts, total, passed, last, gone = gather(
+def test_gather_takes_records_across_segments(hot: SimpleNamespace) -> None:
+    parts, total, passed, last, gone = hot.gather(
         units((1000, 40, 0), (1360, 40, 0), (1400, 40, 0)), PARTS, 400, 1440, None, None, UNLIMITED
     )
     assert marks(parts) == [20, 29, 30]
     assert (total, passed, last, gone) == (120, 3, 1400, False)
 
 
-def test_gather_filters_by_tag_but_not_what_only_an_extension_file_knows() -> None:
+def test_gather_filters_by_tag_but_not_what_only_an_extension_file_knows(hot: SimpleNamespace) -> None:
     address = -(1 << 63) + 40
-    parts, _, passed, _, _ = gather(
+    parts, _, passed, _, _ = hot.gather(
         units((1000, 40, 7), (1040, 40, 8), (1080, 40, address)), PARTS, 400, 1800, frozenset({8}), None, UNLIMITED
     )
     assert marks(parts) == [21, 22]
     assert passed == 3
 
 
-def test_gather_reports_that_records_have_gone_only_before_the_first_found() -> None:
-    _, _, passed, _, gone = gather(units((10, 40, 0), (0, 0x7FFFFFFF, 0)), PARTS, 400, 1800, None, None, UNLIMITED)
+def test_gather_reports_that_records_have_gone_only_before_the_first_found(hot: SimpleNamespace) -> None:
+    _, _, passed, _, gone = hot.gather(units((10, 40, 0), (0, 0x7FFFFFFF, 0)), PARTS, 400, 1800, None, None, UNLIMITED)
     assert (passed, gone) == (2, True)
-    parts, _, passed, _, gone = gather(units((1000, 40, 0), (10, 40, 0)), PARTS, 400, 1800, None, None, UNLIMITED)
+    parts, _, passed, _, gone = hot.gather(units((1000, 40, 0), (10, 40, 0)), PARTS, 400, 1800, None, None, UNLIMITED)
     assert (len(parts), passed, gone) == (1, 2, False)
 
 
-def test_gather_passes_over_units_and_records_that_contradict_each_other() -> None:
+def test_gather_passes_over_units_and_records_that_contradict_each_other(hot: SimpleNamespace) -> None:
     changed = bytearray(PARTS[0].view)
     changed[44:48] = b"magi"
     changed[87] ^= 1
     changed[155] ^= 4
     wrong = [(1000, 39, 0), (1001, 40, 0), (1399, 1, 0), (1000, -40, 0), (1040, 40, 0), (1080, 40, 0), (1120, 40, 0)]
-    parts, _, passed, _, gone = gather(
+    parts, _, passed, _, gone = hot.gather(
         units(*wrong, (1160, 40, 0)), [Part(1000, memoryview(changed))], 400, 1400, None, None, UNLIMITED
     )
     assert marks(parts) == [24]
     assert (passed, gone) == (8, True)
 
 
-def test_gather_asks_about_the_record_itself() -> None:
-    parts, _, passed, _, _ = gather(
+def test_gather_asks_about_the_record_itself(hot: SimpleNamespace) -> None:
+    parts, _, passed, _, _ = hot.gather(
         units((1000, 40, 0), (1040, 40, 0)), PARTS, 400, 1800, None, lambda record: record[-1] == 21, UNLIMITED
     )
     assert marks(parts) == [21]
@@ -153,7 +155,7 @@ def test_gather_asks_about_the_record_itself() -> None:
         (GatherLimits(0, 100, 1 << 30, 100, 140), 3),
     ],
 )
-def test_gather_stops_at_limits_but_gives_at_least_one(limits: GatherLimits, count: int) -> None:
+def test_gather_stops_at_limits_but_gives_at_least_one(hot: SimpleNamespace, limits: GatherLimits, count: int) -> None:
     wanted = units(*[(1000 + 40 * n, 40, 0) for n in range(20)])
-    parts, _, passed, _, _ = gather(wanted, PARTS, 400, 1800, None, None, limits)
+    parts, _, passed, _, _ = hot.gather(wanted, PARTS, 400, 1800, None, None, limits)
     assert (len(parts), passed) == (count, count)

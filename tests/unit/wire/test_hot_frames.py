@@ -2,14 +2,17 @@
 
 import struct
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 
-from tianzhou._hot import MODE, pull_reply, send_reply
+from tianzhou._hot import pull_reply
 from tianzhou._hot.headers import PullHeader, PullReplyHeader, SendHeader, SendHeaderV2, SendReplyHeader
 from tianzhou.errors import ProtocolError
 from tianzhou.wire.command import Command, decode, encode, split
 from tianzhou.wire.fields import read_header, read_reply, write_header, write_reply
+
+pytestmark = pytest.mark.usefixtures("hot")
 
 MAX = 16_777_216
 SEND = {
@@ -207,7 +210,9 @@ def test_a_name_split_by_the_frames_end_is_not_read_beyond_it() -> None:
 
 @pytest.mark.parametrize("transaction_id", [None, "FD0000000000", 'we"ird\\ \x01中', "", "a-b"])
 @pytest.mark.parametrize(("region", "trace_on"), [("DefaultRegion", True), ('r"\x02', False)])
-def test_send_reply_equals_the_general_codec(transaction_id: str | None, region: str, trace_on: bool) -> None:
+def test_send_reply_equals_the_general_codec(
+    hot: SimpleNamespace, transaction_id: str | None, region: str, trace_on: bool
+) -> None:
     for opaque in (0, -1, 2**31 - 1):
         fields = write_reply(
             310,
@@ -219,7 +224,9 @@ def test_send_reply_equals_the_general_codec(transaction_id: str | None, region:
             queue_offset=1 << 50,
         )
         general = encode(Command(310, opaque).reply(0, fields=fields))
-        made = send_reply(opaque, "7F0000010000792300,7F0000010000792301", 3, 1 << 50, transaction_id, region, trace_on)
+        made = hot.send_reply(
+            opaque, "7F0000010000792300,7F0000010000792301", 3, 1 << 50, transaction_id, region, trace_on
+        )
         assert made == general
         assert one(made).header is not None
 
@@ -245,13 +252,9 @@ def test_pull_reply_equals_the_general_codec() -> None:
         assert one(made).header.next_begin_offset == 1 << 50
 
 
-def test_many_remarks_and_regions_stay_right() -> None:
+def test_many_remarks_and_regions_stay_right(hot: SimpleNamespace) -> None:
     for number in range(200):
         remark = f"remark {number % 150}"
         assert decode(pull_reply(1, 19, remark, 0, 0, 0, 0, 0, 0, ())[4:]).remark == remark
         region = f"region {number % 150}"
-        assert read_reply(310, decode(send_reply(1, "m", 0, 0, None, region, True)[4:])).msg_region == region
-
-
-def test_the_mode_is_known() -> None:
-    assert MODE == "pure"
+        assert read_reply(310, decode(hot.send_reply(1, "m", 0, 0, None, region, True)[4:])).msg_region == region

@@ -12,7 +12,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tianzhou._hot import send_reply
+from tianzhou._hot import PropertyReader, send_reply
 from tianzhou.broker.admission import Admission
 from tianzhou.broker.delay import waiting_room, wanted_level
 from tianzhou.broker.flow import too_many_waiting
@@ -44,7 +44,6 @@ _TIMERS = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 _OURS = (names.CLUSTER, names.MSG_REGION, names.TRACE_ON)
 """Properties the broker sets; a message that was stored before brings them along."""
 _SPECIAL = frozenset({names.DELAY, names.TRAN_MSG, names.POP_CK, names.INNER_NUM, *_TIMERS, *_OURS})
-_PAIR_END = 2
 SAMPLE_EVERY_S = 0.01
 """Puts are timed no more often than this."""
 
@@ -52,14 +51,14 @@ SAMPLE_EVERY_S = 0.01
 class Target:
     """What the hot path has to know about a topic that was found fit to be sent to."""
 
-    __slots__ = ("counts", "flags", "limit", "queues", "sizes")
+    __slots__ = ("counts", "flags", "limit", "queues", "sizes", "waits")
 
     def __init__(self, config: TopicConfig, traffic: PutTraffic) -> None:
         self.queues = config.write_queue_nums
         self.limit = max(config.write_queue_nums, config.read_queue_nums)
         self.flags = MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0
         traffic.grow(self.limit)
-        self.counts, self.sizes = traffic.counts, traffic.sizes
+        self.counts, self.sizes, self.waits = traffic.counts, traffic.sizes, traffic.waits
 
 
 class SendHandler:
@@ -120,6 +119,7 @@ class SendHandler:
             names.TRACE_ON: "true" if settings.trace_on else "false",
         }
         self._tail = encode_properties(self._added)
+        self._read_properties = PropertyReader(_SPECIAL, self._tail, tags_code).read
         self._marks = {names.MSG_REGION: self._region, names.TRACE_ON: self._added[names.TRACE_ON]}
         self._sync_flush = self._store.settings.sync_flush
         self._targets.clear()
@@ -127,8 +127,8 @@ class SendHandler:
     def send(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         """Store a message, or a batch, and say where it is."""
         try:
-            if self._sync_flush:
-                self._check_waiting()
+            if self._sync_flush and len(self._acks) >= self._tables.settings.send_thread_pool_queue_capacity:
+                self._refuse_more()
             header = command.header
             if header is None:
                 header = read_header(command)
@@ -140,18 +140,11 @@ class SendHandler:
             queue_id = header.queue_id
             if queue_id < 0 or queue_id >= target.limit:
                 return self._unusual(connection, command, header)
-            text = header.properties
-            try:
-                pairs = dict([pair.split("\x01", 1) for pair in text.split("\x02") if pair])
-                properties = text.encode()
-            except (ValueError, AttributeError):
-                return self._unusual(connection, command, header)
-            unique = pairs.get("UNIQ_KEY")
+            usual = self._read_properties(header.properties)
             body: bytes = command.body  # type: ignore[assignment]
-            if not unique or not body or not _SPECIAL.isdisjoint(pairs) or header.sys_flag & INNER_BATCH_FLAGS:
+            if usual is None or not body or header.sys_flag & INNER_BATCH_FLAGS:
                 return self._unusual(connection, command, header)
-            properties += self._tail if properties[-1] == _PAIR_END else b"\x02" + self._tail
-            tag = pairs.get("TAGS")
+            properties, unique, keys, tag_code, waits = usual
             result = self._append(
                 NewRecord(
                     header.topic,
@@ -165,8 +158,8 @@ class SendHandler:
                     connection.remote_port,
                     header.reconsume_times,
                     0,
-                    tags_code(tag) if tag else 0,
-                    pairs.get("KEYS", ""),
+                    tag_code,
+                    keys,
                     unique,
                 )
             )
@@ -176,9 +169,7 @@ class SendHandler:
             target.sizes[queue_id] += result.end_offset - result.physical_offset
             if command.flag & FLAG_ONEWAY:
                 return None
-            if self._sync_flush:
-                return self._stored(connection, command, result, queue_id, unique, pairs.get("WAIT"))
-            return send_reply(
+            reply = send_reply(
                 command.opaque,
                 f"{self._id_head}{result.physical_offset:016X}",
                 queue_id,
@@ -187,6 +178,10 @@ class SendHandler:
                 self._region,
                 self._trace_on,
             )
+            if not self._sync_flush or not waits:
+                return reply
+            self._acks.add(result.end_offset, connection, reply, target.waits, queue_id)
+            return None
         except BrokerError as error:
             return command.reply(error.code, error.remark, self._marks)
 
@@ -203,7 +198,7 @@ class SendHandler:
             asyncio.get_running_loop().call_later(SAMPLE_EVERY_S, self._sample)
         return result
 
-    def _check_waiting(self) -> None:
+    def _refuse_more(self) -> None:
         refusal = too_many_waiting(len(self._acks), self._tables.settings)
         if refusal is not None:
             self._stats.failed += 1
@@ -269,7 +264,8 @@ class SendHandler:
             place = (result.queue_offset, result.physical_offset, result.store_timestamp)
             self._tables.transactions.opened(make_half(properties, *place, born))
         self._stats.put(topic).add(queue_id, 1, result.end_offset - result.physical_offset)
-        return self._stored(connection, command, result, answered_queue, unique, properties.get(names.WAIT))
+        waits = properties.get(names.WAIT) != "false"
+        return self._stored(connection, command, header.topic, result, answered_queue, unique, waits=waits)
 
     def _retried(
         self, header: Any, version: int, topic: str, queue_id: int, properties: dict[str, str], now_ms: int
@@ -374,7 +370,8 @@ class SendHandler:
             return self._refused(command, result)
         self._stats.put(topic).add(queue_id, len(members), result.end_offset - result.physical_offset)
         unique = shared.get(names.UNIQ_KEY)
-        return self._stored(connection, command, result, queue_id, unique, shared.get(names.WAIT))
+        waits = shared.get(names.WAIT) != "false"
+        return self._stored(connection, command, topic, result, queue_id, unique, waits=waits)
 
     def _inner_batch(
         self, command: Command, record: NewRecord, shared: dict[str, str], count: int
@@ -426,19 +423,24 @@ class SendHandler:
         self,
         connection: Connection,
         command: Command,
+        topic: str,
         result: PutResult,
         queue_id: int,
         unique: str | None,
-        wait: str | None,
+        *,
+        waits: bool,
     ) -> Reply:
         if command.flag & FLAG_ONEWAY:
             return None
         places = result.physical_offsets or (result.physical_offset,)
         msg_id = ",".join([f"{self._id_head}{place:016X}" for place in places])
-        if self._sync_flush and wait != "false":
-            self._acks.add(connection, command, result, msg_id, queue_id, unique, self._region, self._trace_on)
-            return None
-        return send_reply(command.opaque, msg_id, queue_id, result.queue_offset, unique, self._region, self._trace_on)
+        reply = send_reply(command.opaque, msg_id, queue_id, result.queue_offset, unique, self._region, self._trace_on)
+        if not self._sync_flush or not waits:
+            return reply
+        traffic = self._stats.puts.get(topic)
+        counted = None if traffic is None or queue_id >= len(traffic.waits) else traffic.waits
+        self._acks.add(result.end_offset, connection, reply, counted, queue_id)
+        return None
 
     def _refused(self, command: Command, result: PutResult) -> Reply:
         self._stats.failed += 1

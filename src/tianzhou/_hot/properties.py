@@ -1,0 +1,44 @@
+"""The properties of a message to be stored: what the way of most messages needs of them, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+UsualProperties = tuple[bytes, str, str, int, bool]
+"""What is stored, the unique key, the keys, the code of the tag, whether the sender wants to wait for the disk."""
+_PAIR_END = 2
+
+
+class PropertyReader:
+    """Reads the property texts of usual messages (wire.md §4.3).
+
+    Args:
+        special: names of properties that make a message unusual.
+        tail: pairs that are stored behind those of every message.
+        tags_code: code of a tag.
+    """
+
+    __slots__ = ("_special", "_tags_code", "_tail")
+
+    def __init__(self, special: frozenset[str], tail: bytes, tags_code: Callable[[str | None], int]) -> None:
+        self._special = special
+        self._tail = tail
+        self._tags_code = tags_code
+
+    def read(self, text: str | None) -> UsualProperties | None:
+        """What is to be known of a message with these properties; None when it is not a usual one.
+
+        A usual message has a unique key, none of the special properties, and a text that is well formed.
+        """
+        try:
+            pairs = dict([pair.split("\x01", 1) for pair in text.split("\x02") if pair])  # type: ignore[union-attr, misc]
+            stored = text.encode()  # type: ignore[union-attr]
+        except (ValueError, AttributeError):
+            return None
+        unique = pairs.get("UNIQ_KEY")
+        if not unique or not self._special.isdisjoint(pairs):
+            return None
+        stored += self._tail if stored[-1] == _PAIR_END else b"\x02" + self._tail
+        tag = pairs.get("TAGS")
+        code = self._tags_code(tag) if tag else 0
+        return stored, unique, pairs.get("KEYS", ""), code, pairs.get("WAIT") != "false"

@@ -1,0 +1,83 @@
+"""Which twin of the hot functions runs, and what is said when it is not the one that was built."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tianzhou
+from tianzhou import _hot
+from tianzhou._hot import sources
+
+SOURCE = Path(tianzhou.__file__).parents[1]
+ASK = "from tianzhou import _hot; print(_hot.MODE, _hot.split.__module__)"
+
+
+def ask(source: Path, **environment: str) -> tuple[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name != "TIANZHOU_PURE"}
+    run = subprocess.run(
+        [sys.executable, "-c", ASK],
+        env={**kept, "PYTHONPATH": str(source), **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return run.stdout.strip(), run.stderr
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    shutil.copytree(SOURCE / "tianzhou", tmp_path / "tianzhou", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def built() -> bool:
+    try:
+        from tianzhou._hot import _compiled
+    except ImportError:
+        return False
+    return sources.digest() == _compiled.SOURCE
+
+
+def test_the_mode_is_one_of_two() -> None:
+    forced = os.environ.get("TIANZHOU_PURE", "0") not in ("", "0")
+    assert ("compiled" if built() and not forced else "pure") == _hot.MODE
+
+
+def test_the_environment_forces_the_pure_twin() -> None:
+    assert ask(SOURCE, TIANZHOU_PURE="1") == ("pure tianzhou._hot.frames", "")
+    if built():
+        assert ask(SOURCE, TIANZHOU_PURE="0")[0] == "compiled tianzhou._hot._compiled"
+        assert ask(SOURCE) == ("compiled tianzhou._hot._compiled", "")
+
+
+def test_without_the_extension_nothing_is_said(copied: Path) -> None:
+    for extension in (copied / "tianzhou" / "_hot").glob("*.so"):
+        extension.unlink()
+    assert ask(copied) == ("pure tianzhou._hot.frames", "")
+
+
+@pytest.mark.skipif(not built(), reason="the compiled twin was not built here")
+@pytest.mark.parametrize("name", ["frames.py", "_compiled.pyx", "slots.h"])
+def test_an_extension_of_other_sources_is_not_used_and_that_is_said(copied: Path, name: str) -> None:
+    changed = copied / "tianzhou" / "_hot" / name
+    changed.write_text(changed.read_text() + "\n")
+    mode, words = ask(copied)
+    assert mode == "pure tianzhou._hot.frames"
+    assert "was built from other sources and is not used; build it anew with pip install" in words
+
+
+def test_an_extension_that_cannot_be_loaded_is_not_used_and_that_is_said(copied: Path) -> None:
+    folder = copied / "tianzhou" / "_hot"
+    for extension in folder.glob("*.so"):
+        extension.unlink()
+    (folder / "_compiled.abi3.so").write_bytes(b"no library")
+    mode, words = ask(copied)
+    assert mode == "pure tianzhou._hot.frames"
+    assert "cannot be loaded" in words
