@@ -687,6 +687,27 @@ SPARK = [
         "sendTimeoutMs=0: expected milliseconds, a whole number from 1",
         options={"topic": "orders", "sendTimeoutMs": "0"},
     ),
+    SparkRow(
+        "write",
+        "delivery=once: expected at-least-once or exactly-once",
+        options={"topic": "orders", "delivery": "once"},
+    ),
+    SparkRow(
+        "write",
+        "delivery=exactly-once: a batch write has no name by which a repetition could be told from another write of "
+        "the same rows; give it one with the option batchKey, unique to this data",
+        options={"topic": "orders", "delivery": "exactly-once"},
+    ),
+    SparkRow(
+        "write",
+        "batchKey=today: counts with delivery=exactly-once only; give that too, or leave it out",
+        options={"topic": "orders", "batchKey": "today"},
+    ),
+    SparkRow(
+        "write",
+        "batchNumber=7: says which batch of a batchKey it is; give that too, or leave it out",
+        options={"topic": "orders", "batchNumber": "7"},
+    ),
 ]
 
 
