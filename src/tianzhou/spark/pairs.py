@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cached_property
+from typing import Any, Final
 
 import numpy as np
 
 from tianzhou.spark import arrays
 from tianzhou.spark.arrays import Array, DataType, Ints, pa, pc
+
+_COUNTED: Final = 8
+"""Names are counted, not sorted, while that takes no more numbers than this for each pair."""
 
 
 class Pairs:
@@ -26,26 +30,30 @@ class Pairs:
             # Old brokers leave the last pair unterminated; an additional empty piece does no harm.
             ending, nothing = (arrays.repeated(mark, self._messages, pa.binary()) for mark in (b"\x02", b""))
             raw, rows = arrays.content(pc.binary_join_element_wise(strings, ending, nothing))
-        ends = np.flatnonzero(raw == 2)
-        starts = np.concatenate([[0], ends[:-1] + 1]) if len(ends) else ends
-        inner = np.append(np.flatnonzero(raw == 1), len(raw))
-        middles = inner[np.searchsorted(inner, starts)]
-        whole = (middles > starts) & (middles + 1 < ends)
         self._raw = raw
-        self._starts, self._middles, self._ends = starts[whole], middles[whole], ends[whole]
-        self._rows = np.searchsorted(rows, self._starts, side="right") - 1
+        starts, middles, ends = _cut(raw)
+        whole = (middles > starts) & (middles + 1 < ends)
+        if not whole.all():
+            starts, middles, ends = starts[whole], middles[whole], ends[whole]
+        self._starts, self._middles, self._ends = starts, middles, ends
+        # One look-up a message, not one a pair.
+        self._first = np.searchsorted(starts, rows)
+        self._rows = np.repeat(np.arange(self._messages), np.diff(self._first))
 
     def column(self, name: str) -> Array:
         """The value of one property, null where a message has none; the last one wins."""
-        wanted = np.frombuffer(name.encode(), np.uint8)
-        hits = np.flatnonzero(self._middles - self._starts == len(wanted))
-        letters = self._raw[self._starts[hits][:, None] + np.arange(len(wanted))]
-        hits = hits[(letters == wanted).all(axis=1)]
-        found = np.full(self._messages, -1)
-        found[self._rows[hits]] = np.arange(len(hits))
+        wanted = name.encode()
+        hits = np.flatnonzero(self._lengths == len(wanted))
+        for place, letter in enumerate(wanted):
+            same = self._raw[self._starts[hits] + place] == letter
+            if not same.all():
+                hits = hits[same]
         values = arrays.spans(self._data(), self._middles[hits] + 1, self._ends[hits])
-        if len(hits) == self._messages and (found >= 0).all():
+        rows = self._rows[hits]
+        if len(hits) == self._messages and (rows == np.arange(self._messages)).all():
             return arrays.text(values)
+        found = np.full(self._messages, -1)
+        found[rows] = np.arange(len(hits))
         return arrays.text(values.take(arrays.slots(found, found >= 0)))
 
     def maps(self, kind: DataType) -> Array:
@@ -54,9 +62,10 @@ class Pairs:
         for slot, values in enumerate((self._starts, self._middles, self._middles + 1, self._ends)):
             edges[slot::4] = values
         kept, keys = self._distinct(edges)
-        offsets = np.searchsorted(self._rows[kept], np.arange(self._messages + 1)).astype(np.int32)
+        every = len(kept) == len(self._starts)
+        offsets = self._first if every else np.searchsorted(self._rows[kept], np.arange(self._messages + 1))
         return pa.MapArray.from_arrays(
-            arrays.integers(offsets, pa.int32()),
+            arrays.integers(offsets.astype(np.int32), pa.int32()),
             arrays.text(keys),
             arrays.text(arrays.cut(self._data(), edges, 4 * kept + 2)),
             type=kind,
@@ -68,11 +77,33 @@ class Pairs:
         keys = arrays.cut(self._data(), edges, 4 * every)
         known, codes = arrays.encoded(keys)
         codes = self._rows * max(len(known), 1) + codes
+        if len(known) * self._messages <= _COUNTED * len(every) and np.bincount(codes, minlength=1).max() <= 1:
+            return every, keys
         unique, last = np.unique(codes[::-1], return_index=True)
         if len(unique) == len(codes):
             return every, keys
         kept = np.sort(len(codes) - 1 - last)
         return kept, keys.take(arrays.slots(kept))
 
+    @cached_property
+    def _lengths(self) -> Ints:
+        return self._middles - self._starts
+
     def _data(self) -> Any:
         return pa.py_buffer(self._raw)
+
+
+def _cut(raw: Ints) -> tuple[Ints, Ints, Ints]:
+    """Where each piece of property strings begins, has its first separator of name and value, and ends."""
+    marks = np.flatnonzero((raw == 1) | (raw == 2))
+    middles, ends = marks[0::2], marks[1::2]
+    if len(middles) == len(ends) and (raw[middles] == 1).all() and (raw[ends] == 2).all():
+        return _begins(ends), middles, ends
+    ends = np.flatnonzero(raw == 2)
+    starts = _begins(ends)
+    inner = np.append(np.flatnonzero(raw == 1), len(raw))
+    return starts, inner[np.searchsorted(inner, starts)], ends
+
+
+def _begins(ends: Ints) -> Ints:
+    return np.concatenate([[0], ends[:-1] + 1]) if len(ends) else ends

@@ -42,6 +42,7 @@ def avro_value(
     Raises:
         ConfigError: a schema is none or has no column type, or the mode is another, or fastavro is not installed.
     """
+    import pyarrow as pa
     from pyspark.sql import functions as sql
 
     decoder = _decoder(schema, reader_schema, mode)
@@ -49,6 +50,8 @@ def avro_value(
     def decode(bodies: Any) -> Any:
         return decoder(bodies)
 
+    # Spark wants to see what a function takes; PyArrow is imported here only.
+    decode.__annotations__ = {"bodies": pa.Array, "return": pa.Array}
     as_column: Any = sql.arrow_udf(decode, returnType=avro_type(reader_schema or schema))  # type: ignore[attr-defined]
     result: Column = as_column(sql.col(column))
     return result
