@@ -40,6 +40,26 @@ def test_topics_become_tables_and_the_next_run_goes_on(spark, server, topic, pip
     assert bodies(spark, to) == Counter([*map(str, range(60)), *(f"o{n}" for n in range(20))])
 
 
+def test_a_delta_table(spark, server, topic, pipeline, tmp_path):
+    deltalake = pytest.importorskip("deltalake")
+    to = tmp_path / "table"
+    for part in range(2):
+        server.send(topic, range(part * 20, part * 20 + 20))
+        assert pipeline("archive", topic, "--to", str(to), "--format", "delta")["rows"] == 20
+    table = deltalake.DeltaTable(str(to)).to_pyarrow_table()
+    assert sorted(int(body.as_py()) for body in table.column("body")) == list(range(40))
+
+
+def test_without_a_broker(spark, own_server, pipeline, tmp_path):
+    """What a broker left behind, or its copy, is archived from its files."""
+    own_server.create("left")
+    own_server.send("left", range(30))
+    own_server.restart()
+    found = pipeline("archive", "left", "--to", str(tmp_path / "a"), "--store", str(tmp_path / "server"))
+    assert found["rows"] == 30
+    assert bodies(spark, tmp_path / "a") == Counter(map(str, range(30)))
+
+
 def test_following_takes_what_is_sent_later(spark, server, topic, tmp_path):
     to = tmp_path / "archive"
     query = archive(Topics(spark, server.address), [topic], str(to), follow=True, every="100 milliseconds")
@@ -67,6 +87,9 @@ def test_text_output_is_for_people(server, topic, cli, tmp_path):
         (["{topic}", "--to", "{to}", "--conf", "memory=4g"], "--conf memory=4g: write spark.something=value", 2),
         (["{topic}", "--to", "{to}", "--every", "soon", "--follow"], "soon", 1),
         (["{topic}", "--to", "{to}", "--most", "0"], "--most", 2),
+        (["{topic}", "--to", "{to}", "--format", "csv"], "--format csv: expected parquet, delta or iceberg", 2),
+        (["{topic}", "--to", "{to}", "--lake", "a=b"], "--lake a=b: is for --format delta and iceberg", 2),
+        (["{topic}", "--to", "{to}", "--store", "nowhere"], "--store nowhere: no such folder", 2),
     ],
 )
 def test_mistakes_are_explained(topic, cli, tmp_path, args, text, code):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import subprocess
 import sysconfig
@@ -15,6 +16,7 @@ from tianzhou.spark.sessions import _prepare_processes
 
 pytest.importorskip("grpc", reason="pip install 'tianzhou[pipelines]'")
 pytest.importorskip("yaml")
+registry = pytest.importorskip("pyspark.pipelines.graph_element_registry")
 EXAMPLE = Path(tianzhou.__file__).parent / "pipelines" / "declarative"
 SOURCE = str(Path(tianzhou.__file__).resolve().parents[1])
 
@@ -38,13 +40,56 @@ def run(folder: Path) -> str:
         env=environ,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=400,
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout + done.stderr
 
 
+class Definitions(registry.GraphElementRegistry):
+    """What a folder of definitions defines."""
+
+    def __init__(self) -> None:
+        self.outputs: dict[str, str] = {}
+        self.functions = {}
+
+    def register_output(self, output):
+        self.outputs[output.name] = type(output).__name__
+
+    def register_flow(self, flow):
+        self.functions[flow.target] = flow.func
+
+    def register_auto_cdc_flow(self, flow):
+        raise AssertionError(flow)
+
+    def register_sql(self, sql_text, file_path):
+        raise AssertionError(file_path)
+
+
+def test_the_definitions_of_the_documentation(spark, server, topic, tmp_path):
+    """What `spark-pipelines` would be told, and what the tables would hold."""
+    server.send(topic, range(30), tags=lambda n: "even" if n % 2 == 0 else "odd")
+    definitions = Definitions()
+    spark.conf.set("tianzhou.namesrvAddr", server.address)
+    spark.conf.set("tianzhou.topic", topic)
+    with registry.graph_element_registration_context(definitions):
+        runpy.run_path(str(EXAMPLE / "transformations" / "orders.py"))
+    assert definitions.outputs == {"messages": "StreamingTable", "by_tag": "MaterializedView"}
+
+    messages = definitions.functions["messages"]()
+    assert messages.isStreaming
+    query = messages.writeStream.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
+    assert query.format("parquet").start(str(tmp_path / "messages")).awaitTermination(60)
+    spark.read.parquet(str(tmp_path / "messages")).createOrReplaceTempView("messages")
+    try:
+        found = {row["tags"]: row["messages"] for row in definitions.functions["by_tag"]().collect()}
+    finally:
+        spark.catalog.dropTempView("messages")
+    assert found == {"even": 15, "odd": 15}
+
+
+@pytest.mark.slow
 def test_a_topic_is_a_streaming_table_and_a_second_run_goes_on(spark, server, topic, tmp_path):
     folder = tmp_path / "orders"
     shutil.copytree(EXAMPLE, folder)

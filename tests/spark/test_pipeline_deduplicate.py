@@ -12,8 +12,10 @@ def target(server, topic) -> str:
     return server.create(f"{topic}-once")
 
 
-def test_the_first_of_equal_messages_goes_through(server, topic, target, pipeline, tmp_path):
+@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+def test_the_first_of_equal_messages_goes_through(server, topic, target, pipeline, tmp_path, delivery):
     args = ["deduplicate", topic, "--to", target, "--by", "keys", "--checkpoint", str(tmp_path / "c")]
+    args += ["--delivery", delivery]
     server.send(topic, range(12), keys=lambda n: f"k{n % 4}", tags="A", properties=lambda _: {"p": "1"})
     server.send(topic, ["no key"] * 3)
     assert pipeline(*args) == {"read": 15, "left_out": 8, "sent": 7, "to": target}

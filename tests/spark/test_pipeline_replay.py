@@ -31,7 +31,7 @@ def test_a_time_is_sent_again_as_it_was(server, topic, target, pipeline, cli, tm
 
     checkpoint = str(tmp_path / "checkpoint")
     args = ["replay", topic, "--to", target, "--since", str(since), "--until", str(until), "--checkpoint", checkpoint]
-    pipeline(*args)
+    assert pipeline(*args)["sent"] == 20
     sent = {m.body: m for m in server.messages(topic)}
     again = server.messages(target)
     assert Counter(m.body for m in again) == Counter(str(n).encode() for n in range(20))

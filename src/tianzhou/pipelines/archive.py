@@ -1,13 +1,14 @@
 """Archive: topics to Parquet by topic and day, each message exactly once, before the brokers delete it.
 
 Spark's own file sink lists the files of each micro-batch in `_spark_metadata`, so a batch that is run again after a
-crash replaces its own files. How far the archive is lies in its checkpoint; run it again and it goes on.
+crash replaces its own files; Delta and Iceberg tables note the batch in their own log. How far the archive is lies in
+its checkpoint; run it again and it goes on.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +31,7 @@ def archive(
     every: str = "10 seconds",
     most: int = 500_000,
     skip_lost: bool = False,
+    lake: Mapping[str, str] | None = None,
 ) -> StreamingQuery:
     """Start writing topics to Parquet.
 
@@ -42,18 +44,19 @@ def archive(
         every: when following, how long messages are gathered for a file.
         most: most messages in a micro-batch, which bounds memory and the work done again after a crash.
         skip_lost: go on when messages were deleted before they were archived, instead of failing.
+        lake: options of `format("tianzhou_lake")`, for a Delta or Iceberg table instead of Parquet by topic and day.
     """
     rows = topics.stream(
         *names, startingOffsets="earliest", maxOffsetsPerTrigger=most, failOnDataLoss=str(not skip_lost).lower()
     )
-    writer = (
-        rows.withColumn("day", f.to_date("storeTimestamp"))
-        .observe(FIGURES, f.count(f.lit(1)).alias("rows"), f.sum(f.length("body")).alias("bytes"))
-        .writeStream.format("parquet")
-        .partitionBy("topic", "day")
-        .option("path", to)
-        .option("checkpointLocation", checkpoint or f"{to}/_checkpoint")
+    rows = rows.withColumn("day", f.to_date("storeTimestamp")).observe(
+        FIGURES, f.count(f.lit(1)).alias("rows"), f.sum(f.length("body")).alias("bytes")
     )
+    if lake is None:
+        writer = rows.writeStream.format("parquet").partitionBy("topic", "day").option("path", to)
+    else:
+        writer = rows.writeStream.format("tianzhou_lake").options(path=to, **lake)
+    writer = writer.option("checkpointLocation", checkpoint or f"{to}/_checkpoint")
     return (writer.trigger(processingTime=every) if follow else writer.trigger(availableNow=True)).start()
 
 

@@ -8,6 +8,8 @@ from typing import Any
 from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_S = 0.2
+SENT = "sent"
+"""The observed figure that says how many rows a micro-batch sent; `Topics.start` makes it."""
 
 
 def wait(query: StreamingQuery, each: Callable[[Any], None] = lambda _: None) -> None:
@@ -56,15 +58,22 @@ class _News:
 class Rows:
     """Counts the rows of a query's micro-batches; call it with each progress.
 
+    Attributes:
+        count: rows read.
+        sent: rows sent.
+
     Args:
-        advance: called with the rows so far.
+        advance: called with the rows read so far.
     """
 
     def __init__(self, advance: Callable[[int], None] = lambda _: None) -> None:
         self.count = 0
+        self.sent = 0
         self._advance = advance
 
     def __call__(self, progress: Any) -> None:
         """Count one micro-batch."""
         self.count += progress.numInputRows
+        figures = progress.observedMetrics.get(SENT)
+        self.sent += figures["rows"] if figures is not None else 0
         self._advance(self.count)

@@ -9,6 +9,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tianzhou.model.names import RESERVED, SHARDING_KEY
+from tianzhou.pipelines.queries import SENT
 
 EVERY = "1 second"
 """How often a query that follows its topic looks for new messages."""
@@ -22,24 +23,33 @@ class Topics:
         namesrv: name servers, `host:port` joined by `;`.
         tls: whether to speak TLS; None leaves it to the environment.
         delivery: the sink's option of that name, None for its default.
+        store: read the files of a store in this folder instead of asking brokers; writing goes to brokers as ever.
     """
 
     def __init__(
-        self, spark: SparkSession, namesrv: str, *, tls: bool | None = None, delivery: str | None = None
+        self,
+        spark: SparkSession,
+        namesrv: str,
+        *,
+        tls: bool | None = None,
+        delivery: str | None = None,
+        store: str | None = None,
     ) -> None:
         self.spark = spark
         self._servers = {"namesrvAddr": namesrv, "tls": tls}
+        self._from = ("tianzhou", self._servers) if store is None else ("tianzhou_store", {"storePath": store})
         self._delivery = delivery
 
     def table(self, *topics: str, **options: Any) -> DataFrame:
         """What the topics hold now; `options` are those of `spark.read.format("tianzhou")`, None leaves one out."""
-        given = _given(self._servers, {"subscribe": ",".join(topics)}, options)
-        return self.spark.read.format("tianzhou").options(**given).load()
+        name, where = self._from
+        return self.spark.read.format(name).options(**_given(where, {"subscribe": ",".join(topics)}, options)).load()
 
     def stream(self, *topics: str, **options: Any) -> DataFrame:
         """The topics as a stream; `options` are those of `spark.readStream.format("tianzhou")`."""
-        given = _given(self._servers, {"subscribe": ",".join(topics)}, options)
-        return self.spark.readStream.format("tianzhou").options(**given).load()
+        name, where = self._from
+        given = _given(where, {"subscribe": ",".join(topics)}, options)
+        return self.spark.readStream.format(name).options(**given).load()
 
     def send(self, rows: DataFrame, topic: str | None = None) -> None:
         """Send the rows of a table and wait until all are acknowledged."""
@@ -58,6 +68,7 @@ class Topics:
             follow: go on with what is sent later, and not only up to what is there now.
         """
         given = _given(self._servers, {"topic": topic, "delivery": self._delivery})
+        rows = rows.observe(SENT, f.count(f.lit(1)).alias("rows"))
         writer = rows.writeStream.format("tianzhou").options(**given).option("checkpointLocation", checkpoint)
         return (writer.trigger(processingTime=EVERY) if follow else writer.trigger(availableNow=True)).start()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -41,6 +42,9 @@ CheckpointOption = Annotated[
 FollowOption = Annotated[
     bool, typer.Option("--follow", help="Go on with what is sent later, until Ctrl-C; else stop at what is there now.")
 ]
+StoreOption = Annotated[
+    str | None, typer.Option("--store", help="Read the files of this store, and ask no broker for messages.")
+]
 DeliveryOption = Annotated[
     str | None, typer.Option(help="Of the sink: at-least-once or exactly-once; default: the sink's own.")
 ]
@@ -75,6 +79,9 @@ def on_spark(name: str, conf: list[str] | None, work: Callable[[SparkSession], T
 
             spark = session(f"tianzhou-{name}", profile="local", **values)
             ending.watch()
+            if not logging.getLogger().isEnabledFor(logging.INFO):
+                # What fails is told once, by us and in a line; -v lets Spark tell it too, with its stacks.
+                spark.sparkContext.setLogLevel("FATAL")
             try:
                 return work(spark)
             finally:
@@ -124,6 +131,18 @@ def plain(error: Exception) -> TianzhouError:
         return (ConfigError if kind == "ConfigError" else TianzhouError)(said.strip())
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return TianzhouError(lines[0] if lines else type(error).__name__)
+
+
+def pair_of(option: str, text: str) -> tuple[str, str]:
+    """Key and value of `key=value`.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key or not value:
+        raise ConfigError(f"{option} {text}: write key=value")
+    return key, value
 
 
 def delivery_of(text: str | None) -> str | None:

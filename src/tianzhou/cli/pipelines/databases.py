@@ -69,7 +69,7 @@ def cdc(
                 follow=follow,
             )
             wait(query, rows)
-        return rows.count
+        return rows.sent
 
     print_fields({"changes": on_spark("cdc", conf, work), "to": to}, output)
 

@@ -23,6 +23,7 @@ from tianzhou.cli.pipelines.command import (
     ConfOption,
     DeliveryOption,
     FollowOption,
+    StoreOption,
     app,
     delivery_of,
     on_spark,
@@ -45,6 +46,7 @@ LateOption = Annotated[str, typer.Option(help="How much later than others a mess
 def trace(
     since: Annotated[str | None, typer.Option(help="Only traces stored at or after this time.")] = None,
     topic: Annotated[str, typer.Option(help="The trace topic.")] = TRACE_TOPIC,
+    store: StoreOption = None,
     conf: ConfOption = None,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     tls: TlsOption = None,
@@ -55,13 +57,13 @@ def trace(
     Example: tianzhou pipeline trace --since 2026-11-21T08:00:00
     """
     first = time_of("--since", since)
-    ensure_topics([topic], namesrv, tls)
+    ensure_topics([topic], namesrv, tls, store)
 
     def work(spark: SparkSession) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         from tianzhou.pipelines import trace_figures as p
         from tianzhou.pipelines.topics import Topics
 
-        traced = p.records(Topics(spark, namesrv, tls=tls), topic=topic, startingTimestamp=first).cache()
+        traced = p.records(Topics(spark, namesrv, tls=tls, store=store), topic=topic, startingTimestamp=first).cache()
         return (
             [row.asDict() for row in p.send_figures(traced).collect()],
             [row.asDict() for row in p.delivery_figures(traced).collect()],
@@ -166,7 +168,7 @@ def _run(
     conf: list[str] | None,
     output: Output,
 ) -> None:
-    def work(spark: SparkSession) -> tuple[int, int]:
+    def work(spark: SparkSession) -> tuple[int, int, int]:
         from tianzhou.pipelines.queries import Rows, wait
         from tianzhou.pipelines.topics import Topics
 
@@ -180,7 +182,7 @@ def _run(
                 waiting = sum(state.numRowsTotal for state in one.stateOperators)
 
             wait(start(Topics(spark, namesrv, tls=tls, delivery=delivery)), each)
-        return rows.count, waiting
+        return rows.count, rows.sent, waiting
 
-    read, waiting = on_spark(name, conf, work)
-    print_fields({"read": read, "still_open": waiting, "to": to}, output)
+    read, sent, waiting = on_spark(name, conf, work)
+    print_fields({"read": read, "sent": sent, "still_open": waiting, "to": to}, output)

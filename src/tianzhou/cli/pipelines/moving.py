@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,9 +23,11 @@ from tianzhou.cli.pipelines.command import (
     ConfOption,
     DeliveryOption,
     FollowOption,
+    StoreOption,
     app,
     delivery_of,
     on_spark,
+    pair_of,
 )
 from tianzhou.cli.progress import progress
 from tianzhou.cli.store_folder import time_of
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tianzhou.admin import Admin
+    from tianzhou.pipelines.queries import Rows
 
 
 @app.command()
@@ -51,6 +55,14 @@ def archive(
     skip_lost: Annotated[
         bool, typer.Option("--skip-lost", help="Go on when messages were deleted before they were archived.")
     ] = False,
+    table_format: Annotated[
+        str, typer.Option("--format", help="parquet, or a delta or iceberg table; see also --lake.")
+    ] = "parquet",
+    lake: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="An option of tianzhou_lake, as compactEvery=20; may be repeated."),
+    ] = None,
+    store: StoreOption = None,
     conf: ConfOption = None,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     tls: TlsOption = None,
@@ -60,7 +72,8 @@ def archive(
 
     Example: tianzhou pipeline archive orders payments --to archive
     """
-    ensure_topics(topics, namesrv, tls)
+    options = _lake_of(table_format, lake or [])
+    ensure_topics(topics, namesrv, tls, store)
 
     def work(spark: SparkSession) -> Any:
         from tianzhou.pipelines.archive import Archived
@@ -78,7 +91,7 @@ def archive(
                     print_json({"rows": done.rows, "bytes": done.bytes})
 
             began = start(
-                Topics(spark, namesrv, tls=tls),
+                Topics(spark, namesrv, tls=tls, store=store),
                 topics,
                 to,
                 checkpoint=checkpoint,
@@ -86,12 +99,26 @@ def archive(
                 every=every,
                 most=most,
                 skip_lost=skip_lost,
+                lake=options,
             )
             wait(began, each)
         return done
 
     done = on_spark("archive", conf, work)
+    if store is not None:
+        print_fields({"rows": done.rows, "bytes": done.bytes, "to": to}, output)
+        return
     _report_archive(topics, done, to, namesrv, tls, output)
+
+
+def _lake_of(table_format: str, options: list[str]) -> dict[str, str] | None:
+    if table_format not in ("parquet", "delta", "iceberg"):
+        raise ConfigError(f"--format {table_format}: expected parquet, delta or iceberg")
+    if table_format == "parquet":
+        if options:
+            raise ConfigError(f"--lake {options[0]}: is for --format delta and iceberg; leave it out")
+        return None
+    return {"tableFormat": table_format, **dict(pair_of("--lake", text) for text in options)}
 
 
 def _report_archive(topics: list[str], done: Any, to: str, namesrv: str, tls: bool | None, output: Output) -> None:
@@ -117,13 +144,17 @@ def _report_archive(topics: list[str], done: Any, to: str, namesrv: str, tls: bo
         print_note("less than a tenth of the retention is left: archive more often, or keep messages longer")
 
 
-def ensure_topics(topics: list[str], namesrv: str, tls: bool | None) -> None:
-    """See before Java starts whether the servers answer and the topics exist.
+def ensure_topics(topics: list[str], namesrv: str, tls: bool | None, store: str | None = None) -> None:
+    """See before Java starts whether the servers answer and the topics exist; of a store, whether there is one.
 
     Raises:
-        ConfigError: a topic does not exist.
+        ConfigError: a topic or the store does not exist.
         TianzhouError: no server answers.
     """
+    if store is not None:
+        if not Path(store).is_dir():
+            raise ConfigError(f"--store {store}: no such folder; name a storePathRootDir or a --data folder")
+        return
     from tianzhou.cli.topics import with_admin
 
     async def missing(admin: Admin) -> list[str]:
@@ -178,12 +209,12 @@ def replay(
             raise ConfigError(f"--until {until} is not later than --since {since}")
         ensure_topics([topic, target], namesrv, tls)
 
-        def work(spark: SparkSession) -> int:
+        def work(spark: SparkSession) -> Rows:
             from tianzhou.pipelines.queries import Rows, wait
             from tianzhou.pipelines.replay import replay as start
             from tianzhou.pipelines.topics import Topics
 
-            with progress("sent again", None) as advance:
+            with progress("read", None) as advance:
                 rows = Rows(advance)
                 cluster = Topics(spark, namesrv, tls=tls, delivery=delivered)
                 query = start(
@@ -198,10 +229,11 @@ def replay(
                     per_second=rate,
                 )
                 wait(query, rows)
-            return rows.count
+            return rows
 
-        sent = on_spark("replay", conf, work)
-        if not sent:
+        rows = on_spark("replay", conf, work)
+        sent = rows.sent
+        if not rows.count:
             print_note(f"nothing (more) to send; to replay the same again, give another --checkpoint than {checkpoint}")
     print_fields({"sent": sent, "from": topic, "to": target}, output)
 
@@ -244,24 +276,16 @@ def deduplicate(
     delivered = delivery_of(delivery)
     ensure_topics([topic, to], namesrv, tls)
 
-    def work(spark: SparkSession) -> tuple[int, int]:
+    def work(spark: SparkSession) -> Rows:
         from tianzhou.pipelines.deduplicate import deduplicate as start
         from tianzhou.pipelines.queries import Rows, wait
         from tianzhou.pipelines.topics import Topics
 
-        dropped = 0
         with progress("read", None) as advance:
             rows = Rows(advance)
-
-            def each(one: Any) -> None:
-                nonlocal dropped
-                rows(one)
-                for state in one.stateOperators:
-                    dropped += int(state.customMetrics.get("numDroppedDuplicateRows", 0))
-
             cluster = Topics(spark, namesrv, tls=tls, delivery=delivered)
-            wait(start(cluster, topic, to, checkpoint, by=by, within=within, follow=follow, most=most), each)
-        return rows.count, dropped
+            wait(start(cluster, topic, to, checkpoint, by=by, within=within, follow=follow, most=most), rows)
+        return rows
 
-    read, dropped = on_spark("deduplicate", conf, work)
-    print_fields({"read": read, "left_out": dropped, "sent": read - dropped, "to": to}, output)
+    rows = on_spark("deduplicate", conf, work)
+    print_fields({"read": rows.count, "left_out": rows.count - rows.sent, "sent": rows.sent, "to": to}, output)
