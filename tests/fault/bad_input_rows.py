@@ -220,6 +220,29 @@ COMMANDS = [
         "store repair {data} --apply", "store … is in use by process … (file `lock` is locked); stop that broker, or …"
     ),
     Command("store dump {data} --part tree", "…Invalid value for '--part': …'tree'…"),
+    # pipelines
+    Command("pipeline source nothing", "there is no pipeline file nothing; there are archive, dead_letters, …"),
+    Command(
+        "pipeline archive nowhere --to folder -n 127.0.0.1:{namesrv}",
+        "topic nowhere does not exist; tianzhou topic list --system shows those that do",
+    ),
+    Command(
+        "pipeline archive orders --to archive -n 127.0.0.1:{dead}",
+        "no name server answers: cannot connect to 127.0.0.1:…: Connection refused\n" + NO_SERVER,
+        FAILED,
+    ),
+    Command(
+        "pipeline replay orders --rate 5",
+        "--checkpoint is missing: a folder of this replay's own, or choose messages by --id",
+    ),
+    Command(
+        "pipeline dlq billing --apply",
+        "--apply and --to send again, and nothing is chosen; choose by --id, --where or --all",
+    ),
+    Command(
+        "pipeline cdc db --table shop.orders --to cdc --checkpoint cdc",
+        "db: expected USER@HOST or USER@HOST:PORT; the password belongs into MYSQL_PWD",
+    ),
     # the main job
     Command("flights --out binary", "--out binary: is no folder; give an empty or a new one"),
     Command(
