@@ -25,7 +25,7 @@ def main(address: str, source: str, target: str, checkpoint: str, master: str) -
             f.concat(f.lit("k"), f.col("body").cast("string")).alias("keys"),
             f.col("tags"),
         )
-        .repartition(3)
+        .repartition(2)
     )
     query = (
         rows.writeStream.format("tianzhou")

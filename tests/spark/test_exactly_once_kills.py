@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).resolve().parent / "exactly_once_query.py"
-ROWS_A_ROUND = 400
-START_LIMIT_S = 60
-END_LIMIT_S = 90
-LONGEST_LIFE_S = 4.0
+ROWS_A_ROUND = 160
+START_LIMIT_S = 240
+END_LIMIT_S = 300
+LONGEST_PAUSE_S = 1.5
+"""After the query has got to where it is to be killed; a batch takes about a third of it."""
 
 
 def descendants(pid: int) -> list[int]:
@@ -84,6 +85,13 @@ class Query:
                 os.kill(rng.choice(found), signal.SIGKILL)
         return bool(found)
 
+    def until(self, server, target: str, count: float) -> None:
+        """Wait until so many rows are in the target, or the query has ended."""
+        deadline = time.monotonic() + END_LIMIT_S
+        while sum(server.maxima(target).values()) < count and self.process.poll() is None:
+            assert time.monotonic() < deadline, f"the query does not get on, see {self.errors.name}"
+            time.sleep(0.02)
+
     def end(self) -> int:
         return self.process.wait(END_LIMIT_S)
 
@@ -100,14 +108,11 @@ def attack(server, folder: Path, rounds: int, seed: int) -> None:
         # A task that dies with its worker is run again within the batch, or the query fails, as it comes.
         with Query(folder, server, source, target, "local[2,3]" if at_workers else "local[2]") as query:
             query.started()
-            life = rng.uniform(0, LONGEST_LIFE_S)
-            if at_workers:
-                end = time.monotonic() + life
-                while time.monotonic() < end and query.process.poll() is None:
-                    time.sleep(rng.uniform(0.1, 0.6))
-                    shot += query.kill_worker(rng)
-            else:
-                time.sleep(life)
+            query.until(server, target, sent - rng.uniform(0.1, 1) * ROWS_A_ROUND)
+            for _ in range(rng.randint(1, 4) if at_workers else 0):
+                time.sleep(rng.uniform(0.1, 0.6))
+                shot += query.kill_worker(rng)
+            time.sleep(rng.uniform(0, LONGEST_PAUSE_S))
             ended += query.process.poll() is not None
     for _ in range(3):
         with Query(folder, server, source, target, "local[2]") as query:
