@@ -13,8 +13,6 @@ from tianzhou.clock import Clock
 from tianzhou.store.store import MessageStore
 
 SWEEP_MS = 10_000
-BROADCAST_MS = 5_000
-NOTIFY_MS = 15_000
 PROTECT_MS = 180_000
 
 _log = logging.getLogger(__name__)
@@ -51,10 +49,11 @@ class Housekeeping:
         stats.idle_ms = None if idle_minutes < 0 else (idle_minutes if idle_minutes > 10 else 30) * 60_000
 
     def sweep(self) -> None:
-        """Close silent connections, forget old pulls, note the counters, have new segments read as wanted."""
+        """Close silent connections, forget old pulls, note counters and offsets, have segments read as wanted."""
         self._clients.sweep()
         now = self._clock.now_ms()
         self._tables.clients.forget_pulls(now - self._tables.settings.subscription_expired_timeout)
+        self.commit_broadcasts()
         self.follow_settings()
         if not self._store.settings.data_read_ahead_enable:
             self._store.read_ahead(wanted=False)

@@ -83,8 +83,8 @@ class NameServers:
         """
         while True:
             settings = self._settings
-            by_name = bool(settings.namesrv_addr)
-            period = settings.update_name_server_addr_period if by_name else settings.fetch_namesrv_addr_interval
+            asks = self.sought and not settings.namesrv_addr
+            period = settings.fetch_namesrv_addr_interval if asks else settings.update_name_server_addr_period
             await asyncio.sleep(max(period, SHORTEST_PERIOD_MS) / 1000)
             if await self.refresh():
                 changed()

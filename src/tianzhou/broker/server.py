@@ -49,7 +49,7 @@ from tianzhou.broker.handlers.send_back import SendBackHandler
 from tianzhou.broker.handlers.staging import StagingHandler
 from tianzhou.broker.handlers.topics import TopicHandler
 from tianzhou.broker.handlers.transactions import TransactionHandler
-from tianzhou.broker.housekeeping import BROADCAST_MS, NOTIFY_MS, PROTECT_MS, SWEEP_MS, Housekeeping
+from tianzhou.broker.housekeeping import PROTECT_MS, SWEEP_MS, Housekeeping
 from tianzhou.broker.locks import QueueLocks
 from tianzhou.broker.name_servers import NameServers
 from tianzhou.broker.registrar import Registrar
@@ -212,9 +212,7 @@ class Broker:
         self._repeat(lambda: settings.transaction_metric_flush_interval, self._write_metrics)
         self._repeat(lambda: SWEEP_MS, self._write_filters)
         self._repeat(lambda: SWEEP_MS, self._parts.housekeeping.sweep)
-        self._repeat(lambda: BROADCAST_MS, self._parts.housekeeping.commit_broadcasts)
         self._repeat(lambda: PROTECT_MS, self._parts.housekeeping.protect)
-        self._repeat(lambda: NOTIFY_MS, self._parts.clients.notify_waiting)
         _log.info("broker %s listens on port %d, clients are told %s", settings.broker_name, self._port, self.address)
 
     async def _listen(self, router: Router) -> None:

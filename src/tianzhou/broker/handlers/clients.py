@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 
@@ -33,6 +34,8 @@ from tianzhou.wire.fields import read_header, write_header, write_reply
 
 _log = logging.getLogger(__name__)
 _ATTRIBUTE = "broker.clients"
+NOTIFY_S = 15.0
+"""When members are told of changes, unless they are told at once."""
 
 
 class ClientHandler:
@@ -129,6 +132,8 @@ class ClientHandler:
         if self._tables.settings.real_time_notify_consumer_change:
             self._tell(group)
         else:
+            if not self._untold:
+                asyncio.get_running_loop().call_later(NOTIFY_S, self.notify_waiting)
             self._untold.add(group.group_name)
 
     def notify_waiting(self) -> None:
