@@ -1,21 +1,46 @@
-"""Tianzhou's broker as a process under our control, beside `apache.ApacheBroker` and started in the same way."""
+"""Tianzhou's name server and broker as processes under our control, beside those of `apache`, in the same way."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from apache import HOST, free_ports
-from frames import masters, wait_until
+from frames import call, masters, wait_until
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 START_TIMEOUT = 60
 STOP_TIMEOUT = 45
+
+
+@contextmanager
+def name_server(folder: Path) -> Iterator[str]:
+    """Run Tianzhou's name server, its files in a folder; gives its address."""
+    port = free_ports()
+    conf = folder / "namesrv.conf"
+    conf.write_text(f"listenPort={port}\nbindAddress={HOST}\nkvConfigPath={folder / 'kv.json'}\n")
+    path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
+    with (folder / "namesrv.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tianzhou", "namesrv", "-c", str(conf)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        try:
+            address = f"{HOST}:{port}"
+            wait_until(lambda: call(address, 106).code == 0, 30, "the name server did not answer")
+            yield address
+        finally:
+            process.kill()
+            process.wait(10)
 
 
 class OwnBroker:

@@ -118,7 +118,14 @@ def _cpp(home: Path) -> list[str]:
     return [str(toolchain.cpp_python()), str(toolchain.HERE / "cpp" / "stranger.py")]
 
 
+def _node(home: Path) -> list[str]:
+    modules = f"NODE_PATH={toolchain.node_modules()}"
+    return ["env", modules, toolchain.tool("node"), str(toolchain.HERE / "node" / "stranger.js")]
+
+
 ALL_MODES = ("sync", "async", "oneway", "batch")
+KEYED_MODES = ("sync", "async")
+"""Modes in which the sender gives each message a unique key, and is told that it was taken."""
 BINARY = "-Drocketmq.serialize.type=ROCKETMQ"
 TLS = "-Dtls.enable=true"
 STRANGERS = {
@@ -131,6 +138,7 @@ STRANGERS = {
         Stranger("java-5.3.3-tls", _java("5.3.3", TLS), ("sync", "batch")),
         Stranger("go-2.1.2", _go, ALL_MODES, members=2),
         Stranger("cpp-0.4.4", _cpp, ("sync", "oneway")),
+        Stranger("node-3.12.0", _node, ("promise",), members=2),
     )
 }
 JAVA = tuple(name for name, stranger in STRANGERS.items() if stranger.inspects)

@@ -1,4 +1,4 @@
-"""Java, Go and our own consumers in one group: the queues are shared, nobody starves, nothing comes twice."""
+"""Java, Go, C++, Node and our own consumers in one group: queues are shared, nobody starves, nothing comes twice."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from tianzhou import ConsumeFromWhere, Message, sync
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 JAVA, GO = STRANGERS["java-5.3.3"], STRANGERS["go-2.1.2"]
+CPP, NODE = STRANGERS["cpp-0.4.4"], STRANGERS["node-3.12.0"]
 WITHIN_S = 60
 
 
@@ -67,9 +68,10 @@ def send(producer: sync.Producer, topic: str, numbers: range, queues: int) -> No
         producer.send(Message(topic, b"x", properties={"index": str(i)}), targets[i % queues])
 
 
-def test_java_go_and_ours_share_one_group(server: Server) -> None:
-    need(JAVA, GO)
-    topic, group, queues = "mixed_group", "mixed_group", 12
+def test_members_of_five_kinds_share_one_group(server: Server) -> None:
+    strangers = (JAVA, GO, CPP, NODE)
+    need(*strangers)
+    topic, group, queues = "mixed_group", "mixed_group", 20
     frames.create_topic(server.namesrv, server.broker, topic, queues)
     with ExitStack() as stack:
         programs = {
@@ -77,7 +79,7 @@ def test_java_go_and_ours_share_one_group(server: Server) -> None:
             stranger.name: stack.enter_context(
                 Program(stranger, "consume", server.namesrv, f"{stranger.name}:{group}:{topic}")
             )
-            for stranger in (JAVA, GO)
+            for stranger in strangers
         }
         for program in programs.values():
             program.await_start()
@@ -90,33 +92,32 @@ def test_java_go_and_ours_share_one_group(server: Server) -> None:
         def share() -> int:
             return sum(queue.topic == topic for queue in consumer.assignment)
 
+        def since(first: int) -> dict[str, int]:
+            return {name: len([i for i in seen if i >= first]) for name, seen in tally.by_member().items()}
+
+        def check_round(numbers: range, members: list[str]) -> None:
+            """Of new messages each member gets its share, and nobody gets one twice."""
+            send(producer, topic, numbers, queues)
+            until(lambda: sum(since(numbers.start).values()) >= len(numbers), "all have come")
+            time.sleep(1)
+            assert {count for i, count in tally.times().items() if i >= numbers.start} == {1}
+            assert since(numbers.start) == {name: len(numbers) // len(members) for name in members}
+
         try:
-            until(lambda: share() == 4, "ours has a third")
-            settle(producer, topic, queues, programs, tally, {JAVA.name: 4, GO.name: 4})
-            send(producer, topic, range(3000), queues)
-            until(lambda: len(tally.times()) == 3000, "all have come")
-            time.sleep(1)
-            assert set(tally.times().values()) == {1}
-            assert {name: len(seen) for name, seen in tally.by_member().items()} == {
-                JAVA.name: 1000,
-                GO.name: 1000,
-                "ours": 1000,
-            }
-            gone = programs.pop(GO.name)
-            go_got = len(received(gone.finish()))
-            assert go_got == 1000
-            until(lambda: share() == 6, "ours has a half")
-            settle(producer, topic, queues, programs, tally, {JAVA.name: 6})
-            send(producer, topic, range(3000, 4200), queues)
-            until(lambda: len([i for i in tally.times() if i >= 3000]) == 1200, "the rest has come")
-            time.sleep(1)
-            assert {count for i, count in tally.times().items() if i >= 3000} == {1}
-            assert len([i for i in tally.by_member()["ours"] if i >= 3000]) == 600
+            until(lambda: share() == 4, "ours has a fifth")
+            settle(producer, topic, queues, programs, tally, dict.fromkeys(programs, 4))
+            check_round(range(3000), [*programs, "ours"])
+            assert len(received(programs.pop(GO.name).finish())) == 600
+            until(lambda: share() == 5, "ours has a fourth")
+            settle(producer, topic, queues, programs, tally, dict.fromkeys(programs, 5))
+            check_round(range(3000, 4200), [*programs, "ours"])
+            programs.pop(NODE.name).finish()
         finally:
             consumer.stop()
-        settle(producer, topic, queues, programs, tally, {JAVA.name: 12})
+        settle(producer, topic, queues, programs, tally, {JAVA.name: 10, CPP.name: 10})
         send(producer, topic, range(4200, 4500), queues)
-        until(lambda: len([i for i in tally.by_member()[JAVA.name] if i >= 4200]) == 300, "Java has all")
+        until(lambda: {i for i in tally.times() if i >= 4200} == set(range(4200, 4500)), "two members have all")
+        assert [since(4200)[name] for name in programs] == [150, 150]
 
 
 def settle(

@@ -1,8 +1,9 @@
-"""Our allocation strategies and local offset files against those of Apache's client, in its own JVM."""
+"""Our allocation strategies and local offset files against those of Apache's Java client, and strategies of Go's."""
 
 from __future__ import annotations
 
 import random
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,48 @@ def test_offset_files_are_read_by_both(version: str, tmp_path: Path) -> None:
     (answer,) = ask_java("Shares", version, [f"offsets\t{encode_offset_table(table).decode()}"], tmp_path)
     assert not answer.startswith("error"), answer
     assert decode_offset_table(answer.replace("\\n", "\n").encode()) == table
+
+
+def ask_go(lines: list[str]) -> list[str]:
+    """What Go's client decides, one answer per line."""
+    try:
+        stranger = toolchain.go_program()
+    except toolchain.ToolchainMissingError as error:
+        pytest.skip(str(error))
+    text = "".join(f"{line}\n" for line in lines).encode()
+    result = subprocess.run([str(stranger), "shares"], input=text, capture_output=True, timeout=120, check=True)
+    return result.stdout.decode().splitlines()
+
+
+def cases_for_go(name: str) -> tuple[list[str], list[str]]:
+    """Questions, and what we decide; Go's client sorts members and queues before it asks its strategies."""
+    rng = random.Random(name)
+    lines, ours = [], []
+    for _ in range(CASES):
+        queues, members = any_group(name, rng)
+        if name == "MACHINE_ROOM":
+            queues = [queue for queue in queues if "@" in queue.broker_name] or [MessageQueue("T", "east@a", 0)]
+        strategy, extra = any_strategy(name, rng, queues)
+        if name == "MACHINE_ROOM":
+            strategy, extra = ByMachineRoom(ROOMS), " ".join(ROOMS)
+        queues, members = sorted_queues(queues), sorted_client_ids(members)
+        for member in members:
+            lines.append("\t".join(["share", name, extra, member, " ".join(members), text(queues)]))
+            ours.append("=" + text(strategy.allocate(member, queues, members)))
+    return lines, ours
+
+
+@pytest.mark.parametrize("name", ["AVG", "AVG_BY_CIRCLE", "MACHINE_ROOM", "CONFIG"])
+def test_go_decides_as_we_do(name: str) -> None:
+    """By machine room it does when all rooms are named: of a part of them it gives out the wrong queues."""
+    lines, ours = cases_for_go(name)
+    theirs = ask_go(lines)
+    different = [(line, a, b) for line, a, b in zip(lines, ours, theirs, strict=True) if a != b]
+    assert not different, f"{len(different)} of {len(lines)}: {different[0]}"
+
+
+@pytest.mark.parametrize("name", ["CONSISTENT_HASH", "MACHINE_ROOM_NEARBY"])
+def test_two_of_gos_strategies_are_its_own(name: str) -> None:
+    """It hashes otherwise, and shares evenly where it should look at rooms: no members of others in such a group."""
+    lines, ours = cases_for_go(name)
+    assert ask_go(lines) != ours

@@ -1,4 +1,4 @@
-"""Ways of sending and consuming of Java, Go and C++ clients against our broker, beyond those of the exchange.
+"""Ways of sending and consuming of Java, Go, C++ and Node clients against our broker, beyond those of the exchange.
 
 Delayed messages, messages in order, broadcasting, batches for a handler, pulls that wait, lite pull, dead letters,
 message trace, requests, offsets that are reset while the group is online. With `TIANZHOU_INTEROP_SERVER=apache`
@@ -7,32 +7,43 @@ Apache's broker is asked, which shows what the tests are worth.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
 import frames
 import pytest
 from both import broker_of
-from frames import create_topic
-from strangers import STRANGERS, Line, Program
-from toolchain import ToolchainMissingError
+from strangers import Line
+from ways import (
+    COUNT,
+    CPP,
+    GO,
+    JAVA,
+    NAMES,
+    NODE,
+    PATIENCE,
+    QUEUES,
+    Servers,
+    await_shares,
+    got,
+    program,
+    send,
+    take,
+    topic_for,
+    wait,
+)
 
 from tianzhou.wire.record import decode_records
 
 # Retries wait for the levels from the third one on.
 CONF = {"messageDelayLevel": "1s 2s " + " ".join(["1s"] * 16), "useServerSideResetOffset": "false"}
-JAVA = ("java-5.3.3", "java-4.9.7")
-GO = "go-2.1.2"
-CPP = "cpp-0.4.4"
-NAMES = (*JAVA, GO, CPP)
-QUEUES = 4
-COUNT = 40
 KEYS = 6
-PATIENCE = 60
+IN_ORDER = (*JAVA, GO, CPP)
+"""Who has orderly consumers."""
+TOLD = (*JAVA, GO, CPP)
+"""Whose members a broker of 4.9 can tell where to go on."""
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 QUERY_MESSAGE = 12
 MAX_OFFSET = 30
@@ -40,81 +51,11 @@ RESET_OFFSET = 222
 UPDATE_GROUP = 200
 
 
-@dataclasses.dataclass(frozen=True)
-class Servers:
-    """Who is asked."""
-
-    namesrv: str
-    broker: str
-
-
 @pytest.fixture(scope="module")
 def servers(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """A broker with short delays, which tells members when they are reset, as brokers of 4.9 do."""
     with broker_of(server_kind, tmp_path_factory.mktemp("ways"), CONF) as addresses:
         yield Servers(*addresses)
-
-
-def program(name: str, *arguments: object, main: str = "Ways") -> Program:
-    """A stranger that goes these ways."""
-    stranger = STRANGERS[name]
-
-    def command(home: Path) -> list[str]:
-        line = stranger.resolve(home)
-        return [*line[:-1], main] if name in JAVA else line
-
-    try:
-        return Program(dataclasses.replace(stranger, resolve=command), *map(str, arguments))
-    except ToolchainMissingError as error:
-        pytest.skip(f"{name}: {error}")
-
-
-def topic_for(name: str, servers: Servers, noun: str, queues: int = QUEUES) -> str:
-    """A new topic."""
-    topic = f"ways_{noun}_{name}".replace(".", "_").replace("-", "_")
-    create_topic(servers.namesrv, servers.broker, topic, queues)
-    return topic
-
-
-def send(name: str, servers: Servers, topic: str, way: str, count: int, parameter: int = 0) -> list[Line]:
-    """Let a stranger send; every message is acknowledged."""
-    with program(name, "send", servers.namesrv, topic, f"{topic}_p", way, count, parameter) as sender:
-        lines = [line for line in sender.finish() if line["event"] == "sent"]
-    assert sorted(line["i"] for line in lines) == list(range(count))
-    assert {line["status"] for line in lines} == {"SEND_OK"}
-    return lines
-
-
-def take(name: str, servers: Servers, role: str, topic: str, members: int = 1) -> Program:
-    """A stranger's consumers, started."""
-    taking = program(name, "take", servers.namesrv, role, f"{topic}_g", topic, members)
-    taking.await_start()
-    return taking
-
-
-def got(lines: Sequence[Line]) -> list[Line]:
-    """What was received, probes left out."""
-    return [line for line in list(lines) if line["event"] == "received" and line["i"] >= 0]
-
-
-def wait(taking: Program, condition: Callable[[list[Line]], bool], what: str) -> None:
-    """Wait until what a program has received fulfils a condition."""
-    taking.wait_for(lambda lines: condition(got(lines)), PATIENCE, what)
-
-
-def await_shares(taking: Program, servers: Servers, topic: str, members: int, everyone: bool) -> None:
-    """Send probes until one round of them reaches the members as it should."""
-    deadline = time.monotonic() + PATIENCE
-    wanted = QUEUES * (members if everyone else 1)
-    while True:
-        begin = len(taking.lines)
-        for queue in range(QUEUES):
-            frames.send(servers.broker, topic, queue, b"probe", {"KEYS": "probe"})
-        time.sleep(0.7)
-        found = [line for line in list(taking.lines)[begin:] if line["event"] == "received" and line["i"] < 0]
-        if len(found) == wanted and len({line["consumer"] for line in found}) == members:
-            return
-        assert time.monotonic() < deadline, f"{len(found)} of {wanted} probes arrived"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -132,7 +73,7 @@ def test_delayed_messages_come_late(servers: Servers, name: str) -> None:
         assert line["reconsumeTimes"] == 0
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", IN_ORDER)
 def test_messages_in_order(servers: Servers, name: str) -> None:
     """Of one key all messages are in one queue, and orderly members handle each queue's in their order."""
     topic, count = topic_for(name, servers, "order"), 200
@@ -256,6 +197,22 @@ def test_go_asks_and_java_answers(servers: Servers) -> None:
     assert replies == [f"re: question {i}" for i in range(10)]
 
 
+def test_java_asks_and_go_answers(servers: Servers) -> None:
+    topic = topic_for(GO, servers, "answer", queues=1)
+    with program(GO, "answer", servers.namesrv, topic, f"{topic}_g") as answering:
+        answering.await_start()
+
+        def replies(lines: Sequence[Line]) -> list[str]:
+            texts = [str(line.get("text", "")) for line in list(lines)]
+            return sorted(text.partition("|")[0] for text in texts if text.startswith(("reply ", "error ")))
+
+        with program(JAVA[0], "ask", servers.namesrv, topic, 10, main="Replies") as asking:
+            asking.wait_for(lambda lines: len(replies(lines)) == 10, PATIENCE, "not all were answered")
+            found = replies(asking.lines)
+        answering.finish()
+    assert found == [f"reply re: question {i}" for i in range(10)]
+
+
 def test_cpp_pulls_all_and_sends_with_callbacks(servers: Servers) -> None:
     topic = topic_for(CPP, servers, "pull")
     sent = send(CPP, servers, topic, "async", COUNT)
@@ -265,14 +222,15 @@ def test_cpp_pulls_all_and_sends_with_callbacks(servers: Servers) -> None:
     assert Counter(line["i"] for line in lines) == Counter(range(COUNT))
 
 
-def test_cpp_refuses_until_a_message_is_dead(servers: Servers, server_kind: str) -> None:
-    """Its number of tries is that of the group; the other clients are in `test_stranger_retries.py`.
+@pytest.mark.parametrize("name", [CPP, NODE])
+def test_a_refused_message_is_dead_at_last(servers: Servers, server_kind: str, name: str) -> None:
+    """C++ leaves the number of tries to the group, Node brings it; the others are in `test_stranger_retries.py`.
 
     There is one message only, as the client sends back all that were pulled with the one that is refused.
     """
-    if server_kind == "apache":
+    if server_kind == "apache" and name == CPP:
         pytest.skip("5.3.3 fails with a null pointer, as the C++ client does not name the topic a retry came from")
-    topic = topic_for(CPP, servers, "dead", queues=1)
+    topic = topic_for(name, servers, "dead", queues=1)
     group = f"{topic}_g"
     settings = (
         f'{{"groupName":"{group}","consumeEnable":true,"consumeFromMinEnable":true,"consumeBroadcastEnable":true,'
@@ -287,7 +245,7 @@ def test_cpp_refuses_until_a_message_is_dead(servers: Servers, server_kind: str)
         reply = frames.call(servers.broker, MAX_OFFSET, dead)
         return reply.code == 0 and reply.fields["offset"] == "1"
 
-    with take(CPP, servers, "dead", topic) as taking:
+    with take(name, servers, "dead", topic) as taking:
         frames.wait_until(is_dead, PATIENCE, "no dead letter")
         taking.finish()
         lines = got(taking.lines)
@@ -299,7 +257,7 @@ def test_offsets_are_reset_while_the_group_is_online(servers: Servers) -> None:
 
     As the broker of Apache does, ours tells C++ members in their form only when a C++ program asks it to.
     """
-    topics = {name: topic_for(name, servers, "reset") for name in NAMES}
+    topics = {name: topic_for(name, servers, "reset") for name in TOLD}
     with ExitStack() as stack:
         running = {name: stack.enter_context(take(name, servers, "plain", topic)) for name, topic in topics.items()}
         for name, taking in running.items():

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,9 +12,8 @@ from typing import Self
 
 import frames
 import pytest
-from apache import HOST, free_ports
-from frames import masters, wait_until
-from own import SOURCE, OwnBroker
+from frames import masters
+from own import OwnBroker, name_server
 from strangers import STRANGERS, Line, Program, Stranger
 from toolchain import ToolchainMissingError
 
@@ -31,29 +27,6 @@ QUEUES = 4
 WITHIN_S = 60
 OWNED_WITHIN_S = 5.0
 """How soon every queue is worked on again after a member has left in an orderly way."""
-
-
-@contextmanager
-def name_server(folder: Path) -> Iterator[str]:
-    port = free_ports()
-    conf = folder / "namesrv.conf"
-    conf.write_text(f"listenPort={port}\nbindAddress={HOST}\nkvConfigPath={folder / 'kv.json'}\n")
-    path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
-    with (folder / "namesrv.log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tianzhou", "namesrv", "-c", str(conf)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONPATH": path},
-        )
-        try:
-            address = f"{HOST}:{port}"
-            wait_until(lambda: frames.call(address, 106).code == 0, 30, "the name server did not answer")
-            yield address
-        finally:
-            process.kill()
-            process.wait(10)
 
 
 @contextmanager

@@ -114,6 +114,20 @@ def cpp_python() -> Path:
     return _cached("cpp", key, install_into) / "bin" / "python"
 
 
+def node_modules() -> Path:
+    """Return the folder of the Node client and what it needs."""
+    npm = tool("npm")
+    folder = HERE / "node"
+    lists = [folder / "package.json", folder / "package-lock.json"]
+
+    def install_into(target: Path) -> None:
+        for file in lists:
+            shutil.copy(file, target)
+        _fetch([npm, "ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=target)
+
+    return _cached("node", _digest(lists), install_into) / "node_modules"
+
+
 def _jars(pom: Path) -> Path:
     tool("java")
     maven = tool("mvn")

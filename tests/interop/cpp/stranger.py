@@ -6,8 +6,10 @@ sends a batch without marking it as one, so that any broker stores it as a singl
     produce NAMESRV TOPIC GROUP FIRST MODE:COUNT...   modes: sync, oneway
     consume NAMESRV ROLE:GROUP:TOPIC[,TOPIC]...       role: clustering; until end of input
     send NAMESRV TOPIC GROUP WAY COUNT PARAMETER      ways: delay (its level), ordered (number of keys), async, plain
-    take NAMESRV ROLE GROUP TOPIC MEMBERS             roles: plain, orderly, broadcasting, dead; until end of input
+    take NAMESRV ROLE GROUP TOPIC MEMBERS             roles: plain, orderly, broadcasting, again, dead
     read NAMESRV GROUP TOPIC                          pulls all there is
+
+STRANGER_TAGS in the environment says what is subscribed.
 """
 
 from __future__ import annotations
@@ -147,6 +149,7 @@ def send(namesrv: str, topic: str, group: str, way: str, count: str, parameter: 
     for i in range(int(count)):
         made = Message(topic)
         made.set_body(b"body %d" % i)
+        made.set_tags(f"tag{i % 4}")
         made.set_keys(f"key-{i}")
         made.set_property("index", str(i))
         if way == "async":
@@ -177,7 +180,7 @@ def take(namesrv: str, role: str, group: str, topic: str, members: str) -> None:
         consumer.set_namesrv_addr(namesrv)
         consumer.set_instance_name(f"{role}-{n}-{group}")
         consumer.set_thread_count(4)
-        dll.Subscribe(consumer._handle, topic.encode(), b"*")
+        dll.Subscribe(consumer._handle, topic.encode(), os.environ.get("STRANGER_TAGS", "*").encode())
         consumer._register_callback(handler(f"{role}-{n}", role))
         consumer.start()
         consumers.append(consumer)
@@ -189,7 +192,11 @@ def take(namesrv: str, role: str, group: str, topic: str, members: str) -> None:
 
 
 def handler(name: str, role: str) -> Any:
-    """Return a handler; orderly it handles what is 7 modulo 50 at second sight, in the role dead it refuses 5."""
+    """Return a handler.
+
+    Orderly it handles what is 7 modulo 50 at second sight, in the role again what is 7 modulo 10; in the role dead it
+    refuses 5.
+    """
     seen: set[int] = set()
 
     def handle(_: Any, pointer: Any) -> int:
@@ -197,6 +204,7 @@ def handler(name: str, role: str) -> Any:
         index = text(got.get_property("index"))
         i = int(index) if index else -1
         fail = role == "dead" and i == 5
+        fail |= role == "again" and i % 10 == 7 and got.reconsume_times == 0
         if role == "orderly" and i % 50 == 7 and i not in seen:
             seen.add(i)
             fail = True
@@ -212,6 +220,8 @@ def taken(name: str, got: RecvMessage, i: int, fail: bool) -> None:
         event="received",
         consumer=name,
         i=i,
+        topic=got.topic,
+        tags=text(got.tags),
         queueId=got.queue_id,
         queueOffset=got.queue_offset,
         reconsumeTimes=got.reconsume_times,

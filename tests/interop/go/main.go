@@ -7,7 +7,12 @@
 //	stranger steady NAMESRV GROUP TOPIC FIRST                  sends one by one until end of input
 //	stranger send NAMESRV TOPIC GROUP WAY COUNT PARAMETER      ways: delay, ordered, plain, traced
 //	stranger ask NAMESRV TOPIC GROUP COUNT                     sends requests and waits for their replies
-//	stranger take NAMESRV ROLE GROUP TOPIC MEMBERS             roles: plain, traced, orderly, broadcasting, batch
+//	stranger answer NAMESRV TOPIC GROUP                        answers requests until end of input
+//	stranger take NAMESRV ROLE GROUP TOPIC MEMBERS             roles: plain, traced, orderly, broadcasting, batch, again
+//	stranger poll NAMESRV GROUP TOPIC                          polls and acknowledges until end of input
+//	stranger pull NAMESRV GROUP TOPIC COUNT                    pulls so many messages that are new to the group
+//	stranger from NAMESRV GROUP TOPIC BROKER QUEUE OFFSET COUNT  pulls so many messages of a queue from an offset on
+//	stranger shares                                            what its strategies decide, see shares.go
 package main
 
 import (
@@ -79,6 +84,16 @@ func main() {
 		send(os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6], os.Args[7])
 	case "ask":
 		ask(os.Args[2], os.Args[3], os.Args[4], os.Args[5])
+	case "answer":
+		answer(os.Args[2], os.Args[3], os.Args[4])
+	case "poll":
+		poll(os.Args[2], os.Args[3], os.Args[4])
+	case "pull":
+		pull(os.Args[2], os.Args[3], os.Args[4], os.Args[5])
+	case "from":
+		pullFrom(os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6], os.Args[7], os.Args[8])
+	case "shares":
+		shares()
 	case "take":
 		take(os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6])
 	default:

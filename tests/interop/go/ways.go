@@ -25,6 +25,7 @@ func send(namesrv, topic, group, way, count, parameter string) {
 		producer.WithNameServer([]string{namesrv}),
 		producer.WithGroupName(group),
 		producer.WithInstanceName(group + strconv.Itoa(os.Getpid())),
+		producer.WithNamespace(os.Getenv("STRANGER_NAMESPACE")),
 	}
 	if way == "traced" {
 		options = append(options, producer.WithTrace(tracing(namesrv, group)))
@@ -38,6 +39,7 @@ func send(namesrv, topic, group, way, count, parameter string) {
 	for i := 0; i < number; i++ {
 		m := primitive.NewMessage(topic, []byte(fmt.Sprintf("body %d", i)))
 		m.WithProperty("index", strconv.Itoa(i))
+		m.WithTag(fmt.Sprintf("tag%d", i%4))
 		m.WithKeys([]string{fmt.Sprintf("key-%d", i)})
 		switch way {
 		case "delay":
@@ -86,7 +88,56 @@ func ask(namesrv, topic, group, count string) {
 	emit(line{"event": "done"})
 }
 
-// take consumes in one of the roles plain, traced, orderly, broadcasting, batch, until the end of input.
+// answer consumes requests and replies to each until the end of input.
+func answer(namesrv, topic, group string) {
+	p, err := rocketmq.NewProducer(
+		producer.WithNameServer([]string{namesrv}),
+		producer.WithGroupName(group+"_p"),
+		producer.WithInstanceName(group+strconv.Itoa(os.Getpid())),
+	)
+	check(err)
+	check(p.Start())
+	c, err := rocketmq.NewPushConsumer(
+		consumer.WithNameServer([]string{namesrv}),
+		consumer.WithGroupName(group),
+		consumer.WithInstance(group+strconv.Itoa(os.Getpid())),
+		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
+	)
+	check(err)
+	check(c.Subscribe(topic, consumer.MessageSelector{}, func(
+		ctx context.Context, messages ...*primitive.MessageExt,
+	) (consumer.ConsumeResult, error) {
+		for _, m := range messages {
+			reply, err := consumer.CreateReplyMessage(m, nil)
+			check(err)
+			// What the client puts the body into is its properties.
+			reply.Body = append([]byte("re: "), m.Body...)
+			if _, err = p.SendSync(ctx, reply); err != nil {
+				emit(line{"event": "failed", "error": err.Error()})
+				return consumer.ConsumeRetryLater, nil
+			}
+		}
+		return consumer.ConsumeSuccess, nil
+	}))
+	check(c.Start())
+	emit(line{"event": "started"})
+	io.Copy(io.Discard, os.Stdin)
+	check(c.Shutdown())
+	check(p.Shutdown())
+	emit(line{"event": "done"})
+}
+
+// subscribed is what the environment says about tags.
+func subscribed() consumer.MessageSelector {
+	if tags := os.Getenv("STRANGER_TAGS"); tags != "" {
+		return consumer.MessageSelector{Type: consumer.TAG, Expression: tags}
+	}
+	return consumer.MessageSelector{}
+}
+
+// take consumes in one of the roles plain, traced, orderly, broadcasting, batch, again, until the end of input.
+// The environment says more: STRANGER_NAMESPACE, STRANGER_FROM (the time, in UTC, at which new groups begin),
+// STRANGER_TAGS.
 func take(namesrv, role, group, topic, members string) {
 	number, err := strconv.Atoi(members)
 	check(err)
@@ -98,6 +149,11 @@ func take(namesrv, role, group, topic, members string) {
 			consumer.WithGroupName(group),
 			consumer.WithInstance(name + group),
 			consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
+			consumer.WithNamespace(os.Getenv("STRANGER_NAMESPACE")),
+		}
+		if from := os.Getenv("STRANGER_FROM"); from != "" {
+			options = append(options, consumer.WithConsumeFromWhere(consumer.ConsumeFromTimestamp),
+				consumer.WithConsumeTimestamp(from))
 		}
 		switch role {
 		case "broadcasting":
@@ -112,7 +168,7 @@ func take(namesrv, role, group, topic, members string) {
 		}
 		c, err := rocketmq.NewPushConsumer(options...)
 		check(err)
-		check(c.Subscribe(topic, consumer.MessageSelector{}, handler(name, role)))
+		check(c.Subscribe(topic, subscribed(), handler(name, role)))
 		check(c.Start())
 		consumers = append(consumers, c)
 	}
@@ -124,10 +180,14 @@ func take(namesrv, role, group, topic, members string) {
 	emit(line{"event": "done"})
 }
 
-// handler handles messages; orderly it handles what is 7 modulo 50 at second sight.
+// handler handles messages; orderly it handles what is 7 modulo 50 at second sight; in the role again it refuses what
+// is 7 modulo 10 at first sight.
 func handler(name, role string) func(context.Context, ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
 	var seen sync.Map
-	return func(_ context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
+	return func(ctx context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
+		if concurrently, ok := primitive.GetConcurrentlyCtx(ctx); ok {
+			concurrently.DelayLevelWhenNextConsume = 1
+		}
 		for _, m := range messages {
 			index, err := strconv.Atoi(m.GetProperty("index"))
 			if err != nil {
@@ -138,12 +198,19 @@ func handler(name, role string) func(context.Context, ...*primitive.MessageExt) 
 				_, known := seen.LoadOrStore(index, true)
 				fail = !known
 			}
+			if role == "again" && index%10 == 7 && m.ReconsumeTimes == 0 {
+				fail = true
+			}
 			emit(line{
 				"event": "received", "consumer": name, "i": index, "queueId": m.Queue.QueueId,
+				"topic": m.Topic, "tags": m.GetTags(),
 				"queueOffset": m.QueueOffset, "reconsumeTimes": m.ReconsumeTimes, "together": len(messages),
 				"bornTimestamp": m.BornTimestamp, "storeTimestamp": m.StoreTimestamp,
 				"at": time.Now().UnixMilli(), "failed": fail,
 			})
+			if fail && role == "again" {
+				return consumer.ConsumeRetryLater, nil
+			}
 			if fail {
 				return consumer.SuspendCurrentQueueAMoment, nil
 			}

@@ -46,6 +46,8 @@ public final class Main {
     private static final int BATCH_SIZE = 32;
     private static final int ASYNC_WINDOW = 64;
     private static final long MAX_LIFETIME_MS = 480_000;
+    /** What the clients allow by default is less than a JVM on a busy machine may take to load classes. */
+    private static final int API_TIMEOUT_MS = 20_000;
     private static final PrintStream OUT = new PrintStream(System.out, false);
 
     private Main() {
@@ -208,6 +210,7 @@ public final class Main {
         DefaultMQProducer producer = new DefaultMQProducer(group);
         producer.setNamesrvAddr(namesrv);
         producer.setSendMsgTimeout(10_000);
+        producer.setMqClientApiTimeout(API_TIMEOUT_MS);
         producer.setRetryTimesWhenSendFailed(0);
         producer.setRetryTimesWhenSendAsyncFailed(0);
         producer.start();
@@ -241,6 +244,7 @@ public final class Main {
         consumer.setConsumeThreadMin(2);
         consumer.setConsumeThreadMax(2);
         consumer.setPollNameServerInterval(3_000);
+        consumer.setMqClientApiTimeout(API_TIMEOUT_MS);
         if (role.equals("broadcasting")) {
             setBroadcasting(consumer);
         }
@@ -286,6 +290,7 @@ public final class Main {
         DefaultMQProducer producer = producer(namesrv, group + "_producer");
         DefaultMQPullConsumer puller = new DefaultMQPullConsumer(group);
         puller.setNamesrvAddr(namesrv);
+        puller.setMqClientApiTimeout(API_TIMEOUT_MS);
         puller.start();
         emit(new Line("event", "started"));
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));

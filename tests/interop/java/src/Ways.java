@@ -7,6 +7,7 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -29,10 +30,13 @@ import org.apache.rocketmq.common.message.MessageQueue;
  *
  * <pre>
  * send NAMESRV TOPIC GROUP WAY COUNT PARAMETER   ways: delay (its level), ordered (number of keys), plain, traced
- * take NAMESRV ROLE GROUP TOPIC MEMBERS          roles: plain, traced, orderly, broadcasting, batch; until end of input
+ * take NAMESRV ROLE GROUP TOPIC MEMBERS          roles: plain, traced, orderly, broadcasting, batch, again; until end of input
  * pull NAMESRV GROUP TOPIC                       waits for messages at the end of queue 0, until end of input
  * lite NAMESRV GROUP TOPIC                       reads a queue twice, commits; then shares queues until end of input
  * </pre>
+ *
+ * The environment says what holds for all of them: STRANGER_NAMESPACE, STRANGER_VIP (true: by the fast port),
+ * STRANGER_FROM (the time at which new groups begin), STRANGER_TAGS (what is subscribed).
  */
 public final class Ways {
     private static volatile boolean over;
@@ -66,9 +70,10 @@ public final class Ways {
         throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer(group, way.equals("traced"), null);
         producer.setNamesrvAddr(namesrv);
+        configure(producer);
         producer.start();
         for (int i = 0; i < count; i++) {
-            Message message = new Message(topic, "tag", "key-" + i, ("body " + i).getBytes(StandardCharsets.UTF_8));
+            Message message = new Message(topic, "tag" + i % 4, "key-" + i, ("body " + i).getBytes(StandardCharsets.UTF_8));
             message.putUserProperty("index", Integer.toString(i));
             SendResult result;
             if (way.equals("ordered")) {
@@ -98,9 +103,14 @@ public final class Ways {
             consumer.setNamesrvAddr(namesrv);
             consumer.setInstanceName(name + "-" + group);
             consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+            if (System.getenv("STRANGER_FROM") != null) {
+                consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_TIMESTAMP);
+                consumer.setConsumeTimestamp(System.getenv("STRANGER_FROM"));
+            }
             consumer.setConsumeThreadMin(4);
             consumer.setConsumeThreadMax(4);
-            consumer.subscribe(topic, "*");
+            configure(consumer);
+            consumer.subscribe(topic, System.getenv().getOrDefault("STRANGER_TAGS", "*"));
             if (role.equals("broadcasting")) {
                 setBroadcasting(consumer);
             }
@@ -122,6 +132,15 @@ public final class Ways {
         }
     }
 
+    private static void configure(ClientConfig config) {
+        String namespace = System.getenv("STRANGER_NAMESPACE");
+        if (namespace != null) {
+            config.setNamespace(namespace);
+        }
+        config.setVipChannelEnabled("true".equals(System.getenv("STRANGER_VIP")));
+        config.setMqClientApiTimeout(20_000);
+    }
+
     /** Handles messages; what has a number that is 7 modulo 50 is handled at second sight. */
     private static MessageListenerOrderly orderly(String name) {
         Set<Integer> seen = ConcurrentHashMap.newKeySet();
@@ -138,7 +157,10 @@ public final class Ways {
         };
     }
 
-    /** Handles messages; the role batch refuses all behind the third of its first long batch. */
+    /**
+     * Handles messages; the role batch refuses all behind the third of its first long batch, the role again refuses at
+     * first sight what has a number that is 7 modulo 10.
+     */
     private static MessageListenerConcurrently concurrently(String name, String role) {
         Set<String> done = ConcurrentHashMap.newKeySet();
         return (messages, context) -> {
@@ -146,7 +168,12 @@ public final class Ways {
                 && done.add("part");
             for (int n = 0; n < messages.size(); n++) {
                 MessageExt message = messages.get(n);
-                received(name, message, messages.size(), part && n > 2);
+                boolean refused = role.equals("again") && index(message) % 10 == 7 && message.getReconsumeTimes() == 0;
+                received(name, message, messages.size(), refused || part && n > 2);
+                if (refused) {
+                    context.setDelayLevelWhenNextConsume(1);
+                    return ConsumeConcurrentlyStatus.RECONSUME_LATER;
+                }
             }
             context.setDelayLevelWhenNextConsume(1);
             if (part) {
@@ -170,6 +197,7 @@ public final class Ways {
     private static void pull(String namesrv, String group, String topic) throws Exception {
         DefaultMQPullConsumer puller = new DefaultMQPullConsumer(group);
         puller.setNamesrvAddr(namesrv);
+        configure(puller);
         puller.start();
         List<MessageQueue> queues = new ArrayList<>(puller.fetchSubscribeMessageQueues(topic));
         Collections.sort(queues, Comparator.comparing(MessageQueue::getQueueId));
@@ -200,6 +228,7 @@ public final class Ways {
     private static void lite(String namesrv, String group, String topic) throws Exception {
         DefaultLitePullConsumer assigned = new DefaultLitePullConsumer(group);
         assigned.setNamesrvAddr(namesrv);
+        configure(assigned);
         assigned.setInstanceName("assigned-" + group);
         assigned.setAutoCommit(false);
         assigned.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -227,6 +256,7 @@ public final class Ways {
         assigned.shutdown();
         DefaultLitePullConsumer sharing = new DefaultLitePullConsumer(group);
         sharing.setNamesrvAddr(namesrv);
+        configure(sharing);
         sharing.setInstanceName("sharing-" + group);
         sharing.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         sharing.subscribe(topic, "*");
@@ -259,6 +289,7 @@ public final class Ways {
 
     private static void received(String name, MessageExt message, int together, boolean failed) {
         emit("{\"event\": \"received\", \"consumer\": \"" + name + "\", \"i\": " + index(message)
+            + ", \"topic\": \"" + message.getTopic() + "\", \"tags\": \"" + message.getTags() + "\""
             + ", \"queueId\": " + message.getQueueId() + ", \"queueOffset\": " + message.getQueueOffset()
             + ", \"reconsumeTimes\": " + message.getReconsumeTimes() + ", \"together\": " + together
             + ", \"bornTimestamp\": " + message.getBornTimestamp()

@@ -1,0 +1,82 @@
+"""Offsets that the broker resets by itself (`useServerSideResetOffset`, the default) while foreign members are online.
+
+The broker answers each queue's next pull with where to go on; members drop what they have and begin there, some of
+them ten to thirty seconds later. Both ways of asking for it are taken: the bare request, and mqadmin. With
+`TIANZHOU_INTEROP_SERVER=apache` Apache's broker is asked, which shows what the tests are worth.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+
+import frames
+import pytest
+from both import broker_of
+from mqadmin import Mqadmin
+from ways import COUNT, NAMES, PATIENCE, Servers, await_shares, got, send, take, topic_for, wait
+
+RESET_OFFSET = 222
+QUERY_OFFSET = 14
+MAX_OFFSET = 30
+QUEUES = 4
+
+
+@pytest.fixture(scope="module")
+def servers(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """A broker as it is by default."""
+    with broker_of(server_kind, tmp_path_factory.mktemp("resets"), {}) as addresses:
+        yield Servers(*addresses)
+
+
+def has_committed(servers: Servers, topic: str) -> bool:
+    """Whether the topic's group has committed everything."""
+    for queue in range(QUEUES):
+        place: dict[str, object] = {"topic": topic, "queueId": queue}
+        end = frames.call(servers.broker, MAX_OFFSET, place).fields["offset"]
+        reply = frames.call(servers.broker, QUERY_OFFSET, {**place, "consumerGroup": f"{topic}_g"})
+        if reply.code != 0 or reply.fields["offset"] != end:
+            return False
+    return True
+
+
+def check_reset(servers: Servers, noun: str, reset: Callable[[str], None]) -> None:
+    """All clients consume, are reset to the beginning at the same time, and consume everything once more."""
+    topics = {name: topic_for(name, servers, noun) for name in NAMES}
+    with ExitStack() as stack:
+        running = {name: stack.enter_context(take(name, servers, "plain", topic)) for name, topic in topics.items()}
+        for name, taking in running.items():
+            await_shares(taking, servers, topics[name], 1, everyone=False)
+            send(name, servers, topics[name], "plain", COUNT)
+        for name, taking in running.items():
+            wait(taking, lambda lines: len(lines) >= COUNT, f"{name}: not all arrived")
+            frames.wait_until(partial(has_committed, servers, topics[name]), PATIENCE, f"{name} has not committed")
+        for topic in topics.values():
+            reset(topic)
+        for name, taking in running.items():
+            wait(taking, lambda lines: len(lines) >= 2 * COUNT, f"{name} did not begin anew")
+        for name, taking in running.items():
+            frames.wait_until(partial(has_committed, servers, topics[name]), PATIENCE, f"{name} has not committed")
+            taking.finish()
+            assert Counter(line["i"] for line in got(taking.lines)) == Counter([*range(COUNT)] * 2), name
+
+
+def test_members_begin_anew_where_the_broker_says(servers: Servers) -> None:
+    def reset(topic: str) -> None:
+        fields: dict[str, object] = {"topic": topic, "group": f"{topic}_g", "timestamp": 0, "isForce": "true"}
+        reply = frames.call(servers.broker, RESET_OFFSET, fields)
+        assert reply.code == 0, (topic, reply.remark)
+
+    check_reset(servers, "reset", reset)
+
+
+def test_members_begin_anew_when_mqadmin_asks(servers: Servers) -> None:
+    with Mqadmin() as tools:
+
+        def reset(topic: str) -> None:
+            printed = tools.run("resetOffsetByTime", "-n", servers.namesrv, "-g", f"{topic}_g", "-t", topic, "-s", "0")
+            assert "broker-a" in printed, printed
+
+        check_reset(servers, "reset_tool", reset)
