@@ -83,7 +83,7 @@ BROKER: dict[str, str] = {
     "litePullMessageEnable": "false: lite pulls are forbidden",
     "rejectPullConsumerEnable": "only members of push groups may pull",
     "notifyConsumerIdsChangedEnable": "members are told when their group changes",
-    "realTimeNotifyConsumerChange": "false: they are told every 15 s",
+    "realTimeNotifyConsumerChange": "false: they are told 15 s later",
     "useServerSideResetOffset": "resets are kept here and told to the next pull",
     "lockInStrictMode": "with totalReplicas above 1: most brokers of this name have to grant a lock",
     "enableBroadcastOffsetStore": "where broadcast consumers pull is kept as group `G@broadcast`, for proxies",
