@@ -20,6 +20,10 @@ HELD_BYTES = 33_554_432
 GATHER_BYTES = 67_108_864
 MAX_IN_FLIGHT = 65_535
 DEADLINE_STEP_S = 0.05
+STALL_S = 1.0
+"""When the loop comes so late to a look at the deadlines, replies may have arrived meanwhile."""
+STALL_TURNS = 6
+"""So many turns of the loop it then has to read and serve them before the deadlines count."""
 IDLE_STEP_S = 5.0
 MARK_STEP_S = 0.02
 
@@ -78,7 +82,7 @@ class ConnectionGroup:
         self.started = False
         self.eager_reads = False
         self._idle_timer: asyncio.TimerHandle | None = None
-        self._deadline_timer: asyncio.TimerHandle | None = None
+        self._deadline_timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._empty: asyncio.Future[None] | None = None
 
     def start(self) -> None:
@@ -174,9 +178,21 @@ class ConnectionGroup:
     def arm_deadlines(self) -> None:
         """Have awaited replies looked over from now on; one timer serves them all."""
         if self._deadline_timer is None:
-            self._deadline_timer = self.loop.call_later(DEADLINE_STEP_S, self._deadline_tick)
+            self._deadline_timer = self.loop.call_later(DEADLINE_STEP_S, self._deadline_tick, self.loop.time())
 
-    def _deadline_tick(self) -> None:
+    def _deadline_tick(self, armed_s: float) -> None:
+        if self.loop.time() - armed_s > DEADLINE_STEP_S + STALL_S:
+            self._after_stall(STALL_TURNS)
+        else:
+            self._deadlines()
+
+    def _after_stall(self, turns: int) -> None:
+        if turns:
+            self._deadline_timer = self.loop.call_soon(self._after_stall, turns - 1)
+        else:
+            self._deadlines()
+
+    def _deadlines(self) -> None:
         self._deadline_timer = None
         self.sweep_deadlines()
         if self.in_flight:

@@ -24,9 +24,18 @@ from tianzhou.model import ConsumeFromWhere, Message, MessageExt, SendResult, Tr
 from tianzhou.namesrv.server import NameServer
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.testing import progress
-from tianzhou.testing.brokers import HOST, ClusterBroker, checked
+from tianzhou.testing.brokers import HOST, ClusterBroker, checked, tls_of
 from tianzhou.testing.faults import Faults
-from tianzhou.testing.options import COARSEST_S, LETTERS, STEPS, WAIT_STEPS, ClusterOptions, NotReached, in_seconds
+from tianzhou.testing.options import (
+    COARSEST_LOCKED_S,
+    COARSEST_S,
+    LETTERS,
+    STEPS,
+    WAIT_STEPS,
+    ClusterOptions,
+    NotReached,
+    in_seconds,
+)
 from tianzhou.testing.virtual_loop import VirtualLoop
 
 P = ParamSpec("P")
@@ -35,6 +44,8 @@ T = TypeVar("T")
 
 MEMORY = Path("/dev/shm")
 REAL_STEP_S = 0.01
+INSTANT_S = 1e-6
+"""Sums of times are no more exact than that."""
 DEFAULT_GROUP = "tianzhou_testing"
 
 
@@ -94,6 +105,7 @@ class AsyncCluster:
         self._clients: list[_Stoppable] = []
         self._producer: client.Producer | None = None
         self._namesrv_addr = ""
+        self._rest_until_ms = 0
         self.brokers: dict[str, ClusterBroker] = {}
         self.faults = Faults()
 
@@ -108,6 +120,9 @@ class AsyncCluster:
             )
         self._home = loop
         self._began_s = loop.time()
+        if isinstance(loop, VirtualLoop):
+            loop.limits.append(self._coarsest_s)
+            self._stack.callback(loop.limits.remove, self._coarsest_s)
         try:
             await self._start(loop.clock if self.options.virtual and isinstance(loop, VirtualLoop) else None)
         except BaseException:
@@ -136,7 +151,7 @@ class AsyncCluster:
             kv_config_path=str(home / "kvConfig.json"),
             config_store_path=str(home / "namesrv.properties"),
         )
-        namesrv = await self._stack.enter_async_context(NameServer(settings, clock=clock))
+        namesrv = await self._stack.enter_async_context(NameServer(settings, clock=clock, tls=tls_of(clock)))
         self._namesrv_addr = f"{HOST}:{namesrv.port}"
         for letter in LETTERS[: self.options.brokers]:
             place = folder / f"broker-{letter}"
@@ -170,6 +185,16 @@ class AsyncCluster:
     def namesrv_addr(self) -> str:
         """The name server's address, which clients are given."""
         return self._namesrv_addr
+
+    @at_home
+    async def kill(self) -> None:
+        """End all brokers as `kill -9` would, see `ClusterBroker.kill`; the name server stays."""
+        await asyncio.gather(*(broker.kill() for broker in self.brokers.values()))
+
+    @at_home
+    async def up(self) -> None:
+        """Start the brokers that are killed or stopped, each on its own store and port."""
+        await asyncio.gather(*(broker.start() for broker in self.brokers.values()))
 
     # --- clients ---------------------------------------------------------------------------------------------
 
@@ -337,6 +362,12 @@ class AsyncCluster:
         """
         await self._virtual("settle").settle()
 
+    def _coarsest_s(self) -> float:
+        now_ms = int(self.home.time() * 1000)
+        tables = [broker.running.tables for broker in self.brokers.values() if broker.is_running]
+        locked = any(one.locks.held(group, now_ms) for one in tables for group in one.clients.consumers)
+        return COARSEST_LOCKED_S if locked else COARSEST_S
+
     def _virtual(self, what: str) -> VirtualLoop:
         if not self.options.virtual or not isinstance(self.home, VirtualLoop):
             raise ClientError(
@@ -386,16 +417,11 @@ class AsyncCluster:
         """
 
         async def left() -> list[str]:
-            running = [one.running for one in self.brokers.values() if one.is_running]
-            if not any(topic in one.tables.topics for one in running):
-                known = sorted({name for one in running for name in one.tables.topics.all() if not _inner(one, name)})
-                raise ClientError(f"no running broker has topic {topic}; topics are {', '.join(known) or 'none yet'}")
-            if not any(one.tables.groups.get(group) for one in running):
-                return [f"no consumer of group {group} has ever connected"]
-            found = [text for one in running for text in await progress.left(one, group, topic)]
-            if found and not any(group in one.tables.clients.consumers for one in running):
-                found.append("no consumer of the group is connected now")
-            return found
+            found = await progress.left_anywhere(
+                [b.running for b in self.brokers.values() if b.is_running], group, topic
+            )
+            self._rest_until_ms = found.due_ms or 0
+            return found.texts
 
         await self._until(left, within, lambda text: f"group {group} has not consumed everything of {topic}: {text}")
 
@@ -408,15 +434,16 @@ class AsyncCluster:
         home = self.home
         limit_s = in_seconds(within)
         began = home.time()
+        self._rest_until_ms = 0
         await self.pause(0, 0)
         while True:
             reasons = await unmet()
             if not reasons:
                 return
             passed = home.time() - began
-            if passed >= limit_s:
+            if passed >= limit_s - INSTANT_S:
                 raise self.not_reached(say("; ".join(reasons)), passed)
-            await self.pause(passed, limit_s)
+            await self.pause(passed, limit_s, rest_s=max(self._rest_until_ms - self.now_ms, 0) / 1000)
 
     def not_reached(self, text: str, passed_s: float) -> NotReached:
         """The error of a wait that was given up."""
@@ -424,18 +451,23 @@ class AsyncCluster:
         return NotReached(f"{text} (after {passed_s:.1f} s of {kind} time; `within` allows more)")
 
     @at_home
-    async def pause(self, passed_s: float, limit_s: float) -> None:
+    async def pause(self, passed_s: float, limit_s: float, *, rest_s: float = 0.0) -> None:
         """Between two looks of a wait: let a little time pass, and what it brings happen.
 
         Args:
             passed_s: how long the wait takes already. The longer, the coarser the look: nobody waits two hours for a
                 tenth of a second.
             limit_s: how long it may take.
+            rest_s: for so long there is nothing to be seen, in virtual time.
         """
         loop = self.home if self.options.virtual and isinstance(self.home, VirtualLoop) else None
         step = min(max(passed_s / WAIT_STEPS, REAL_STEP_S), COARSEST_S if loop is not None else 0.1)
+        left_s = max(limit_s - passed_s, 0)
+        if loop is not None and rest_s > step:
+            await loop.advance(min(rest_s, left_s), min(max(rest_s / STEPS, step), COARSEST_S))
+            return
         with loop.grain(step) if loop is not None else nullcontext():
-            await asyncio.sleep(min(step, max(limit_s - passed_s, 0)))
+            await asyncio.sleep(min(step, left_s))
         if loop is not None:
             await loop.settle()
 
@@ -453,10 +485,6 @@ C = TypeVar("C", bound=_Stoppable)
 
 def _unknown(_message: MessageExt) -> TransactionState:
     return TransactionState.UNKNOWN
-
-
-def _inner(broker: Any, topic: str) -> bool:
-    return bool(broker.tables.topics.is_system(topic)) or topic.startswith((names.RETRY_PREFIX, names.DLQ_PREFIX))
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

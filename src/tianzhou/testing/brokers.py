@@ -14,9 +14,10 @@ from tianzhou.clock import Clock
 from tianzhou.embedded import free_port_pair
 from tianzhou.errors import ClientError, ConfigError
 from tianzhou.model import MessageExt, names
+from tianzhou.remoting.tls import TlsSettings
 from tianzhou.settings import apply, unknown_keys
 from tianzhou.store.settings import StoreSettings
-from tianzhou.testing import progress
+from tianzhou.testing import images, progress
 from tianzhou.testing.faults import Faults, FaultyRouter
 
 HOST = "127.0.0.1"
@@ -28,14 +29,17 @@ SMALL_STORE: dict[str, Any] = {
     "clean_file_forcibly_enable": False,
 }
 """Files as small as tests need them; RocketMQ's own are sparse gigabytes."""
-RARELY_MS = 60_000
+RARELY_MS = 600_000
 RARE_STORE: dict[str, Any] = {
     "flush_interval_consume_queue": RARELY_MS,
     "flush_delay_offset_interval": RARELY_MS,
     "clean_resource_interval": RARELY_MS,
 }
-RARE_BROKER: dict[str, Any] = {"flush_consumer_offset_interval": RARELY_MS}
-"""Where hours pass in a moment, what goes to the disk every few seconds takes most of that moment."""
+RARE_BROKER: dict[str, Any] = {
+    "flush_consumer_offset_interval": RARELY_MS,
+    "transaction_metric_flush_interval": RARELY_MS,
+}
+"""Where hours pass in a moment, what goes to the disk every few seconds would take most of that moment."""
 START_ATTEMPTS = 5
 
 
@@ -43,9 +47,11 @@ class _FaultyBroker(Broker):
     """A broker whose requests pass the faults first."""
 
     faults: Faults
+    gate: FaultyRouter | None = None
 
     async def _listen(self, router: Router) -> None:
-        await super()._listen(FaultyRouter(router, self.faults))
+        self.gate = FaultyRouter(router, self.faults)
+        await super()._listen(self.gate)
 
 
 class ClusterBroker:
@@ -126,6 +132,23 @@ class ClusterBroker:
         if broker is not None:
             await broker.__aexit__(None, None, None)
 
+    async def kill(self) -> None:
+        """End it as `kill -9` would: connections break, and nothing more is written; does nothing when it is stopped.
+
+        What it has not written to its files by then is lost, as are offsets that were committed a moment ago. The next
+        start recovers the store.
+        """
+        broker, self._broker = self._broker, None
+        if broker is None:
+            return
+        store, image = self._folder / "store", self._folder / "store.killed"
+        # In this one turn of the loop: nobody gets an answer any more, and the files are as they are.
+        if broker.gate is not None:
+            broker.gate.kill()
+        images.take(store, image)
+        await broker.__aexit__(None, None, None)
+        images.put_back(store, image)
+
     def _made(self, port: int) -> _FaultyBroker:
         root = self._folder / "store"
         settings = replace(
@@ -145,7 +168,9 @@ class ClusterBroker:
             store_path_commit_log=str(root / "commitlog"),
             **SMALL_STORE | (RARE_STORE if self._rare else {}),
         )
-        made = _FaultyBroker(apply(settings, self._settings), apply(store, self._settings), clock=self._clock)
+        made = _FaultyBroker(
+            apply(settings, self._settings), apply(store, self._settings), clock=self._clock, tls=tls_of(self._clock)
+        )
         made.faults = self.faults
         return made
 
@@ -179,8 +204,13 @@ class ClusterBroker:
         for name, group in sorted(tables.clients.consumers.items()):
             lines.append(f"  group {name}: {len(group.client_ids())} connected, of {', '.join(group.subscriptions)}")
             for topic in group.subscriptions:
-                lines += [f"    left to consume: {text}" for text in await progress.left(broker, name, topic)]
+                lines += [f"    left to consume: {text}" for text in (await progress.left(broker, name, topic)).texts]
         return lines
+
+
+def tls_of(clock: Clock | None) -> TlsSettings | None:
+    """TLS for who begins to speak it; none in virtual time, where connections never leave the process."""
+    return None if clock is None else TlsSettings(server_mode="disabled")
 
 
 def checked(settings: Mapping[str, object]) -> dict[str, str]:

@@ -188,10 +188,18 @@ class BlockingBroker:
         """See `ClusterBroker.stop`."""
         self._thread.run(self._broker.stop())
 
+    def kill(self) -> None:
+        """See `ClusterBroker.kill`."""
+        self._thread.run(self._broker.kill())
+
     @contextmanager
-    def down(self) -> Iterator[None]:
-        """Stopped in the block, and started again behind it."""
-        self.stop()
+    def down(self, *, kill: bool = False) -> Iterator[None]:
+        """Stopped in the block, and started again behind it.
+
+        Args:
+            kill: whether it is killed instead of stopped, see `ClusterBroker.kill`.
+        """
+        self.kill() if kill else self.stop()
         try:
             yield
         finally:
@@ -270,6 +278,14 @@ class Cluster:
     def faults(self) -> Faults:
         """Makes all brokers misbehave at once; `brokers[name].faults` one of them."""
         return self.aio.faults
+
+    def kill(self) -> None:
+        """See `AsyncCluster.kill`."""
+        self._home.drive(self.aio.kill())
+
+    def up(self) -> None:
+        """See `AsyncCluster.up`."""
+        self._home.drive(self.aio.up())
 
     # --- clients ---------------------------------------------------------------------------------------------
 

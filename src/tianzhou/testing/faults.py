@@ -251,7 +251,7 @@ class Faults:
 
 
 class FaultyRouter(Router):
-    """A router whose requests pass the faults first.
+    """A router whose requests pass the faults first. Once killed, it serves nobody.
 
     Args:
         router: serves what is not struck.
@@ -262,13 +262,36 @@ class FaultyRouter(Router):
         super().__init__()
         self._router = router
         self._faults = faults
+        self._peers: set[Connection] = set()
+        self._twins: list[FaultyRouter] = []
+        self._killed = False
+
+    def kill(self) -> None:
+        """End every connection at once, and each one that comes yet."""
+        self._killed = True
+        for twin in self._twins:
+            twin.kill()
+        for connection in list(self._peers):
+            connection.abort()
 
     def without(self, codes: Iterable[int]) -> Router:
         """See `Router.without`."""
-        return FaultyRouter(self._router.without(codes), self._faults)
+        twin = FaultyRouter(self._router.without(codes), self._faults)
+        self._twins.append(twin)
+        return twin
+
+    def _admits(self, connection: Connection) -> bool:
+        if self._killed:
+            connection.abort()
+        elif connection not in self._peers:
+            self._peers.add(connection)
+            connection.on_close(self._peers.discard)
+        return not self._killed
 
     def serve(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         """See `Router.serve`."""
+        if not self._admits(connection):
+            return None
         fault = self._faults.striking(command) if self._faults._active else None
         return (
             self._router.serve(connection, command) if fault is None else fault.serve(self._router, connection, command)
@@ -276,6 +299,8 @@ class FaultyRouter(Router):
 
     def serve_late(self, connection: Connection, command: Command, waited_s: float) -> Reply | Awaitable[Reply]:
         """See `Router.serve_late`."""
+        if not self._admits(connection):
+            return None
         fault = self._faults.striking(command) if self._faults._active else None
         if fault is not None:
             return fault.serve(self._router, connection, command)

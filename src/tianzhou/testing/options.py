@@ -8,10 +8,12 @@ from datetime import timedelta
 from pathlib import Path
 
 LETTERS = "abcdefghij"
-COARSEST_S = 25.0
-"""How late timers may fire while hours pass. Short enough for a pull that waits (answered after 15 s, given up after
-30 s) and for the lock of a queue (renewed after 20 s, over after 30 s), the shortest of such pairs."""
-STEPS = 256
+COARSEST_S = 50.0
+"""How late timers may fire while hours pass. Short enough for the signs of life of clients and brokers, which count for
+120 s. What waits for a reply hears it before its time is up, however late both come (`ConnectionGroup`)."""
+COARSEST_LOCKED_S = 25.0
+"""The same while a consumer holds the lock of a queue, which it renews after 20 s and trusts for 30 s."""
+STEPS = 128
 """As a part of the whole time that passes, timers are late by no more than one of so many."""
 WAIT_STEPS = 64
 

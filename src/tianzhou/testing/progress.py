@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 from tianzhou.broker.delay import waiting_room
 from tianzhou.broker.server import Broker
-from tianzhou.errors import ProtocolError, RemotingError
+from tianzhou.errors import ClientError, ProtocolError, RemotingError
 from tianzhou.model import MessageExt, MessageModel, MessageQueue, names
 from tianzhou.remoting.connection import Connection
 from tianzhou.wire.bodies import decode_offset_table
@@ -69,8 +70,20 @@ def waiting(broker: Broker) -> list[tuple[str, str, int]]:
     return found
 
 
-async def left(broker: Broker, group: str, topic: str) -> list[str]:
-    """What of a topic a group has still to consume at this broker, in words; empty when it has consumed everything.
+class Left(NamedTuple):
+    """What a group has still to consume at a broker.
+
+    Attributes:
+        texts: in words, empty when it has consumed everything.
+        due_ms: when the first retry is due, as far as nothing else is left; else None.
+    """
+
+    texts: list[str]
+    due_ms: int | None
+
+
+async def left(broker: Broker, group: str, topic: str) -> Left:
+    """What of a topic a group has still to consume at this broker.
 
     Its retries of messages of the topic belong to that, also those that wait for their time.
     """
@@ -82,10 +95,34 @@ async def left(broker: Broker, group: str, topic: str) -> list[str]:
         behind = await _behind(broker, group, where)
         if behind:
             found.append(f"{behind} of {where}@{name}")
-    retries = sum(to == retry and origin in (topic, "") for to, origin, _ in waiting(broker))
-    if retries:
-        found.append(f"{retries} that will be delivered again, waiting for their time at {name}")
-    return found
+    due = [due_ms for to, origin, due_ms in waiting(broker) if to == retry and origin in (topic, "")]
+    if not due:
+        return Left(found, None)
+    retries = f"{len(due)} that will be delivered again, waiting for their time at {name}"
+    return Left([*found, retries], None if found else min(due))
+
+
+async def left_anywhere(brokers: Collection[Broker], group: str, topic: str) -> Left:
+    """What of a topic a group has still to consume at these brokers, with hints at why.
+
+    Raises:
+        ClientError: there is no such topic.
+    """
+    if not any(topic in one.tables.topics for one in brokers):
+        known = sorted({name for one in brokers for name in one.tables.topics.all() if not _inner(one, name)})
+        raise ClientError(f"no running broker has topic {topic}; topics are {', '.join(known) or 'none yet'}")
+    if not any(one.tables.groups.get(group) for one in brokers):
+        return Left([f"no consumer of group {group} has ever connected"], None)
+    parts = [await left(one, group, topic) for one in brokers]
+    texts = [text for part in parts for text in part.texts]
+    due = [part.due_ms for part in parts if part.texts]
+    if texts and not any(group in one.tables.clients.consumers for one in brokers):
+        return Left([*texts, "no consumer of the group is connected now"], None)
+    return Left(texts, None if None in due else min(filter(None, due), default=None))
+
+
+def _inner(broker: Broker, topic: str) -> bool:
+    return broker.tables.topics.is_system(topic) or topic.startswith((names.RETRY_PREFIX, names.DLQ_PREFIX))
 
 
 async def _behind(broker: Broker, group: str, topic: str) -> int:

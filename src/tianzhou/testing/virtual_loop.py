@@ -4,19 +4,24 @@
 connections live on it, handlers run in its threads. Its rules:
 
 1. Time stands still unless it is being spent: by a coroutine that runs under `spending`.
-2. It moves only when the loop is quiet: nothing is ready, no socket has anything to read, no thread of the loop works.
-   A thread that waits for the loop itself (a handler that sends by a blocking client) does not count as working.
+2. It moves only when the loop is quiet: nothing is ready, no connection has anything to read, no thread of the loop
+   works. A thread that waits for the loop itself (a handler that sends by a blocking client) does not count as working.
 3. It then moves to the next timer, and that one fires: never early. While a `grain` is set, timers may fire late by
    up to so much, which is what makes two hours of timers every 50 ms affordable.
 
-Rule 2 needs all ends of all connections on this one loop. A client elsewhere is served, but not waited for.
+Rule 2 needs all ends of all connections on this one loop. Whoever dials a server that listens on the loop gets a
+connection in memory (`pipe`), which costs no time in the kernel and needs no guess about what is still on its way. A
+client elsewhere comes over a socket; it is served, but not waited for.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
+import math
 import selectors
+import socket
 import threading
 import time
 from asyncio import events
@@ -26,12 +31,20 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 
 from tianzhou.clock import Clock, SystemClock
+from tianzhou.remoting.connection import Connection
+from tianzhou.remoting.server import RemotingServer
 from tianzhou.testing.clock import VirtualClock
+from tianzhou.testing.pipe import FIRST_PORT, LAST_PORT, PipeEnd
 
 T = TypeVar("T")
 
 ARRIVAL_S = 0.0001
 """How long a byte that was written to a loopback connection may take to become readable, in real time."""
+
+LOOK_EVERY = 10
+"""Of so many turns of the loop with work to do, one looks whether a socket has something as well."""
+SERVERS = ("tianzhou.store.", "tianzhou.broker.")
+LOOPBACK = frozenset({"127.0.0.1", "localhost"})
 
 _here = threading.local()
 
@@ -42,8 +55,13 @@ class _PatientSelector(selectors.DefaultSelector):
     def __init__(self) -> None:
         super().__init__()
         self.idle: Callable[[float | None], float | None] = lambda timeout: timeout
+        self._passed_over = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout == 0 and self._passed_over < LOOK_EVERY:
+            self._passed_over += 1
+            return []  # there is other work; nearly all of it comes without the kernel
+        self._passed_over = 0
         ready = super().select(0)
         if ready or timeout == 0:
             return ready
@@ -69,6 +87,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._quiet: list[asyncio.Future[None]] = []
         self._grain = 0.0
         self._stops: list[float] = []
+        self.limits: list[Callable[[], float]] = []
+        """How late timers may be for those who live here, whatever the grain."""
+        self._servers: dict[int, RemotingServer] = {}
+        self._client_ports = itertools.cycle(range(FIRST_PORT, LAST_PORT + 1))
         _Clocks.join(self)
 
     def close(self) -> None:
@@ -143,18 +165,30 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             return 0
         if timeout is None or self._spenders <= 0:
             return None
-        step = max(timeout, self._grain)
         now = self.time()
+        grain = min([self._grain, *(limit() for limit in self.limits)])
+        # What is late comes in a whole millisecond: clocks tell no less, and who sleeps until one wakes in it.
+        step = timeout if timeout >= grain else math.ceil((now + grain) * 1000 - 1e-6) / 1000 - now
         self.clock.advance(min([step, *(stop - now for stop in self._stops if stop > now)]))
         return 0
 
     # what has to be known about for rule 2
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """As asyncio's."""
+        """As asyncio's; what servers have threads do with their files is done at once, because nobody else waits."""
+        if str(getattr(func, "__module__", "")).startswith(SERVERS):
+            return self._done(func, *args)
         future = super().run_in_executor(executor, functools.partial(self._as_worker, func), *args)
         self._working += 1
         future.add_done_callback(self._worked)
+        return future
+
+    def _done(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+        future = self.create_future()
+        try:
+            future.set_result(function(*arguments))
+        except Exception as error:  # noqa: BLE001 - it belongs to who awaits it
+            future.set_exception(error)
         return future
 
     def _as_worker(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -167,8 +201,28 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _worked(self, _future: asyncio.Future[Any]) -> None:
         self._working -= 1
 
-    async def create_connection(self, *args: Any, **keywords: Any) -> Any:
+    def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
+        """As asyncio's; notes who listens."""
+        owner = getattr(callback, "__self__", None)
+        if isinstance(owner, RemotingServer) and isinstance(fd, socket.socket) and _listens(fd):
+            self._servers[fd.getsockname()[1]] = owner
+        super().add_reader(fd, callback, *args)
+
+    def remove_reader(self, fd: Any) -> bool:
         """As asyncio's."""
+        if isinstance(fd, socket.socket) and _listens(fd):
+            self._servers.pop(fd.getsockname()[1], None)
+        return super().remove_reader(fd)
+
+    async def create_connection(self, *args: Any, **keywords: Any) -> Any:
+        """As asyncio's; in memory to a server of this loop, unless TLS is wanted."""
+        if len(args) == 3 and args[1] in LOOPBACK and not keywords.get("ssl"):
+            server = self._servers.get(args[2])
+            if server is not None:
+                protocol = args[0]()
+                ports = (next(self._client_ports), args[2])
+                near, _ = PipeEnd.pair(self, protocol, Connection(server.group), ports)
+                return near, protocol
         self._wrote = True
         return self._noticed(await super().create_connection(*args, **keywords))
 
@@ -187,6 +241,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         transport.write = write
         self._wrote = True
         return made
+
+
+def _listens(one: socket.socket) -> bool:
+    return one.fileno() >= 0 and bool(one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
 
 
 def worker_of() -> VirtualLoop | None:

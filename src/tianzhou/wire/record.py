@@ -293,8 +293,7 @@ class DeliveredMessage(MessageExt):
 
 
 def pair_behind(name: str, value: str) -> bytes:
-    """One property, to be put behind a property string; there it replaces a former one of its name."""
-    # A string may lack its last separator; one too many is of no consequence.
+    """One property, to be put behind a property string, with its last separator or without; the last of a name wins."""
     return f"\x02{name}\x01{value}\x02".encode()
 
 

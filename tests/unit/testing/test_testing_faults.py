@@ -143,6 +143,39 @@ def test_a_broker_goes_and_comes_back_with_its_messages(tianzhou_cluster, times)
     assert seen == [*(b"%d" % number for number in range(times)), b"last"]
 
 
+@pytest.mark.parametrize("kill", [False, True])
+def test_what_a_stop_writes_and_a_kill_does_not(tmp_path, kill):
+    abort = tmp_path / "broker-a" / "store" / "abort"
+    with Cluster(virtual=True, folder=tmp_path) as cluster:
+        cluster.create_topic("orders", queues=1)
+        broker = cluster.brokers["broker-a"]
+        seen = []
+        consumer = cluster.push_consumer("billing")
+        consumer.subscribe("orders", handler=lambda message: seen.append(message.body))
+        with consumer:
+            for number in range(3):
+                cluster.send("orders", f"{number}")
+            cluster.send("later", "in two hours", delay_level=18)
+            cluster.settle()
+        # It has left, and with that told the broker how far it is; that stands in no file yet.
+        assert sorted(seen) == [b"0", b"1", b"2"]
+        seen.clear()
+        with broker.down(kill=kill):
+            assert abort.exists() is kill
+            assert not broker.is_running
+        assert [message.body for message in cluster.messages("orders")] == [b"0", b"1", b"2"]
+        again = cluster.push_consumer("billing")
+        again.subscribe("orders", handler=lambda message: seen.append(message.body))
+        with again:
+            cluster.settle()
+            assert sorted(seen) == ([b"0", b"1", b"2"] if kill else [])
+            cluster.send("orders", "3")
+            cluster.settle()
+            assert seen[-1] == b"3"
+        cluster.advance(hours=2)
+        assert [message.body for message in cluster.messages("later")] == [b"in two hours"]
+
+
 @pytest.mark.tianzhou(virtual=True, brokers=2)
 def test_of_two_brokers_the_other_takes_over(tianzhou_cluster):
     cluster = tianzhou_cluster
@@ -156,6 +189,36 @@ def test_of_two_brokers_the_other_takes_over(tianzhou_cluster):
             cluster.advance(minutes=1)
             assert producer.send(Message("orders", b"8")).queue.broker_name == "broker-a"
     assert [message.body for message in cluster.messages("orders")] == [b"%d" % number for number in range(9)]
+
+
+@pytest.mark.parametrize("virtual", [False, True])
+def test_a_whole_cluster_is_killed_under_its_clients_and_comes_up(virtual):
+    with Cluster(virtual=virtual, brokers=2) as cluster:
+        cluster.create_topic("orders", queues=2)
+        seen = []
+        consumer = cluster.push_consumer("billing")
+        consumer.subscribe("orders", handler=lambda message: seen.append(message.body))
+        with consumer, cluster.producer(retry_times_when_send_failed=0, send_msg_timeout_ms=500) as producer:
+            sent = [b"%d" % number for number in range(10)]
+            for body in sent:
+                producer.send(Message("orders", body))
+            cluster.kill()
+            assert not any(broker.is_running for broker in cluster.brokers.values())
+            with pytest.raises((RemotingError, ClientError)):
+                producer.send(Message("orders", b"nobody takes it"))
+            cluster.kill()  # of what is dead nothing happens
+            cluster.up()
+            assert sorted(message.body for message in cluster.messages("orders")) == sent
+            cluster.wait_until(lambda: {b"%d" % number for number in range(10)} <= set(seen))
+
+            def goes_on():
+                try:
+                    return producer.send(Message("orders", b"last"))
+                except (RemotingError, ClientError):
+                    return None
+
+            cluster.wait_until(goes_on)
+            cluster.wait_until(lambda: b"last" in seen)
 
 
 def test_faults_in_real_time_and_async_code():

@@ -1,0 +1,53 @@
+"""What a folder holds at one moment, kept so that it can be put back: the store of a broker that is killed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+
+def take(folder: Path, image: Path) -> None:
+    """Copy a folder as it is now; what others have mapped and written to, but not synced, belongs to it.
+
+    Args:
+        folder: the folder.
+        image: where the copy goes; must not exist.
+    """
+    shutil.copytree(folder, image, symlinks=True, copy_function=_copy)
+
+
+def put_back(folder: Path, image: Path) -> None:
+    """Make a folder what it was when the image was taken; the image is used up."""
+    shutil.rmtree(folder, ignore_errors=True)
+    image.rename(folder)
+
+
+def _copy(source: str, target: str) -> None:
+    # Segments are mostly holes, which nobody needs to read or write.
+    with Path(source).open("rb") as old, Path(target).open("xb") as new:
+        size = os.fstat(old.fileno()).st_size
+        new.truncate(size)
+        at = 0
+        while at < size:
+            at, end = _next_part(old.fileno(), at, size)
+            old.seek(at)
+            new.seek(at)
+            while at < end:
+                data = old.read(min(end - at, 1 << 20))
+                if not data:
+                    return
+                new.write(data)
+                at += len(data)
+    shutil.copystat(source, target)
+
+
+def _next_part(descriptor: int, at: int, size: int) -> tuple[int, int]:
+    """Where the next bytes that are no hole begin and end; all the rest where the system does not tell."""
+    if not hasattr(os, "SEEK_DATA"):
+        return at, size
+    try:
+        begin = os.lseek(descriptor, at, os.SEEK_DATA)
+        return begin, os.lseek(descriptor, begin, os.SEEK_HOLE)
+    except OSError:  # a hole up to the end, or a file system that knows no holes
+        return (size, size) if at else (0, size)
