@@ -279,6 +279,12 @@ COMMANDS = [
         "warning: unknown-key.conf: unknown key brokerNam is ignored; did you mean brokerName?",
         0,
     ),
+    Command(
+        "broker -c no-effect.conf -m",
+        "warning: no-effect.conf: no effect: sendMessageThreadPoolNums: one event loop serves everything, there are no "
+        "pools of threads or buffers to size",
+        0,
+    ),
 ]
 
 TAKEN = "the port is taken; end the process that holds it, or set {} to a free port (0 takes any)"

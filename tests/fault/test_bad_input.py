@@ -51,6 +51,7 @@ FILES: dict[str, bytes] = {
     "variable.conf": b"storePathRootDir=${ROCKETMQ_HOME}/store\n",
     "nowhere.conf": b"brokerIP1=0.0.0.0\n",
     "unknown-key.conf": b"brokerNam=b\n",
+    "no-effect.conf": b"sendMessageThreadPoolNums=99\n",
     "future/tianzhou.json": b'{"layout": 99}\n',
     "damaged/tianzhou.json": b"\xff\xfe\0",
     "theirs/thesis.txt": b"years of work\n",
