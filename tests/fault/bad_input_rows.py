@@ -688,6 +688,60 @@ SPARK = [
         options={"startingOffsets": "earliest", "startingTimestamp": "5"},
     ),
     SparkRow("read", "topic no-such-topic does not exist…", options={"subscribe": "no-such-topic"}),
+    SparkRow(
+        "read",
+        "subscribe=orders and subscribePattern=o.* are given; give one of subscribe, subscribePattern, assign",
+        options={"subscribe": "orders", "subscribePattern": "o.*"},
+    ),
+    SparkRow(
+        "read",
+        "subscribePattern=orders(: …; expected a regular expression that whole topic names match",
+        options={"subscribePattern": "orders("},
+    ),
+    SparkRow(
+        "read",
+        "subscribePattern=nothing-.*: no topic has such a name; there are …",
+        options={"subscribePattern": "nothing-.*"},
+    ),
+    SparkRow("read", "assign=orders: …; expected JSON like …, with ids of queues", options={"assign": "orders"}),
+    SparkRow(
+        "read",
+        'assign={"orders": [-1]}: -1 of orders is no queue id; expected JSON like …',
+        options={"assign": '{"orders": [-1]}'},
+    ),
+    SparkRow(
+        "read",
+        "sql=price >: expected a property, a value, NOT or (, but the expression ends at position 7; "
+        "expected an SQL92 expression over properties, like price > 10 AND TAGS = 'paid'",
+        options={"sql": "price >"},
+    ),
+    SparkRow(
+        "read",
+        "tags=A and sql=n > 1 are both given; give one of them, SQL has TAGS for the tag",
+        options={"tags": "A", "sql": "n > 1"},
+    ),
+    SparkRow(
+        "read",
+        "startingTimestamp=yesterday: expected milliseconds since the epoch, or a time like 2026-01-31T08:00:00Z, …",
+        options={"startingTimestamp": "yesterday"},
+    ),
+    SparkRow(
+        "read",
+        'startingOffsets: "latest" for topic orders cannot be; expected an offset: 0 or more, -1 for latest or -2 for '
+        "earliest",
+        options={"startingOffsets": '{"orders": "latest"}'},
+    ),
+    SparkRow(
+        "read",
+        "startingOffsets: nothing is given for … and there is no topic orders; give one for each queue of what is "
+        "read: …",
+        options={"startingOffsets": '{"orders": 0}'},
+    ),
+    SparkRow(
+        "read",
+        "minOffsetsPerTrigger=5: expected a whole number from 1; streams only",
+        options={"minOffsetsPerTrigger": "5"},
+    ),
     SparkRow("read", "tls=maybe: expected true or false", options={"tls": "maybe"}),
     SparkRow(
         "read",
@@ -709,6 +763,28 @@ SPARK = [
         "stream",
         "maxOffsetsPerTrigger=none: expected a whole number from 1; streams only",
         options={"maxOffsetsPerTrigger": "none"},
+    ),
+    SparkRow(
+        "stream",
+        "minOffsetsPerTrigger=10: is more than maxOffsetsPerTrigger=5, so that no micro-batch could have enough; "
+        "expected at most that",
+        options={"minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "5"},
+    ),
+    SparkRow(
+        "stream",
+        "maxTriggerDelay=soon: expected a time like 500ms, 30s, 15m or 1h; streams only",
+        options={"maxTriggerDelay": "soon"},
+    ),
+    SparkRow(
+        "stream",
+        "maxTriggerDelay=30s: bounds how long minOffsetsPerTrigger waits; give that too",
+        options={"maxTriggerDelay": "30s"},
+    ),
+    SparkRow(
+        "stream",
+        "filterPushdown=true: Spark pushes no conditions down into streams; expected true or false; true for batch "
+        "reads only",
+        options={"filterPushdown": "true"},
     ),
     SparkRow("write", "the option topic is missing; expected a topic: …", options={}),
     SparkRow(

@@ -15,7 +15,10 @@ import bad_input_rows as rows
 @pytest.mark.parametrize("row", rows.SPARK, ids=lambda row: f"{row.what} {dict(row.options)}")
 def test_a_wrong_option_ends_the_query_with_the_fix(row, spark, server, topic, tmp_path) -> None:
     server.send(topic, ["kept"], queue=0)
-    given = {"namesrvAddr": server.address, **({} if row.what == "write" else {"subscribe": topic}), **row.options}
+    chosen = {"subscribePattern", "assign"} & row.options.keys()
+    given = {"namesrvAddr": server.address, **row.options}
+    if row.what != "write" and not chosen:
+        given = {"subscribe": topic, **given}
 
     def query() -> None:
         if row.what == "write":

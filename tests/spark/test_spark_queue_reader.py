@@ -87,6 +87,15 @@ def test_pulls_come_back_in_the_order_asked(one):
     assert {(answer.status, answer.min_offset, answer.max_offset) for answer in answers} == {(PullStatus.FOUND, 0, 100)}
 
 
+def test_pulls_sent_ahead_are_collected_or_left(one):
+    one.add(one.a, 100)
+    one.reader.ahead(one.a, [Ask(0, 10), Ask(10, 10)], "*")
+    assert [offsets_of(answer) for answer in pull(one, (0, 10), (10, 10))] == [[*range(10)], [*range(10, 20)]]
+    one.reader.ahead(one.a, [Ask(20, 10)], "*")
+    assert offsets_of(pull(one, (50, 5))[0]) == list(range(50, 55))  # something else is wanted now
+    assert offsets_of(pull(one, (20, 10))[0]) == list(range(20, 30))
+
+
 def test_a_broker_gives_no_more_than_its_limit(one):
     one.add(one.a, 100)
     [answer] = pull(one, (0, 4096))

@@ -2,7 +2,8 @@
 
 Spark keeps its Python workers, so a module-global connection survives across tasks and micro-batches. Each
 process has one event loop that runs on the caller's thread while it waits for answers, and stands still while
-rows are made: no second thread competes with the decoder, and nothing is in flight when the loop stands still.
+rows are made: no second thread competes with the decoder. What is in flight while it stands still are pulls of the
+next rows (`BrokerReader.ahead`), which can be asked for again should they have been lost or come too late.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from tianzhou.admin import Admin
 from tianzhou.client import calls
@@ -30,6 +31,10 @@ from tianzhou.spark.reading import Ask, Pulled
 from tianzhou.spark.selection import Selection
 
 T = TypeVar("T")
+Pulls = tuple[MessageQueue, tuple[Ask, ...], str, str | None]
+
+TURNS_TO_SEND: Final = 3
+"""Turns of the loop until what was asked has been written to the connection."""
 
 
 class Process:
@@ -82,6 +87,7 @@ class BrokerReader:
         self._process = process
         self._consumer = consumer
         self._admin = Admin(instance=consumer.instance)
+        self._sent: tuple[Pulls, list[asyncio.Task[Any]]] | None = None
 
     def topics(self, selection: Selection) -> list[str]:
         """See `QueueReader`."""
@@ -146,8 +152,29 @@ class BrokerReader:
 
     def pull(self, queue: MessageQueue, asks: Sequence[Ask], tags: str, sql: str | None = None) -> list[Pulled]:
         """See `QueueReader`."""
-        pulls = (self._consumer.pull_raw(queue, ask.offset, ask.most, tags=tags, sql=sql) for ask in asks)
-        return [Pulled(*raw[:5]) for raw in self._process.run(_gathered(pulls))]
+        wanted = (queue, tuple(asks), tags, sql)
+        sent, self._sent = self._sent, None
+        if sent is not None and sent[0] == wanted:
+            return [Pulled(*raw[:5]) for raw in self._process.run(_gathered(sent[1]))]
+        return [Pulled(*raw[:5]) for raw in self._process.run(_gathered(self._pulls(wanted)))]
+
+    def ahead(self, queue: MessageQueue, asks: Sequence[Ask], tags: str, sql: str | None = None) -> None:
+        """See `QueueReader`."""
+        wanted = (queue, tuple(asks), tags, sql)
+
+        async def send() -> list[asyncio.Task[Any]]:
+            tasks = [asyncio.ensure_future(pull) for pull in self._pulls(wanted)]
+            for task in tasks:
+                task.add_done_callback(_seen)
+            for _ in range(TURNS_TO_SEND):
+                await asyncio.sleep(0)
+            return tasks
+
+        self._sent = wanted, self._process.run(send())
+
+    def _pulls(self, wanted: Pulls) -> list[Coroutine[Any, Any, Any]]:
+        queue, asks, tags, sql = wanted
+        return [self._consumer.pull_raw(queue, ask.offset, ask.most, tags=tags, sql=sql) for ask in asks]
 
     def publish(self, positions: Mapping[MessageQueue, int]) -> None:
         """See `QueueReader`."""
@@ -160,6 +187,12 @@ class BrokerReader:
     def monotonic(self) -> float:
         """See `QueueReader`."""
         return time.monotonic()
+
+
+def _seen(task: asyncio.Task[Any]) -> None:
+    """Nobody may come for the answer, when a query needs only its first rows."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def _gathered(work: Iterable[Awaitable[T]]) -> list[T]:

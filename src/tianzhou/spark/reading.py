@@ -118,6 +118,13 @@ class QueueReader(Protocol):
         """
         ...
 
+    def ahead(self, queue: MessageQueue, asks: Sequence[Ask], tags: str, sql: str | None = None) -> None:
+        """Send pulls whose answers the next `pull` with the same arguments collects.
+
+        They are answered while the caller does something else; at most the answers' length is taken from memory.
+        """
+        ...
+
     def publish(self, positions: Mapping[MessageQueue, int]) -> None:
         """Store positions as the group's offsets, for people to see."""
         ...
@@ -258,7 +265,12 @@ class SpanReader:
                 size += len(body)
             if size >= BATCH_BYTES or self._at - begun >= BATCH_ROWS:
                 if parts:
-                    yield b"".join(parts)
+                    chunk = b"".join(parts)
+                    parts.clear()
+                    if self._ahead and self._at < self._span.end:
+                        # The broker answers while Spark takes the rows.
+                        self._reader.ahead(self._span.queue, self._asks(), self._tags, self._sql)
+                    yield chunk
                 parts, size, begun = [], 0, self._at
         if parts:
             yield b"".join(parts)

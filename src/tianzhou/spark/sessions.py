@@ -40,6 +40,11 @@ _EVERYWHERE = (
         "rows to a Python sink or UDF go out almost twice as fast in batches of 1000 as of 10000",
     ),
     Setting(
+        "spark.sql.python.filterPushdown.enabled",
+        "true",
+        "else Spark refuses batch reads with the option filterPushdown; others do not notice",
+    ),
+    Setting(
         "spark.sql.session.timeZone",
         "UTC",
         "message times are UTC; a session elsewhere would show them shifted",

@@ -25,6 +25,7 @@ class FakeQueues:
         self.unreadable: set[MessageQueue] = set()
         self.sql_off = False
         self.asked_times: list[int] = []
+        self.sent_ahead: list[tuple[MessageQueue, list[Ask]]] = []
         self.published: dict[MessageQueue, int] = {}
         self.now = 0.0
         self.rounds: list[list[Ask]] = []
@@ -106,6 +107,9 @@ class FakeQueues:
             )
             for queue in queues
         }
+
+    def ahead(self, queue, asks, tags, sql=None):
+        self.sent_ahead.append((queue, list(asks)))
 
     def pull(self, queue, asks, tags, sql=None):
         self.rounds.append(list(asks))

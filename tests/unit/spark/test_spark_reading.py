@@ -72,6 +72,21 @@ def test_pulls_are_sent_ahead_once_the_brokers_limit_is_known(queues):
     assert len(queues.rounds) < 12
 
 
+def test_the_next_pulls_are_under_way_while_rows_are_taken(queues):
+    queues.add(A, 12_000)
+    chunks = read_span(queues, Span(A, 0, 12_000), options(), arrow_schema(row_schema()), COLUMNS, to_batch)
+    next(chunks)
+    taken = len(queues.rounds)
+    [(queue, asks)] = queues.sent_ahead
+    assert queue == A
+    next(chunks)
+    assert queues.rounds[taken] == asks  # what is pulled next was sent before
+    queues.add(A, 12_000, tag="A")
+    queues.sent_ahead.clear()
+    assert read(queues, Span(A, 0, 24_000), tags="A")
+    assert queues.sent_ahead == []  # where a filter goes on is not known before
+
+
 def test_a_broker_that_gives_more_is_found_out(make_queues):
     queues = make_queues(limit_count=1000)
     queues.add(A, 9000)

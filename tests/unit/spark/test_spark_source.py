@@ -419,6 +419,14 @@ def test_a_deleted_topic_fails_the_stream_with_what_was_unread(spark):
     assert "orders@broker-a:1 is lost at offset 5, with no message known to be unread: topic orders is deleted" in text
 
 
+def test_a_deletion_between_two_looks_around_is_seen_as_well(spark):
+    reader = spark.stream(startingOffsets="earliest")
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    spark.queues.delete("orders")
+    with pytest.raises(DataLoss, match=r"orders@broker-a:0 is lost at offset 10.*topic orders is deleted"):
+        reader.latestOffset(end, ALL)
+
+
 def test_or_is_reported_once_and_left(spark, caplog):
     other = MessageQueue("bills", "broker-b", 0)
     spark.queues.add(other, 3)
