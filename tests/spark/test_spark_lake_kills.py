@@ -19,7 +19,7 @@ PLACES = ("task", "before", "after")
 def run(store, topic, options, work):
     environ = {**os.environ, "PYTHONPATH": SOURCE}
     command = [sys.executable, str(PROGRAM), store, topic, json.dumps(options), str(work)]
-    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=180, check=False)
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=600, check=False)
 
 
 def options_of(kind, work):
