@@ -339,7 +339,8 @@ async def query_messages(
             max_num=max_num,
             begin_timestamp=begin_ms,
             end_timestamp=end_ms,
-            unique_key_query=unique_key,
+            # Unsaid when it is false: brokers do not agree on whether it belongs to what is signed.
+            unique_key_query=unique_key or None,
         ),
         timeout_ms,
     )

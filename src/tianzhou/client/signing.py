@@ -17,17 +17,19 @@ from tianzhou.remoting.client import Exchange, RpcHook
 ACCESS_KEY = "AccessKey"
 SECURITY_TOKEN = "SecurityToken"
 SIGNATURE = "Signature"
+_UNSIGNED = frozenset({SIGNATURE, "_UNIQUE_KEY_QUERY"})
+"""Brokers leave these out: the signature itself, and what Java's client adds to a query behind its signature."""
 
 
 def signature(fields: Mapping[str, str], body: bytes, secret_key: str) -> str:
     """What proves that who knows the secret has made a request.
 
     Args:
-        fields: its header fields; a signature among them does not count.
+        fields: its header fields; a signature among them does not count, nor the mark of a query by unique key.
         body: its body.
         secret_key: the secret.
     """
-    content = "".join(value for name, value in sorted(fields.items()) if name != SIGNATURE)
+    content = "".join(value for name, value in sorted(fields.items()) if name not in _UNSIGNED)
     digest = hmac.new(secret_key.encode(), content.encode("utf-8", "replace") + body, hashlib.sha1)
     return base64.b64encode(digest.digest()).decode()
 

@@ -20,7 +20,14 @@ def expected(content: bytes) -> str:
 
 
 def test_the_values_of_all_fields_by_name_and_the_body_are_signed():
-    fields = {"topic": "T", "AccessKey": ACCESS, "b": "2", "Z": "9", "Signature": "not this one"}
+    fields = {
+        "topic": "T",
+        "AccessKey": ACCESS,
+        "b": "2",
+        "Z": "9",
+        "Signature": "not this one",
+        "_UNIQUE_KEY_QUERY": "true",
+    }
     # Upper case goes before lower case, as in Java's sorted maps.
     assert signature(fields, b"body", SECRET) == expected(b"rocketmq2" + b"9" + b"2" + b"T" + b"body")
     assert signature({}, b"", SECRET) == expected(b"")
