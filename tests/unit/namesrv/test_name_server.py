@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -361,6 +362,34 @@ def test_the_configuration_is_shown_changed_and_rewritten_whole(tmp_path: Path) 
             assert "waitSecondsForService" in str(reply.remark)
             assert (await desk.ask(318, b"\xff\xfe=1")).code == 1
             assert (await desk.ask(318)).code == 0
+
+    asyncio.run(main())
+
+
+def test_keys_without_effect_are_named_in_the_log_when_they_are_set(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with Desk(tmp_path) as desk:
+            with caplog.at_level(logging.WARNING):
+                assert (
+                    await desk.ask(318, b"clusterTest=true\nserverWorkerThreads=3\nenableTopicList=false\n")
+                ).code == 0
+            assert [record.getMessage() for record in caplog.records] == [
+                (
+                    "configuration update: no effect: serverWorkerThreads: one event loop serves everything, there are no"
+                    " pools of threads or buffers to size"
+                ),
+                (
+                    "configuration update: no effect: clusterTest: a route that is not known is not looked up in another"
+                    " environment"
+                ),
+            ]
+            caplog.clear()
+            with caplog.at_level(logging.WARNING):
+                for same in (b"clusterTest=true\n", b"clusterTest=false\n"):
+                    assert (await desk.ask(318, same)).code == 0
+            assert not caplog.records
 
     asyncio.run(main())
 
