@@ -377,12 +377,12 @@ def test_keys_without_effect_are_named_in_the_log_when_they_are_set(
                 ).code == 0
             assert [record.getMessage() for record in caplog.records] == [
                 (
-                    "configuration update: no effect: serverWorkerThreads: one event loop serves everything, there are no"
-                    " pools of threads or buffers to size"
+                    "configuration update: no effect: serverWorkerThreads: one event loop serves everything, there are"
+                    " no pools of threads or buffers to size"
                 ),
                 (
-                    "configuration update: no effect: clusterTest: a route that is not known is not looked up in another"
-                    " environment"
+                    "configuration update: no effect: clusterTest: a route that is not known is not looked up in"
+                    " another environment"
                 ),
             ]
             caplog.clear()
