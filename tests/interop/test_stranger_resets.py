@@ -72,6 +72,7 @@ def test_members_begin_anew_where_the_broker_says(servers: Servers) -> None:
     check_reset(servers, "reset", reset)
 
 
+@pytest.mark.slow
 def test_members_begin_anew_when_mqadmin_asks(servers: Servers) -> None:
     with Mqadmin() as tools:
 

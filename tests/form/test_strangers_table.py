@@ -1,0 +1,47 @@
+"""The page of foreign clients says which of them do what, and each cell is proved by a test that there is."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("strangers_table", HERE / "strangers_table.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+table = load()
+FEATURES = {feature.name: feature for feature in table.FEATURES}
+
+
+def test_the_page_is_what_the_tests_say() -> None:
+    print_anew = "print it anew: .venv/bin/python tests/form/strangers_table.py"
+    assert table.PAGE.read_text(encoding="utf-8") == table.page(), print_anew
+
+
+def test_no_feature_is_listed_twice() -> None:
+    assert len(FEATURES) == len(table.FEATURES)
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_each_cell_has_a_test_or_a_reason(name: str) -> None:
+    feature = FEATURES[name]
+    for test in feature.tests:
+        assert table.versions_of(test), test
+    for client in table.CLIENTS:
+        proved = bool(list(table.proofs(feature, client)))
+        assert proved is (client not in feature.missing), f"{client}: a test or a reason, and not both"
+    for check in feature.ours:
+        assert list(table.ours(feature, "5.3.3")), check
