@@ -816,6 +816,101 @@ SPARK = [
 ]
 
 
+STORE, STORE_STREAM, LAKE = "read tianzhou_store", "stream tianzhou_store", "write tianzhou_lake"
+OFFLINE = [
+    SparkRow(
+        STORE, "the option storePath is missing; expected the folder of a store: …", options={"subscribe": "orders"}
+    ),
+    SparkRow(STORE, "the option subscribe is missing; expected topics joined by commas", options={"storePath": "data"}),
+    SparkRow(
+        STORE,
+        "there is no option verifyCRCs=true (did you mean verifyCrc?); there are …",
+        options={"storePath": "data", "subscribe": "orders", "verifyCRCs": "true"},
+    ),
+    SparkRow(
+        STORE,
+        'subscribe=orders and assign={"orders": [0]} are both given; give one',
+        options={"storePath": "data", "subscribe": "orders", "assign": '{"orders": [0]}'},
+    ),
+    SparkRow(
+        STORE,
+        "queues=first: expected queue numbers joined by commas, for every topic",
+        options={"storePath": "data", "subscribe": "orders", "queues": "first"},
+    ),
+    SparkRow(
+        STORE,
+        "subscribePattern=[: expected a regular expression that whole topic names match",
+        options={"storePath": "data", "subscribePattern": "["},
+    ),
+    SparkRow(
+        STORE,
+        "startingOffsets=latest: a batch read that starts at the latest offset reads nothing; "
+        "expected earliest or offsets that exist",
+        options={"storePath": "data", "subscribe": "orders", "startingOffsets": "latest"},
+    ),
+    SparkRow(
+        STORE,
+        "startingOffsets=newest: expected earliest, latest (streams only) or JSON like …",
+        options={"storePath": "data", "subscribe": "orders", "startingOffsets": "newest"},
+    ),
+    SparkRow(
+        STORE,
+        "startingOffsets=earliest and startingTimestamp=5 are both given; give one of them",
+        options={"storePath": "data", "subscribe": "orders", "startingOffsets": "earliest", "startingTimestamp": "5"},
+    ),
+    SparkRow(
+        STORE,
+        "maxOffsetsPerTrigger=5: expected a whole number from 1; streams only",
+        options={"storePath": "data", "subscribe": "orders", "maxOffsetsPerTrigger": "5"},
+    ),
+    SparkRow(
+        STORE_STREAM,
+        "endingOffsets=latest: a stream has no end; read in batches, or use trigger(availableNow=True) to stop at what "
+        "is there now",
+        options={"storePath": "data", "subscribe": "orders", "endingOffsets": "latest"},
+    ),
+    SparkRow(
+        STORE_STREAM,
+        "key=k1: expected a message key or unique key; batch reads only",
+        options={"storePath": "data", "subscribe": "orders", "key": "k1"},
+    ),
+    SparkRow(LAKE, "the option path is missing; expected the table's folder or URI, as given to save(), …", options={}),
+    SparkRow(
+        LAKE,
+        "tableFormat=orc: expected delta, iceberg or parquet",
+        options={"tableFormat": "orc", "path": "lake/orders"},
+    ),
+    SparkRow(
+        LAKE,
+        "path=lake/orders: an Iceberg table is named by its catalog; give table, catalogUri and warehouse, and save() "
+        "or start() without a path",
+        options={"tableFormat": "iceberg", "path": "lake/orders"},
+    ),
+    SparkRow(
+        LAKE,
+        "table=orders: expected namespace.name of an Iceberg table",
+        options={"tableFormat": "iceberg", "table": "orders"},
+    ),
+    SparkRow(
+        LAKE,
+        "path=s3://bucket/orders: Parquet directories need renames that are atomic, so they are written to local or "
+        "mounted folders only; use tableFormat=delta or iceberg",
+        options={"tableFormat": "parquet", "path": "s3://bucket/orders"},
+    ),
+    SparkRow(
+        LAKE,
+        "txnAppId=nightly: is of no use without txnVersion; give both, or neither",
+        options={"path": "lake/orders", "txnAppId": "nightly"},
+    ),
+    SparkRow(
+        LAKE,
+        "targetFileBytes=1k: expected a whole number from 65536",
+        options={"path": "lake/orders", "targetFileBytes": "1k"},
+    ),
+]
+"""Options that are refused before anything is looked at; run by tests/unit/spark/test_spark_store_options.py."""
+
+
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", "<br>")
 
@@ -879,7 +974,7 @@ def page() -> str:
         *(
             f"| {row.what} | {' '.join(_code(f'{k}={v}') for k, v in row.options.items()) or 'none'} "
             f"| {_cell(row.answer)} |"
-            for row in SPARK
+            for row in [*SPARK, *OFFLINE]
         ),
     ]
     return "\n".join(lines) + "\n"

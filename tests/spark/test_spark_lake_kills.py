@@ -13,6 +13,8 @@ import tianzhou
 
 PROGRAM = Path(__file__).parent / "lake_program.py"
 SOURCE = str(Path(tianzhou.__file__).resolve().parents[1])
+TRIES = 3
+"""Spark gives a Python process ten seconds to report, which a busy machine may need; the query is then begun again."""
 PLACES = ("task", "before", "after")
 
 
@@ -40,13 +42,14 @@ def rounds(kind, places, server, topic, work):
         sent += 300
         if place is not None:
             (work / "plan").write_text(place)
-        done = run(str(server._folder), topic, options, work)
-        if place is None:
-            assert done.returncode == 0, done.stderr[-3000:]
+        for _ in range(TRIES):
+            done = run(str(server._folder), topic, options, work)
+            if done.returncode == (-9 if place else 0):
+                break
         else:
-            assert done.returncode == -9, (done.returncode, done.stderr[-3000:])
-            assert not (work / "plan").exists()
-            killed += 1
+            raise AssertionError((done.returncode, done.stderr[-3000:]))
+        assert not (work / "plan").exists()
+        killed += place is not None
     files, schema = open_table(parse_lake(options)).data_files()
     found = Counter(int(row["n"]) for file in files for b in file_batches(file, schema) for row in b.to_pylist())
     assert killed == len(places)
