@@ -1,7 +1,7 @@
 """Dead letters: what a group has given up on, counted by cause, with samples, and sent again by choice.
 
-RocketMQ notes the topic and the id a message had before it was retried; why it failed it does not know. Consumers
-that want to know later set a property before they give up, and `reason` is where it is looked for.
+RocketMQ notes the topic and the id a message had before it was retried. Why it failed nobody notes: what a consumer
+adds to a message it sends back is lost. `reason` is a property that consumers set which put a message here themselves.
 """
 
 from __future__ import annotations
