@@ -264,6 +264,38 @@ async def hooks_see_every_send_and_request(namesrv: str, folder: Path) -> None:
 
 
 @check
+async def stamps_are_stored_with_messages(namesrv: str, folder: Path) -> None:
+    topic = await make_topic(namesrv, 1)
+    stamped: list[str] = []
+
+    def stamp(message, unique_key):
+        if message.body == b"wrong":
+            return {"KEYS": "reserved"}
+        stamped.append(unique_key)
+        return {"stamp": message.body.decode(), "n": "of the hook"}
+
+    def broken(message, unique_key):
+        raise RuntimeError("a hook that fails")
+
+    hooks = [broken, stamp, lambda message, unique_key: None]
+    async with Producer(fresh("P"), namesrv, stamp_hooks=hooks) as producer:
+        results = [
+            await producer.send(Message(topic, b"one", keys="k", properties={"n": "1", "mine": "2"})),
+            await producer.send_batch([Message(topic, b"two"), Message(topic, b"three")]),
+            await producer.send(Message(topic, b"four", delay_level=1)),
+        ]
+        await producer.send_oneway(Message(topic, b"five"))
+        with pytest.raises(ClientError, match="KEYS, which is RocketMQ's own; choose another"):
+            await producer.send(Message(topic, b"wrong"))
+    stored = {message.body: message for message in await read_all(namesrv, topic, 5)}
+    assert {body: message.properties["stamp"] for body, message in stored.items()} == {
+        body: body.decode() for body in (b"one", b"two", b"three", b"four", b"five")
+    }
+    assert stored[b"one"].user_properties == {"n": "of the hook", "mine": "2", "stamp": "one"}
+    assert ",".join(stamped[:4]) == ",".join(result.msg_id for result in results)
+
+
+@check
 async def messages_travel_together_without_being_told(namesrv: str, folder: Path) -> None:
     topic = await make_topic(namesrv, 4)
     seen: list[int] = []
