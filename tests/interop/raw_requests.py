@@ -188,6 +188,7 @@ DIFFERENT: dict[int, str] = {
     905: "there is no acting master; Apache's broker fails over the missing id",
     **dict.fromkeys((400, 401, 402, 200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151), _POP),
     **dict.fromkeys(range(3001, 3011), _USERS),
+    **dict.fromkeys(range(31001, 31007), "Tianzhou's own, which Apache's does not know"),
 }
 """Codes whose bare request the broker answers otherwise than Apache's, and why."""
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import frames
 import pytest
+from frames import wait_until
 from mqadmin import Mqadmin
 from mqadmin_commands import COMMANDS, GROUP, NOTHING, PRODUCERS, SETTINGS, TOPIC, Asked, comparable
 from raw_requests import BROKER, DIFFERENT, FILLED, NAMESRV, Raw, Shown
@@ -22,11 +24,9 @@ from tianzhou.wire.codes import RequestCode
 
 SENT = 8
 CODES = sorted({int(code) for code in RequestCode} | {4711})
-CONSUMED_WITHIN_S = 40
-COMMITTED_AFTER_S = 6
-"""The consumer commits every five seconds."""
-DISPATCHED_AFTER_S = 0.1
-"""Queues follow the log a little later."""
+WITHIN_S = 40
+QUEUES = 4
+RUNTIME_INFO, MAX_OFFSET, QUERY_OFFSET = 28, 30, 14
 
 
 class Answers(NamedTuple):
@@ -47,13 +47,14 @@ def answers(kind: str, folder: Path) -> Answers:
     """What a server says to raw requests, and to mqadmin when it has a topic, a producer and a consumer."""
     with serve(kind, folder, clean=False) as server, Mqadmin() as tools:
         addresses = {BROKER: server.broker, NAMESRV: server.namesrv}
+        # A broker that has just begun fails at some it knows, and Apache's tells nothing of itself for a while.
+        wait_until(lambda: frames.call(server.broker, RUNTIME_INFO).code == 0, WITHIN_S, "the broker is not warm")
         for _ in range(2):
-            # A broker that has just begun fails at some it knows; the second answer counts.
             bare = {(to, code): ask(Raw(code, to, only="code"), addresses)[0] for to in addresses for code in CODES}
         raw = []
         for request in FILLED:
             raw.append(ask(request, addresses))
-            time.sleep(DISPATCHED_AFTER_S)
+            wait_until(partial(is_dispatched, server), WITHIN_S, "queues do not follow the log", 0.01)
         tools.run("updateTopic", "-n", server.namesrv, "-c", "DefaultCluster", "-t", TOPIC, "-r", "4", "-w", "4")
         with Producer(PRODUCERS, namesrv_addr=server.namesrv) as producer:
             sent = [
@@ -86,8 +87,24 @@ def answers(kind: str, folder: Path) -> Answers:
                     said = tools.run(*(word.format_map(values) for word in asked.line.split()))
                     printed[asked.name] = comparable(asked, said, places)
                     if asked.name == "sendMessage-queue":
-                        time.sleep(COMMITTED_AFTER_S)
+                        wait_until(partial(has_committed, server), WITHIN_S, "not all is committed")
                 return Answers(bare, raw, printed)
+
+
+def is_dispatched(server: Server) -> bool:
+    """Whether the queues know everything that is in the log."""
+    return bool(frames.call(server.broker, RUNTIME_INFO).json()["table"]["dispatchBehindBytes"] == "0")
+
+
+def has_committed(server: Server) -> bool:
+    """Whether the group has committed everything, which it does every five seconds."""
+    for queue in range(QUEUES):
+        place: dict[str, object] = {"topic": TOPIC, "queueId": queue}
+        end = frames.call(server.broker, MAX_OFFSET, place).fields["offset"]
+        reply = frames.call(server.broker, QUERY_OFFSET, {**place, "consumerGroup": GROUP})
+        if reply.code != 0 or reply.fields["offset"] != end:
+            return False
+    return is_dispatched(server)
 
 
 class consumer_of_all:  # noqa: N801 - reads as a function
@@ -95,6 +112,7 @@ class consumer_of_all:  # noqa: N801 - reads as a function
 
     def __init__(self, server: Server) -> None:
         self._got: list[MessageExt] = []
+        self._server = server
         self._consumer = PushConsumer(
             GROUP,
             namesrv_addr=server.namesrv,
@@ -108,11 +126,8 @@ class consumer_of_all:  # noqa: N801 - reads as a function
 
     def __enter__(self) -> PushConsumer:
         self._consumer.start()
-        deadline = time.monotonic() + CONSUMED_WITHIN_S
-        while len(self._got) < SENT and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert len(self._got) >= SENT
-        time.sleep(COMMITTED_AFTER_S)
+        wait_until(lambda: len(self._got) >= SENT, WITHIN_S, "not all is consumed", 0.1)
+        wait_until(partial(has_committed, self._server), WITHIN_S, "not all is committed")
         return self._consumer
 
     def __exit__(self, *_: object) -> None:
