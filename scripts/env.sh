@@ -27,7 +27,7 @@ find_python() {
 # The package itself, in place, with its hot functions compiled where there is a C compiler. Once per state of their
 # sources; without a compiler they stay Python.
 need_package() {
-  hot=$({ cat pyproject.toml scripts/hatch_build.py src/tianzhou/_hot/*.py src/tianzhou/_hot/*.pyx src/tianzhou/_hot/*.h
+  hot=$({ cat pyproject.toml scripts/hatch_build.py src/tianzhou/_hot/*.py src/tianzhou/_hot/*.px* src/tianzhou/_hot/*.h
     command -v cc || true; } | sha256sum | cut -d' ' -f1)
   [ "$(cat .venv/.tianzhou-hot 2>/dev/null)" != "$hot" ] || return 0
   if [ "$kind" = dev ] && is_debian_root && ! command -v cc >/dev/null 2>&1; then

@@ -48,7 +48,7 @@ def compile_hot(target: Path) -> Path:
             [str(HOT / "_compiled.pyx")],
             include_dirs=[str(HOT)],
             define_macros=[("TIANZHOU_SOURCE", f'"{digest()}"')],
-            extra_compile_args=["-O2"] if os.name == "posix" else [],
+            extra_compile_args=["-O2", "-g0"] if os.name == "posix" else [],
         )
         modules = cythonize([extension], build_dir=scratch, quiet=True, include_path=[str(HOT)])
         command = Distribution({"ext_modules": modules}).get_command_obj("build_ext")

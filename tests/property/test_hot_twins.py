@@ -19,6 +19,7 @@ from msgspec import structs
 
 from tianzhou._hot import frames, headers, properties, records, sources
 from tianzhou._hot.tails import LogTail, NewRecord, QueueTail
+from tianzhou.store.results import PutResult, PutStatus
 from tianzhou.wire.command import Command, decode
 from tianzhou.wire.hashing import tags_code
 
@@ -227,6 +228,8 @@ def test_replies_to_sends_are_written_alike(
 ) -> None:
     arguments = (opaque, msg_id, queue_id, offset, unique, region, trace_on)
     assert compiled.send_reply(*arguments) == frames.send_reply(*arguments)
+    arguments = (opaque, msg_id, abs(offset) >> 1, queue_id, offset, unique, region, trace_on)
+    assert compiled.stored_reply(*arguments) == frames.stored_reply(*arguments)
 
 
 # Properties
@@ -250,6 +253,26 @@ def test_properties_are_read_alike(text: str | None, cut: bool) -> None:
         text = text[:-1]
     expected = properties.PropertyReader(*arguments).read(text)
     assert compiled.PropertyReader(*arguments).read(text) == expected
+
+
+SENDS = st.builds(
+    headers.SendHeaderV2, producer_group=TEXT, topic=TEXT, default_topic=TEXT, default_topic_queue_nums=I32,
+    queue_id=I32,
+    sys_flag=st.sampled_from([0, 1, 8, 0x40, 0x80]) | I32, born_timestamp=I64, flag=I32,
+    properties=st.none() | st.just("UNIQ_KEY\x01x\x02WAIT\x01false") | TEXT, reconsume_times=I32,
+    batch_text=st.sampled_from(["false", "false", "true"]),
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(SENDS, st.sampled_from([b"", b"x", memoryview(b"x")]), st.booleans(), st.sampled_from([0, 2]))
+def test_records_of_sends_are_made_alike(header: headers.SendHeaderV2, body: Any, full_names: bool, flags: int) -> None:
+    made = header
+    if full_names:
+        made = headers.SendHeader(**{name: getattr(header, name) for name in headers.SendHeader.__struct_fields__})  # type: ignore[assignment]
+    readers = [twin.PropertyReader(SPECIAL, b"C\x01c\x02", tags_code) for twin in (properties, compiled)]
+    expected, found = (reader.record(made, body, b"\x7f\0\0\1", 7, flags) for reader in readers)
+    assert found == expected
 
 
 @given(st.text(max_size=12), st.text("abcXYZ019", max_size=200))
@@ -299,17 +322,18 @@ def test_usual_messages_are_stored_alike(
         memory = mmap.mmap(-1, 4096)
         log, queue = log_tail(memory, position, check, crc and delayed), queue_tail(delayed and not crc)
         pending: deque[Any] = deque()
-        place = twin.put_usual(log, queue, record, 1_700_000_000_000, pending)
-        if place < 0:
+        result = twin.put_usual(log, queue, record, 1_700_000_000_000, pending, PutResult(PutStatus.PUT_OK))
+        if result is None:
             memory[:] = bytes(4096)  # what was begun is written over
-        found.append((place, memory[:], log.position, queue.next_offset, [item[1:] for item in pending]))
+        found.append((result, memory[:], log.position, queue.next_offset, [item[1:] for item in pending]))
     assert found[0] == found[1]
 
 
 def test_a_log_that_is_closed_takes_nothing() -> None:
     record = NewRecord("T", 0, b"x", b"")
     for twin in (records, compiled):
-        assert twin.put_usual(log_tail(None, 0, 4000, False), queue_tail(False), record, 0, deque()) == -1
+        done = PutResult(PutStatus.PUT_OK)
+        assert twin.put_usual(log_tail(None, 0, 4000, False), queue_tail(False), record, 0, deque(), done) is None
 
 
 @settings(max_examples=300, deadline=None)

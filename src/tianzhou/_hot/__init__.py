@@ -43,6 +43,7 @@ MODE: Final = _choose()
 if TYPE_CHECKING or MODE == "pure":
     from tianzhou._hot.frames import send_reply as send_reply
     from tianzhou._hot.frames import split as split
+    from tianzhou._hot.frames import stored_reply as stored_reply
     from tianzhou._hot.properties import PropertyReader as PropertyReader
     from tianzhou._hot.records import BY_HAND as BY_HAND
     from tianzhou._hot.records import fill as fill
@@ -52,4 +53,5 @@ if TYPE_CHECKING or MODE == "pure":
 else:
     _twin = importlib.import_module(sources.MODULE)
     BY_HAND, PropertyReader, fill, gather = _twin.BY_HAND, _twin.PropertyReader, _twin.fill, _twin.gather
-    put_record, put_usual, send_reply, split = _twin.put_record, _twin.put_usual, _twin.send_reply, _twin.split
+    put_record, put_usual, split = _twin.put_record, _twin.put_usual, _twin.split
+    send_reply, stored_reply = _twin.send_reply, _twin.stored_reply

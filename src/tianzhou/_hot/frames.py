@@ -222,6 +222,31 @@ def send_reply(
     return _frame_head(4 + size, size) + header
 
 
+def stored_reply(
+    opaque: int,
+    id_head: str,
+    place: int,
+    queue_id: int,
+    queue_offset: int,
+    transaction_id: str | None,
+    region: str,
+    trace_on: bool,
+) -> bytes:
+    """As `send_reply`, for one message.
+
+    Args:
+        opaque: as there; the others too.
+        id_head: what the ids of all messages of this broker begin with.
+        place: the message's place in the commit log, the rest of its id.
+        queue_id: where it was stored.
+        queue_offset: its position there.
+        transaction_id: the message's unique key.
+        region: the broker's region.
+        trace_on: whether the broker wants traces.
+    """
+    return send_reply(opaque, f"{id_head}{place:016X}", queue_id, queue_offset, transaction_id, region, trace_on)
+
+
 def _traced(region: str, trace_on: bool) -> str:
     trace = "true" if trace_on else "false"
     text = f'"TRACE_ON":"{trace}","MSG_REGION":{java_json(region).decode()},'

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
+
+from tianzhou._hot.tails import NewRecord
 
 UsualProperties = tuple[bytes, str, str, int, bool]
 """What is stored, the unique key, the keys, the code of the tag, whether the sender wants to wait for the disk."""
 _PAIR_END = 2
+_BATCH_FLAGS = 0xC0
 
 
 class PropertyReader:
@@ -24,6 +28,42 @@ class PropertyReader:
         self._special = special
         self._tail = tail
         self._tags_code = tags_code
+
+    def record(
+        self, header: Any, body: bytes | memoryview, host: bytes, port: int, flags: int
+    ) -> tuple[NewRecord, bool] | None:
+        """What is to be stored of a send, and whether the sender wants to wait for the disk; None when it is unusual.
+
+        Args:
+            header: the request's, `SendHeader` or `SendHeaderV2`.
+            body: the message's.
+            host: the sender's address.
+            port: and port.
+            flags: added to the system flags.
+        """
+        if header.batch or header.sys_flag & _BATCH_FLAGS or not body:
+            return None
+        usual = self.read(header.properties)
+        if usual is None:
+            return None
+        properties, unique, keys, tag_code, waits = usual
+        record = NewRecord(
+            header.topic,
+            header.queue_id,
+            body,  # type: ignore[arg-type]
+            properties,
+            header.flag,
+            header.sys_flag | flags,
+            header.born_timestamp,
+            host,
+            port,
+            header.reconsume_times,
+            0,
+            tag_code,
+            keys,
+            unique,
+        )
+        return record, waits
 
     def read(self, text: str | None) -> UsualProperties | None:
         """What is to be known of a message with these properties; None when it is not a usual one.

@@ -48,6 +48,9 @@ _ADDRESS_BITS: Final = 0x30
 # Inner batches, halves and what was rolled back: they count for several messages, or for none.
 _NOT_COUNTED: Final = 0x84
 
+Result = Any
+"""The store's answer to a put: status, place in the log, queue offset, time, end in the log, as its first fields."""
+
 
 def put_record(
     target: mmap,
@@ -144,7 +147,9 @@ def put_record(
     target[end : position + size] = b"".join((topic_field, _I16.pack(properties_length), properties))
 
 
-def put_usual(log: LogTail, queue: QueueTail, record: NewRecord, stored: int, pending: deque[Pending]) -> int:
+def put_usual(
+    log: LogTail, queue: QueueTail, record: NewRecord, stored: int, pending: deque[Pending], done: Result
+) -> Result | None:
     """Store a usual message: write its record where the log ends, and note what dispatch has to know.
 
     Usual is a message of a queue that counts it, with an IPv4 sender and room for it in what is prepared of the
@@ -156,18 +161,19 @@ def put_usual(log: LogTail, queue: QueueTail, record: NewRecord, stored: int, pe
         record: the message.
         stored: the store's time, ms.
         pending: gets what is to be dispatched.
+        done: the store's answer to a put that went well, to be copied.
 
     Returns:
-        The record's place in the log; -1 when the message is not a usual one, and nothing was done.
+        That answer, with places and time; None when the message is not a usual one, and nothing was done.
     """
     body, properties, sys_flag = record.body, record.properties, record.sys_flag
     if sys_flag & _NOT_COUNTED or queue.delayed or log.appends_crc or len(record.born_host) != 4 or 0 in properties:
-        return -1
+        return None
     size = log._overhead + len(queue.topic_field) + len(body) + len(properties)
     position = log.position
     memory = log._map
     if position + size > log._check or memory is None or type(body) is not bytes:
-        return -1
+        return None
     place = log.base + position
     offset = queue.next_offset
     try:
@@ -185,13 +191,14 @@ def put_usual(log: LogTail, queue: QueueTail, record: NewRecord, stored: int, pe
             record,
         )
     except struct.error:
-        return -1
+        return None
     log.position = position + size
     queue.next_offset = offset + 1
     pending.append(
         (queue, offset, place, size, record.tags_code, stored, sys_flag & _TRANSACTION, record.uniq_key, record.keys)
     )
-    return place
+    result: Result = done.__class__(done.status, place, offset, stored, place + size)
+    return result
 
 
 BY_HAND: Final = 32

@@ -41,6 +41,7 @@ from tianzhou.wire.record import reserve_property_crc
 logger = logging.getLogger(__name__)
 
 _OK: Final = PutStatus.PUT_OK
+_DONE: Final = PutResult(_OK)
 
 
 class StorePuts(StoreParts):
@@ -67,12 +68,11 @@ class StorePuts(StoreParts):
         if len(record.properties) > MAX_PROPERTIES:
             return refuse_message(record, self.settings.max_message_size)
         stored = self._now()
-        log, dispatcher = self._log, self._dispatcher
-        place = put_usual(log, queue, record, stored, dispatcher.pending)
-        if place < 0:
+        result: PutResult | None = put_usual(self._log, queue, record, stored, self._dispatcher.pending, _DONE)
+        if result is None:
             return self._append_alone(queue, record, stored)
         self._appended(stored)
-        return PutResult(_OK, place, queue.next_offset - 1, stored, log.base + log.position)
+        return result
 
     def _append_alone(self, queue: ConsumeQueue, record: NewRecord, stored: int) -> PutResult:
         """As `append`, for what `put_usual` does not do."""

@@ -12,7 +12,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tianzhou._hot import PropertyReader, send_reply
+from tianzhou._hot import PropertyReader, send_reply, stored_reply
 from tianzhou.broker.admission import Admission
 from tianzhou.broker.delay import waiting_room, wanted_level
 from tianzhou.broker.flow import too_many_waiting
@@ -119,7 +119,7 @@ class SendHandler:
             names.TRACE_ON: "true" if settings.trace_on else "false",
         }
         self._tail = encode_properties(self._added)
-        self._read_properties = PropertyReader(_SPECIAL, self._tail, tags_code).read
+        self._usual_record = PropertyReader(_SPECIAL, self._tail, tags_code).record
         self._marks = {names.MSG_REGION: self._region, names.TRACE_ON: self._added[names.TRACE_ON]}
         self._sync_flush = self._store.settings.sync_flush
         self._targets.clear()
@@ -132,49 +132,32 @@ class SendHandler:
             header = command.header
             if header is None:
                 header = read_header(command)
-            if header.batch:
-                return self._batch(connection, command, header)
             target = self._targets.get(header.topic)
             if target is None:
                 return self._unusual(connection, command, header)
             queue_id = header.queue_id
             if queue_id < 0 or queue_id >= target.limit:
                 return self._unusual(connection, command, header)
-            usual = self._read_properties(header.properties)
-            body: bytes = command.body  # type: ignore[assignment]
-            if usual is None or not body or header.sys_flag & INNER_BATCH_FLAGS:
-                return self._unusual(connection, command, header)
-            properties, unique, keys, tag_code, waits = usual
-            result = self._append(
-                NewRecord(
-                    header.topic,
-                    queue_id,
-                    body,
-                    properties,
-                    header.flag,
-                    header.sys_flag | target.flags,
-                    header.born_timestamp,
-                    connection.remote_host_bytes,
-                    connection.remote_port,
-                    header.reconsume_times,
-                    0,
-                    tag_code,
-                    keys,
-                    unique,
-                )
+            usual = self._usual_record(
+                header, command.body, connection.remote_host_bytes, connection.remote_port, target.flags
             )
+            if usual is None:
+                return self._unusual(connection, command, header)
+            record, waits = usual
+            result = self._append(record)
             if result.status is not PutStatus.PUT_OK:
                 return self._refused(command, result)
             target.counts[queue_id] += 1
             target.sizes[queue_id] += result.end_offset - result.physical_offset
             if command.flag & FLAG_ONEWAY:
                 return None
-            reply = send_reply(
+            reply = stored_reply(
                 command.opaque,
-                f"{self._id_head}{result.physical_offset:016X}",
+                self._id_head,
+                result.physical_offset,
                 queue_id,
                 result.queue_offset,
-                unique,
+                record.uniq_key,
                 self._region,
                 self._trace_on,
             )
@@ -205,6 +188,8 @@ class SendHandler:
             raise BrokerError(ResponseCode.SYSTEM_BUSY, refusal)
 
     def _unusual(self, connection: Connection, command: Command, header: Any) -> Reply | Awaitable[Reply]:
+        if header.batch:
+            return self._batch(connection, command, header)
         now = self._clock.now_ms()
         config = self._admission.topic_for(header, now)
         self._admission.check_queue(config, header.queue_id, connection.remote_address)
