@@ -84,7 +84,7 @@ def test_a_share_of_queues_that_is_lost_leaves_what_is_done():
                 broker.deliver(record("T", 4))
                 assert [message.queue_offset for message in await consumer.poll(5_000)] == [4]
                 broker.consumer_ids.insert(0, "!")
-                consumer.wake_rebalance()
+                consumer.instance.consumer("G").wake_rebalance()
                 await until(lambda: not consumer.assignment, "it has lost the queue")
                 # The message of the last poll may still be worked on, the one before is done.
                 await until(lambda: broker.offsets["T", 0] == 4, "that is stored")
