@@ -14,7 +14,6 @@ import numpy as np
 
 from tianzhou.errors import StoreUnreadable
 from tianzhou.model import MessageQueue, names
-from tianzhou.spark.arrays import Ints
 from tianzhou.spark.mapped_files import BATCH_UNIT, UNIT, MappedFiles, QueueFiles, Units
 from tianzhou.spark.offsets import Bounds, Positions
 from tianzhou.store.check_index import slots_of
@@ -139,20 +138,13 @@ class StoreFiles:
         while end > files.begin:
             low = max(files.begin, end - _BACK)
             for units in reversed(list(files.units(low, end, _BACK))):
-                good = self.in_place(queue, units) | units.blank | (units.physical < self.log.begin)
-                if good.any():
-                    wrong_at_end = int(np.argmax(good[::-1]))
-                    return end - wrong_at_end
-                end -= len(good)
+                known = units.blank | (units.physical < self.log.begin)
+                for row in range(len(known) - 1, -1, -1):  # the very last one will do, nearly always
+                    if known[row] or self.place_problem(queue, units.where(slice(row, row + 1))) is None:
+                        return end - (len(known) - 1 - row)
+                end -= len(known)
             end = min(end, low)
         return files.begin
-
-    def in_place(self, queue: MessageQueue, units: Units) -> Ints:
-        """Which units have a record of the queue in their place in the log."""
-        good = np.zeros(len(units.base), bool)
-        for row in range(len(good)):
-            good[row] = self.place_problem(queue, units.where(slice(row, row + 1))) is None
-        return good
 
     def place_problem(self, queue: MessageQueue, unit: Units) -> str | None:
         """Why one unit has no record of the queue in its place; None when it has."""
