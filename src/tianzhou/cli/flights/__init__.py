@@ -26,9 +26,12 @@ def flights(
     out: Annotated[
         Path, typer.Option(help="Folder for server data, tables and plot; an earlier run's is replaced.")
     ] = Path("data/flights"),
+    kill: Annotated[
+        bool, typer.Option("--kill", help="Kill the Spark queries (kill -9) in the middle, and start them again.")
+    ] = False,
     output: OutputOption = Output.text,
 ) -> None:
-    """Stream real flights through a topic into Spark and Parquet and prove that none was lost or doubled.
+    """Stream real flights through topics into Spark and Parquet and prove that none was lost or doubled.
 
     Example: tianzhou flights --rows 5000
     """
@@ -40,7 +43,7 @@ def flights(
 
     with Ending(CLIENT_STOP_LIMIT_S, at_once) as ending:
         try:
-            _run(rows, out, output, ending)
+            _run(rows, out, output, ending, kill=kill)
         except KeyboardInterrupt:
             job.end_children()
             raise typer.Exit(EXIT_INTERRUPTED) from None
@@ -52,16 +55,17 @@ def flights(
             raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
-def _run(rows: int | None, out: Path, output: Output, ending: Ending) -> None:
+def _run(rows: int | None, out: Path, output: Output, ending: Ending, *, kill: bool) -> None:
     from rich.console import Console
 
     from tianzhou.cli.flights import job, report
+    from tianzhou.cli.flights.pipeline import LATE_TOPIC
 
     job.prepare_folder(out)
     with job.ServerProcess(out / "server") as server:
         if output is Output.text:
             print_line(f"server: name server {server.namesrv}, broker {server.broker}, ready in {server.start_s:.2f} s")
-        result = job.run_job(out, rows, server, Console(stderr=True), ending.watch)
+        result = job.run_job(out, rows, server, Console(stderr=True), ending.watch, kill=kill)
         plot = out / "delays.png"
         report.plot_delays(result.delays, plot)
         if output is Output.json:
@@ -71,12 +75,16 @@ def _run(rows: int | None, out: Path, output: Output, ending: Ending) -> None:
             print_line("")
             report.print_proof(result.checks)
             print_line("")
+            if result.killed_at:
+                read = ", ".join(map(str, result.killed_at))
+                print_line(f"the queries were killed when they had read {read} rows, and started again")
             rate = result.rows / result.produce_s if result.produce_s else 0
             print_line(
                 f"{result.rows} rows: acknowledged in {result.produce_s:.1f} s ({rate:,.0f}/s), "
                 f"in Parquet {result.read_s:.1f} s after the queries began, {result.total_s:.1f} s in all"
             )
-            print_line(f"tables {out}/flights.parquet, {out}/delays.parquet; plot {plot}")
+            print_line(f"tables {out}/flights.parquet, {out}/delays.parquet; late flights in topic {LATE_TOPIC}")
+            print_line(f"plot {plot}")
         if not result.proved:
             failed = ", ".join(check.name for check in result.checks if not check.holds)
             raise typer.Exit(_failed(failed))
@@ -108,6 +116,7 @@ def _document(result: JobResult, out: Path) -> dict[str, object]:
         "produce_s": round(result.produce_s, 3),
         "read_s": round(result.read_s, 3),
         "total_s": round(result.total_s, 3),
+        "killed_at": result.killed_at,
         "delays": result.delays,
         "out": str(out),
     }

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -20,16 +21,20 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from tianzhou.cli.flights.pipeline import FlightPipeline
+from tianzhou.cli.flights.pipeline import LATE_TOPIC, FlightPipeline
+from tianzhou.cli.flights.queries import KilledQueries
 from tianzhou.cli.flights.report import Check, prove
 from tianzhou.cli.flights.rows import TOTAL_ROWS, SourceFigures, read_rows, to_message
 from tianzhou.cli.topics import with_admin
 from tianzhou.errors import ConfigError, TianzhouError
+
+if TYPE_CHECKING:
+    from tianzhou.admin import Admin
 
 TOPIC = "flights"
 QUEUES = 4
@@ -38,6 +43,9 @@ STOP_LIMIT_S = 15.0
 # Many sends in flight share one write per loop turn; more than this only adds memory.
 SENDS_IN_FLIGHT = 512
 MARK = "flights.json"
+# Where in the flights the queries are killed, and how long after that at most: in the midst of anything.
+KILL_FROM, KILL_TO = 0.2, 0.6
+KILL_PAUSE_S = 1.0
 PR_SET_PDEATHSIG = 1
 
 
@@ -52,6 +60,7 @@ class JobResult:
         produce_s: seconds from the first send to the last acknowledgement.
         read_s: seconds from the start of the queries until everything was in Parquet.
         total_s: seconds for all of it.
+        killed_at: rows that each query had read when they were killed; empty when they were not.
     """
 
     checks: list[Check]
@@ -60,6 +69,7 @@ class JobResult:
     produce_s: float
     read_s: float
     total_s: float
+    killed_at: list[int]
 
     @property
     def proved(self) -> bool:
@@ -237,7 +247,13 @@ class FlightProducer(threading.Thread):
 
 
 def run_job(
-    out: Path, limit: int | None, server: ServerProcess, console: Console, session_made: Callable[[], None]
+    out: Path,
+    limit: int | None,
+    server: ServerProcess,
+    console: Console,
+    session_made: Callable[[], None],
+    *,
+    kill: bool = False,
 ) -> JobResult:
     """Produce, stream, count.
 
@@ -247,16 +263,13 @@ def run_job(
         server: the running server.
         console: where progress is shown.
         session_made: called when Spark's session is there, which puts handlers of its own in place for signals.
+        kill: run the queries in a process that is killed in the middle, and started again.
 
     Raises:
         TianzhouError: the producer or the server failed.
     """
-    from tianzhou.spark import session
-
     began = time.monotonic()
-    with_admin(
-        server.namesrv, False, lambda admin: admin.topics.create(TOPIC, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
-    )
+    with_admin(server.namesrv, False, _create_topics)
     total = min(limit or TOTAL_ROWS, TOTAL_ROWS)
     with _progress(console) as progress:
         sent, read = (
@@ -265,9 +278,8 @@ def run_job(
         )
         producer = FlightProducer(server.namesrv, limit)
         producer.start()
-        spark = session("tianzhou-flights", profile="local")
+        pipeline, end = _pipeline(server.namesrv, out, total, kill=kill)
         session_made()
-        pipeline = FlightPipeline(spark, server.namesrv, TOPIC, out)
         try:
             reading = time.monotonic()
             pipeline.start()
@@ -279,10 +291,31 @@ def run_job(
             sink, delays = pipeline.figures(), pipeline.delays()
         finally:
             pipeline.stop()
-            spark.stop()
+            end()
     stored = with_admin(server.namesrv, False, lambda admin: admin.topics.describe(TOPIC)).message_count
     checks = prove(producer.source, producer.acknowledged, stored, sink)
-    return JobResult(checks, delays, producer.source.rows, producer.seconds, read_s, time.monotonic() - began)
+    killed_at = pipeline.killed_at if isinstance(pipeline, KilledQueries) else []
+    total_s = time.monotonic() - began
+    return JobResult(checks, delays, producer.source.rows, producer.seconds, read_s, total_s, killed_at)
+
+
+async def _create_topics(admin: Admin) -> None:
+    for topic in (TOPIC, LATE_TOPIC):
+        await admin.topics.create(topic, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
+
+
+def _pipeline(
+    namesrv: str, out: Path, total: int, *, kill: bool
+) -> tuple[FlightPipeline | KilledQueries, Callable[[], None]]:
+    """The queries, and what ends the session they run in."""
+    if kill:
+        rng = random.Random()
+        kill_at = int(total * rng.uniform(KILL_FROM, KILL_TO))
+        return KilledQueries(namesrv, TOPIC, out, total, kill_at, rng.uniform(0, KILL_PAUSE_S)), lambda: None
+    from tianzhou.spark import session
+
+    spark = session("tianzhou-flights", profile="local")
+    return FlightPipeline(spark, namesrv, TOPIC, out), spark.stop
 
 
 def _progress(console: Console) -> Progress:
@@ -295,12 +328,16 @@ def _progress(console: Console) -> Progress:
     )
 
 
-def _show(progress: Progress, sent: TaskID, read: TaskID, producer: FlightProducer, pipeline: FlightPipeline) -> None:
+def _show(
+    progress: Progress, sent: TaskID, read: TaskID, producer: FlightProducer, pipeline: FlightPipeline | KilledQueries
+) -> None:
     progress.update(sent, completed=producer.acknowledged)
     progress.update(read, completed=pipeline.rows_read())
 
 
-def _watch(producer: FlightProducer, pipeline: FlightPipeline, server: ServerProcess, show: Any, total: int) -> None:
+def _watch(
+    producer: FlightProducer, pipeline: FlightPipeline | KilledQueries, server: ServerProcess, show: Any, total: int
+) -> None:
     while producer.is_alive() or pipeline.rows_read() < total:
         if producer.error is not None:
             raise producer.error

@@ -1,33 +1,44 @@
-"""The Spark half of the main job: topic to rows in Parquet, and to delays per carrier and month."""
+"""The Spark half of the main job: topic to rows in Parquet, late flights to a topic, delays per carrier and month."""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tianzhou.cli.flights.rows import SUMMED
+from tianzhou.cli.flights.rows import LATE_MINUTES, SUMMED
 
 FLIGHT_SCHEMA = (
     "year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT, arr_time INT, "
     "sched_arr_time INT, arr_delay INT, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, "
     "air_time INT, distance INT, hour INT, minute INT, time_hour STRING"
 )
-LATE_MINUTES = 15
+LATE_TOPIC = "late-flights"
+BEGIN_LIMIT_S = 30.0
+START_ATTEMPTS = 4
+SLOW_START = "failed to connect back"
 
 
 @dataclass(frozen=True)
 class SinkFigures:
-    """What is in Parquet: the right side of the proof."""
+    """What is in Parquet and in the topic of late flights: the right side of the proof."""
 
     rows: int
     distinct_rows: int
     sums: dict[str, int]
+    late_rows: int
+    late_distinct_rows: int
+    late_minutes: int
 
 
 class FlightPipeline:
-    """Two streaming queries over one topic: the rows as they are, and what they say per carrier and month.
+    """Three streaming queries over one topic: the rows as they are, those that are late, and what all say per month.
+
+    Each of them survives its death: Parquet by Spark's own log of files, the late flights by the exactly-once sink, the
+    table by being replaced as a whole.
 
     Args:
         spark: the session.
@@ -48,15 +59,8 @@ class FlightPipeline:
         self.delays_path = out / "delays.parquet"
 
     def start(self) -> None:
-        """Start both queries."""
+        """Start the queries, one after the other."""
         flights = self._flights()
-        rows = (
-            flights.writeStream.queryName("rows")
-            .format("parquet")
-            .option("path", str(self.rows_path))
-            .option("checkpointLocation", str(self._out / "checkpoints" / "rows"))
-            .start()
-        )
         delays_path = str(self.delays_path)
 
         def replace_table(table: Any, batch_id: int) -> None:
@@ -64,19 +68,46 @@ class FlightPipeline:
             del batch_id
             table.coalesce(1).write.mode("overwrite").parquet(delays_path)
 
-        delays = (
-            self._delays(flights)
-            .writeStream.queryName("delays")
-            .outputMode("complete")
-            .option("checkpointLocation", str(self._out / "checkpoints" / "delays"))
-            .foreachBatch(replace_table)
-            .start()
+        self._start("rows", flights.writeStream.format("parquet").option("path", str(self.rows_path)))
+        self._start(
+            "late",
+            self._late()
+            .writeStream.format("tianzhou")
+            .option("namesrvAddr", self._namesrv)
+            .option("topic", LATE_TOPIC)
+            .option("delivery", "exactly-once"),
         )
-        self._queries = [rows, delays]
+        self._start("delays", self._delays(flights).writeStream.outputMode("complete").foreachBatch(replace_table))
+
+    def _start(self, name: str, writer: Any) -> None:
+        """Start a query and wait until it has its source.
+
+        Spark gives the process that looks for a source ten seconds to come up, however busy the machine is: then the
+        query is started again.
+        """
+        writer = writer.queryName(name).option("checkpointLocation", str(self._out / "checkpoints" / name))
+        for attempt in range(START_ATTEMPTS):
+            query = writer.start()
+            deadline = time.monotonic() + BEGIN_LIMIT_S
+            while query.isActive and time.monotonic() < deadline and "Initializing" in query.status["message"]:
+                time.sleep(0.05)
+            error = query.exception()
+            if error is None or SLOW_START not in str(error) or attempt == START_ATTEMPTS - 1:
+                break
+        self._queries.append(query)
 
     def rows_read(self) -> int:
         """How many rows the first query has taken from the topic so far."""
         return sum(int(p["numInputRows"]) for p in self._queries[0].recentProgress) if self._queries else 0
+
+    def positions(self) -> list[int]:
+        """How far each query has come in the topic, counted from its beginning; 0 before its first batch."""
+        found = []
+        for query in self._queries:
+            progress = query.lastProgress
+            end = json.loads(progress["sources"][0]["endOffset"] or "{}") if progress else {}
+            found.append(_sum(end.get("end", {})))
+        return found
 
     def check(self) -> None:
         """Raise what stopped a query, if one has stopped."""
@@ -106,31 +137,51 @@ class FlightPipeline:
             f.countDistinct("row").alias("distinct_rows"),
             *[f.sum(name).alias(name) for name in SUMMED],
         ).collect()[0]
-        return SinkFigures(row["rows"], row["distinct_rows"], {name: row[name] or 0 for name in SUMMED})
+        late = self._messages(self._spark.read, LATE_TOPIC)
+        found = late.agg(
+            f.count("*").alias("rows"),
+            f.countDistinct("row").alias("distinct_rows"),
+            f.sum("flight.dep_delay").alias("minutes"),
+        ).collect()[0]
+        return SinkFigures(
+            row["rows"],
+            row["distinct_rows"],
+            {name: row[name] or 0 for name in SUMMED},
+            found["rows"],
+            found["distinct_rows"],
+            found["minutes"] or 0,
+        )
 
     def delays(self) -> list[dict[str, Any]]:
         """The aggregate table: carrier, month, flights, mean_dep_delay (minutes), late_share (0 to 1)."""
         table = self._spark.read.parquet(str(self.delays_path))
         return [row.asDict() for row in table.orderBy("carrier", "month").collect()]
 
-    def _flights(self) -> Any:
+    def _messages(self, reader: Any, topic: str) -> Any:
         from pyspark.sql import functions as f
 
-        messages = (
-            self._spark.readStream.format("tianzhou")
+        return (
+            reader.format("tianzhou")
             .option("namesrvAddr", self._namesrv)
-            .option("subscribe", self._topic)
+            .option("subscribe", topic)
             .option("startingOffsets", "earliest")
-            .option("maxOffsetsPerTrigger", self._limit)
             .load()
+            .withColumn("row", f.col("properties")["row"].cast("long"))
+            .withColumn("flight", f.from_json(f.col("body").cast("string"), FLIGHT_SCHEMA))
         )
-        return messages.select(
-            f.col("properties")["row"].cast("long").alias("row"),
-            "queueId",
-            "queueOffset",
-            "msgId",
-            f.from_json(f.col("body").cast("string"), FLIGHT_SCHEMA).alias("flight"),
-        ).select("row", "queueId", "queueOffset", "msgId", "flight.*")
+
+    def _stream(self) -> Any:
+        return self._messages(self._spark.readStream.option("maxOffsetsPerTrigger", self._limit), self._topic)
+
+    def _flights(self) -> Any:
+        return self._stream().select("row", "queueId", "queueOffset", "msgId", "flight.*")
+
+    def _late(self) -> Any:
+        from pyspark.sql import functions as f
+
+        late = self._stream().where(f.col("flight.dep_delay") > LATE_MINUTES)
+        row = f.create_map(f.lit("row"), f.col("row").cast("string"))
+        return late.select("body", "tags", "keys", row.alias("properties"))
 
     def _delays(self, flights: Any) -> Any:
         from pyspark.sql import functions as f
@@ -140,3 +191,9 @@ class FlightPipeline:
             f.avg("dep_delay").alias("mean_dep_delay"),
             f.avg((f.col("dep_delay") > LATE_MINUTES).cast("int")).alias("late_share"),
         )
+
+
+def _sum(positions: Any) -> int:
+    if isinstance(positions, dict):
+        return sum(map(_sum, positions.values()))
+    return int(positions)

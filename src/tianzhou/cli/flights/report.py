@@ -35,7 +35,7 @@ def prove(source: SourceFigures, acknowledged: int, stored: int, sink: SinkFigur
         source: counted while the source was read.
         acknowledged: sends the broker confirmed.
         stored: messages the broker says its queues hold.
-        sink: counted in Parquet by Spark.
+        sink: counted in Parquet and in the topic of late flights by Spark.
     """
     return [
         Check("acknowledged by the broker", source.rows, acknowledged),
@@ -43,6 +43,9 @@ def prove(source: SourceFigures, acknowledged: int, stored: int, sink: SinkFigur
         Check("rows in Parquet", source.rows, sink.rows),
         Check("distinct row numbers in Parquet", source.rows, sink.distinct_rows),
         *[Check(f"sum of {name} in Parquet", source.sums[name], sink.sums[name]) for name in source.sums],
+        Check("late flights in their topic", source.late_rows, sink.late_rows),
+        Check("distinct row numbers among them", source.late_rows, sink.late_distinct_rows),
+        Check("sum of dep_delay among them", source.late_minutes, sink.late_minutes),
     ]
 
 

@@ -18,6 +18,7 @@ from tianzhou.model import Message
 
 TOTAL_ROWS = 336_776
 SUMMED = ("dep_delay", "distance")
+LATE_MINUTES = 15
 _TEXT = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 
 
@@ -27,12 +28,18 @@ class SourceFigures:
 
     rows: int = 0
     sums: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SUMMED, 0))
+    late_rows: int = 0
+    late_minutes: int = 0
 
     def add(self, row: dict[str, Any]) -> None:
         """Count one row; nulls are skipped, as SQL's sum does."""
         self.rows += 1
         for name in SUMMED:
             self.sums[name] += row[name] or 0
+        delay = row["dep_delay"] or 0
+        if delay > LATE_MINUTES:
+            self.late_rows += 1
+            self.late_minutes += delay
 
 
 def csv_path() -> Path:

@@ -1,0 +1,168 @@
+"""The queries as a process of their own, which can be killed in the middle and started again (`flights --kill`).
+
+The process says on its standard output, as lines of JSON, how far its queries are. When its standard input ends,
+nothing more will come into the topic: it reads what is left, counts what is in the sinks, says that, and ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tianzhou.cli.flights.pipeline import FlightPipeline, SinkFigures
+from tianzhou.errors import TianzhouError
+
+TELL_EVERY_S = 0.2
+END_LIMIT_S = 600.0
+
+
+class KilledQueries:
+    """Runs the queries in a process, kills it once, and starts another one that goes on.
+
+    It has the methods of `FlightPipeline` that the job uses.
+
+    Args:
+        namesrv: name server to read through.
+        topic: the topic.
+        out: folder for tables and checkpoints.
+        total: rows that will come.
+        kill_at: kill once a query has read so many.
+        pause_s: how long after that, so that it may be in the midst of anything.
+
+    Attributes:
+        killed_at: how far the queries were when they were killed; empty before.
+    """
+
+    def __init__(self, namesrv: str, topic: str, out: Path, total: int, kill_at: int, pause_s: float) -> None:
+        self._arguments = [namesrv, topic, str(out), str(max(1, total // 5))]
+        self._kill_at = kill_at
+        self._pause_s = pause_s
+        self._positions: list[int] = []
+        self._result: dict[str, Any] = {}
+        self.killed_at: list[int] = []
+
+    def start(self) -> None:
+        """Start the queries."""
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tianzhou.cli.flights.queries", *self._arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            # A Ctrl-C at the terminal goes to the job, which then ends everything in order.
+            start_new_session=True,
+        )
+        self._listener = threading.Thread(target=self._listen, args=[self._process], daemon=True)
+        self._listener.start()
+
+    def _listen(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            told = json.loads(line)
+            if "positions" in told:
+                # A query that has just been started again has no position yet.
+                now = told["positions"]
+                self._positions = [max(pair) for pair in zip(now, self._positions or now, strict=True)]
+            else:
+                self._result = told
+
+    def rows_read(self) -> int:
+        """How many rows the slowest query has taken from the topic so far."""
+        return min(self._positions, default=0)
+
+    def check(self) -> None:
+        """Kill the queries when it is time for that, and start them again.
+
+        Raises:
+            TianzhouError: the process has ended by itself.
+        """
+        if self._process.poll() is not None:
+            raise TianzhouError("the queries ended while the job was running; the reason is printed above")
+        if not self.killed_at and max(self._positions, default=0) >= self._kill_at:
+            time.sleep(self._pause_s)
+            self.killed_at = list(self._positions)
+            self._kill()
+            self.start()
+
+    def finish(self) -> None:
+        """Wait until everything in the topic has been read and written.
+
+        Raises:
+            TianzhouError: the process ends without a result.
+        """
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(END_LIMIT_S)
+        self._listener.join(END_LIMIT_S)
+        if not self._result:
+            raise TianzhouError("the queries ended without a result; the reason is printed above")
+
+    def figures(self) -> SinkFigures:
+        """What is in the sinks."""
+        return SinkFigures(**self._result["figures"])
+
+    def delays(self) -> list[dict[str, Any]]:
+        """The aggregate table."""
+        delays: list[dict[str, Any]] = self._result["delays"]
+        return delays
+
+    def stop(self) -> None:
+        """End the process, whatever it is doing."""
+        if self._process.poll() is None:
+            self._kill()
+
+    def _kill(self) -> None:
+        """Kill -9 of the driver, its JVM and its workers."""
+        for pid in [self._process.pid, *_below(self._process.pid)]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+        self._listener.join()
+
+
+def _below(pid: int) -> list[int]:
+    """All processes that a process has started, and those that they have."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for path in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in map(int, path.read_text(encoding="ascii").split()):
+                found += [child, *_below(child)]
+    return found
+
+
+def main(namesrv: str, topic: str, out: str, limit: str) -> None:
+    """Run the queries, until the standard input ends and everything is read."""
+    from tianzhou.spark import session
+
+    ending = threading.Event()
+
+    def listen() -> None:
+        sys.stdin.read()
+        ending.set()
+
+    threading.Thread(target=listen, daemon=True).start()
+    spark = session("tianzhou-flights", profile="local")
+    pipeline = FlightPipeline(spark, namesrv, topic, Path(out), max_offsets_per_trigger=int(limit))
+    pipeline.start()
+    while not ending.wait(TELL_EVERY_S):
+        pipeline.check()
+        _tell({"positions": pipeline.positions()})
+    pipeline.finish()
+    _tell({"figures": asdict(pipeline.figures()), "delays": pipeline.delays()})
+    spark.stop()
+
+
+def _tell(what: dict[str, Any]) -> None:
+    print(json.dumps(what), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
