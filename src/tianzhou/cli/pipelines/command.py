@@ -79,6 +79,8 @@ def on_spark(name: str, conf: list[str] | None, work: Callable[[SparkSession], T
 
             spark = session(f"tianzhou-{name}", profile="local", **values)
             ending.watch()
+            # Py4J logs a Ctrl-C as an error with its stack, and raises it as well.
+            logging.getLogger().addFilter(lambda record: not str(record.msg).startswith("KeyboardInterrupt"))
             if not logging.getLogger().isEnabledFor(logging.INFO):
                 # What fails is told once, by us and in a line; -v lets Spark tell it too, with its stacks.
                 spark.sparkContext.setLogLevel("FATAL")
