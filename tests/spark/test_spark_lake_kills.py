@@ -56,6 +56,7 @@ def rounds(kind, places, server, topic, work):
     assert found == Counter(range(sent))
 
 
+@pytest.mark.slow
 def test_a_killed_driver_loses_and_doubles_nothing(server, topic, tmp_path):
     pytest.importorskip("deltalake")
     rounds("delta", ("before", "after"), server, topic, tmp_path)
