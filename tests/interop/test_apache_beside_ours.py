@@ -89,11 +89,14 @@ def test_tools_see_one_cluster(cluster: Cluster) -> None:
         tools.run("updateTopic", *ns, "-c", "DefaultCluster", "-t", "beside_tools", "-r", "4", "-w", "4")
         wait_until(lambda: len(masters(cluster.namesrv, "beside_tools")) == 2, 15, "not on both")
         listed = tools.run("clusterList", *ns)
-        status = [line.split()[:2] for line in tools.run("topicStatus", *ns, "-t", "beside_tools").splitlines()]
+        printed = tools.run("topicStatus", *ns, "-t", "beside_tools")
     assert all(address in listed for address in cluster.addresses), listed
-    assert [line for line in status if line and line[0].startswith("broker")] == [
-        [name, str(i)] for name in ("broker-a", "broker-b") for i in range(4)
-    ]
+    if cluster.theirs.version == "4.9.7":
+        # The tool of 5.3.3 asks every broker for the topic's configuration, which 4.9.7 does not tell.
+        assert "request type 351 not supported" in printed
+        return
+    status = [line.split()[:2] for line in printed.splitlines() if line.startswith("broker")]
+    assert status == [[name, str(i)] for name in ("broker-a", "broker-b") for i in range(4)], printed
 
 
 def test_everyone_sends_to_both_and_reads_from_both(cluster: Cluster) -> None:
