@@ -70,7 +70,7 @@ class CompileHot(BuildHookInterface):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, or say why not: without the extension the package works as well, only slower."""
-        for stale in HOT.glob("_compiled.*" + sysconfig.get_config_var("EXT_SUFFIX").rpartition(".")[1] + "so"):
+        for stale in HOT.glob("_compiled" + sysconfig.get_config_var("EXT_SUFFIX")):
             if version != "editable":
                 break
             stale.unlink()

@@ -1,4 +1,4 @@
-"""The contract suites share helpers that are no tests."""
+"""The contract suites share fixtures and checks that are no tests."""
 
 import sys
 from pathlib import Path

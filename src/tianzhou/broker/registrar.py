@@ -77,11 +77,6 @@ class Registrar:
         self._connections: dict[str, Connection] = {}
         self._failing: set[str] = set()
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether every name server that can be reached knows this broker."""
-        return self._ready.is_set()
-
     async def ready(self) -> None:
         """Return once every name server that can be reached knows this broker."""
         await self._ready.wait()

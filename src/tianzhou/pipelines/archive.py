@@ -38,7 +38,7 @@ def archive(
     Args:
         topics: the cluster.
         names: the topics.
-        to: the folder of the tables; `topic=…/day=…` are below it.
+        to: the folder of the tables; `topic=…/day=…` are below it. Of an Iceberg table, the folder of the checkpoint.
         checkpoint: the folder that keeps how far it is; None for `_checkpoint` below `to`.
         follow: go on with what is sent later, and not only up to what is there now.
         every: when following, how long messages are gathered for a file.
@@ -55,7 +55,9 @@ def archive(
     if lake is None:
         writer = rows.writeStream.format("parquet").partitionBy("topic", "day").option("path", to)
     else:
-        writer = rows.writeStream.format("tianzhou_lake").options(path=to, **lake)
+        # An Iceberg table is named by its catalog, not by a folder.
+        place = {} if lake.get("tableFormat") == "iceberg" else {"path": to}
+        writer = rows.writeStream.format("tianzhou_lake").options(**{**lake, **place})
     writer = writer.option("checkpointLocation", checkpoint or f"{to}/_checkpoint")
     return (writer.trigger(processingTime=every) if follow else writer.trigger(availableNow=True)).start()
 

@@ -18,9 +18,18 @@ from pyspark.sql.types import StructType
 
 from tianzhou.errors import ConfigError, OffsetOutOfRange, TianzhouError
 from tianzhou.pipelines.binlog_changes import Change, changes, position_of
+from tianzhou.spark.given import Given, flag, number
 
 COLUMNS = "body BINARY, keys STRING, tags STRING, shardingKey STRING, properties MAP<STRING, STRING>"
 NEEDED = {"log_bin": "ON", "binlog_format": "ROW", "binlog_row_image": "FULL", "binlog_row_metadata": "FULL"}
+OPTIONS = {
+    "host": "the server's name or address",
+    "port": "a port, 1 to 65535",
+    "user": "who may read the tables and the binlog",
+    "password": "of the user",
+    "tables": "schema.table, several joined by commas",
+    "snapshot": "true or false: whether to begin with the rows that are there",
+}
 SERVER_ID = 0x54490000
 Position = list[Any]
 """A binlog file's name and an offset in it."""
@@ -53,23 +62,19 @@ class Database:
         """From the source's options.
 
         Raises:
-            ConfigError: an option is missing or malformed.
+            ConfigError: an option is missing, malformed or not known.
         """
-        for name in ("host", "user", "tables"):
-            if not options.get(name):
-                raise ConfigError(
-                    f"the option {name} is missing; expected host, port, user, password, tables, snapshot"
-                )
-        port = options.get("port") or "3306"
-        if not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ConfigError(f"port={port}: expected a port, 1 to 65535")
+        given = Given(options, OPTIONS)
+        port = given.read("port", 3306, number(1))
+        if port > 65535:
+            raise given.bad("port")
         tables = []
-        for text in options["tables"].split(","):
+        for text in given.need("tables").split(","):
             schema, dot, table = text.strip().partition(".")
             if not (schema and dot and table):
-                raise ConfigError(f"tables={options['tables']}: {text.strip()!r} is no table; expected schema.table")
+                raise given.bad("tables", f"{text.strip()!r} is no table")
             tables.append((schema, table))
-        return cls(options["host"], int(port), options["user"], options.get("password") or "", tuple(tables))
+        return cls(given.need("host"), port, given.need("user"), options.get("password") or "", tuple(tables))
 
     def settings(self) -> dict[str, Any]:
         """The arguments of a connection."""
@@ -161,7 +166,8 @@ class BinlogSource(DataSource):
             ConfigError: an option is wrong.
         """
         del schema
-        return BinlogReader(Database.of(self.options), self.options.get("snapshot", "true").lower() != "false")
+        snapshot = Given(self.options, OPTIONS).read("snapshot", True, flag)
+        return BinlogReader(Database.of(self.options), snapshot)
 
 
 class Piece(InputPartition):

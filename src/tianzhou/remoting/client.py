@@ -136,10 +136,6 @@ class RemotingClient:
     ) -> None:
         await self.close()
 
-    def next_opaque(self) -> int:
-        """A fresh correlation id, for `invoke_frame`."""
-        return self.group.opaques.next()
-
     async def invoke(self, address: str, command: Command, timeout_ms: float = 3000) -> Command:
         """Send a request and return the reply, whatever code that has.
 
@@ -192,7 +188,7 @@ class RemotingClient:
         return reply
 
     async def invoke_frame(self, address: str, opaque: int, frame: bytes, timeout_ms: float = 3000) -> Command:
-        """`invoke` for a request the caller encoded with an id of `next_opaque`; GO_AWAY is just returned."""
+        """`invoke` for a request the caller encoded with an id of `group.opaques`; GO_AWAY is just returned."""
         if self.hooks:
             exchange = Exchange(address, decode(memoryview(frame)[4:]))
             afters = self._before(exchange, self.hooks)

@@ -97,6 +97,7 @@ def test_tasks_that_do_not_agree_write_nothing():
 
 
 def test_nothing_staged_is_nothing_to_do():
+    # Whoever asked would fail: nobody is there.
     commit(OPTIONS, [], connect(None))
     abort(OPTIONS, [None, staged("")], connect(None))
 

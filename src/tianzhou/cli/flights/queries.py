@@ -88,19 +88,27 @@ class KilledQueries:
             raise TianzhouError("the queries ended while the job was running; the reason is printed above")
         if not self.killed_at and max(self._positions, default=0) >= self._kill_at:
             time.sleep(self._pause_s)
-            self.killed_at = list(self._positions)
-            self._kill()
-            self.start()
+            self._kill_and_go_on()
+
+    def _kill_and_go_on(self) -> None:
+        self.killed_at = list(self._positions) or [0]
+        self._kill()
+        self.start()
 
     def finish(self) -> None:
         """Wait until everything in the topic has been read and written.
 
         Raises:
-            TianzhouError: the process ends without a result.
+            TianzhouError: the process ends without a result, or does not end.
         """
+        if not self.killed_at:  # the queries were faster than the looks at them
+            self._kill_and_go_on()
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(END_LIMIT_S)
+        try:
+            self._process.wait(END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            raise TianzhouError(f"the queries did not end within {END_LIMIT_S:g} s of the last row") from None
         self._listener.join(END_LIMIT_S)
         if not self._result:
             raise TianzhouError("the queries ended without a result; the reason is printed above")

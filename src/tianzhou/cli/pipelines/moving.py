@@ -197,8 +197,11 @@ def replay(
     """
     target = to or topic
     if ids:
-        if since or until or tags or where or rate or checkpoint:
-            raise ConfigError("--id chooses single messages; leave out --since, --until, --tags, --where and --rate")
+        if since or until or tags or where or rate or checkpoint or delivery or conf:
+            raise ConfigError(
+                "--id chooses single messages; leave out --since, --until, --tags, --where, --rate, --checkpoint, "
+                "--delivery and --conf"
+            )
         sent = _replay_ids(topic, target, ids, namesrv, tls)
     else:
         if checkpoint is None:

@@ -52,15 +52,6 @@ def parsed(schema: str | Mapping[str, Any]) -> Any:
         ) from error
 
 
-def arrow_type(schema: Any) -> pa.DataType:
-    """The Arrow type of what an Avro schema describes.
-
-    Raises:
-        ConfigError: a part of it has none: a union of several types, a type within itself, a time of day.
-    """
-    return _type(schema, {}, ())[0]
-
-
 def _type(schema: Any, known: dict[str, Any], inside: tuple[str, ...]) -> tuple[pa.DataType, Convert | None]:
     """The type, and what turns fastavro's values into what Arrow takes; None when nothing has to."""
     if isinstance(schema, list):

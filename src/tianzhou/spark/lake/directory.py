@@ -24,7 +24,6 @@ from tianzhou.spark.lake.tables import Batch, LakeError, fitting, refuse_new
 
 STAGING: Final = "_staging"
 COMMITS: Final = "_tianzhou"
-_SCHEMA: Final = "schema.json"
 
 
 class ParquetDirectory:
