@@ -28,16 +28,27 @@ find_python() {
 # sources; without a compiler they stay Python.
 need_package() {
   hot=$({ cat pyproject.toml scripts/hatch_build.py src/tianzhou/_hot/*.py src/tianzhou/_hot/*.px* src/tianzhou/_hot/*.h
-    command -v cc || true; } | sha256sum | cut -d' ' -f1)
+    can_compile && echo compiler; } | sha256sum | cut -d' ' -f1)
   [ "$(cat .venv/.tianzhou-hot 2>/dev/null)" != "$hot" ] || return 0
-  if [ "$kind" = dev ] && is_debian_root && ! command -v cc >/dev/null 2>&1; then
+  if [ "$kind" = dev ] && is_debian_root && ! can_compile; then
     apt_install gcc libc6-dev python3-dev || true
   fi
   env -u TIANZHOU_PURE VIRTUAL_ENV="$here/.venv" "$PY" -m uv pip install -q --no-deps --reinstall-package tianzhou \
-    --build-constraints locks/build.txt -e .
-  say "hot functions: $(env -u TIANZHOU_PURE "$PY" -c 'from tianzhou import _hot; print(_hot.MODE)')" \
-    "(compiled ones are faster and need gcc and python3-dev; see docs/adr/0004-hot-path.md)"
-  printf '%s' "$hot" >.venv/.tianzhou-hot
+    --build-constraints locks/build.txt -e . || {
+    # Without a package index nothing can be built anew; what was installed before goes on in Python.
+    "$PY" -c 'import tianzhou' 2>/dev/null || exit 1
+    say "the hot functions could not be built anew and stay Python until they can"
+    return 0
+  }
+  mode=$(env -u TIANZHOU_PURE "$PY" -c 'from tianzhou import _hot; print(_hot.MODE)')
+  say "hot functions: $mode (compiled ones are faster and need gcc and python3-dev; see docs/adr/0004-hot-path.md)"
+  # What a compiler could not do this time is tried again.
+  [ "$mode" = pure ] && can_compile || printf '%s' "$hot" >.venv/.tianzhou-hot
+}
+
+can_compile() {
+  command -v cc >/dev/null 2>&1 &&
+    [ -e "$("$PY" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ]
 }
 
 need_env() {

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 import sys
 import sysconfig
 import tempfile
@@ -57,9 +56,10 @@ def compile_hot(target: Path) -> Path:
         command.run()
         built = Path(command.get_ext_fullpath("tianzhou._hot._compiled"))
         # Never half a file, and never into one that a running server has mapped.
-        fresh = target / (built.name + ".new")
-        shutil.copy(built, fresh)
-        fresh.replace(target / built.name)
+        with tempfile.NamedTemporaryFile(dir=target, prefix=built.name, delete=False) as fresh:
+            fresh.write(built.read_bytes())
+        Path(fresh.name).chmod(0o755)
+        Path(fresh.name).replace(target / built.name)
         return target / built.name
 
 
@@ -73,7 +73,7 @@ class CompileHot(BuildHookInterface):
         for stale in HOT.glob("_compiled" + sysconfig.get_config_var("EXT_SUFFIX")):
             if version != "editable":
                 break
-            stale.unlink()
+            stale.unlink(missing_ok=True)
         if os.environ.get("TIANZHOU_PURE", "0") not in {"", "0"}:
             self.app.display_info("tianzhou: TIANZHOU_PURE is set, the hot functions stay pure Python")
             return

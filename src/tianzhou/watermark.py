@@ -32,8 +32,8 @@ class Watermark:
         return len(self._waiters)
 
     def advance(self, value: int) -> None:
-        """Raise the mark to `value` and wake everyone it passes; a smaller value changes nothing."""
-        if value <= self.value:
+        """Raise the mark to `value` and wake everyone it passes; a smaller value changes nothing, nor does any after `fail`."""
+        if value <= self.value or self._error is not None:
             return
         self.value = value
         waiters = self._waiters

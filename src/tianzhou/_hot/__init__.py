@@ -20,13 +20,13 @@ def _choose() -> str:
     if os.environ.get("TIANZHOU_PURE", "0") not in {"", "0"}:
         return "pure"
     try:
-        source = importlib.import_module(sources.MODULE).SOURCE
+        source, wanted = importlib.import_module(sources.MODULE).SOURCE, sources.digest()
     except Exception as error:  # noqa: BLE001 - whatever it is, the other twin serves
         if isinstance(error, ModuleNotFoundError) and error.name == sources.MODULE:
             return "pure"
         reason = f"cannot be loaded ({error})"
     else:
-        if source == sources.digest():
+        if source == wanted:
             return "compiled"
         reason = "was built from other sources"
     warnings.warn(

@@ -31,6 +31,7 @@ cdef extern from "slots.h":
     uint64_t tz_get64(const uint8_t *)
     uint8_t *tz_put32(uint8_t *, uint32_t)
     uint8_t *tz_put64(uint8_t *, uint64_t)
+    void tz_fence()
     uint8_t *tz_put(uint8_t *, PyObject *)
     object PyUnicode_DecodeUTF8(const char *, Py_ssize_t, const char *)
     const char *PyUnicode_AsUTF8AndSize(object, Py_ssize_t *) except NULL

@@ -285,7 +285,8 @@ cdef class PropertyReader:
         stored = PyBytes_FromStringAndSize(NULL, size + (not ended) + PyBytes_GET_SIZE(self.tail))
         cdef char *target = PyBytes_AS_STRING(stored)
         memcpy(target, p, size)
-        target[size] = 2
+        if not ended:
+            target[size] = 2
         memcpy(target + size + (not ended), PyBytes_AS_STRING(self.tail), PyBytes_GET_SIZE(self.tail))
         return (
             stored, PyUnicode_DecodeUTF8(<const char *>unique, unique_size, NULL),
@@ -317,18 +318,19 @@ cdef int key_hashes(topic, unique, keys, uint32_t *hashes) except -2:
     """Hashes of a record's index entries in order, and how many; -1 when someone else has to see to it."""
     cdef Py_ssize_t size = 0, upto
     cdef uint32_t head, found
-    cdef int count = 0
+    cdef int count = 0, listed
     cdef Place p, end
     if not (tz_ascii(topic) and tz_ascii(unique) and tz_ascii(keys)):
         return -1
     p = <Place>PyUnicode_AsUTF8AndSize(topic, &size)
     head = 31 * polynomial(0, p, size) + c"#"
-    for text in (unique, keys):
+    for listed in range(2):
+        text = keys if listed else unique
         p = <Place>PyUnicode_AsUTF8AndSize(text, &size)
         end = p + size
         while p < end:
             upto = end - p
-            if text is keys and memchr(p, c" ", upto) != NULL:
+            if listed and memchr(p, c" ", upto) != NULL:
                 upto = <Place>memchr(p, c" ", upto) - p
             if upto:
                 if count == MOST_KEYS:
@@ -348,6 +350,7 @@ cdef bint index_record(file, uint32_t *hashes, int count, int64_t physical, int6
     cdef int64_t used = tz_i64(tz_peek(file, I_USED), &odd), seconds = (stored - begin) // 1000, place, previous
     cdef Py_buffer view
     cdef uint8_t *p
+    cdef uint8_t *entry
     if odd or tz_peek(file, I_MAP) == NULL or slots <= 0:
         return False
     if not write:
@@ -372,9 +375,10 @@ cdef bint index_record(file, uint32_t *hashes, int count, int64_t physical, int6
         if previous <= 0 or previous > at:
             previous = 0
             used += 1
+        entry = tz_put64(tz_put32(<uint8_t *>view.buf + entries + 20 * at, hashes[step]), physical)
+        tz_put32(tz_put32(entry, <uint32_t>seconds), <uint32_t>previous)
+        tz_fence()  # a slot that is on the disk says that its entry is whole
         tz_put32(p, <uint32_t>at)
-        p = tz_put64(tz_put32(<uint8_t *>view.buf + entries + 20 * at, hashes[step]), physical)
-        tz_put32(tz_put32(p, <uint32_t>seconds), <uint32_t>previous)
         at += 1
     PyBuffer_Release(&view)
     if odd:
@@ -412,9 +416,12 @@ def fill(pending, list dirty, bint indexed, newest, limit, Py_ssize_t most):
         except OSError:
             break  # it comes again, in its place
         PyObject_GetBuffer(<object>tz_peek(queue, Q_MAP), &view, PyBUF_WRITABLE)
-        if at <= view.len - 20:
+        odd = at > view.len - 20
+        if not odd:
             tz_put64(tz_put32(tz_put64(<uint8_t *>view.buf + at, physical), <uint32_t>size), tags)
         PyBuffer_Release(&view)
+        if odd:
+            raise ValueError("a consume queue's file is smaller than it says")
         tz_set(queue, Q_POSITION, at + 20)
         tz_set(queue, Q_MAX, offset + 1)
         tz_set(queue, Q_PHYSICAL, physical + size)

@@ -51,6 +51,13 @@ static inline uint8_t *tz_put(uint8_t *p, PyObject *bytes) {
     return p + PyBytes_GET_SIZE(bytes);
 }
 
+/* Keeps the compiler from moving what stands before it behind it: a process may be killed between any two writes. */
+static inline void tz_fence(void) {
+#if defined(__GNUC__) || defined(__clang__)
+    __asm__ __volatile__("" ::: "memory");
+#endif
+}
+
 static inline int tz_ascii(PyObject *o) { return PyUnicode_CheckExact(o) && PyUnicode_IS_COMPACT_ASCII(o); }
 
 #endif

@@ -8,6 +8,7 @@ task, the replies to a connection in one write.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 
 from tianzhou.broker.stats import BrokerStats
@@ -17,6 +18,8 @@ from tianzhou.remoting.connection import Connection
 from tianzhou.store.store import MessageStore
 from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.command import decode
+
+_log = logging.getLogger(__name__)
 
 _Entry = tuple[int, float, Connection, bytes, list[int] | None, int]
 """What the disk has to have, since when it is waited for, to whom the reply goes, waits by queue, which queue."""
@@ -103,7 +106,10 @@ class FlushAcks:
             else:
                 replies[connection] = [reply]
         for connection, frames in replies.items():
-            connection.send_all(frames)
+            try:
+                connection.send_all(frames)
+            except Exception:  # noqa: BLE001 - one connection must not keep all others from their answers, for ever
+                _log.exception("%s: %d acknowledgements cannot be sent", connection, len(frames))
 
     def _answer_late(self, entry: _Entry) -> None:
         self._stats.put_times.note(self._store.settings.sync_flush_timeout)

@@ -48,17 +48,23 @@ class SyncThread:
     """One thread that brings ranges to the disk.
 
     An executor would do; at hundreds of flushes a second, its locks and futures cost more than the messages do.
+
+    Attributes:
+        failure: what the disk answered when it refused first; nothing is asked of it after that. The kernel tells of a
+            lost page once, so that a second sync of the same range would succeed.
     """
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[tuple[Ranges, asyncio.Future[None]] | None] = SimpleQueue()
         self._thread: Thread | None = None
+        self.failure: Exception | None = None
 
     def sync(self, ranges: Ranges) -> asyncio.Future[None]:
         """Bring the byte ranges to the disk; the future raises OSError when it refuses."""
         if self._thread is None:
-            self._thread = Thread(target=self._run, name="tianzhou-flush", daemon=True)
-            self._thread.start()
+            thread = Thread(target=self._run, name="tianzhou-flush", daemon=True)
+            thread.start()
+            self._thread = thread
         done = asyncio.get_running_loop().create_future()
         self._jobs.put((ranges, done))
         return done
@@ -66,13 +72,13 @@ class SyncThread:
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             ranges, done = job
-            failure: Exception | None = None
+            if self.failure is None:
+                try:
+                    sync_ranges(ranges)
+                except Exception as error:  # noqa: BLE001 - whoever waits is told
+                    self.failure = error
             try:
-                sync_ranges(ranges)
-            except Exception as error:  # noqa: BLE001 - whoever waits is told
-                failure = error
-            try:
-                done.get_loop().call_soon_threadsafe(_settle, done, failure)
+                done.get_loop().call_soon_threadsafe(_settle, done, self.failure)
             except RuntimeError:
                 logger.debug("a flush ended after its loop")
 
@@ -114,7 +120,7 @@ class LogFlusher:
         settings: StoreSettings,
         clock: Clock,
         on_flushed: Callable[[int, int], None],
-        on_failure: Callable[[OSError], None],
+        on_failure: Callable[[Exception], None],
     ) -> None:
         self._log = log
         self._settings = settings
@@ -167,13 +173,17 @@ class LogFlusher:
         ranges = log_ranges(self._log, self.flushed.value, end)
         try:
             await self._thread.sync(ranges)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing is known to be on the disk
             self.fail(error)
             return
         self._advance(end, timestamp)
 
     def flush_now(self) -> None:
-        """As `flush`, on this thread."""
+        """As `flush`, on this thread; what the other one is at is awaited first."""
+        self._thread.close()
+        if self._thread.failure is not None:
+            # Who waited for it may be gone without having heard.
+            self.fail(self._thread.failure)
         end, timestamp = self._log.end, self.last_timestamp
         if end <= self.flushed.value or self.failed:
             return
@@ -185,11 +195,14 @@ class LogFlusher:
         self._advance(end, timestamp)
 
     def _advance(self, end: int, timestamp: int) -> None:
-        self.flushed.advance(end)
-        self._on_flushed(end, timestamp)
+        if not self.failed:
+            self.flushed.advance(end)
+            self._on_flushed(end, timestamp)
 
-    def fail(self, error: OSError) -> None:
+    def fail(self, error: Exception) -> None:
         """Nothing is acknowledged from now on: after a failed sync the kernel may have dropped the pages."""
+        if self.failed:
+            return
         self.failed = True
         self.flushed.fail(
             StoreError(

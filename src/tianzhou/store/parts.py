@@ -176,7 +176,7 @@ class StoreParts:
             self._dispatcher.limit = end
             self._dispatcher.kick()
 
-    def _flush_failed(self, error: OSError) -> None:
+    def _flush_failed(self, error: Exception) -> None:
         text = (
             f"the disk of {self.settings.root} refused the commit log ({error}); the store only reads: "
             "repair the disk, then restart the broker"

@@ -159,6 +159,72 @@ def test_a_failing_disk_ends_acknowledgements_and_puts_but_not_reads(
     assert (tmp_path / "abort").exists()  # the next start reads the log again
 
 
+class RefusesOnce:
+    """A disk that tells of a lost page once, as Linux does: the next sync of the same pages succeeds."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked = 0
+        self.go_on = threading.Event()
+        real = Segment.sync
+
+        def sync(segment: Segment, start: int, end: int) -> None:
+            if segment.path.parent.name == "commitlog":
+                self.asked += 1
+                if self.asked == 1:
+                    assert self.go_on.wait(10)
+                    raise OSError(5, "Input/output error")
+            real(segment, start, end)
+
+        monkeypatch.setattr(Segment, "sync", sync)
+
+    async def busy(self) -> None:
+        while not self.asked:
+            await asyncio.sleep(0)
+
+
+def test_a_disk_that_refused_once_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        disk = RefusesOnce(monkeypatch)
+        async with MessageStore(settings_for(tmp_path, flush_disk_type="SYNC_FLUSH")) as store:
+            # Two flushes of the same range at the same time: the store's own, and that of who makes sure.
+            results = [store.append(message(number)) for number in range(3)]
+            waiting = [asyncio.create_task(store.settle(result, 5000)) for result in results]
+            sure = asyncio.create_task(store.secure(store.end_offset))
+            await disk.busy()
+            disk.go_on.set()
+            assert [await task for task in waiting] == [PutStatus.FLUSH_DISK_TIMEOUT] * 3
+            with pytest.raises(StoreError, match="refused the commit log"):
+                await sure
+            assert store.flushed.value == 0
+            assert store.append(message(3)).status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert (tmp_path / "abort").exists(), "the folder must not say that it was stopped cleanly"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", ["goes on", "is closed"])
+def test_a_refusal_is_known_when_nobody_waits_for_it_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    async def main() -> None:
+        disk = RefusesOnce(monkeypatch)
+        async with MessageStore(settings_for(tmp_path)) as store:
+            result = store.append(message())
+            sure = asyncio.create_task(store.secure(store.end_offset))
+            await disk.busy()
+            sure.cancel()
+            disk.go_on.set()
+            await asyncio.gather(sure, return_exceptions=True)
+            if how == "goes on":
+                with pytest.raises(StoreError, match="refused the commit log"):
+                    await store.secure(result.end_offset)
+                assert store.append(message(1)).status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert store.flushed.value == 0
+        assert (tmp_path / "abort").exists()
+
+    asyncio.run(main())
+
+
 def test_the_checkpoint_follows_what_is_on_disk(tmp_path: Path) -> None:
     async def main() -> None:
         settings = settings_for(
