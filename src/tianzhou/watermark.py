@@ -32,7 +32,7 @@ class Watermark:
         return len(self._waiters)
 
     def advance(self, value: int) -> None:
-        """Raise the mark to `value` and wake everyone it passes; a smaller value changes nothing, nor does any after `fail`."""
+        """Raise the mark to `value` and wake everyone it passes; nothing happens for a smaller one, or after `fail`."""
         if value <= self.value or self._error is not None:
             return
         self.value = value
