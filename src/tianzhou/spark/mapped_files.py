@@ -192,6 +192,10 @@ class QueueFiles:
         """Take the units the files lack as beginning at a slot."""
         self._more_at = slot
 
+    def drop_more(self) -> None:
+        """Forget the units the files lacked: they have them now."""
+        self._more, self._more_at = self._more[:0], None
+
     def end(self, slot: int) -> int:
         """The slot behind everything, when the files end at `slot`."""
         return slot + len(self._more)

@@ -118,10 +118,23 @@ class StoreFiles:
         return (self.root / _BATCHED / topic).is_dir()
 
     def look(self) -> None:
-        """Take notice of what was added and removed since."""
+        """Take notice of what was added and removed since, also of a broker that has come back after a crash."""
         self.log.look()
         for files in self._queues.values():
             files.look()
+        stopped = bool(self.more) and not is_held(self.root) and StoreFolder(self.root).stopped_cleanly
+        for place in [place for place in self.more if stopped or self._caught_up(*place)]:
+            del self.more[place]
+            self.files(*place).drop_more()
+
+    def _caught_up(self, topic: str, number: int) -> bool:
+        """Whether a queue's files have all the units that they lacked."""
+        files = self.files(topic, number)
+        if files.batched != self._is_batched(topic):  # of which kind the topic is was not to be seen
+            del self._queues[topic, number]
+            files = self.files(topic, number)
+        queue = MessageQueue(topic, self.broker_name or UNNAMED, number)
+        return self._proved(queue, files, files.written()) >= files.end(self.more[topic, number][0])
 
     # --- what of them can be read
 

@@ -160,7 +160,10 @@ class RowReader:
 
     def _where(self, unit: Units) -> str:
         physical = int(unit.physical[0])
-        start = int(self._store.log.starts[self._store.log.index_of(unit.physical)[0]])
+        index = int(self._store.log.index_of(unit.physical)[0])
+        if index < 0:  # deleted since
+            return f"commit-log position {physical}"
+        start = int(self._store.log.starts[index])
         return f"commit-log file {start:020d}, position {physical - start}"
 
     def _wrong_crc(self, unit: Units) -> str:
@@ -186,20 +189,22 @@ class RowReader:
         log = self._store.log
         if len(log.starts) == 0 or (units.physical >= log.starts[-1]).any():
             self._look_again(units)
-        index = log.index_of(units.physical)
+        starts = log.starts  # `look` puts another array in its place, and `index` counts in this one
+        index: Ints = np.searchsorted(starts, units.physical, side="right") - 1
         full = np.cumsum(units.size) // BYTES
         ends = units.physical + units.size
         cut = (np.diff(index) != 0) | (np.diff(full) != 0) | (units.physical[1:] < ends[:-1])
         edges = [0, *(np.flatnonzero(cut) + 1).tolist(), len(index)]
         for low, high in pairwise(edges):
             piece = units.where(slice(low, high))
-            start = int(log.starts[index[low]]) if index[low] >= 0 else -1
+            start = int(starts[index[low]]) if index[low] >= 0 else -1
             mapped = log.get(start) if index[low] >= 0 else None
             if mapped is None:
                 log.look()
                 self._lose_units(queue, piece)
                 continue
-            fits = (piece.size >= OVERHEAD) & (ends[low:high] - start <= len(mapped.raw))
+            # Arrow reads whatever it is told to: nothing outside the file may get there.
+            fits = (piece.size >= OVERHEAD) & (piece.physical >= start) & (ends[low:high] - start <= len(mapped.raw))
             if not fits.all():
                 self._lose_units(queue, piece.where(~fits))
                 piece = piece.where(fits)

@@ -260,6 +260,24 @@ def test_log_files_deleted_under_the_reader(made):
     assert bounds[queue].minimum == 0
 
 
+@pytest.mark.parametrize("gone", [1, 2, 3])
+def test_log_files_deleted_while_a_reader_is_at_them(made, gone):
+    """The reader learns it from the first file it opens, when it has counted files already."""
+    store = made()
+    store.add(2500)
+    files = StoreFiles(store.root)
+    wanted = rows_of(StoreFiles(store.root), columns="queueOffset LONG, physicalOffset LONG, body STRING")
+    [queue] = files.bounds(files.queues([TOPIC]))
+    paths = sorted(store.root.joinpath("commitlog").iterdir())
+    assert len(paths) > gone + 1
+    for path in paths[:gone]:
+        path.unlink()
+    schema = schema_of("queueOffset LONG, physicalOffset LONG, body STRING")
+    given = Wanted(arrow_schema(schema), columns_of(schema), fail_on_data_loss=False)
+    rows = [row for batch in read_all(files, [Span(queue, 0, 2500)], given) for row in batch.to_pylist()]
+    assert rows == [row for row in wanted if row["physicalOffset"] >= int(paths[gone].name)]
+
+
 def test_queue_files_deleted_under_the_reader(made):
     store = made()
     store.add(350)
@@ -286,6 +304,31 @@ def test_a_copy_of_a_crashed_store_has_what_no_queue_had_yet(made, tmp_path):
     assert [row["body"] for row in rows] == [b"body %d" % n for n in range(230)]
     [limits] = files.bounds(files.queues([TOPIC])).values()
     assert limits == (0, 230)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_crashed_store_is_followed_when_its_broker_is_back(made, tmp_path, stopped):
+    store = made()
+    store.add(230)
+    copy = tmp_path / "copy"
+    shutil.copytree(store.root, copy, ignore=shutil.ignore_patterns("lock"))
+    shutil.rmtree(copy / "consumequeue" / TOPIC)
+    files = StoreFiles(copy)
+    assert len(rows_of(files)) == 230
+    again = Store(copy)
+    try:
+        files.look()
+        assert offsets_of(rows_of(files, columns="queueOffset LONG")) == list(range(230))
+        again.add(70)
+        again.add(5, queue=1)
+        if stopped:
+            again.close()
+        files.look()
+        assert files.more == {}
+        assert [limits.maximum for limits in files.bounds(files.queues([TOPIC])).values()] == [300, 5]
+        assert len(rows_of(files)) == 305
+    finally:
+        again.close()
 
 
 def test_a_copy_cut_off_in_the_log_ends_there(made, tmp_path):
