@@ -233,14 +233,19 @@ class StagingLedger:
 
     def missing(self, decision: BatchDecision) -> list[str]:
         """Attempts of a decision that have not all the units here that it says."""
-        writer = self._writers.get(decision.writer)
-        waiting = {} if writer is None else writer.attempts
         return [
             attempt.name
             for attempt in decision.attempts
-            if (count := attempt.units.get(self._broker_name, 0))
-            and not (attempt.name in waiting and waiting[attempt.name].units.keys() >= set(range(count)))
+            if self.hole(decision.writer, attempt.name, attempt.units.get(self._broker_name, 0)) is not None
         ]
+
+    def hole(self, writer: str, attempt: str, count: int) -> int | None:
+        """The first of the units 0 to `count` - 1 of an attempt that is not here, None when all are."""
+        known = self._writers.get(writer)
+        waiting = None if known is None else known.attempts.get(attempt)
+        units = {} if waiting is None else waiting.units
+        # Ends at the first that is missing: `count` is what somebody says, and no reason to count that far.
+        return next((number for number in range(count) if number not in units), None)
 
     def refused_of(self, decision: BatchDecision) -> list[str]:
         """Attempts of a decision that can no longer be decided."""

@@ -290,7 +290,8 @@ class StagingPublisher:
 
     def _start(self, name: str) -> asyncio.Task[None]:
         task = self._tasks.get(name)
-        if task is None:
+        # One that has failed stays until the loop has told `_ended`; who asks in between wants a new trial.
+        if task is None or task.done():
             task = asyncio.get_running_loop().create_task(self._publish(name), name=f"staging {name}")
             self._tasks[name] = task
             task.add_done_callback(lambda done: self._ended(name, done))

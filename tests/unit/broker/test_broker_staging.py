@@ -169,6 +169,39 @@ def test_units_of_an_attempt_keep_their_order_and_repetitions_count_once(broker:
     broker(body)
 
 
+def test_an_attempt_with_a_hole_is_not_complete(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        # Unit 0 was answered before the disk had it, and the power failed.
+        for number, messages in ((1, [message("1")]), (1, [message("1")]), (2, [])):
+            reply = await stage(peer, "a", messages, number=number)
+            assert reply.code == 604
+            assert "but its unit 0 is not, or no longer, at broker broker-a" in reply.remark
+            assert "run the task again" in reply.remark
+        reply = await stage(peer, "b", [], number=2_000_000_000)
+        assert reply.code != 0
+        assert (await stage(peer, "none", [])).code == 0, "a task without rows"
+        assert (await stage(peer, "a", [message("0")], last=False)).code == 0
+        assert (await stage(peer, "a", [], number=2)).code == 0, "now it is complete"
+        await commit(peer, decision(a=2))
+        assert keys(bench) == ["0", "1"]
+
+    broker(body)
+
+
+def test_a_trial_that_failed_is_not_taken_for_one_under_way(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer, publisher = bench.peer(), bench.parts.staging
+        await stage(peer, "a", [message("1")])
+        failed = asyncio.ensure_future(asyncio.sleep(0))
+        await failed
+        publisher._tasks["W"] = failed
+        await commit(peer, decision(a=1))
+        assert keys(bench) == ["1"]
+
+    broker(body)
+
+
 def test_attempts_that_are_given_up_can_no_longer_be_decided(broker: Run) -> None:
     async def body(bench: Any) -> None:
         peer = bench.peer()

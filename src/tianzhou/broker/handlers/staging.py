@@ -100,10 +100,9 @@ class StagingHandler:
                 ResponseCode.INVALID_PARAMETER, f"batch={header.batch}, number={header.number}: numbers begin at 0"
             )
         self._refuse_other_coordinator(header.writer, header.coordinator)
-        entry = self._ledger.entry(header.writer, header.batch, header.attempt, header.number)
+        entry = self._entry(header)
         if entry is Entry.DECIDED:
-            fields = write_reply(RequestCode.STAGE_MESSAGES, decided=True)
-            return command.reply(ResponseCode.SUCCESS, fields=fields)
+            return _decided(command)
         if entry is Entry.REFUSED:
             raise BrokerError(
                 ResponseCode.ILLEGAL_OPERATION, f"attempt {header.attempt} of writer {header.writer} was given up"
@@ -116,7 +115,21 @@ class StagingHandler:
                 return command.reply(unfit.error.code, unfit.error.remark, fields)
         if header.last:
             await self._store.secure(self._store.end_offset)
+            hole = self._ledger.hole(header.writer, header.attempt, header.number + bool(command.body))
+            if hole is not None:
+                if self._entry(header) is Entry.DECIDED:
+                    return _decided(command)
+                # Units before the last are answered without the disk: a power failure may have taken them away.
+                raise BrokerError(
+                    ResponseCode.ILLEGAL_OPERATION,
+                    f"attempt {header.attempt} of writer {header.writer} ends, but its unit {hole} is not, or no "
+                    f"longer, at broker {self._publisher.broker_name}, which has lost power or discarded it since it "
+                    "was staged; run the task again",
+                )
         return command.reply(ResponseCode.SUCCESS)
+
+    def _entry(self, header: Any) -> Entry:
+        return self._ledger.entry(header.writer, header.batch, header.attempt, header.number)
 
     def _take(self, connection: Connection, header: Any, body: bytes) -> None:
         self._check(decode_unit(body), header.default_topic or "", header.default_topic_queue_nums, connection)
@@ -194,6 +207,10 @@ class StagingHandler:
                 ResponseCode.SLAVE_NOT_AVAILABLE,
                 "this broker is a slave (brokerRole): messages are staged at its master",
             )
+
+
+def _decided(command: Command) -> Reply:
+    return command.reply(ResponseCode.SUCCESS, fields=write_reply(RequestCode.STAGE_MESSAGES, decided=True))
 
 
 def _load(bean: Bean[T], command: Command) -> T:
