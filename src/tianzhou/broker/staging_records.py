@@ -21,6 +21,7 @@ from tianzhou.broker.staging import (
 )
 from tianzhou.errors import ProtocolError
 from tianzhou.model import names
+from tianzhou.store.logscan import TRANSACTION_BITS
 from tianzhou.store.results import NewRecord
 from tianzhou.wire.bodies.beans import INTEGER, TEXT, Bean, list_of, map_of
 from tianzhou.wire.bodies.staging import ATTEMPTS, DECISION, AttemptList, BatchDecision
@@ -33,6 +34,13 @@ QUEUE: Final = 0
 """Units and notes are in one queue each."""
 WRITERS_IN_A_PART: Final = 100
 """A snapshot of many writers takes several records, one behind the other."""
+
+MOST_NAME: Final = 200
+"""Longest name of a writer or an attempt."""
+MOST_BROKER_NAME: Final = 255
+MOST_UNITS: Final = 1_000_000
+"""Units of one attempt at one broker: a terabyte."""
+MOST_BATCH: Final = (1 << 63) - 1
 
 WRITER: Final = "STAGED_WRITER"
 BATCH: Final = "STAGED_BATCH"
@@ -241,6 +249,51 @@ def _note_of(line: _Line, record: Record) -> Note | None:
     return None
 
 
+# what is asked for
+
+
+def unfit(given: BatchDecision | AttemptList) -> str | None:
+    """Why what somebody asks for makes no sense, None when it does.
+
+    Args:
+        given: the body of a request.
+    """
+    for what, name in (("writer", given.writer), ("coordinator", given.coordinator)):
+        if (text := unfit_name(what, name)) is not None:
+            return text
+    if not 0 <= given.batch <= MOST_BATCH:
+        return f"batch={given.batch}: expected 0 to {MOST_BATCH}"
+    seen: set[str] = set()
+    for attempt in given.attempts:
+        name = attempt if isinstance(attempt, str) else attempt.name
+        if (text := unfit_name("attempt", name)) is not None:
+            return text
+        if name in seen:
+            return f"attempt {name} is named twice; its messages would be there twice"
+        seen.add(name)
+        if isinstance(attempt, str):
+            continue
+        for broker, count in attempt.units.items():
+            if (text := unfit_name("broker", broker)) is not None:
+                return text
+            if not 0 <= count <= MOST_UNITS:
+                return f"attempt {name} has {count} units at broker {broker}: expected 0 to {MOST_UNITS}"
+    return None
+
+
+def unfit_name(what: str, name: str) -> str | None:
+    """Why a name cannot be kept, None when it can.
+
+    Args:
+        what: whose name; brokers may have longer ones than writers and attempts.
+        name: the name.
+    """
+    most = MOST_BROKER_NAME if what in ("coordinator", "broker") else MOST_NAME
+    if 0 < len(name) <= most and name.isprintable():
+        return None
+    return f"{what}={name[:40]!r}: expected 1 to {most} printable characters, it has {len(name)}"
+
+
 # messages
 
 
@@ -263,8 +316,14 @@ def problem(message: StagedMessage, max_body: int) -> str | None:
         return "the message has no UNIQ_KEY, by which it is known after a restart"
     if properties.get(names.TRAN_MSG, "").lower() == "true":
         return "property TRAN_MSG=true: a staged message cannot be part of another transaction"
+    if message.queue_id < 0:
+        return f"queueId {message.queue_id}: a staged message names its queue, and ids begin at 0"
+    if message.sys_flag & TRANSACTION_BITS:
+        return f"sysFlag {message.sys_flag:#x} says transaction (0xC): a staged message cannot be part of another one"
     if names.INNER_NUM in properties or message.sys_flag & 0xC0:
         return "inner batches (INNER_NUM, sysFlag 0xC0) are the broker's own form"
+    if names.INNER_MULTI_DISPATCH in properties:
+        return "property INNER_MULTI_DISPATCH: a staged message goes to one queue only"
     timer = next((name for name in _TIMERS if name in properties), None)
     if timer is not None:
         return f"property {timer}: the timer wheel is not enabled; use DELAY levels"

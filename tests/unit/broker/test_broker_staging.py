@@ -178,7 +178,7 @@ def test_an_attempt_with_a_hole_is_not_complete(broker: Run) -> None:
             assert reply.code == 604
             assert "but its unit 0 is not, or no longer, at broker broker-a" in reply.remark
             assert "run the task again" in reply.remark
-        reply = await stage(peer, "b", [], number=2_000_000_000)
+        reply = await stage(peer, "b", [], number=1_000_000)
         assert reply.code != 0
         assert (await stage(peer, "none", [])).code == 0, "a task without rows"
         assert (await stage(peer, "a", [message("0")], last=False)).code == 0
@@ -269,6 +269,11 @@ def test_a_delay_counts_from_the_decision(broker: Run) -> None:
         (message("x", DELAY="soon"), 13, "DELAY='soon'"),
         (message("x", TIMER_DELAY_SEC="5"), 13, "TIMER_DELAY_SEC"),
         (message("x", INNER_NUM="2"), 13, "inner batches"),
+        (message("x")._replace(sys_flag=0x80), 13, "inner batches"),
+        (message("x")._replace(sys_flag=0x5), 13, "sysFlag 0x5 says transaction"),
+        (message("x")._replace(sys_flag=0xC), 13, "sysFlag 0xc says transaction"),
+        (message("x", queue_id=-1), 13, "queueId -1"),
+        (message("x", INNER_MULTI_DISPATCH="%LMQ%a"), 13, "INNER_MULTI_DISPATCH"),
         (message("x", long="y" * 32_500), 13, "the limit is"),
         (message("")._replace(body=b"x"), 13, "no UNIQ_KEY"),
     ],
@@ -290,9 +295,11 @@ def test_a_message_that_could_not_be_published_is_refused_at_once(
     ("header", "text"),
     [
         ({"writer": ""}, "writer=''"),
-        ({"attempt": "x" * 201}, "1 to 200 characters"),
+        ({"attempt": "x" * 201}, "1 to 200 printable characters, it has 201"),
         ({"batch": -1}, "numbers begin at 0"),
         ({"number": -1}, "numbers begin at 0"),
+        ({"number": 2_000_000_000}, "at most 1000000 units"),
+        ({"coordinator": "x" * 256}, "coordinator='xxx"),
     ],
 )
 def test_requests_that_make_no_sense(broker: Run, header: dict[str, Any], text: str) -> None:
@@ -306,6 +313,38 @@ def test_requests_that_make_no_sense(broker: Run, header: dict[str, Any], text: 
     broker(body)
 
 
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (decision(-1, a=1), "batch=-1: expected 0 to"),
+        (decision(1 << 63, a=1), "batch=9223372036854775808"),
+        (decision(writer="", a=1), "writer=''"),
+        (decision(writer="x" * 201, a=1), "expected 1 to 200 printable characters, it has 201"),
+        (decision(a=-1), "attempt a has -1 units at broker broker-a"),
+        (decision(a=1 << 40), "attempt a has 1099511627776 units at broker broker-a"),
+        (decision(**{"\n": 1}), "attempt='\\n'"),
+        (BatchDecision("W", 0, HERE, [StagedAttempt("a", {HERE: 1})] * 2), "attempt a is named twice"),
+        (BatchDecision("W", 0, HERE, [StagedAttempt("a", {"": 1})]), "broker=''"),
+        (decision(coordinator="x" * 256), "coordinator='xxx"),
+        (AttemptList("W", -1, HERE, ["a"]), "batch=-1"),
+        (AttemptList("W", 0, HERE, ["x" * 201]), "attempt='xxx"),
+    ],
+)
+def test_bodies_that_make_no_sense(broker: Run, given: BatchDecision | AttemptList, text: str) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        assert (await stage(peer, "a", [message("1")])).code == 0
+        decides = isinstance(given, BatchDecision)
+        for code in (DECIDE, PUBLISH) if decides else (SETTLE, DISCARD):
+            reply = await peer.ask(code, DECISION.dumps(given) if decides else ATTEMPTS.dumps(given))
+            assert reply.code == 29
+            assert text in reply.remark
+        assert waiting(bench) == ["a"]
+        assert bench.records(NOTES) == []
+
+    broker(body)
+
+
 def test_one_broker_decides_for_a_writer(broker: Run) -> None:
     async def body(bench: Any) -> None:
         peer = bench.peer()
@@ -314,6 +353,8 @@ def test_one_broker_decides_for_a_writer(broker: Run) -> None:
         assert (reply.code, "is decided by broker broker-a, not by broker-b" in reply.remark) == (604, True)
         reply = await peer.ask(DECIDE, DECISION.dumps(decision(coordinator="broker-b", a=1)))
         assert (reply.code, "is decided by broker broker-b, this one is broker-a" in reply.remark) == (604, True)
+        reply = await peer.ask(PUBLISH, DECISION.dumps(decision(coordinator="broker-b", a=1)))
+        assert (reply.code, "is decided by broker broker-a, not by broker-b" in reply.remark) == (604, True)
         for code in (DECIDE, PUBLISH, SETTLE, DISCARD):
             reply = await peer.ask(code, b"{]")
             assert (reply.code, "the body cannot be read" in reply.remark) == (29, True)

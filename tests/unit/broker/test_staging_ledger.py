@@ -99,7 +99,7 @@ class Log:
             assert one.publication is not None
             assert other.publication is not None
             assert one.publication.units == other.publication.units
-        assert found.publishing() == wanted.publishing()
+        assert sorted(found.publishing()) == sorted(wanted.publishing())
 
 
 def decision(writer: str, batch: int, **attempts: int) -> BatchDecision:

@@ -16,18 +16,16 @@ from tianzhou.model import TopicConfig
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.store.store import MessageStore
 from tianzhou.wire.bodies.beans import Bean
-from tianzhou.wire.bodies.staging import ATTEMPTS, DECISION, STATE, StagingState
+from tianzhou.wire.bodies.staging import ATTEMPTS, DECISION, STATE, AttemptList, BatchDecision, StagingState
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_reply
 from tianzhou.wire.staging import StagedMessage, decode_unit
 
-T = TypeVar("T")
+T = TypeVar("T", BatchDecision, AttemptList)
 
 PATIENCE_S = 2.0
 """Who asks for a batch to be published hears after so long that it is under way."""
-MOST_NAME = 200
-"""Longest name of a writer or an attempt."""
 
 
 class _Target(NamedTuple):
@@ -90,14 +88,15 @@ class StagingHandler:
         """Store a unit; the last one of an attempt is answered when the disk has them all."""
         header = read_header(command)
         self._refuse_as_slave()
-        for what, name in (("writer", header.writer), ("attempt", header.attempt)):
-            if not 0 < len(name) <= MOST_NAME or not name.isprintable():
-                raise BrokerError(
-                    ResponseCode.INVALID_PARAMETER, f"{what}={name[:40]!r}: expected 1 to {MOST_NAME} characters"
-                )
-        if header.batch < 0 or header.number < 0:
+        named = ("writer", header.writer), ("attempt", header.attempt), ("coordinator", header.coordinator)
+        for what, name in named:
+            if (text := records.unfit_name(what, name)) is not None:
+                raise BrokerError(ResponseCode.INVALID_PARAMETER, text)
+        if header.batch < 0 or not 0 <= header.number <= records.MOST_UNITS:
             raise BrokerError(
-                ResponseCode.INVALID_PARAMETER, f"batch={header.batch}, number={header.number}: numbers begin at 0"
+                ResponseCode.INVALID_PARAMETER,
+                f"batch={header.batch}, number={header.number}: numbers begin at 0, and an attempt has at most "
+                f"{records.MOST_UNITS} units",
             )
         self._refuse_other_coordinator(header.writer, header.coordinator)
         entry = self._entry(header)
@@ -173,6 +172,7 @@ class StagingHandler:
         """Publish what is here of a decided batch."""
         decision = _load(DECISION, command)
         self._refuse_as_slave()
+        self._refuse_other_coordinator(decision.writer, decision.coordinator)
         everywhere = bool(read_header(command).everywhere)
         published = await self._publisher.publish(decision, PATIENCE_S, everywhere=everywhere)
         return command.reply(ResponseCode.SUCCESS, fields=write_reply(RequestCode.PUBLISH_BATCH, published=published))
@@ -215,6 +215,9 @@ def _decided(command: Command) -> Reply:
 
 def _load(bean: Bean[T], command: Command) -> T:
     try:
-        return bean.loads(command.body)
+        given = bean.loads(command.body)
     except ProtocolError as error:
         raise BrokerError(ResponseCode.INVALID_PARAMETER, f"the body cannot be read: {error}") from None
+    if (text := records.unfit(given)) is not None:
+        raise BrokerError(ResponseCode.INVALID_PARAMETER, text)
+    return given
