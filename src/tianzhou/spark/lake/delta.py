@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import deltalake
 import pyarrow as pa
@@ -14,7 +14,14 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from tianzhou.spark.lake.files import NewFile
 from tianzhou.spark.lake.options import LakeOptions
-from tianzhou.spark.lake.tables import TRIES, Batch, LakeError, fitting, refuse_new
+from tianzhou.spark.lake.tables import TRIES, Batch, LakeError, fitting, refuse_new, requiring
+
+_COMPUTED: Final = {
+    "delta.generationExpression": "a generated column",
+    "delta.identity.": "an identity column",
+    "delta.invariants": "a column with an invariant",
+}
+"""How metadata of columns begin whose values the table has a say in."""
 
 
 class DeltaLake:
@@ -47,6 +54,7 @@ class DeltaLake:
         if not DeltaTable.is_deltatable(self._options.path, storage_options=self._storage):
             DeltaTable.create(self._options.path, schema=schema, mode="ignore", storage_options=self._storage)
         table = self._open()
+        self._refuse(table, _not_written(table))
         there = _arrow(table)
         new = fitting(schema, there, name)
         if new:
@@ -56,7 +64,19 @@ class DeltaLake:
                 pa.schema([schema.field(column).with_nullable(True) for column in new])
             )
             table.alter.add_columns(fields.fields)
-        return schema
+        return requiring(schema, there)
+
+    def _refuse(self, table: DeltaTable, features: Sequence[str]) -> None:
+        """Refuse a table that has something of what is named.
+
+        Raises:
+            LakeError: it has.
+        """
+        if features:
+            raise LakeError(
+                f"{self._options.name} has {'; '.join(features)}, which tianzhou_lake does not know how to keep; "
+                "use a table without, or another tool for this one"
+            )
 
     def committed(self, writer: str) -> int | None:
         """See `LakeTable.committed`."""
@@ -70,6 +90,7 @@ class DeltaLake:
         ]
         for left in reversed(range(TRIES)):
             table = self._open()
+            self._refuse(table, _not_written(table))
             if batch.writer is not None:
                 last = table.transaction_version(batch.writer)
                 if last is not None and last >= batch.number:
@@ -95,13 +116,48 @@ class DeltaLake:
 
     def compact(self, target_bytes: int) -> int:
         """See `LakeTable.compact`."""
-        metrics: dict[str, Any] = self._open().optimize.compact(target_size=target_bytes)
+        table = self._open()
+        self._refuse(table, _not_written(table))
+        metrics: dict[str, Any] = table.optimize.compact(target_size=target_bytes)
         return int(metrics["numFilesRemoved"])
 
     def data_files(self) -> tuple[list[str], pa.Schema]:
         """See `LakeTable.data_files`."""
         table = self._open()
+        self._refuse(table, _not_read(table))
         return sorted(table.file_uris()), _arrow(table)
+
+
+def _not_read(table: DeltaTable) -> list[str]:
+    """What of a table makes its rows other than those of its files, taken by name."""
+    metadata, features = table.metadata(), table.protocol().reader_features or []
+    found = []
+    if metadata.partition_columns:
+        found.append(f"partition columns ({', '.join(metadata.partition_columns)})")
+    mode = metadata.configuration.get("delta.columnMapping.mode") or "none"
+    if mode != "none":
+        found.append(f"column mapping (delta.columnMapping.mode={mode})")
+    if "deletionVectors" in features and any(batch.num_rows for batch in table.deletion_vectors()):
+        found.append("deletion vectors")
+    return found
+
+
+def _not_written(table: DeltaTable) -> list[str]:
+    """What of a table files alone cannot fulfil: `deltalake` commits them without a look inside."""
+    configuration = table.metadata().configuration
+    found = _not_read(table)
+    if configuration.get("delta.enableDeletionVectors") == "true" and "deletion vectors" not in found:
+        found.append("deletion vectors (delta.enableDeletionVectors=true)")
+    prefix = "delta.constraints."
+    found += [
+        f"the constraint {name.removeprefix(prefix)} ({rule})"
+        for name, rule in sorted(configuration.items())
+        if name.startswith(prefix)
+    ]
+    for field in table.schema().fields:
+        kinds = {kind for key in field.metadata for begin, kind in _COMPUTED.items() if key.startswith(begin)}
+        found += [f"{kind} ({field.name})" for kind in sorted(kinds)]
+    return found
 
 
 def _properties(batch: Batch) -> CommitProperties:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import uuid
@@ -13,6 +14,8 @@ from typing import Any, Final, cast
 import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
+
+from tianzhou.spark.lake.tables import LakeError
 
 ROW_GROUP_BYTES: Final = 32 << 20
 
@@ -114,6 +117,12 @@ class _File:
         return int(self._sink.tell())
 
     def add(self, table: pa.Table) -> None:
+        for field in self._schema:
+            if not field.nullable and field.name in table.column_names and table.column(field.name).null_count:
+                raise LakeError(
+                    f"column {field.name}: a row has null, which the table does not let it be; fill it in, as by "
+                    "coalesce, or leave the row out"
+                )
         self._writer.write_table(table.cast(self._schema), row_group_size=len(table))
         self._rows += len(table)
 
@@ -127,6 +136,8 @@ class _File:
         return NewFile(self._path, self._rows, info.size, stats)
 
     def drop(self) -> None:
+        with contextlib.suppress(pa.ArrowException, OSError):  # it would do so later, into a file that is gone
+            self._writer.close()
         self._sink.close()
         self._system.delete_file(self._full)
 

@@ -21,7 +21,7 @@ from tianzhou.errors import ConfigError
 from tianzhou.spark.lake.files import NewFile, remove_files, write_files
 from tianzhou.spark.lake.options import LakeOptions
 from tianzhou.spark.lake.reading import file_batches
-from tianzhou.spark.lake.tables import TRIES, Batch, LakeError, fitting, refuse_new
+from tianzhou.spark.lake.tables import TRIES, Batch, LakeError, fitting, refuse_new, requiring
 
 WRITER: Final = "tianzhou.writer"
 BATCH: Final = "tianzhou.batch"
@@ -76,7 +76,7 @@ class IcebergTable:
         if table.spec().fields:
             raise ConfigError(f"{name} is partitioned, which this sink does not write; use a table without partitions")
         self._location = table.location()
-        return schema
+        return requiring(schema, there)
 
     def committed(self, writer: str) -> int | None:
         """See `LakeTable.committed`."""
@@ -113,7 +113,7 @@ class IcebergTable:
 
     def known(self, paths: Sequence[str]) -> set[str]:
         """See `LakeTable.known`."""
-        names = {path.rpartition("/")[2] for path in self.data_files()[0]}
+        names = {task.file.file_path.rpartition("/")[2] for task in self._open().scan().plan_files()}
         return {path for path in paths if path.rpartition("/")[2] in names}
 
     def compact(self, target_bytes: int) -> int:
@@ -152,10 +152,36 @@ class IcebergTable:
 
 
 def _files(table: Table, name: str) -> list[DataFile]:
+    """The files of a table whose rows are theirs, taken by the columns' names.
+
+    Raises:
+        LakeError: they are not.
+    """
+    if changed := _other_names(table):
+        raise LakeError(
+            f"{name} has other names in old files than now: {', '.join(changed)}; columns are read by name here. "
+            "Read it by an Iceberg reader, or rewrite its rows into a new table"
+        )
     tasks = list(table.scan().plan_files())
     if any(task.delete_files for task in tasks):
         raise LakeError(f"{name} has delete files, which are not read here; rewrite the table first")
     return [task.file for task in tasks]
+
+
+def _other_names(table: Table) -> list[str]:
+    """Columns, also inside others, that had another name once, or whose name another column had."""
+    current = table.schema()
+    names = {number: current.find_column_name(number) for number in current.field_ids}
+    numbers = {name: number for number, name in names.items()}
+    found = set()
+    for schema in table.schemas().values():
+        for number in schema.field_ids:
+            name = schema.find_column_name(number)
+            if number in names and names[number] != name:
+                found.add(f"{names[number]} was {name}")
+            elif numbers.get(name, number) != number:
+                found.add(f"{name} was another column")
+    return sorted(found)
 
 
 def _property(writer: str) -> str:

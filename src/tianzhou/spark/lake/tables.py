@@ -56,6 +56,7 @@ class LakeTable(Protocol):
 
         Raises:
             ConfigError: they do not; names the column.
+            LakeError: the table is of a kind that is not written here; names what it has.
         """
         ...
 
@@ -158,6 +159,17 @@ def fitting(rows: pa.Schema, table: pa.Schema, name: str) -> list[str]:
         if not field.nullable and rows.get_field_index(field.name) < 0:
             raise ConfigError(f"the rows lack column {field.name}, which {name} does not let be null")
     return new
+
+
+def requiring(rows: pa.Schema, table: pa.Schema) -> pa.Schema:
+    """The schema of rows, with columns that may not be null where a table does not let them be.
+
+    Whoever writes a null into such a file is told, before anything is committed.
+    """
+    for index, field in enumerate(rows):
+        if field.name in table.names and not table.field(field.name).nullable:
+            rows = rows.set(index, field.with_nullable(False))
+    return rows
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -1,0 +1,147 @@
+"""Lake tables that somebody else made, of kinds that are not written or read here: refused by name, never misread."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+
+from tianzhou.spark.lake.files import write_files
+from tianzhou.spark.lake.options import parse_lake
+from tianzhou.spark.lake.tables import Batch, LakeError, compact, open_table
+
+SCHEMA = pa.schema([("id", pa.int64()), ("item", pa.string())])
+ROWS = pa.RecordBatch.from_pylist([{"id": 1, "item": "tea"}, {"id": 2, "item": None}], SCHEMA)
+
+
+@pytest.fixture
+def delta(tmp_path):
+    """Makes a Delta table as others do, and opens it as ours."""
+    deltalake = pytest.importorskip("deltalake")
+
+    def make(schema=SCHEMA, partition_by=None, configuration=None, constraint=None):
+        path = str(tmp_path / "table")
+        table = deltalake.DeltaTable.create(
+            path, schema=schema, partition_by=partition_by, configuration=configuration or {}
+        )
+        if constraint is not None:
+            table.alter.add_constraint(constraint)
+        return open_table(parse_lake({"path": path}))
+
+    return make
+
+
+@pytest.fixture
+def iceberg(tmp_path):
+    pytest.importorskip("pyiceberg")
+    options = {
+        "tableFormat": "iceberg",
+        "table": "lake.orders",
+        "catalogUri": f"sqlite:///{tmp_path}/catalog.db",
+        "warehouse": f"file://{tmp_path}/warehouse",
+    }
+    table = open_table(parse_lake(options))
+    return options, table
+
+
+def written(table, schema):
+    return write_files([ROWS], schema, table.location, f"{table.prefix}-0-00000", "zstd", 1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        ({"partition_by": ["item"]}, r"table has partition columns \(item\)"),
+        (
+            {"configuration": {"delta.columnMapping.mode": "name"}},
+            r"has column mapping \(delta.columnMapping.mode=name\)",
+        ),
+        ({"configuration": {"delta.enableDeletionVectors": "true"}}, "has deletion vectors"),
+        ({"constraint": {"positive": "id > 0"}}, r"has the constraint positive \(id > 0\)"),
+    ],
+)
+def test_a_delta_table_that_files_alone_do_not_make_is_not_written(delta, made, text):
+    table = delta(**made)
+    with pytest.raises(LakeError, match=text):
+        table.prepare(SCHEMA)
+    with pytest.raises(LakeError, match=text):
+        table.commit([], Batch("query", 0), True)
+    with pytest.raises(LakeError, match=text):
+        compact(table.location)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "text"),
+    [
+        ({"delta.generationExpression": "id + 1"}, r"has a generated column \(sum\)"),
+        ({"delta.invariants": '{"expression":{"expression":"sum > 3"}}'}, r"a column with an invariant \(sum\)"),
+        ({"delta.identity.start": 1}, r"has an identity column \(sum\)"),
+    ],
+)
+def test_a_delta_table_that_computes_columns_is_not_written(delta, metadata, text):
+    deltalake = pytest.importorskip("deltalake")
+    long = deltalake.schema.PrimitiveType("long")
+    fields = [deltalake.Field("id", long), deltalake.Field("sum", long, metadata=metadata)]
+    with pytest.raises(LakeError, match=text):
+        delta(deltalake.Schema(fields)).prepare(SCHEMA)
+
+
+@pytest.mark.parametrize("made", [{"partition_by": ["item"]}, {"configuration": {"delta.columnMapping.mode": "name"}}])
+def test_a_delta_table_whose_columns_are_not_in_its_files_is_not_read(delta, made):
+    with pytest.raises(LakeError, match=r"table .* has (partition columns|column mapping) .*another tool"):
+        delta(**made).data_files()
+
+
+def test_a_delta_table_with_deleted_rows_is_not_read(delta, monkeypatch):
+    deltalake = pytest.importorskip("deltalake")
+    table = delta(configuration={"delta.enableDeletionVectors": "true"})
+    assert table.data_files()[0] == []  # none is deleted yet
+    rows = pa.RecordBatch.from_pylist([{"filepath": "a", "selection_vector": [True, False]}])
+    monkeypatch.setattr(deltalake.DeltaTable, "deletion_vectors", lambda _: [rows])
+    with pytest.raises(LakeError, match="has deletion vectors"):
+        table.data_files()
+
+
+def test_nulls_are_refused_where_delta_lets_none_be(delta):
+    table = delta(pa.schema([pa.field("id", pa.int64(), False), pa.field("item", pa.string(), False)]))
+    schema = table.prepare(SCHEMA)
+    with pytest.raises(LakeError, match="column item: a row has null"):
+        written(table, schema)
+    assert table.data_files()[0] == []
+
+
+def test_nulls_are_refused_where_iceberg_lets_none_be(iceberg):
+    from pyiceberg.catalog import load_catalog
+
+    options, table = iceberg
+    catalog = load_catalog("tianzhou", uri=options["catalogUri"], warehouse=options["warehouse"])
+    catalog.create_namespace("lake")
+    catalog.create_table("lake.orders", pa.schema([("id", pa.int64()), pa.field("item", pa.string(), False)]))
+    with pytest.raises(LakeError, match="column item: a row has null"):
+        written(table, table.prepare(SCHEMA))
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_an_iceberg_table_with_renamed_columns_is_not_misread(iceberg, again):
+    options, table = iceberg
+    table.commit(written(table, table.prepare(SCHEMA)), Batch("query", 0), False)
+    with table._open().update_schema() as update:
+        update.rename_column("item", "goods")
+    text = "goods was item"
+    if again:
+        with table._open().update_schema() as update:
+            update.delete_column("goods")
+        with table._open().update_schema() as update:
+            update.add_column("item", table._open().schemas()[0].find_type("item"))
+        text = "item was another column"
+    with pytest.raises(LakeError, match=rf"lake.orders has other names in old files than now: .*{text}.*by name here"):
+        table.data_files()
+    with pytest.raises(LakeError, match=text):
+        compact(**options)
+    # Writing goes by name, too, and that is right.
+    schema = table.prepare(pa.schema([("id", pa.int64())]))
+    files = write_files([ROWS.select(["id"])], schema, table.location, f"{table.prefix}-0-00000", "zstd", 1 << 20)
+    assert table.commit(files, Batch("query", 1), False)
+    assert table.known([file.path for file in files]) == {file.path for file in files}
