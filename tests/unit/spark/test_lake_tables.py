@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
+import threading
 
 import pytest
 
@@ -11,6 +14,7 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 
 from tianzhou.errors import ConfigError
+from tianzhou.spark.lake import directory
 from tianzhou.spark.lake.files import remove_files, write_files
 from tianzhou.spark.lake.options import parse_lake
 from tianzhou.spark.lake.reading import file_batches
@@ -203,6 +207,78 @@ def test_a_directory_is_finished_by_whoever_comes_next(tmp_path):
     assert rows_of(fresh) == list(range(20))
     assert not fresh.commit(again, Batch("query", 0), False)
     assert rows_of(fresh) == list(range(20))
+
+
+@pytest.mark.parametrize("finisher", ["prepare", "compact"])
+def test_a_batch_decided_while_somebody_finishes_the_one_before_stays(tmp_path, monkeypatch, finisher):
+    """Another query prepares, or somebody compacts, and finds a batch whose driver is said to be dead."""
+    options = {"tableFormat": "parquet", "path": str(tmp_path / "table")}
+    table = table_of(options)
+    table.prepare(SCHEMA)
+    first = written(table, 0)
+    table._decide("query", 0, {file.path: file.path.rpartition("/")[2] for file in first}, [])
+    second = written(table, 10)
+    finishing, go_on = threading.Event(), threading.Event()
+    sync = directory._sync_folder
+
+    def slowly(path):
+        if threading.current_thread() is slow and path == tmp_path / "table":
+            finishing.set()  # all moved, and not yet noted as done
+            assert go_on.wait(20)
+        sync(path)
+
+    monkeypatch.setattr(directory, "_sync_folder", slowly)
+    other = table_of(options)
+    act = {"prepare": lambda: other.prepare(SCHEMA), "compact": lambda: other.compact(1 << 20)}[finisher]
+    slow = threading.Thread(target=act)
+    slow.start()
+    assert finishing.wait(20)
+    owner = threading.Thread(target=lambda: table_of(options).commit(second, Batch("query", 1), False))
+    owner.start()
+    owner.join(0.3)  # it waits for the other; that it would be done by now is what goes wrong without a lock
+    go_on.set()
+    for thread in (slow, owner):
+        thread.join(20)
+        assert not thread.is_alive()
+    assert table.committed("query") == 1
+    assert not table.commit(written(table, 10), Batch("query", 1), False)
+    assert rows_of(table) == list(range(20))
+
+
+def test_of_two_that_commit_the_same_batch_one_does(tmp_path, monkeypatch):
+    options = {"tableFormat": "parquet", "path": str(tmp_path / "table")}
+    table = table_of(options)
+    table.prepare(SCHEMA)
+    both = threading.Barrier(2)
+    decide, answers = directory.ParquetDirectory._decide, []
+
+    def slowly(self, *given):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.3)  # both are past the look at what is committed, unless one waits for the other
+        decide(self, *given)
+
+    monkeypatch.setattr(directory.ParquetDirectory, "_decide", slowly)
+    runs = [
+        threading.Thread(target=lambda: answers.append(table.commit(written(table, 0), Batch("query", 0), False)))
+        for _ in range(2)
+    ]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join(20)
+    assert sorted(answers) == [False, True]
+    assert rows_of(table) == list(range(10))
+
+
+def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch, caplog):
+    def refuse(file, how):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(directory.fcntl, "flock", refuse)
+    table = table_of({"tableFormat": "parquet", "path": str(tmp_path / "table")})
+    table.prepare(SCHEMA)
+    assert table.commit(written(table, 0), Batch("query", 0), False)
+    assert "has no flock (No locks available); let one query at a time write there" in caplog.text
 
 
 @pytest.mark.parametrize(

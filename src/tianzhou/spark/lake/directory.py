@@ -3,15 +3,21 @@
 Tasks write below `_staging`, which readers pass over. A commit writes a manifest of moves and removals under the
 batch's name, which decides; then it carries them out. Whoever finds a manifest that was not carried out, because a
 driver died, does that first. The manifest of a writer's last batch stays and tells which batch that was.
+
+Whoever decides or carries out holds the lock of the directory meanwhile; it goes with its process.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
 import hashlib
 import json
+import logging
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,8 +28,13 @@ from tianzhou.spark.lake.files import NewFile, write_files
 from tianzhou.spark.lake.options import LakeOptions
 from tianzhou.spark.lake.tables import Batch, LakeError, fitting, refuse_new
 
+logger = logging.getLogger(__name__)
+
 STAGING: Final = "_staging"
 COMMITS: Final = "_tianzhou"
+LOCK: Final = "lock"
+_NO_LOCKS: Final = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
+"""What file systems say that do not know `flock`."""
 
 
 class ParquetDirectory:
@@ -52,7 +63,9 @@ class ParquetDirectory:
             new = fitting(schema, there, name)
             if new and not self._options.merge_schema:
                 raise refuse_new(new, there, name)
-        self._carry_out_all()
+        if (self._root / COMMITS).is_dir():
+            with self._locked():
+                self._carry_out_all()
         return schema
 
     def _schema(self) -> pa.Schema | None:
@@ -64,6 +77,25 @@ class ParquetDirectory:
         return sorted((path for path in found if path.name[0] not in "._"), key=lambda path: path.stat().st_mtime_ns)
 
     # --- commits
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep everybody else from deciding and carrying out, in this process and others; waits for those at it."""
+        folder = self._root / COMMITS
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / LOCK).open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX)
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    raise LakeError(f"{self._options.name}: {file.name} cannot be locked: {error.strerror}") from error
+                logger.warning(
+                    "%s: its file system has no flock (%s); let one query at a time write there and nobody compact "
+                    "meanwhile",
+                    self._options.name,
+                    error.strerror,
+                )
+            yield  # closing the file lets go
 
     def _manifest(self, writer: str) -> Path:
         # A query's id can be anything; the digest is a file name.
@@ -84,16 +116,20 @@ class ParquetDirectory:
     def commit(self, files: Sequence[NewFile], batch: Batch, overwrite: bool) -> bool:
         """See `LakeTable.commit`."""
         writer = batch.writer or f"once-{uuid.uuid4().hex}"
-        last = self.committed(writer)
-        if last is not None and last >= batch.number:
+        with self._locked():
+            if overwrite:
+                self._carry_out_all()  # else what was decided before would come back after this
+            else:
+                self._carry_out(writer)
+            last = self.committed(writer)
+            if last is not None and last >= batch.number:
+                return False
+            removed = [path.name for path in self._files()] if overwrite else []
+            moves = {file.path: file.path.rpartition("/")[2] for file in files}
+            self._decide(writer, batch.number, moves, removed)
             self._carry_out(writer)
-            return False
-        removed = [path.name for path in self._files()] if overwrite else []
-        moves = {file.path: file.path.rpartition("/")[2] for file in files}
-        self._decide(writer, batch.number, moves, removed)
-        self._carry_out(writer)
-        if batch.writer is None:
-            self._manifest(writer).unlink(missing_ok=True)
+            if batch.writer is None:
+                self._manifest(writer).unlink(missing_ok=True)
         return True
 
     def _decide(self, writer: str, number: int, moves: dict[str, str], removed: Sequence[str]) -> None:
@@ -132,11 +168,20 @@ class ParquetDirectory:
 
     def known(self, paths: Sequence[str]) -> set[str]:
         """See `LakeTable.known`."""
-        manifests = [json.loads(path.read_bytes()) for path in (self._root / COMMITS).glob("*.json")]
+        if not (self._root / COMMITS).is_dir():
+            return set()
+        with self._locked():
+            manifests = [json.loads(path.read_bytes()) for path in (self._root / COMMITS).glob("*.json")]
         return {path for path in paths if any(path in manifest["moves"] for manifest in manifests)}
 
     def compact(self, target_bytes: int) -> int:
         """See `LakeTable.compact`."""
+        if not self._root.is_dir():
+            return 0
+        with self._locked():
+            return self._compacted(target_bytes)
+
+    def _compacted(self, target_bytes: int) -> int:
         self._carry_out_all()
         small = [path for path in self._files() if path.stat().st_size < target_bytes // 2]
         if len(small) < 2:
