@@ -13,18 +13,18 @@ from typing import Final
 import numpy as np
 
 from tianzhou.errors import StoreUnreadable
-from tianzhou.model import MessageQueue, names
-from tianzhou.spark.mapped_files import BATCH_UNIT, UNIT, MappedFiles, QueueFiles, Units
+from tianzhou.model import MessageQueue
+from tianzhou.spark.mapped_files import MappedFiles, QueueFiles, Units
 from tianzhou.spark.offsets import Bounds, Positions
+from tianzhou.spark.undispatched import undispatched
 from tianzhou.store.check_index import slots_of
 from tianzhou.store.exchange import visible_topics
 from tianzhou.store.folder import StoreFolder, is_held
 from tianzhou.store.indexfile import ENTRY, ENTRY_SIZE, HEADER_SIZE, SLOT
 from tianzhou.store.light import is_light, stored_places
-from tianzhou.store.logscan import PREPARED, ROLLBACK, TRANSACTION_BITS, LogEntry, read_item
+from tianzhou.store.logscan import LogEntry, read_item
 from tianzhou.store.scan import ReadOnlySegment, StoreScan, read_index_headers
-from tianzhou.wire.hashing import index_hash, tags_code
-from tianzhou.wire.properties import get_property
+from tianzhou.wire.hashing import index_hash
 
 UNNAMED: Final = "store"
 """Stands for the broker's name in positions and messages when it was not given: a store does not say whose it is."""
@@ -74,13 +74,14 @@ class StoreFiles:
         self._queues: dict[tuple[str, int], QueueFiles] = {}
         self.more = dict(more) if more is not None else {}
         if more is None and not is_held(root) and not StoreFolder(root).stopped_cleanly:
-            self.more = self._undispatched()
+            self.more = undispatched(self, StoreScan(root, self._commit_logs))
+            self._queues.clear()
 
     # --- which queues
 
     def topics(self) -> frozenset[str]:
         """All topics that have a queue, those of the system included."""
-        return frozenset(topic for topic, _ in self._listed(None))
+        return frozenset(topic for topic, _ in self.places(None))
 
     def user_topics(self) -> frozenset[str]:
         """The topics that are not the system's own."""
@@ -89,9 +90,10 @@ class StoreFiles:
     def queues(self, topics: Iterable[str]) -> list[MessageQueue]:
         """The queues of some topics, sorted."""
         name = self.broker_name or UNNAMED
-        return [MessageQueue(topic, name, number) for topic, number in sorted(set(self._listed(topics)))]
+        return [MessageQueue(topic, name, number) for topic, number in sorted(set(self.places(topics)))]
 
-    def _listed(self, topics: Iterable[str] | None) -> Iterator[tuple[str, int]]:
+    def places(self, topics: Iterable[str] | None) -> Iterator[tuple[str, int]]:
+        """Topic and number of the queues of some topics, or of all; some come twice."""
         wanted = None if topics is None else set(topics)
         for family in (_PLAIN, _BATCHED):
             folder = self.root / family
@@ -106,7 +108,7 @@ class StoreFiles:
         """The files of a queue, as they were when last looked at."""
         found = self._queues.get((topic, queue_id))
         if found is None:
-            batched = self._is_batched(topic)
+            batched = self.is_batched(topic)
             slot, more = self.more.get((topic, queue_id), (0, b""))
             directory = self.root / (_BATCHED if batched else _PLAIN) / topic / str(queue_id)
             found = self._queues[topic, queue_id] = QueueFiles(directory, batched, more)
@@ -114,7 +116,8 @@ class StoreFiles:
                 found.append(slot)
         return found
 
-    def _is_batched(self, topic: str) -> bool:
+    def is_batched(self, topic: str) -> bool:
+        """Whether a topic's queues are of type BatchCQ, as far as there are any."""
         return (self.root / _BATCHED / topic).is_dir()
 
     def look(self) -> None:
@@ -130,11 +133,11 @@ class StoreFiles:
     def _caught_up(self, topic: str, number: int) -> bool:
         """Whether a queue's files have all the units that they lacked."""
         files = self.files(topic, number)
-        if files.batched != self._is_batched(topic):  # of which kind the topic is was not to be seen
+        if files.batched != self.is_batched(topic):  # of which kind the topic is was not to be seen
             del self._queues[topic, number]
             files = self.files(topic, number)
         queue = MessageQueue(topic, self.broker_name or UNNAMED, number)
-        return self._proved(queue, files, files.written()) >= files.end(self.more[topic, number][0])
+        return self.proved(queue, files, files.written()) >= files.end(self.more[topic, number][0])
 
     # --- what of them can be read
 
@@ -142,11 +145,11 @@ class StoreFiles:
         """The first slot whose record the log has, and the one behind the last that is proved."""
         files = self.files(queue.topic, queue.queue_id)
         more = self.more.get((queue.topic, queue.queue_id))
-        end = more[0] if more is not None else self._proved(queue, files, files.written())
-        begin = self._first(files, files.begin, end, self.log.begin)
+        end = more[0] if more is not None else self.proved(queue, files, files.written())
+        begin = self.first(files, files.begin, end, self.log.begin)
         return begin, files.end(end) if more is not None else end
 
-    def _proved(self, queue: MessageQueue, files: QueueFiles, end: int) -> int:
+    def proved(self, queue: MessageQueue, files: QueueFiles, end: int) -> int:
         """The slot behind the last unit up to `end` whose record is in its place, or was once."""
         while end > files.begin:
             low = max(files.begin, end - _BACK)
@@ -162,6 +165,8 @@ class StoreFiles:
     def place_problem(self, queue: MessageQueue, unit: Units) -> str | None:
         """Why one unit has no record of the queue in its place; None when it has."""
         physical, size = int(unit.physical[0]), int(unit.size[0])
+        if size <= 0:  # made where the log has nothing, or never written
+            return "neither its queue nor the log has anything of it"
         index = int(self.log.index_of(unit.physical)[0])
         start = int(self.log.starts[index]) if index >= 0 else -1
         mapped = self.log.get(start) if index >= 0 else None
@@ -182,7 +187,7 @@ class StoreFiles:
             return f"{where}: the record there is offset {own[2]} of {own[0]}/{own[1]}"
         return None
 
-    def _first(self, files: QueueFiles, begin: int, end: int, physical: int) -> int:
+    def first(self, files: QueueFiles, begin: int, end: int, physical: int) -> int:
         """The first slot of a range whose record lies at a commit-log offset or behind it; `end` without one."""
         while begin < end:
             middle = (begin + end) // 2
@@ -232,20 +237,25 @@ class StoreFiles:
         for queue, limits in self.bounds(queues).items():
             files = self.files(queue.topic, queue.queue_id)
             low, end = self.slots(queue)
-            high = end
-            while low < high:
-                middle = (low + high) // 2
-                # What has no time, a blank unit or a damaged record, is passed over.
-                at = next((slot for slot in range(middle, high) if self._time(files, slot) is not None), high)
-                if at < high and (self._time(files, at) or 0) < timestamp_ms:
-                    low = at + 1
-                else:
-                    high = middle
+            low = self.slot_by_time(files, low, end, timestamp_ms)
             unit = files.at(low) if low < end else None
             result[queue] = limits.maximum if unit is None else int(unit.base[0])
         return result
 
-    def _time(self, files: QueueFiles, slot: int) -> int | None:
+    def slot_by_time(self, files: QueueFiles, low: int, high: int, timestamp_ms: int) -> int:
+        """The first slot of a range whose message was stored at a time or later; its end without one."""
+        while low < high:
+            middle = (low + high) // 2
+            # What has no time, a blank unit or a damaged record, is passed over.
+            at = next((slot for slot in range(middle, high) if self.time(files, slot) is not None), high)
+            if at < high and (self.time(files, at) or 0) < timestamp_ms:
+                low = at + 1
+            else:
+                high = middle
+        return low
+
+    def time(self, files: QueueFiles, slot: int) -> int | None:
+        """When the message of a slot was stored, ms; None when it has no intact record."""
         unit = files.at(slot)
         if unit is None or unit.blank[0]:
             return None
@@ -261,40 +271,47 @@ class StoreFiles:
             return None
         return read_item(mapped.view, physical - start, start, check_crc=False).entry
 
-    def find(self, queue: MessageQueue, hits: Sequence[LogEntry], indexed: int) -> list[tuple[int, int]]:
+    def find(
+        self, queue: MessageQueue, hits: Sequence[LogEntry], indexed: Sequence[tuple[int, int]]
+    ) -> list[tuple[int, int]]:
         """Ranges of slots of a queue in which messages with a key may be.
 
         Args:
             queue: where.
             hits: what the index has of the key, see `lookup`.
-            indexed: commit-log offset before which the index has everything.
+            indexed: stretches of the log of which the index has everything.
         """
         begin, end = self.slots(queue)
         if is_light(queue.topic):  # the index knows a record under its own topic only
             return [(begin, end)]
-        unknown = self._first(self.files(queue.topic, queue.queue_id), begin, end, indexed)
+        files, ranges, low = self.files(queue.topic, queue.queue_id), [], begin
+        for first, last in [*sorted(indexed), (1 << 63, 1 << 63)]:
+            high = self.first(files, low, end, first)
+            if low < high:
+                ranges.append((low, high))
+            low = max(low, self.first(files, high, end, last))
         slots = {self.slot_of(queue, hit.queue_offset, begin, end) for hit in hits if hit.queue_id == queue.queue_id}
-        ranges = [(slot, slot + 1) for slot in sorted(slots) if slot < unknown]
-        return [*ranges, (unknown, end)] if unknown < end else ranges
+        alone = [slot for slot in slots if slot < end and not any(low <= slot < high for low, high in ranges)]
+        return sorted([*ranges, *((slot, slot + 1) for slot in alone)])
 
-    def lookup(self, topic: str, key: str) -> tuple[list[LogEntry], int]:
+    def lookup(self, topic: str, key: str) -> tuple[list[LogEntry], list[tuple[int, int]]]:
         """What the index says about a key (store.md §8).
 
         Returns:
-            The topic's records with the key's hash, and the commit-log offset before which the index has everything.
+            The topic's records with the key's hash, and the stretches of the log of which the index has everything:
+            an index may begin later than the log, and files of it may be gone or not understood.
         """
         wanted = index_hash(topic, key)
         hits: list[LogEntry] = []
-        indexed, unread = 0, 1 << 63
+        indexed = []
         for header in read_index_headers(self.root):
             if header.count <= 1:
                 continue
             file = ReadOnlySegment(header.path)
             slots = slots_of(header, file)
-            if slots is None:  # not understood: the queues are read from there on
-                unread = min(unread, header.begin_offset)
+            if slots is None:  # not understood
                 continue
-            indexed = max(indexed, header.end_offset + 1)
+            indexed.append((header.begin_offset, header.end_offset + 1))
             entries = HEADER_SIZE + 4 * slots
             # Beside a running broker there may be more entries than the header says.
             most = (len(file.view) - entries) // ENTRY_SIZE
@@ -307,43 +324,4 @@ class StoreFiles:
                 if entry is not None and entry.topic == topic:
                     hits.append(entry)
                 number = previous if previous != number else 0
-        return hits, min(indexed, unread)
-
-    # --- after a crash
-
-    def _undispatched(self) -> dict[tuple[str, int], tuple[int, bytes]]:
-        """Units for records at the log's end that no queue has yet: what a broker makes when it starts after a crash.
-
-        Returns:
-            For every queue that lacks some, the slot of the first and the units.
-        """
-        ends, behind = {}, self.log.begin
-        for topic, number in set(self._listed(None)):
-            files = self.files(topic, number)
-            queue = MessageQueue(topic, UNNAMED, number)
-            ends[topic, number] = end = self._proved(queue, files, files.written())
-            last = files.at(end - 1) if end > files.begin else None
-            if last is not None and not last.blank[0] and last.physical[0] >= self.log.begin:
-                behind = max(behind, int(last.physical[0] + last.size[0]))
-        missing: dict[tuple[str, int], list[bytes]] = {}
-        for item in StoreScan(self.root, self._commit_logs).walk(behind):
-            if item.entry is None or item.entry.sys_flag & TRANSACTION_BITS in {PREPARED, ROLLBACK}:
-                continue
-            entry = item.entry
-            places = [(entry.topic, entry.queue_id, entry.queue_offset)]
-            for topic, number, offset in [*places, *stored_places(entry.topic, entry.queue_id, entry.properties)]:
-                units = missing.setdefault((topic, number), [])
-                batched = self._is_batched(topic)
-                if batched or offset == ends.get((topic, number), 0) + len(units):
-                    units.append(_unit(entry, offset, batched))
-        self._queues.clear()
-        return {place: (ends.get(place, 0), b"".join(units)) for place, units in missing.items() if units}
-
-
-def _unit(entry: LogEntry, offset: int, batched: bool) -> bytes:
-    code = tags_code(get_property(entry.properties, names.TAGS))
-    if not batched:
-        return np.array([(entry.offset, entry.size, code)], UNIT).tobytes()
-    count = int(get_property(entry.properties, "INNER_NUM") or 1)
-    unit = (entry.offset, entry.size, code, entry.store_timestamp, offset, count, -1, b"")
-    return np.array([unit], BATCH_UNIT).tobytes()
+        return hits, indexed

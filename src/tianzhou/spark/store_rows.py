@@ -175,7 +175,9 @@ class RowReader:
         if len(self._codes) and queue.topic != names.SCHEDULE_TOPIC:
             # Inner batches have no tag of their own.
             batched = (units.count > 1) | (units.tags == 0) if self._files_are_batched(queue) else False
-            units = units.where(np.isin(units.tags, self._codes) | (units.tags <= _EXTENDED) | batched)
+            units = units.where(
+                np.isin(units.tags, self._codes) | (units.tags <= _EXTENDED) | (units.size <= 0) | batched
+            )
         for start, mapped, piece in self._pieces(queue, units):
             yield from self._decoded(queue, span, start, mapped, piece)
 

@@ -19,6 +19,8 @@ from tianzhou.spark.schema import arrow_schema, columns_of, row_schema
 from tianzhou.spark.store_files import StoreFiles, root_of
 from tianzhou.spark.store_rows import Wanted, read_all
 from tianzhou.store import MessageStore, NewRecord, StoreSettings
+from tianzhou.store.checkpoint import Checkpoint
+from tianzhou.store.scan import StoreScan
 from tianzhou.wire.compression import COMPRESSED, LZ4, ZLIB, ZSTD, compress
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import encode_properties
@@ -304,6 +306,105 @@ def test_a_copy_of_a_crashed_store_has_what_no_queue_had_yet(made, tmp_path):
     assert [row["body"] for row in rows] == [b"body %d" % n for n in range(230)]
     [limits] = files.bounds(files.queues([TOPIC])).values()
     assert limits == (0, 230)
+
+
+def crashed(store: Store, copy: Path, kept: dict[int, int], checkpoint: int | None = None) -> StoreFiles:
+    """A copy as after a power failure: of some queues only so many units had reached the disk."""
+    shutil.copytree(store.root, copy, ignore=shutil.ignore_patterns("lock"))
+    for queue, count in kept.items():
+        for path in copy.joinpath("consumequeue", TOPIC, str(queue)).iterdir():
+            start, size = int(path.name), path.stat().st_size
+            position = min(max(count * 20 - start, 0), size)
+            with path.open("r+b") as file:
+                file.seek(position)
+                file.write(bytes(size - position))
+    noted = Checkpoint(copy / "checkpoint")
+    noted.physic_msg_timestamp = noted.logics_msg_timestamp = 0 if checkpoint is None else checkpoint + 3000
+    noted.write()
+    return StoreFiles(copy)
+
+
+def stamped(store: Store, times: dict[int, int]) -> None:
+    """Set the store times of records, by their places in the log."""
+    for position, time_ms in times.items():
+        flip(store.root, position + 56, time_ms.to_bytes(8, "big"))
+
+
+@pytest.mark.parametrize("noted", [False, True])
+def test_a_queue_that_lost_units_others_kept_has_them_again(made, tmp_path, monkeypatch, noted):
+    store = made()
+    for number in range(100):
+        store.add(1, queue=number % 2, body=b"%d" % number)
+    rows = sorted(rows_of(StoreFiles(store.root)), key=lambda row: row["physicalOffset"])
+    places = [row["physicalOffset"] for row in rows]
+    stamped(store, {place: 1_700_000_000_000 + number for number, place in enumerate(places)})
+    begun = []
+    walk = StoreScan.walk
+    monkeypatch.setattr(StoreScan, "walk", lambda self, begin: begun.append(begin) or walk(self, begin))
+    files = crashed(store, tmp_path / "copy", {0: 30, 1: 45}, 1_700_000_000_050 if noted else None)
+    assert [limits.maximum for limits in files.bounds(files.queues([TOPIC])).values()] == [50, 50]
+    assert sorted(int(row["body"]) for row in rows_of(files)) == list(range(100))
+    assert begun == [places[50] if noted else 0]
+
+
+def test_a_queue_that_lost_more_than_the_checkpoint_says_is_seen_by_what_follows(made, tmp_path):
+    store = made()
+    for number in range(100):
+        store.add(1, queue=number % 2, body=b"%d" % number)
+    rows = sorted(rows_of(StoreFiles(store.root)), key=lambda row: row["physicalOffset"])
+    stamped(store, {row["physicalOffset"]: 1_700_000_000_000 + number for number, row in enumerate(rows)})
+    files = crashed(store, tmp_path / "copy", {0: 10, 1: 50}, 1_700_000_000_080)
+    assert sorted(int(row["body"]) for row in rows_of(files)) == list(range(100))
+    shutil.rmtree(tmp_path / "copy" / "consumequeue" / TOPIC / "0")
+    assert sorted(int(row["body"]) for row in rows_of(StoreFiles(tmp_path / "copy"))) == list(range(100))
+
+
+@pytest.mark.parametrize("tags", ["*", "A"])
+@pytest.mark.parametrize("kept", [20, 10])
+def test_records_damaged_behind_the_units_are_told(made, tmp_path, tags, kept):
+    store = made()
+    store.add(40, tag="A")
+    place = rows_of(StoreFiles(store.root))[20]["physicalOffset"]
+    flip(store.root, place + 4, b"\0\0\0\0")
+    files = crashed(store, tmp_path / "copy", {0: kept})
+    text = "1 message of orders@store:0 from offset 20 to 20 is lost: neither its queue nor the log"
+    with pytest.raises(DataLoss, match=text):
+        rows_of(files, tags=tags)
+    assert offsets_of(rows_of(files, tags=tags, fail_on_data_loss=False)) == [n for n in range(40) if n != 20]
+
+
+def test_queues_without_any_file_begin_where_the_log_does(made, tmp_path):
+    store = made()
+    store.add(300, body=b"long" * 500)
+    copy = tmp_path / "copy"
+    crashed(store, copy, {})
+    shutil.rmtree(copy / "consumequeue")
+    min(copy.joinpath("commitlog").iterdir()).unlink()
+    files = StoreFiles(copy)
+    [limits] = files.bounds(files.queues([TOPIC])).values()
+    assert 0 < limits.minimum < limits.maximum == 300
+    assert offsets_of(rows_of(files)) == list(range(limits.minimum, 300))
+
+
+def test_a_key_is_found_where_the_index_has_nothing(made):
+    """Of messages older than the first index file, and of an index with a file missing."""
+    store = made()
+    for number in range(900):
+        store.add(1, key=f"k{number % 100}", body=b"%d" % number)
+    store.close()
+    paths = sorted(store.root.joinpath("index").iterdir())
+    assert len(paths) > 3
+    wanted = [number for number in range(900) if number % 100 == 7]
+    for gone in (paths[0], paths[2]):
+        gone.unlink()
+        files = StoreFiles(store.root)
+        hits, indexed = files.lookup(TOPIC, "k7")
+        [queue] = files.queues([TOPIC])
+        ranges = files.find(queue, hits, indexed)
+        assert ranges == sorted(ranges)
+        slots = [slot for low, high in ranges for slot in range(low, high)]
+        assert len(slots) == len(set(slots)) < 900
+        assert set(wanted) <= set(slots)
 
 
 @pytest.mark.parametrize("stopped", [False, True])
