@@ -14,12 +14,23 @@ import pytest
 from tianzhou.client.staging import CannotStage, Staging, StagingTask
 from tianzhou.errors import BrokerError, ConnectFailed, TianzhouError
 from tianzhou.model import Message
+from tianzhou.store.flush import LogFlusher
 from tianzhou.testing import AsyncCluster, run_virtual
 from tianzhou.wire.bodies.staging import AttemptList, BatchDecision, StagedAttempt
 
 TOPIC = "rows"
 WRITER = "query"
 _names = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def flush_in_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread needs real time, while time here flies: requests would be given up before the disk has answered."""
+
+    async def flush(flusher: LogFlusher) -> None:
+        flusher.flush_now()
+
+    monkeypatch.setattr(LogFlusher, "flush", flush)
 
 
 def in_cluster(body: Callable[[AsyncCluster], Awaitable[None]], brokers: int = 2, **settings: object) -> None:
@@ -136,6 +147,35 @@ def test_the_next_batch_waits_until_all_have_published_the_one_before() -> None:
             assert await seen(cluster) == Counter(rows_of(0) + rows_of(1) + rows_of(2) + rows_of(3))
 
     in_cluster(body)
+
+
+def test_a_writer_whose_batches_are_everywhere_needs_no_retired_broker() -> None:
+    async def body(cluster: AsyncCluster) -> None:
+        async with Driver(cluster) as driver:
+            await driver.write(0, rows_of(0))
+            coordinator, other = cluster.brokers[driver.coordinator], other_than(cluster, driver.coordinator)
+        await coordinator.kill()
+        await coordinator.start()
+        await other.stop()
+        async with Driver(cluster) as driver:
+            await driver.write(1, rows_of(1))
+        assert await seen_at(coordinator) >= Counter(rows_of(1))
+
+    in_cluster(body)
+
+
+def test_what_is_decided_is_spread_before_it_is_forgotten() -> None:
+    async def body(cluster: AsyncCluster) -> None:
+        async with Driver(cluster) as driver:
+            decision = await driver.staging.decide(driver.wanted(0, await driver.stage(0, rows_of(0))))
+            assert len(decision.brokers) == 2
+            coordinator = cluster.brokers[driver.coordinator].running.tables.staging
+        async with asyncio.timeout(7200):
+            while coordinator.get(WRITER) is not None:
+                await asyncio.sleep(1)
+        assert await seen(cluster) == Counter(rows_of(0))
+
+    in_cluster(body, stagedWriterReservedDays=0)
 
 
 def test_what_nobody_decides_is_asked_about() -> None:

@@ -81,7 +81,7 @@ class Writer:
         decision: the last one known here.
         decided_end: where in the commit log its note ends; nobody is told before the disk has that.
         published: last batch whose messages are all in their queues here.
-        everywhere: last batch that is known to be published by all brokers; the coordinator keeps it in mind only.
+        everywhere: last batch with units at other brokers that is known to be published by all; of its coordinator.
         publication: the batch that is being published.
         refused: attempts that can no longer be decided, and their batches.
     """
@@ -144,6 +144,14 @@ class Published:
 
 
 @dataclass(slots=True)
+class Everywhere:
+    """A note of the coordinator: all brokers have published the batch, so that none need be asked again."""
+
+    writer: str
+    batch: int
+
+
+@dataclass(slots=True)
 class Refused:
     """A note: these attempts can no longer be decided; with `locally`, only what they staged here is forgotten."""
 
@@ -161,7 +169,7 @@ class Forgotten:
     place: int = 0
 
 
-Note = Decided | Published | Refused | Forgotten
+Note = Decided | Published | Everywhere | Refused | Forgotten
 
 
 @dataclass(slots=True)
@@ -176,6 +184,7 @@ class WriterState:
     place: int = -1
     refused: dict[str, int] = field(default_factory=dict)
     open: list[str] = field(default_factory=list)
+    everywhere: int = -1
 
 
 @dataclass(slots=True)
@@ -260,6 +269,9 @@ class StagingLedger:
             self._decided(note)
         elif isinstance(note, Published):
             self._published(note)
+        elif isinstance(note, Everywhere):
+            if (writer := self._writers.get(note.writer)) is not None:
+                writer.everywhere = max(writer.everywhere, note.batch)
         elif isinstance(note, Refused):
             self._refused(note)
         else:
@@ -333,7 +345,24 @@ class StagingLedger:
         return list(found.values())
 
     def idle(self, before_ms: int) -> list[str]:
-        """Writers that nothing has been heard of since before a time, and that wait for nothing."""
+        """Writers that nothing has been heard of since before a time, and that nobody waits for."""
+        return [name for name in self._silent(before_ms) if not self._decides_for_others(name)]
+
+    def unspread(self, before_ms: int) -> list[str]:
+        """Writers that would be idle, but other brokers may have to learn from this one what was decided last."""
+        return [name for name in self._silent(before_ms) if self._decides_for_others(name)]
+
+    def elsewhere(self, name: str) -> bool:
+        """Whether a writer's last batch has units at other brokers, and not all are known to have published them."""
+        writer = self._writers.get(name)
+        if writer is None or writer.decision is None or writer.everywhere >= writer.decided:
+            return False
+        return any(broker != self._broker_name for broker in writer.decision.brokers)
+
+    def _decides_for_others(self, name: str) -> bool:
+        return self._writers[name].coordinator == self._broker_name and self.elsewhere(name)
+
+    def _silent(self, before_ms: int) -> list[str]:
         return [
             name
             for name, writer in self._writers.items()
@@ -358,7 +387,7 @@ class StagingLedger:
             states.append(
                 WriterState(
                     name, writer.coordinator, writer.touched_ms, writer.published, writer.decision, place,
-                    dict(writer.refused), list(writer.attempts),
+                    dict(writer.refused), list(writer.attempts), writer.everywhere,
                 )
             )  # fmt: skip
         return Snapshot(states, low, next_offset)
@@ -377,7 +406,7 @@ class StagingLedger:
         for state in snapshot.writers:
             self._writers[state.writer] = Writer(
                 state.coordinator, state.touched_ms, decision=state.decision, published=state.published,
-                refused=dict(state.refused),
+                everywhere=state.everywhere, refused=dict(state.refused),
             )  # fmt: skip
             opened[state.writer] = set(state.open)
             if state.place >= 0 and state.decision is not None:

@@ -15,6 +15,7 @@ from tianzhou.broker import staging_records as records
 from tianzhou.broker.put_answers import code_of, remark_of
 from tianzhou.broker.staging import (
     Decided,
+    Everywhere,
     Forgotten,
     Note,
     Publication,
@@ -26,19 +27,17 @@ from tianzhou.broker.staging import (
     Writer,
 )
 from tianzhou.broker.staging_history import find_published, read_history, read_units
+from tianzhou.broker.staging_peers import StagingPeers
 from tianzhou.broker.stats import BrokerStats
 from tianzhou.broker.tables import Tables
 from tianzhou.clock import Clock
-from tianzhou.errors import BrokerError, ConnectFailed, TianzhouError
+from tianzhou.errors import BrokerError, TianzhouError
 from tianzhou.model import names
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.store.results import NewRecord, PutResult, PutStatus
 from tianzhou.store.store import MessageStore
-from tianzhou.wire import bodies
-from tianzhou.wire.bodies.staging import ATTEMPTS, DECISION, AttemptList, BatchDecision
-from tianzhou.wire.codes import RequestCode, ResponseCode
-from tianzhou.wire.command import Command
-from tianzhou.wire.fields import read_reply
+from tianzhou.wire.bodies.staging import AttemptList, BatchDecision
+from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.properties import encode_properties
 from tianzhou.wire.record import Record, decode_record
 from tianzhou.wire.staging import StagedMessage, decode_unit
@@ -49,7 +48,10 @@ SLICE = 256
 """Messages published between two turns of the loop."""
 NOTES_TO_READ = 256
 """A start reads about so many notes before it comes to a snapshot."""
-ASK_TIMEOUT_MS = 5_000
+SNAPSHOT_RETRY_S = 60.0
+"""After a snapshot that could not be written; notes are written meanwhile."""
+SPREAD_S = 3_600.0
+"""Between two trials to have other brokers publish what a writer that is silent for days has written last."""
 DAY_MS = 86_400_000
 MULTI_TAGS = 0x2
 
@@ -86,11 +88,13 @@ class StagingPublisher:
         self._stats = stats
         self._clock = clock
         self._host = host
-        self._client = client
+        self._peers = StagingPeers(client, tables.settings)
         self._sleep = sleep
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._snapshot_place = -1
         self._notes = 0
+        self._snapshot_after = 0.0
+        self._spread_after = 0.0
 
     @property
     def broker_name(self) -> str:
@@ -152,7 +156,7 @@ class StagingPublisher:
         """
         while True:
             writer = await self._before(wanted)
-            if writer is None or not writer.decided < wanted.batch or writer.everywhere >= writer.decided:
+            if writer is None or not writer.decided < wanted.batch or not self._ledger.elsewhere(wanted.writer):
                 break
             await self._publish_elsewhere(writer)
         if writer is None or writer.decided < wanted.batch:
@@ -185,8 +189,8 @@ class StagingPublisher:
             BrokerError: units of it are not here, or the store takes nothing.
         """
         writer = await self._before(decision)
-        if writer is not None and everywhere:
-            writer.everywhere = max(writer.everywhere, min(decision.batch, writer.decided))
+        if everywhere:
+            self._published_everywhere(decision)
         if writer is not None and writer.published >= decision.batch:
             return True
         if writer is None or writer.decided < decision.batch:
@@ -254,7 +258,7 @@ class StagingPublisher:
             if name == self.broker_name:
                 continue
             try:
-                while not await self._publish_at(name, decision):
+                while not await self._peers.publish(name, decision):
                     pass
             except (TianzhouError, OSError) as error:
                 raise BrokerError(
@@ -262,16 +266,24 @@ class StagingPublisher:
                     f"batch {decision.batch} of writer {decision.writer} is decided, but broker {name} has not "
                     f"published its part ({error}); the next batch waits for that",
                 ) from error
-        writer.everywhere = max(writer.everywhere, decision.batch)
+        self._published_everywhere(decision)
 
-    async def _publish_at(self, name: str, decision: BatchDecision) -> bool:
-        command = Command(RequestCode.PUBLISH_BATCH, body=DECISION.dumps(decision))
-        address = await self._address(name)
-        reply = await self._client.invoke(address, command, ASK_TIMEOUT_MS)
-        if reply.code != ResponseCode.SUCCESS:
-            raise BrokerError(reply.code, reply.remark or "", address=address)
-        published: bool = read_reply(RequestCode.PUBLISH_BATCH, reply).published
-        return published
+    def _published_everywhere(self, decision: BatchDecision) -> None:
+        writer = self._ledger.get(decision.writer)
+        if writer is None or writer.decided != decision.batch or not self._ledger.elsewhere(decision.writer):
+            return
+        note = Everywhere(decision.writer, decision.batch)
+        try:
+            self._note(note)
+        except BrokerError as error:
+            # Only a restart would miss it, and ask them once more.
+            _log.warning(
+                "staging: that batch %d of writer %s is published everywhere is not written down: %s",
+                decision.batch,
+                decision.writer,
+                error,
+            )
+            self._ledger.apply(note)
 
     def _take(self, decision: BatchDecision) -> Writer:
         missing = self._ledger.missing(decision)
@@ -374,11 +386,11 @@ class StagingPublisher:
             self._tables.topics.ensure(topic, 1, self._clock.now_ms())
         result = self._append(records.note_record(note, self._clock.now_ms(), *self._host))
         self._notes += 1
-        if not isinstance(note, Published):
+        if not isinstance(note, Published | Everywhere):
             note.place = result.physical_offset
         if isinstance(note, Decided):
             note.end = result.end_offset
-        if not isinstance(note, Forgotten):
+        if not isinstance(note, Forgotten | Everywhere):
             note.stored_ms = result.store_timestamp
         self._ledger.apply(note)
 
@@ -388,14 +400,25 @@ class StagingPublisher:
         return self._snapshot_place >= 0 and self._snapshot_place // size == self._store.end_offset // size
 
     def _take_snapshot(self) -> None:
-        snapshot = self._ledger.snapshot(self._store.max_offset(names.STAGED_TOPIC, records.QUEUE, committed=False))
-        try:
-            for record in records.snapshot_records(snapshot, self._clock.now_ms(), *self._host):
-                result = self._append(record)
-        except BrokerError as error:
-            _log.warning("staging: no snapshot can be written: %s", error)
+        now = self._clock.monotonic()
+        if now < self._snapshot_after:
             return
-        self._snapshot_place, self._notes = result.physical_offset, 0
+        settings = self._store.settings
+        segment = settings.mapped_file_size_commit_log
+        snapshot = self._ledger.snapshot(self._store.max_offset(names.STAGED_TOPIC, records.QUEUE, committed=False))
+        most = min(records.PART_BYTES, settings.max_message_size, segment // 2)
+        parts = records.snapshot_records(snapshot, self._clock.now_ms(), *self._host, most)
+        try:
+            # One that begins at the end of a segment is written again: that segment is deleted some day.
+            for _ in range(2):
+                places = [self._append(part).physical_offset for part in parts]
+                if places[0] // segment == places[-1] // segment:
+                    break
+        except BrokerError as error:
+            self._snapshot_after = now + SNAPSHOT_RETRY_S
+            _log.warning("staging: no snapshot can be written, to be tried in %d s: %s", SNAPSHOT_RETRY_S, error)
+            return
+        self._snapshot_place, self._notes = places[-1], 0
 
     def _append(self, record: NewRecord) -> PutResult:
         result = self._store.append(record)
@@ -423,24 +446,31 @@ class StagingPublisher:
         settings, now = self._tables.settings, self._clock.now_ms()
         for overdue in self._ledger.overdue(now - settings.staged_message_time_out):
             await self._ask(overdue)
+        await self._spread(now - settings.staged_writer_reserved_days * DAY_MS)
         idle = self._ledger.idle(now - settings.staged_writer_reserved_days * DAY_MS)
         if idle:
             self._note(Forgotten(idle))
         elif not self._snapshot_is_near():
             self._take_snapshot()
 
+    async def _spread(self, before_ms: int) -> None:
+        """Have published elsewhere what this broker alone may know to be decided, before it forgets that."""
+        now = self._clock.monotonic()
+        if now < self._spread_after:
+            return
+        for name in self._ledger.unspread(before_ms):
+            self._spread_after = now + SPREAD_S
+            try:
+                if (writer := self._ledger.get(name)) is not None:
+                    await self._publish_elsewhere(writer)
+            except BrokerError as error:
+                _log.warning("staging: writer %s is silent, but not forgotten yet: %s", name, error)
+
     async def _ask(self, overdue: AttemptList) -> None:
         """Do with attempts that have waited for too long what the coordinator says."""
         try:
-            if overdue.coordinator == self.broker_name:
-                decision = await self.settle(overdue)
-            else:
-                address = await self._address(overdue.coordinator)
-                command = Command(RequestCode.SETTLE_ATTEMPTS, body=ATTEMPTS.dumps(overdue))
-                reply = await self._client.invoke(address, command, ASK_TIMEOUT_MS)
-                if reply.code != ResponseCode.SUCCESS:
-                    raise BrokerError(reply.code, reply.remark or "", address=address)
-                decision = DECISION.loads(reply.body) if reply.body else None
+            ours = overdue.coordinator == self.broker_name
+            decision = await (self.settle(overdue) if ours else self._peers.settle(overdue))
             if decision is not None:
                 await self.publish(decision, 0)
             self.discard(overdue)
@@ -449,16 +479,3 @@ class StagingPublisher:
                 "staging: attempts of batch %d of writer %s wait on, broker %s does not say what became of them: %s",
                 overdue.batch, overdue.writer, overdue.coordinator, error,
             )  # fmt: skip
-
-    async def _address(self, broker_name: str) -> str:
-        failure: Exception | None = None
-        for namesrv in self._tables.settings.namesrv_addresses:
-            try:
-                reply = await self._client.invoke(namesrv, Command(RequestCode.GET_BROKER_CLUSTER_INFO), ASK_TIMEOUT_MS)
-                broker = bodies.decode_cluster_info(reply.body).broker_addr_table.get(broker_name)
-            except (TianzhouError, OSError) as error:
-                failure = error
-                continue
-            if broker is not None and broker.master is not None:
-                return broker.master
-        raise ConnectFailed(f"no name server knows a master of broker {broker_name} now") from failure

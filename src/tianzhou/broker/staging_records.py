@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tianzhou.broker.delay import waiting_room, wanted_level
 from tianzhou.broker.staging import (
     Decided,
+    Everywhere,
     Forgotten,
     Note,
     Published,
@@ -24,6 +24,7 @@ from tianzhou.model import names
 from tianzhou.store.logscan import TRANSACTION_BITS
 from tianzhou.store.results import NewRecord
 from tianzhou.wire.bodies.beans import INTEGER, TEXT, Bean, list_of, map_of
+from tianzhou.wire.bodies.staging import ATTEMPT as STAGED_ATTEMPT
 from tianzhou.wire.bodies.staging import ATTEMPTS, DECISION, AttemptList, BatchDecision
 from tianzhou.wire.hashing import Octets, tags_code
 from tianzhou.wire.properties import MAX_BYTES, decode_properties, encode_properties
@@ -32,14 +33,17 @@ from tianzhou.wire.staging import StagedMessage
 
 QUEUE: Final = 0
 """Units and notes are in one queue each."""
-WRITERS_IN_A_PART: Final = 100
-"""A snapshot of many writers takes several records, one behind the other."""
+PART_BYTES: Final = 1 << 20
+"""A snapshot that is longer takes several records, one behind the other; what is known of a writer may, too."""
+_FRAME: Final = 512
+"""Bytes of a part besides its writers."""
 
 MOST_NAME: Final = 200
 """Longest name of a writer or an attempt."""
 MOST_BROKER_NAME: Final = 255
 MOST_UNITS: Final = 1_000_000
 """Units of one attempt at one broker: a terabyte."""
+MOST_BROKERS: Final = 1_000
 MOST_BATCH: Final = (1 << 63) - 1
 
 WRITER: Final = "STAGED_WRITER"
@@ -134,6 +138,7 @@ _STATE: Final = Bean(
     place=INTEGER,
     refused=map_of(TEXT, INTEGER),
     open=list_of(TEXT),
+    everywhere=INTEGER,
 )
 _LINE: Final = Bean(
     _Line,
@@ -158,6 +163,8 @@ def note_record(note: Note, now_ms: int, host: bytes, port: int) -> NewRecord:
         line = _Line("decided", note.broker_name, decision=note.decision)
     elif isinstance(note, Published):
         line = _Line("published", writer=note.writer, batch=note.batch)
+    elif isinstance(note, Everywhere):
+        line = _Line("everywhere", writer=note.writer, batch=note.batch)
     elif isinstance(note, Refused):
         line = _Line("discarded" if note.locally else "refused", attempts=note.attempts)
     else:
@@ -165,10 +172,28 @@ def note_record(note: Note, now_ms: int, host: bytes, port: int) -> NewRecord:
     return _record(line, now_ms, host, port)
 
 
-def snapshot_records(snapshot: Snapshot, now_ms: int, host: bytes, port: int) -> list[NewRecord]:
-    """The records of a snapshot, to be stored one directly behind the other."""
-    states = iter(snapshot.writers)
-    chunks = list(iter(lambda: list(islice(states, WRITERS_IN_A_PART)), [])) or [[]]
+def snapshot_records(
+    snapshot: Snapshot, now_ms: int, host: bytes, port: int, most: int = PART_BYTES
+) -> list[NewRecord]:
+    """The records of a snapshot, to be stored one directly behind the other.
+
+    Args:
+        snapshot: what is known.
+        now_ms: the time.
+        host: of this broker.
+        port: of this broker.
+        most: longest body of one record, bytes.
+    """
+    chunks: list[list[WriterState]] = [[]]
+    room = most - _FRAME
+    for state in snapshot.writers:
+        for piece in _pieces(state, most // 4):
+            size = len(_STATE.dumps(piece)) + 1
+            if size > room and chunks[-1]:
+                chunks.append([])
+                room = most - _FRAME
+            chunks[-1].append(piece)
+            room -= size
     return [
         _record(
             _Line("snapshot", states=chunk, part=part, parts=len(chunks), low=snapshot.low, next=snapshot.next),
@@ -178,6 +203,54 @@ def snapshot_records(snapshot: Snapshot, now_ms: int, host: bytes, port: int) ->
         )
         for part, chunk in enumerate(chunks)
     ]
+
+
+def _pieces(state: WriterState, most: int) -> Iterator[WriterState]:
+    """A writer's state in pieces of about so many bytes, each with a part of its lists; `_merged` joins them."""
+    if len(_STATE.dumps(state)) <= most:
+        yield state
+        return
+    decision = state.decision
+    attempts = [] if decision is None else decision.attempts
+    sizes = [
+        *(len(STAGED_ATTEMPT.dumps(attempt)) for attempt in attempts),
+        *(len(name.encode()) + 24 for name in state.refused),
+        *(len(name.encode()) + 4 for name in state.open),
+    ]
+    refused = list(state.refused.items())
+    refused_from, open_from = len(attempts), len(attempts) + len(refused)
+    for begin, end in _runs(sizes, most):
+        yield replace(
+            state,
+            decision=None if decision is None else replace(decision, attempts=attempts[begin:end]),
+            refused=dict(refused[max(begin - refused_from, 0) : max(end - refused_from, 0)]),
+            open=state.open[max(begin - open_from, 0) : max(end - open_from, 0)],
+        )
+
+
+def _runs(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
+    """Begin and end of runs of items that take at most so much; an item that takes more is a run."""
+    begin = total = 0
+    for index, size in enumerate(sizes):
+        if index > begin and total + size > most:
+            yield begin, index
+            begin, total = index, 0
+        total += size
+    yield begin, len(sizes)
+
+
+def _merged(pieces: Iterable[WriterState]) -> list[WriterState]:
+    """The writers, of whom a snapshot may hold several pieces."""
+    found: dict[str, WriterState] = {}
+    for piece in pieces:
+        state = found.setdefault(piece.writer, piece)
+        if state is piece:
+            continue
+        if state.decision is not None and piece.decision is not None:
+            state.decision.attempts += piece.decision.attempts
+        state.refused |= piece.refused
+        state.open += piece.open
+    return list(found.values())
 
 
 def _record(line: _Line, now_ms: int, host: bytes, port: int) -> NewRecord:
@@ -231,7 +304,7 @@ class History:
         self._awaited = line.part - 1
         if line.part > 0:
             return True
-        self.snapshot = Snapshot(self._states, line.low, line.next)
+        self.snapshot = Snapshot(_merged(self._states), line.low, line.next)
         return False
 
 
@@ -242,6 +315,8 @@ def _note_of(line: _Line, record: Record) -> Note | None:
         return Decided(line.decision, line.broker_name, place, place + record.size, stored)
     if line.kind == "published":
         return Published(line.writer, line.batch, stored)
+    if line.kind == "everywhere":
+        return Everywhere(line.writer, line.batch)
     if line.kind in ("refused", "discarded") and line.attempts is not None:
         return Refused(line.attempts, line.kind == "discarded", record.physical_offset, stored)
     if line.kind == "forgotten":
@@ -273,6 +348,8 @@ def unfit(given: BatchDecision | AttemptList) -> str | None:
         seen.add(name)
         if isinstance(attempt, str):
             continue
+        if len(attempt.units) > MOST_BROKERS:
+            return f"attempt {name} has units at {len(attempt.units)} brokers: expected at most {MOST_BROKERS}"
         for broker, count in attempt.units.items():
             if (text := unfit_name("broker", broker)) is not None:
                 return text

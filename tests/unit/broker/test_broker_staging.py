@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tianzhou.store.results import PutResult, PutStatus
 from tianzhou.wire.bodies.staging import ATTEMPTS, DECISION, STATE, AttemptList, BatchDecision, StagedAttempt
 from tianzhou.wire.fields import read_reply
 from tianzhou.wire.properties import decode_properties, encode_properties
@@ -401,6 +402,57 @@ def test_a_restart_knows_what_was_decided(broker: Run) -> None:
         await commit(peer, decision(600, open=1))
         assert keys(bench) == [*map(str, range(600)), "open"]
         assert len(bench.records(NOTES)) < 3 * 600
+
+    broker(body)
+
+
+def test_a_snapshot_keeps_to_the_limits_of_the_store(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        refused = [f"{n}-{'x' * 190}" for n in range(300)]
+        for begin in range(0, 300, 50):
+            assert await settle(peer, *refused[begin : begin + 50]) is None
+        await bench.parts.staging.load()
+        await asyncio.sleep(1)
+        parts = [record for record in bench.records(NOTES) if b'"kind":"snapshot"' in record.body]
+        assert len(parts) > 3
+        assert max(len(record.body) for record in parts) <= 20_000
+        count = len(bench.records(NOTES))
+        await bench.parts.staging.load()
+        assert set(bench.tables.staging.get("W").refused) == set(refused)
+        bench.parts.staging._snapshot_place = -1
+        await bench.parts.staging.round()
+        await bench.parts.staging.round()
+        await asyncio.sleep(1)
+        assert len(bench.records(NOTES)) < count + 3 * len(parts), "once for the start, once for the round"
+
+    broker(body, store={"max_message_size": 20_000})
+
+
+def test_a_snapshot_that_cannot_be_written_is_not_tried_every_second(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer, tried = bench.peer(), []
+        await settle(peer, "a")
+        real = bench.store.append
+
+        def append(record: Any) -> Any:
+            if b'"kind":"snapshot"' not in record.body:
+                return real(record)
+            tried.append(bench.clock.monotonic())
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, remark="too long")
+
+        bench.store.append = append
+        for _ in range(150):
+            await bench.parts.staging.round()
+            await asyncio.sleep(1)
+        assert 2 <= len(tried) <= 3
+        await settle(peer, "b")
+        assert "b" in bench.tables.staging.get("W").refused, "notes are written meanwhile"
+        bench.store.append = real
+        await asyncio.sleep(60)
+        await bench.parts.staging.round()
+        await asyncio.sleep(1)
+        assert b'"kind":"snapshot"' in bench.records(NOTES)[-1].body
 
     broker(body)
 

@@ -11,6 +11,7 @@ from tianzhou.broker import staging_records as records
 from tianzhou.broker.staging import (
     Decided,
     Entry,
+    Everywhere,
     Forgotten,
     Note,
     Published,
@@ -49,18 +50,20 @@ class Log:
 
     def note(self, note: Note) -> None:
         place = self._write(records.note_record(note, 0, b"\x7f\0\0\1", 1))
-        if not isinstance(note, Published):
+        if not isinstance(note, Published | Everywhere):
             note.place = place
         if isinstance(note, Decided):
             note.end = place + 100
-        if not isinstance(note, Forgotten):
+        if not isinstance(note, Forgotten | Everywhere):
             note.stored_ms = place
         self.ledger.apply(note)
 
-    def take_snapshot(self, keep: int | None = None) -> None:
-        parts = records.snapshot_records(self.ledger.snapshot(len(self.units)), 0, b"\x7f\0\0\1", 1)
+    def take_snapshot(self, keep: int | None = None, most: int = records.PART_BYTES) -> list[int]:
+        """Write the first parts of a snapshot; returns the lengths of all."""
+        parts = records.snapshot_records(self.ledger.snapshot(len(self.units)), 0, b"\x7f\0\0\1", 1, most)
         for record in parts[:keep]:
             self._write(record)
+        return [len(record.body) for record in parts]
 
     def _write(self, new: Any) -> int:
         self.place += 100
@@ -158,10 +161,11 @@ def test_a_snapshot_the_broker_died_in_the_midst_of_says_nothing() -> None:
     for number in range(250):
         log.stage(f"W{number}", 0, "a", 0)
         log.note(Decided(decision(f"W{number}", 0, a=1), HERE))
-    log.take_snapshot()
+    parts = len(log.take_snapshot(most=30_000))
+    assert parts > 2
     log.note(Published("W7", 0))
     log.check()
-    log.take_snapshot(keep=2)
+    log.take_snapshot(keep=2, most=30_000)
     log.check()
     log.note(Published("W8", 0))
     log.check()
@@ -171,14 +175,71 @@ def test_a_snapshot_the_broker_died_in_the_midst_of_says_nothing() -> None:
         read += 1
         if not history.add(record):
             break
-    assert read == 3 + 1 + 2 + 1
+    assert read == parts + 1 + 2 + 1
+
+
+def test_a_snapshot_is_cut_by_bytes_and_a_writer_continues_over_parts() -> None:
+    log = Log()
+    for number in range(4):
+        name = f"W{number}"
+        names = [f"attempt-{n:05}-{'x' * 150}" for n in range(1500)]
+        for attempt in names[:2]:
+            log.stage(name, 0, attempt, 0)
+        there = [StagedAttempt(attempt, {THERE: 1}) for attempt in names[2:]]
+        here = [StagedAttempt(attempt, {HERE: 1}) for attempt in names[:2]]
+        log.note(Decided(BatchDecision(name, 0, HERE, here + there), HERE))
+        log.note(Refused(AttemptList(name, 1, HERE, [f"r{attempt}" for attempt in names])))
+        log.stage(name, 1, "open", 0)
+    lengths = log.take_snapshot()
+    assert sum(lengths) > 2 << 20
+    assert max(lengths) <= records.PART_BYTES
+    assert len(lengths) <= 4
+    log.check()
+    lengths = log.take_snapshot(most=4_000)
+    assert max(lengths) <= 4_000
+    log.check()
+    log.take_snapshot(keep=len(lengths) - 1, most=4_000)
+    log.check()
+
+
+def test_a_writer_is_not_forgotten_before_all_brokers_have_its_last_batch() -> None:
+    log = Log()
+    both = BatchDecision("W", 0, HERE, [StagedAttempt("a", {HERE: 1, THERE: 1})])
+    log.stage("W", 0, "a", 0)
+    log.note(Decided(both, HERE))
+    log.note(Published("W", 0))
+    assert log.ledger.elsewhere("W")
+    assert (log.ledger.idle(1 << 60), log.ledger.unspread(1 << 60)) == ([], ["W"])
+    log.note(Everywhere("W", 0))
+    log.check()
+    assert not log.restored().elsewhere("W")
+    log.take_snapshot()
+    log.check()
+    assert not log.restored().elsewhere("W")
+    assert (log.ledger.idle(1 << 60), log.ledger.unspread(1 << 60)) == (["W"], [])
+    other = StagingLedger(THERE)
+    other.apply(Decided(both, THERE))
+    other.apply(Published("W", 0))
+    assert other.idle(1 << 60) == ["W"], "its coordinator sees to the others"
 
 
 WRITERS = st.sampled_from("VW")
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(
-            ["stage", "stage", "stage", "decide", "publish", "refuse", "discard", "snapshot", "torn", "forget"]
+            [
+                "stage",
+                "stage",
+                "stage",
+                "decide",
+                "publish",
+                "refuse",
+                "discard",
+                "snapshot",
+                "torn",
+                "forget",
+                "everywhere",
+            ]
         ),
         WRITERS,
         st.integers(0, 2),
@@ -201,6 +262,8 @@ def test_a_ledger_made_of_the_log_is_the_one_that_died(steps: list[tuple[str, st
         elif step == "decide" and writer is not None and writer.publication is None:
             chosen = [one for one in writer.attempts.values() if one.batch == writer.decided + 1][:2]
             wanted = decision(name, writer.decided + 1, **{one.name: len(one.units) for one in chosen})
+            if ahead and chosen:
+                wanted.attempts[0].units[THERE] = 1
             assert log.ledger.missing(wanted) == []
             log.note(Decided(wanted, HERE))
         elif step == "publish" and writer is not None and writer.publication is not None:
@@ -208,9 +271,11 @@ def test_a_ledger_made_of_the_log_is_the_one_that_died(steps: list[tuple[str, st
         elif step in ("refuse", "discard") and writer is not None and batch > writer.decided:
             log.note(Refused(AttemptList(name, batch, HERE, [attempt]), step == "discard"))
         elif step == "snapshot":
-            log.take_snapshot()
+            log.take_snapshot(most=records.PART_BYTES if ahead else 700)
         elif step == "torn":
-            log.take_snapshot(keep=0)
+            log.take_snapshot(keep=ahead, most=700 + 100_000 * (ahead == 0))
+        elif step == "everywhere" and writer is not None and log.ledger.elsewhere(name):
+            log.note(Everywhere(name, writer.decided))
         elif step == "forget" and name in log.ledger.idle(1 << 60):
             log.note(Forgotten([name]))
         log.check()

@@ -1,0 +1,68 @@
+"""What a broker asks other brokers about staged messages (docs/adr/0006)."""
+
+from __future__ import annotations
+
+from tianzhou.broker.settings import BrokerSettings
+from tianzhou.errors import BrokerError, ConnectFailed, TianzhouError
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.wire import bodies
+from tianzhou.wire.bodies.staging import ATTEMPTS, DECISION, AttemptList, BatchDecision
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import read_reply
+
+ASK_TIMEOUT_MS = 5_000
+
+
+class StagingPeers:
+    """Reaches brokers by their names.
+
+    Args:
+        client: reaches name servers and other brokers.
+        settings: name the name servers.
+    """
+
+    def __init__(self, client: RemotingClient, settings: BrokerSettings) -> None:
+        self._client = client
+        self._settings = settings
+
+    async def publish(self, name: str, decision: BatchDecision) -> bool:
+        """Have a broker publish its part of a decided batch; whether all of it is.
+
+        Raises:
+            BrokerError: it refuses.
+            ConnectFailed: it, or all name servers, cannot be reached.
+        """
+        reply = await self._ask(name, Command(RequestCode.PUBLISH_BATCH, body=DECISION.dumps(decision)))
+        published: bool = read_reply(RequestCode.PUBLISH_BATCH, reply).published
+        return published
+
+    async def settle(self, given: AttemptList) -> BatchDecision | None:
+        """What their coordinator has decided about the batch of some attempts; nothing means that they are refused.
+
+        Raises:
+            BrokerError: it refuses.
+            ConnectFailed: it, or all name servers, cannot be reached.
+        """
+        reply = await self._ask(given.coordinator, Command(RequestCode.SETTLE_ATTEMPTS, body=ATTEMPTS.dumps(given)))
+        return DECISION.loads(reply.body) if reply.body else None
+
+    async def _ask(self, name: str, command: Command) -> Command:
+        address = await self._address(name)
+        reply = await self._client.invoke(address, command, ASK_TIMEOUT_MS)
+        if reply.code != ResponseCode.SUCCESS:
+            raise BrokerError(reply.code, reply.remark or "", address=address)
+        return reply
+
+    async def _address(self, broker_name: str) -> str:
+        failure: Exception | None = None
+        for namesrv in self._settings.namesrv_addresses:
+            try:
+                reply = await self._client.invoke(namesrv, Command(RequestCode.GET_BROKER_CLUSTER_INFO), ASK_TIMEOUT_MS)
+                broker = bodies.decode_cluster_info(reply.body).broker_addr_table.get(broker_name)
+            except (TianzhouError, OSError) as error:
+                failure = error
+                continue
+            if broker is not None and broker.master is not None:
+                return broker.master
+        raise ConnectFailed(f"no name server knows a master of broker {broker_name} now") from failure
