@@ -7,6 +7,7 @@ time is over. `tianzhou.spark` is built on this.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -35,6 +36,8 @@ from tianzhou.wire.compression import ZLIB
 from tianzhou.wire.fields import read_reply
 from tianzhou.wire.hashing import crc32
 from tianzhou.wire.staging import StagedMessage, encode_unit
+
+_log = logging.getLogger(__name__)
 
 UNIT_BYTES: Final = 1 << 20
 """A unit of so many bytes is sent off."""
@@ -114,8 +117,15 @@ class Staging:
         bucket = crc32(writer.encode()) % BUCKETS
         found = self._coordinators.get(bucket) or await self._kept(bucket)
         if found is None:
-            await self._keep(bucket, await self._choose(writer, bucket))
-            found = await self._kept(bucket)
+            found, missing = await self._kept_anywhere(bucket)
+            if found is not None:
+                # The others go on answering whoever asks there; one that takes nothing now is asked again some day.
+                await self._keep(bucket, found, missing)
+            else:
+                if not await self._keep(bucket, await self._choose(writer, bucket), missing):
+                    raise ConnectFailed(f"no name server of {', '.join(missing)} keeps which broker decides")
+                # Somebody else may have chosen at the same time.
+                found, _ = await self._kept_anywhere(bucket)
             if found is None:
                 raise ConnectFailed("the name servers do not keep which broker decides; are they all the same version?")
         self._coordinators[bucket] = found
@@ -129,12 +139,39 @@ class Staging:
         value: str | None = read_reply(code, check(reply)).value
         return value
 
-    async def _keep(self, bucket: int, broker_name: str) -> None:
-        for address in self.instance.name_servers:
+    async def _kept_anywhere(self, bucket: int) -> tuple[str | None, list[str]]:
+        """What any name server keeps, and the addresses of those that say they keep nothing."""
+        code = RequestCode.GET_KV_CONFIG
+        header: dict[str, Any] = {"namespace": KV_NAMESPACE, "key": f"coordinator-{bucket}"}
+        found: str | None = None
+        missing: list[str] = []
+        failures: list[TianzhouError] = []
+        for address in list(self.instance.name_servers):
+            try:
+                reply = await self.instance.remoting.invoke(address, request(code, **header), self._timeout_ms)
+                if reply.code == ResponseCode.QUERY_NOT_FOUND:
+                    missing.append(address)
+                else:
+                    found = found or read_reply(code, check(reply, address)).value
+            except TianzhouError as error:
+                failures.append(error)
+        if found is None and not missing:
+            raise failures[-1] if failures else ConnectFailed("there is no name server to ask which broker decides")
+        return found, missing
+
+    async def _keep(self, bucket: int, broker_name: str, addresses: Sequence[str]) -> int:
+        """Have name servers keep a choice; returns how many do."""
+        kept = 0
+        for address in addresses:
             command = request(
                 RequestCode.PUT_KV_CONFIG, namespace=KV_NAMESPACE, key=f"coordinator-{bucket}", value=broker_name
             )
-            check(await self.instance.remoting.invoke(address, command, self._timeout_ms), address)
+            try:
+                check(await self.instance.remoting.invoke(address, command, self._timeout_ms), address)
+                kept += 1
+            except TianzhouError as error:
+                _log.warning("name server %s does not keep that broker %s decides: %s", address, broker_name, error)
+        return kept
 
     async def _choose(self, writer: str, bucket: int) -> str:
         await self._find_masters()
