@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("pyspark")
@@ -92,6 +95,32 @@ def test_a_delta_table_that_computes_columns_is_not_written(delta, metadata, tex
 def test_a_delta_table_whose_columns_are_not_in_its_files_is_not_read(delta, made):
     with pytest.raises(LakeError, match=r"table .* has (partition columns|column mapping) .*another tool"):
         delta(**made).data_files()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "act", "text"),
+    [
+        (
+            {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["later"], "writerFeatures": ["later"]},
+            lambda table: table.data_files(),
+            "table .* cannot be opened: .*'later' is not supported",
+        ),
+        (
+            {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["rowTracking"]},
+            lambda table: table.commit(written(table, SCHEMA), Batch("query", 0), False),
+            "table .*: batch 0 is not committed: .*RowTracking",
+        ),
+    ],
+)
+def test_a_delta_table_of_a_later_kind_is_refused_by_its_feature(delta, protocol, act, text):
+    table = delta()
+    [log] = Path(table.location, "_delta_log").glob("*.json")
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    log.write_text(
+        "".join(json.dumps({**line, **({"protocol": protocol} if "protocol" in line else {})}) + "\n" for line in lines)
+    )
+    with pytest.raises(LakeError, match=text):
+        act(table)
 
 
 def test_a_delta_table_with_deleted_rows_is_not_read(delta, monkeypatch):

@@ -15,9 +15,12 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from tianzhou.errors import StoreUnreadable
 from tianzhou.model import MessageQueue
 from tianzhou.spark.offsets import DataLoss, Span
+from tianzhou.spark.read_options import STREAM
 from tianzhou.spark.schema import arrow_schema, columns_of, row_schema
 from tianzhou.spark.store_files import StoreFiles, root_of
+from tianzhou.spark.store_options import parse_store
 from tianzhou.spark.store_rows import Wanted, read_all
+from tianzhou.spark.store_source import StoreStreamReader
 from tianzhou.store import MessageStore, NewRecord, StoreSettings
 from tianzhou.store.checkpoint import Checkpoint
 from tianzhou.store.scan import StoreScan
@@ -428,6 +431,34 @@ def test_a_crashed_store_is_followed_when_its_broker_is_back(made, tmp_path, sto
         assert files.more == {}
         assert [limits.maximum for limits in files.bounds(files.queues([TOPIC])).values()] == [300, 5]
         assert len(rows_of(files)) == 305
+    finally:
+        again.close()
+
+
+def test_a_stream_on_a_crashed_store_goes_on_with_its_broker(made, tmp_path):
+    store = made()
+    store.add(230)
+    copy = tmp_path / "copy"
+    shutil.copytree(store.root, copy, ignore=shutil.ignore_patterns("lock"))
+    shutil.rmtree(copy / "consumequeue" / TOPIC)
+    options = parse_store({"storePath": str(copy), "subscribe": TOPIC, "startingOffsets": "earliest"}, STREAM)
+    stream = StoreStreamReader(options, schema_of("queueOffset LONG"))
+
+    def batch(start: dict) -> tuple[dict, list[int]]:
+        end = stream.latestOffset(start, stream.getDefaultReadLimit())
+        found = [table for task in stream.partitions(start, end) for table in stream.read(task)]
+        return end, sorted(offsets_of(row for table in found for row in table.to_pylist()))
+
+    end, rows = batch(stream.initialOffset())
+    assert rows == list(range(230))
+    again = Store(copy)
+    try:
+        assert batch(end) == (end, [])
+        again.add(70)
+        end, rows = batch(end)
+        assert rows == list(range(230, 300))
+        again.add(1)
+        assert batch(end)[1] == [300]
     finally:
         again.close()
 

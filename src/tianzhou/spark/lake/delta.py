@@ -9,7 +9,7 @@ from typing import Any, Final
 import deltalake
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
-from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from tianzhou.spark.lake.files import NewFile
@@ -47,6 +47,8 @@ class DeltaLake:
             return DeltaTable(self._options.path, storage_options=self._storage)
         except TableNotFoundError as error:
             raise LakeError(f"there is no {self._options.name}") from error
+        except DeltaError as error:  # among others a feature that deltalake does not know
+            raise LakeError(f"{self._options.name} cannot be opened: {error}") from error
 
     def prepare(self, schema: pa.Schema) -> pa.Schema:
         """See `LakeTable.prepare`."""
