@@ -24,6 +24,7 @@ from tianzhou.spark.store_source import StoreStreamReader
 from tianzhou.store import MessageStore, NewRecord, StoreSettings
 from tianzhou.store.checkpoint import Checkpoint
 from tianzhou.store.scan import StoreScan
+from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.compression import COMPRESSED, LZ4, ZLIB, ZSTD, compress
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import encode_properties
@@ -360,6 +361,27 @@ def test_a_queue_that_lost_more_than_the_checkpoint_says_is_seen_by_what_follows
     assert sorted(int(row["body"]) for row in rows_of(files)) == list(range(100))
     shutil.rmtree(tmp_path / "copy" / "consumequeue" / TOPIC / "0")
     assert sorted(int(row["body"]) for row in rows_of(StoreFiles(tmp_path / "copy"))) == list(range(100))
+
+
+@pytest.mark.parametrize("kept", [0, 7, 20])
+def test_a_queue_of_inner_batches_that_lost_units_has_them_again_and_once(made, tmp_path, kept):
+    store = made()
+    store.store.queue_kinds.batch_topics.add("batches")
+    for _ in range(20):
+        body = encode_batch((0, b"x", b"") for _ in range(3))
+        store.store.append(NewRecord("batches", 0, body, b"INNER_NUM\x013\x02", sys_flag=0xC0))
+    store.store._dispatcher.drain()
+    copy = tmp_path / "copy"
+    shutil.copytree(store.root, copy, ignore=shutil.ignore_patterns("lock"))
+    Checkpoint(copy / "checkpoint").write()
+    [path] = copy.joinpath("batchconsumequeue", "batches", "0").iterdir()
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(kept * 46)
+        file.write(bytes(size - kept * 46))
+    files = StoreFiles(copy)
+    assert offsets_of(rows_of(files, "batches")) == list(range(60))
+    assert len(files.more.get(("batches", 0), (0, b""))[1]) == (20 - kept) * 46
 
 
 @pytest.mark.parametrize("tags", ["*", "A"])
