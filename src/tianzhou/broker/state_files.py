@@ -51,6 +51,8 @@ class StateFiles:
             self._filters: lambda: dumps_pretty(tables.filters.to_json()),
             self._metrics: lambda: dumps(tables.transaction_metrics.to_json()),
         }
+        # RocketMQ 4.9 has no such file; who never had a transaction does not get one.
+        self._has_metrics = False
         self._due: set[JsonFile] = set()
         self._asked = Watermark()
         self._written = Watermark()
@@ -83,15 +85,18 @@ class StateFiles:
         # Figures only, and counted anew: no reason not to start.
         try:
             value = self._metrics.load()
+            self._has_metrics = value is not None
             if value is not None:
                 self._tables.transaction_metrics.load(value)
         except (StoreUnreadable, ProtocolError, ValueError) as error:
+            self._has_metrics = True
             _log.warning("%s; its figures are counted anew", error)
 
     def write_metrics(self, now_ms: int) -> None:
         """Have transactionMetrics written, if other numbers of half messages wait than before."""
         tables = self._tables
         if tables.transaction_metrics.update(tables.transactions.counts, tables.topics.__contains__, now_ms):
+            self._has_metrics = True
             self._ask(self._metrics)
 
     def write_offsets(self) -> None:
@@ -132,7 +137,9 @@ class StateFiles:
         """Write everything, at the stop."""
         self._thread.shutdown()
         try:
-            _write([(file, text()) for file, text in self._texts.items()])
+            _write(
+                [(file, text()) for file, text in self._texts.items() if file is not self._metrics or self._has_metrics]
+            )
         except OSError as error:
             _log.error("the broker's tables could not be written at the stop: %s", error)
 

@@ -218,6 +218,7 @@ def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSetti
     from tianzhou.broker.settings import BrokerSettings
     from tianzhou.client.identity import name_server_addresses
     from tianzhou.embedded import check_advertised
+    from tianzhou.filter.bloom import BloomFilter
     from tianzhou.remoting.tls import TlsSettings, load_tls
     from tianzhou.store.settings import StoreSettings
 
@@ -248,7 +249,10 @@ def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSetti
         settings.broker_id = 0
     if store_settings.broker_role == "SYNC_MASTER":
         print_note(f"warning: {source}: brokerRole=SYNC_MASTER: no slave can connect, so nothing is replicated")
-    print_idle(source, IDLE, settings, store_settings)
+    # A broker writes the bits it needs into its own file; nobody has set them.
+    own = BloomFilter(settings.max_error_rate_of_bloom_filter, settings.expect_consumer_num_use_filter).bits
+    written = {"bitMapLengthConsumeQueueExt"} if store_settings.bit_map_length_consume_queue_ext == own else ()
+    print_idle(source, IDLE, settings, store_settings, written=written)
     return settings, store_settings, load_tls(values, source=source)
 
 
@@ -291,15 +295,18 @@ def _announce(output: Output, text: str, fields: dict[str, Any]) -> None:
         print_line(text)
 
 
-def print_idle(source: str, idle: Mapping[str, Collection[str]], *settings: object) -> None:
+def print_idle(
+    source: str, idle: Mapping[str, Collection[str]], *settings: object, written: Collection[str] = ()
+) -> None:
     """Tell on stderr which settings somebody has set that change nothing here, and why: a line per reason.
 
     Args:
         source: where they were set.
         idle: reason to keys.
         settings: as they are.
+        written: keys that a server has written itself.
     """
-    for line in idle_lines(differing(*settings), idle):
+    for line in idle_lines(sorted(set(differing(*settings)) - set(written)), idle):
         print_note(f"warning: {source}: {line}")
 
 

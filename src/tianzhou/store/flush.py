@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -69,14 +70,26 @@ class SyncThread:
         self._jobs.put((ranges, done))
         return done
 
+    def bring(self, ranges: Ranges) -> None:
+        """Bring the byte ranges to the disk, on the thread that calls.
+
+        Raises:
+            Exception: the disk refuses, or has refused before.
+        """
+        if self.failure is None:
+            try:
+                sync_ranges(ranges)
+            except Exception as error:
+                self.failure = error
+                raise
+        else:
+            raise self.failure
+
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             ranges, done = job
-            if self.failure is None:
-                try:
-                    sync_ranges(ranges)
-                except Exception as error:  # noqa: BLE001 - whoever waits is told
-                    self.failure = error
+            with contextlib.suppress(Exception):  # whoever waits is told
+                self.bring(ranges)
             try:
                 done.get_loop().call_soon_threadsafe(_settle, done, self.failure)
             except RuntimeError:

@@ -33,6 +33,7 @@ from unittest.mock import patch
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.server import RemotingServer
+from tianzhou.store.flush import Ranges, SyncThread
 from tianzhou.testing.clock import VirtualClock
 from tianzhou.testing.pipe import FIRST_PORT, LAST_PORT, PipeEnd
 
@@ -177,13 +178,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         """As asyncio's; what servers have threads do with their files is done at once, because nobody else waits."""
         if str(getattr(func, "__module__", "")).startswith(SERVERS):
-            return self._done(func, *args)
+            return self.done_at_once(func, *args)
         future = super().run_in_executor(executor, functools.partial(self._as_worker, func), *args)
         self._working += 1
         future.add_done_callback(self._worked)
         return future
 
-    def _done(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+    def done_at_once(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+        """What a function returns or raises, as who awaits a thread gets it."""
         future = self.create_future()
         try:
             future.set_result(function(*arguments))
@@ -270,7 +272,9 @@ class _Clocks:
             if not cls.loops:
                 for name in ("now_ms", "monotonic"):
                     cls.patches.append(patch.object(SystemClock, name, cls._reading(name)))
-                    cls.patches[-1].start()
+                cls.patches.append(patch.object(SyncThread, "sync", cls._syncing()))
+                for each in cls.patches:
+                    each.start()
             cls.loops.add(loop)
 
     @classmethod
@@ -279,6 +283,17 @@ class _Clocks:
             cls.loops.discard(loop)
             while not cls.loops and cls.patches:
                 cls.patches.pop().stop()
+
+    @classmethod
+    def _syncing(cls) -> Callable[[SyncThread, Ranges], asyncio.Future[None]]:
+        real = SyncThread.sync
+
+        def sync(self: SyncThread, ranges: Ranges) -> asyncio.Future[None]:
+            running = asyncio.get_running_loop()
+            # Its thread is none of an executor, so nobody would know that it works.
+            return running.done_at_once(self.bring, ranges) if isinstance(running, VirtualLoop) else real(self, ranges)
+
+        return sync
 
     @classmethod
     def _reading(cls, name: str) -> Callable[[SystemClock], Any]:
