@@ -237,3 +237,34 @@ def test_power_lost_at_every_step(tmp_path: Path, flush: str, seed: int) -> None
         check(image, flush_disk_type=flush)
     print(f"{len(found)} power failures")
     assert len(found) > 60
+
+
+def test_a_task_that_outlives_a_power_failure_is_not_told_that_all_is_there(tmp_path: Path) -> None:
+    ends: Counter[bool] = Counter()
+    for seed in range(10):
+        source, found = tmp_path / f"store-{seed}", tmp_path / f"found-{seed}"
+        source.mkdir()
+        disk = ForgetfulDisk(source, Random(seed))
+
+        async def begin(bench: Any, disk: ForgetfulDisk = disk, found: Path = found) -> None:
+            await bench.parts.staging.load()
+            reply = await staging.stage(bench.peer(), "a", [staging.message("0")], last=False)
+            assert reply.code == 0
+            disk.image(found)
+
+        async def end(bench: Any) -> None:
+            await bench.parts.staging.load()
+            peer = bench.peer()
+            reply = await staging.stage(peer, "a", [staging.message("1")], number=1)
+            ends[reply.code == 0] += 1
+            if reply.code == 0:
+                await staging.commit(peer, staging.decision(a=2))
+                assert staging.keys(bench) == ["0", "1"]
+            else:
+                assert "its unit 0 is not, or no longer" in reply.remark
+
+        with disk.watching():
+            in_bench(source, None, begin)
+        in_bench(found, None, end)
+    print(f"{ends[True]} units kept, {ends[False]} lost")
+    assert ends[False]
