@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tianzhou.broker.staging import Decided, Refused
 from tianzhou.store.results import PutResult, PutStatus
 from tianzhou.wire.bodies.staging import ATTEMPTS, DECISION, STATE, AttemptList, BatchDecision, StagedAttempt
 from tianzhou.wire.fields import read_reply
@@ -199,6 +200,43 @@ def test_a_trial_that_failed_is_not_taken_for_one_under_way(broker: Run) -> None
         publisher._tasks["W"] = failed
         await commit(peer, decision(a=1))
         assert keys(bench) == ["1"]
+
+    broker(body)
+
+
+def test_others_are_served_while_a_long_unit_is_checked(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer, other = bench.peer(), bench.peer()
+        ledger = bench.tables.staging
+        await stage(other, "b", [message("b")])
+        many = [message(str(n)) for n in range(3000)]
+        # What happens in between is looked at: the attempt is given up, the batch is decided.
+        from tianzhou.broker.handlers import staging as handler
+
+        real, met = handler.records.problem, []
+
+        def problem(given: StagedMessage, limit: int) -> str | None:
+            if given.body == b"1000" and met[-1:] != ["given up"]:
+                met.append("given up")
+                bench.parts.staging._note(Refused(AttemptList("W", 0, HERE, ["a"])))
+            if given.body == b"2000" and met[-1:] != ["decided"]:
+                met.append("decided")
+                bench.parts.staging._note(Decided(decision(b=1), HERE))
+            return real(given, limit)
+
+        handler.records.problem = problem
+        try:
+            reply = await stage(peer, "a", many[:2000])
+            assert (reply.code, "was given up" in reply.remark) == (604, True)
+            reply = await stage(peer, "c", many)
+            assert (reply.code, read_reply(STAGE, reply).decided) == (0, True)
+        finally:
+            handler.records.problem = real
+        assert met == ["given up", "decided"] or met == ["given up", "given up", "decided"]
+        assert sorted(ledger.get("W").attempts) == ["b"]
+        assert len(bench.records(UNITS)) == 1
+        reply = await stage(peer, "d", [*many[:700], message("x", queue_id=-1)], batch=1)
+        assert read_reply(STAGE, reply).refused == 700
 
     broker(body)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -26,6 +27,10 @@ T = TypeVar("T", BatchDecision, AttemptList)
 
 PATIENCE_S = 2.0
 """Who asks for a batch to be published hears after so long that it is under way."""
+
+
+SLICE = 256
+"""Messages checked between two turns of the loop."""
 
 
 class _Target(NamedTuple):
@@ -100,18 +105,24 @@ class StagingHandler:
             )
         self._refuse_other_coordinator(header.writer, header.coordinator)
         entry = self._entry(header)
+        if entry is Entry.TAKE and command.body:
+            body = bytes(command.body)
+            try:
+                await self._check(decode_unit(body), header, connection)
+            except _Unfit as unfit:
+                fields = write_reply(RequestCode.STAGE_MESSAGES, refused=unfit.index)
+                return command.reply(unfit.error.code, unfit.error.remark, fields)
+            # Others were served meanwhile: the batch may have been decided, or the attempt given up.
+            self._refuse_other_coordinator(header.writer, header.coordinator)
+            entry = self._entry(header)
+            if entry is Entry.TAKE:
+                self._take(connection, header, body)
         if entry is Entry.DECIDED:
             return _decided(command)
         if entry is Entry.REFUSED:
             raise BrokerError(
                 ResponseCode.ILLEGAL_OPERATION, f"attempt {header.attempt} of writer {header.writer} was given up"
             )
-        if entry is Entry.TAKE and command.body:
-            try:
-                self._take(connection, header, bytes(command.body))
-            except _Unfit as unfit:
-                fields = write_reply(RequestCode.STAGE_MESSAGES, refused=unfit.index)
-                return command.reply(unfit.error.code, unfit.error.remark, fields)
         if header.last:
             await self._store.secure(self._store.end_offset)
             hole = self._ledger.hole(header.writer, header.attempt, header.number + bool(command.body))
@@ -131,21 +142,26 @@ class StagingHandler:
         return self._ledger.entry(header.writer, header.batch, header.attempt, header.number)
 
     def _take(self, connection: Connection, header: Any, body: bytes) -> None:
-        self._check(decode_unit(body), header.default_topic or "", header.default_topic_queue_nums, connection)
         born = (header.born_timestamp, connection.remote_host_bytes, connection.remote_port)
         unit = StagedUnit(
             header.writer, header.batch, header.attempt, header.coordinator, Unit(header.number, -1, -1), 0
         )
         self._publisher.stage(unit, records.unit_record(unit, body, born=born))
 
-    def _check(self, messages: list[StagedMessage], default_topic: str, queues: int, connection: Connection) -> None:
+    async def _check(self, messages: list[StagedMessage], header: Any, connection: Connection) -> None:
+        for begin in range(0, len(messages), SLICE):
+            if begin:
+                await asyncio.sleep(0)
+            self._check_some(messages[begin : begin + SLICE], begin, header, connection)
+
+    def _check_some(self, messages: list[StagedMessage], begin: int, header: Any, connection: Connection) -> None:
         now, limit = self._clock.now_ms(), self._store.settings.max_message_size
         topics: dict[str, TopicConfig] = {}
-        for index, message in enumerate(messages):
+        for index, message in enumerate(messages, begin):
             try:
                 config = topics.get(message.topic)
                 if config is None:
-                    target = _Target(message.topic, default_topic, queues)
+                    target = _Target(message.topic, header.default_topic or "", header.default_topic_queue_nums)
                     config = topics[message.topic] = self._admission.topic_for(target, now)
                 self._admission.check_queue(config, message.queue_id, connection.remote_address)
             except BrokerError as error:
