@@ -8,27 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import os
 import random
-import shutil
 import signal
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from dying_broker import copy_store, in_bench
 from processes import Tianzhou
 
 from tianzhou import Message, MessageQueue, Producer, PullConsumer, SendStatus
 from tianzhou.admin import Admin
 from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageExt
-from tianzhou.testing.clock import VirtualClock, run
 from tianzhou.testing.disk import ForgetfulDisk
 from tianzhou.wire.properties import decode_properties
 
@@ -38,52 +35,8 @@ SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 TOPIC = "Later"
 
 
-def load(name: str) -> ModuleType:
-    path = Path(__file__).resolve().parents[1] / "unit" / "broker" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"delay_{name}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-bench_module = load("conftest")
-
-
 def store_options(flush: str) -> dict[str, Any]:
     return {"message_delay_level": LEVELS, "flush_disk_type": flush}
-
-
-def copy_store(source: Path, target: Path) -> None:
-    """Copy what a process would leave; a thread of the store may just be taking a file away."""
-
-    def copy_file(name: str, to: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            shutil.copyfile(name, to)
-
-    shutil.copytree(source, target, copy_function=copy_file)
-
-
-def flush_in_the_loop(store: Any) -> None:
-    """A thread needs real time, while time here flies."""
-
-    async def flush() -> None:
-        flusher.flush_now()
-
-    flusher = store._flusher
-    flusher.flush = flush
-
-
-def in_bench(folder: Path, now_ms: int | None, flush: str, body: Any) -> None:
-    clock = VirtualClock() if now_ms is None else VirtualClock(now_ms)
-
-    async def main() -> None:
-        async with bench_module.Bench(folder, clock, {}, store_options(flush)) as bench:
-            flush_in_the_loop(bench.store)
-            await body(bench)
-
-    run(main(), clock)
 
 
 def images(tmp_path: Path, disk: ForgetfulDisk | None, flush: str) -> list[tuple[Path, dict[str, Any], int, set[str]]]:
@@ -115,7 +68,7 @@ def images(tmp_path: Path, disk: ForgetfulDisk | None, flush: str) -> list[tuple
         await asyncio.sleep(6)
         delivering.cancel()
 
-    in_bench(tmp_path / "store", None, flush, body)
+    in_bench(tmp_path / "store", None, body, **store_options(flush))
     assert len(found) == 24
     return found
 
@@ -154,7 +107,7 @@ def test_dead_before_every_put(tmp_path: Path, way: str) -> None:
         async def body(bench: Any, offsets: dict[str, Any] = offsets, known: set[str] = acknowledged) -> None:
             await live_on(bench, offsets, known)
 
-        in_bench(folder, now_ms, flush, body)
+        in_bench(folder, now_ms, body, **store_options(flush))
 
 
 class Attack:

@@ -8,25 +8,25 @@ batch again, with new attempts, that it has not noted as done.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import importlib.util
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-from tianzhou.testing.clock import VirtualClock, run
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from dying_broker import copy_store, in_bench, load
+
 from tianzhou.testing.disk import ForgetfulDisk
 from tianzhou.wire.bodies.staging import STATE
 from tianzhou.wire.record import decode_record
 
-BROKER_TESTS = Path(__file__).resolve().parents[1] / "unit" / "broker"
 FOLDER = "store"
 BATCHES = 3
 TASKS = 2
@@ -34,16 +34,7 @@ UNITS = 2
 ROWS = 3
 
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"staging_{name}", BROKER_TESTS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-bench_module, staging = load("conftest"), load("test_broker_staging")
+staging = load("test_broker_staging")
 
 
 @dataclass
@@ -116,37 +107,6 @@ def rows(bench: Any) -> Counter[str]:
             found.update(bytes(decode_record(view).body).decode() for view in got.parts)
             offset = max(got.next_offset, offset + 1)
     return found
-
-
-def copy_store(source: Path, target: Path) -> None:
-    """Copy what a process would leave; a thread of the store may just be taking a file away."""
-
-    def copy_file(name: str, to: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            shutil.copyfile(name, to)
-
-    shutil.copytree(source, target, copy_function=copy_file)
-
-
-def flush_in_the_loop(store: Any) -> None:
-    """A thread needs real time, while time here flies."""
-
-    async def flush() -> None:
-        flusher.flush_now()
-
-    flusher = store._flusher
-    flusher.flush = flush
-
-
-def in_bench(folder: Path, now_ms: int | None, body: Any, **store: Any) -> None:
-    clock = VirtualClock() if now_ms is None else VirtualClock(now_ms)
-
-    async def main() -> None:
-        async with bench_module.Bench(folder, clock, {}, store) as bench:
-            flush_in_the_loop(bench.store)
-            await body(bench)
-
-    run(main(), clock)
 
 
 def images(

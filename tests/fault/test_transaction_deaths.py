@@ -8,39 +8,30 @@ and with one that says the opposite of what it said before.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import copy
-import importlib.util
 import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-from tianzhou.testing.clock import VirtualClock, run
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from dying_broker import copy_store, in_bench, load
+
 from tianzhou.testing.disk import ForgetfulDisk
 from tianzhou.wire.properties import decode_properties
 
-BROKER_TESTS = Path(__file__).resolve().parents[1] / "unit" / "broker"
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 WORD = {"A": COMMIT, "B": ROLLBACK, "C": COMMIT, "D": ROLLBACK, "E": COMMIT, "F": COMMIT, "G": ROLLBACK}
 """What the producer decides about each transaction, sooner or later."""
 FOLDER = "store"
 
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"broker_{name}", BROKER_TESTS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-bench_module, transactions = load("conftest"), load("test_broker_transactions")
+transactions = load("test_broker_transactions")
 
 
 @dataclass
@@ -149,37 +140,6 @@ async def live_on(bench: Any, image: Image, *, contradicts: bool, knows_position
 
 def keys(bench: Any) -> list[str]:
     return [decode_properties(record.properties)["UNIQ_KEY"] for record in bench.records("T")]
-
-
-def copy_store(source: Path, target: Path) -> None:
-    """Copy what a process would leave; a thread of the store may just be taking a file away."""
-
-    def copy_file(name: str, to: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            shutil.copyfile(name, to)
-
-    shutil.copytree(source, target, copy_function=copy_file)
-
-
-def flush_in_the_loop(store: Any) -> None:
-    """A thread needs real time, while time here flies."""
-
-    async def flush() -> None:
-        flusher.flush_now()
-
-    flusher = store._flusher
-    flusher.flush = flush
-
-
-def in_bench(folder: Path, now_ms: int | None, body: Any, **store: Any) -> None:
-    clock = VirtualClock() if now_ms is None else VirtualClock(now_ms)
-
-    async def main() -> None:
-        async with bench_module.Bench(folder, clock, {}, store) as bench:
-            flush_in_the_loop(bench.store)
-            await body(bench)
-
-    run(main(), clock)
 
 
 def story(tmp_path: Path, disk: ForgetfulDisk | None, **store: Any) -> list[Image]:
