@@ -1,3 +1,5 @@
+"""A batch query reads each message of what was asked for once, and says what it could not read."""
+
 import json
 from datetime import UTC, datetime, timedelta
 

@@ -1,3 +1,5 @@
+"""A session is the active one or a new one with the tuned settings, and runs on the packaged Java."""
+
 import os
 import subprocess
 import sys

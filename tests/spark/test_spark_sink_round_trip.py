@@ -1,3 +1,5 @@
+"""Rows that are written as messages come back as the same rows, from batches, streams and INSERT."""
+
 import pytest
 from pyspark.sql import functions as f
 

@@ -1,3 +1,5 @@
+"""A streaming query reads each message once, over restarts, failed batches and new queues."""
+
 import time
 
 import pytest

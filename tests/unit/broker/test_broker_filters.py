@@ -1,3 +1,5 @@
+"""Expressions that pulls, checks and heartbeats bring select messages, and wrong ones name the place."""
+
 from collections.abc import Callable
 from typing import Any
 

@@ -1,3 +1,5 @@
+"""Topics are made, changed and deleted by RocketMQ's rules, the reserved ones protected."""
+
 import pytest
 
 from tianzhou.broker.topic_attributes import apply_changes, parse_changes

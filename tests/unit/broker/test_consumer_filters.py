@@ -1,3 +1,5 @@
+"""What groups want is kept as consumerFilter.json, the newest version of it, a day beyond the last member."""
+
 import pytest
 
 from tianzhou.broker.consumer_filters import ConsumerFilters

@@ -1,3 +1,5 @@
+"""Bits of the bloom filter hold what was put in, in RocketMQ's size and number of hashes."""
+
 import pytest
 
 from tianzhou.errors import ConfigError

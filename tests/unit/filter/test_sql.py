@@ -1,3 +1,5 @@
+"""SQL92 expressions select as RocketMQ's do, and what is wrong with one is told with its place."""
+
 import pytest
 
 from tianzhou.errors import FilterSyntaxError

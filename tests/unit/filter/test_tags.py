@@ -1,3 +1,5 @@
+"""Tag expressions mean what they mean to Java's client, down to its hash codes."""
+
 import pytest
 
 from tianzhou.errors import FilterSyntaxError

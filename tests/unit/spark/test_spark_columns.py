@@ -1,3 +1,5 @@
+"""Raw records become the columns that were asked for, as the record codec reads them."""
+
 from datetime import UTC, datetime, timedelta
 
 import pytest

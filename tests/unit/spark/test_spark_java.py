@@ -1,3 +1,5 @@
+"""The Java that Spark gets: which one is chosen, and what the wrapper around it leaves out."""
+
 import os
 import subprocess
 import threading

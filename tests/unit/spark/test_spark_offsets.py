@@ -1,3 +1,5 @@
+"""Offsets of a stream: their text, what new and shorter queues do to them, and how limits cut them."""
+
 import json
 import pickle
 

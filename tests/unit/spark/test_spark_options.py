@@ -1,3 +1,5 @@
+"""Options of the source: defaults, every accepted spelling, and errors that name option and value."""
+
 import json
 
 import pytest

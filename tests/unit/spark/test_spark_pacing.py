@@ -1,3 +1,5 @@
+"""A batch waits for more messages only as long as it may."""
+
 from tianzhou.spark.pacing import Pacing
 
 

@@ -1,3 +1,5 @@
+"""Start and end positions as options give them: by offset, by time, per queue or for all."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

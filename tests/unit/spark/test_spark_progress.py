@@ -1,3 +1,5 @@
+"""The lag a query reports is what was there and has not been read."""
+
 import json
 
 from tianzhou.model import MessageQueue

@@ -1,3 +1,5 @@
+"""Conditions narrow what is read and never leave out a row they keep."""
+
 from datetime import UTC, datetime
 
 import pytest

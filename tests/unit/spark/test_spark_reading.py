@@ -1,3 +1,5 @@
+"""A task reads its range once and in order, whatever the broker answers on the way."""
+
 import pytest
 
 pytest.importorskip("pyspark")

@@ -1,3 +1,5 @@
+"""Which queues a query reads: topics, patterns or assigned queues, and the one way to say it."""
+
 import pickle
 
 import pytest

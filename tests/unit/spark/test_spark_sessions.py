@@ -1,3 +1,5 @@
+"""Settings of the session profiles, what wins over them, and what processes are told of Java and Python."""
+
 import os
 import subprocess
 import sys

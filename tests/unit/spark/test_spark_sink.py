@@ -1,3 +1,5 @@
+"""Rows are sent as messages in order, and a row that cannot be is named."""
+
 import asyncio
 import pickle
 

@@ -1,3 +1,5 @@
+"""The source without Spark: what it reads, how it splits work, and what it says when messages are gone."""
+
 import json
 from datetime import UTC, datetime
 
