@@ -1,11 +1,17 @@
 #!/usr/bin/env python3
 """Side by side: Apache RocketMQ's broker 5.3.3 and Tianzhou's under one load tool, in turn, on the same cores and disk.
 
-    .venv/bin/python benchmarks/compare.py --lines put64x1,put8x32 --rounds 3
+    .venv/bin/python benchmarks/compare.py --short
+    .venv/bin/python benchmarks/compare.py --lines put64x1,put8x32 --sides apache,tianzhou --rounds 3
+    .venv/bin/python benchmarks/compare.py --markdown docs/performance.md --json compare.json
+    .venv/bin/python benchmarks/compare.py --pin --markdown docs/performance.md --json compare-pinned.json
 
-Needs gcc, Java and Maven (Apache's jars come from Maven into the tests' cache). Each round starts each server anew,
-warms it, and runs every line; what is printed is the median over the rounds, CPU microseconds per message of the
-broker, and the ratio Tianzhou to Apache. `--only tianzhou` measures one side alone, which proves nothing but is quick.
+Needs gcc, Java and Maven (Apache's jars come from Maven into the tests' cache). Each round starts each server anew for
+each group of lines, warms it and runs its lines; the side that begins changes from round to round. What is printed is
+the median over the rounds, the ratio to Apache's broker in the same run, and whether what is wanted of the compiled
+mode is met. What cannot be run is named with its reason; nothing is estimated. A run that is interrupted reports what
+it has, and `--json` is written after every group. `--only tianzhou` measures one side alone, which proves nothing but
+is quick.
 """
 
 from __future__ import annotations
@@ -15,202 +21,260 @@ import json
 import os
 import shutil
 import signal
-import socket
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "tests" / "interop"))
+from lines import FIGURES, LINES, SERVERS, START, Line, Setting, chosen
+from machine import describe, disk_limit, in_words, touch_memory
+from sides import BROKER_CORE, BROKER_PORT, LOAD_CORE, SIDES, CannotRunError, Server, build, load
+from stored import fill
+from tables import growth, machine_list, table, with_section
 
-LINES = {
-    "put1x1": "-c 1 -w 1",
-    "put64x1": "-c 64 -w 1",
-    "put8x32": "-c 8 -w 32",
-    "put1x256": "-c 1 -w 256",
-    "batch8x4": "-m batch -n 32 -c 8 -w 4",
-    "pull1x1": "-m pull -n 32 -c 1 -w 1",
-    "pull8x1": "-m pull -n 32 -c 8 -w 1",
-    "pull8x4": "-m pull -n 32 -c 8 -w 4",
-    "e2e10k": "-m e2e -r 10000",
-}
-NAMESRV_PORT, BROKER_PORT = 33876, 33911
-HEAP = "4g"
-JAVA_OPENS = (
-    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
-    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
-    "--add-opens=java.base/java.nio=ALL-UNNAMED",
-    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
-)
+GIB = 1 << 30
+FULL = 0.85
 
 
-class Server:
-    """A name server and a broker, Apache's or ours, on a fresh store.
+class Run:
+    """Everything one run measures, and what it could not.
 
     Args:
-        kind: `apache` or `tianzhou`.
-        work: scratch folder.
-        flush: `async` or `sync`.
+        arguments: as parsed.
+        work: scratch folder on the disk that is measured.
+        sides: which of `SIDES`, in order.
+        lines: which lines.
+        left_out: what is not run, and why.
     """
 
-    def __init__(self, kind: str, work: Path, flush: str) -> None:
-        self.work = work / kind
-        shutil.rmtree(self.work, ignore_errors=True)
-        self.work.mkdir(parents=True)
-        (self.work / "namesrv.conf").write_text(f"listenPort={NAMESRV_PORT}\n")
-        (self.work / "broker.conf").write_text(
-            "brokerClusterName=DefaultCluster\nbrokerName=broker-a\nbrokerId=0\nbrokerIP1=127.0.0.1\n"
-            f"listenPort={BROKER_PORT}\nnamesrvAddr=127.0.0.1:{NAMESRV_PORT}\n"
-            f"storePathRootDir={self.work}/store\nstorePathCommitLog={self.work}/store/commitlog\n"
-            f"flushDiskType={flush.upper()}_FLUSH\nautoCreateTopicEnable=true\n"
+    def __init__(
+        self, arguments: argparse.Namespace, work: Path, sides: list[str], lines: list[Line], left_out: list[str]
+    ) -> None:
+        self.arguments = arguments
+        self.work = work
+        self.sides = sides
+        self.lines = lines
+        self.notes = list(left_out)
+        self.failed = False
+        self.machine: dict[str, str] = {}
+        self.rounds: dict[str, dict[str, list[float]]] = {side: {} for side in sides}
+        self.rounds_done = 0
+
+    def measure(self) -> None:
+        """All rounds, all sides, all groups of lines; returns early only when interrupted."""
+        self.machine = describe(self.work)
+        touched, disk = touch_memory(self.work), disk_limit(self.work, 3 if self.arguments.short else 10)
+        self.machine |= in_words(touched, disk)
+        program = build("loadgen", self.work)
+        for number in range(self.arguments.rounds):
+            turn = number % len(self.sides)
+            for side in self.sides[turn:] + self.sides[:turn]:
+                for name in dict.fromkeys(line.server for line in self.lines):
+                    if number and SERVERS[name].once:
+                        continue
+                    self._group(side, name, program)
+                    self.write_json()
+                print(f"round {number + 1} of {self.arguments.rounds}: {side} done", file=sys.stderr, flush=True)
+            self.rounds_done = number + 1
+        again = touch_memory(self.work)
+        self.machine["fresh memory, at the end"] = in_words(again, disk)["fresh memory"]
+
+    def _group(self, side: str, name: str, program: Path) -> None:
+        """One server, and the lines that run on it."""
+        setting, lines = SERVERS[name], [line for line in self.lines if line.server == name]
+        try:
+            self._check_space(setting)
+            before = disk_limit(self.work, 10, syncs=50) if name == "sustained" else None
+            server = self._server(side, setting)
+        except (CannotRunError, OSError) as error:
+            self._cannot(side, ", ".join(line.name for line in lines), error)
+            return
+        try:
+            # The server of `start` is that of the plain lines; what is stored shows in how long a start takes.
+            if START in lines:
+                self._keep(side, START.name, start_s=server.start_s, idle_anon_mb=server.idle_anon_mb)
+            if setting.segments:
+                self._keep(side, name, start_s=server.start_s, idle_anon_mb=server.idle_anon_mb)
+            loads = [line for line in lines if line.options]
+            if loads:
+                self._load(program, "-c 64 -w 1 -W 0", server, self.arguments.warm)
+            prepared: set[str] = set()
+            for line in loads:
+                try:
+                    self._line(side, line, program, server, prepared)
+                    if before is not None:
+                        self._sustained(side, line, server, before["disk_mb_per_s"])
+                except (CannotRunError, OSError) as error:
+                    self._cannot(side, line.name, error)
+        except (CannotRunError, OSError) as error:
+            self._cannot(side, ", ".join(line.name for line in lines), error)
+        finally:
+            server.stop()
+
+    def _check_space(self, setting: Setting) -> None:
+        disk = shutil.disk_usage(self.work)
+        if disk.free < setting.free_gib * GIB:
+            raise CannotRunError(f"{disk.free / GIB:.0f} GiB free in {self.work}, {setting.free_gib} needed")
+        full = (disk.used + setting.free_gib * GIB) / (disk.used + disk.free)
+        if full >= FULL:
+            raise CannotRunError(
+                f"{self.work} would be {full:.0%} full, and both brokers delete messages from {FULL:.0%} on"
+            )
+
+    def _server(self, side: str, setting: Setting) -> Server:
+        segments = setting.segments
+        return Server(
+            side,
+            self.work,
+            setting.flush,
+            pin=self.arguments.pin,
+            fill=(lambda store: fill(store, segments)) if segments else None,
+            patience_s=300 if segments else 60,
         )
-        namesrv, broker, extra = self._commands(kind)
-        self._log = (self.work / "out.log").open("w")
-        env = {**os.environ, **extra}
-        self._namesrv = subprocess.Popen(namesrv, stdout=self._log, stderr=self._log, env=env)
-        wait_port(NAMESRV_PORT, self._namesrv)
-        began = time.monotonic()
-        self._broker = subprocess.Popen(broker, stdout=self._log, stderr=self._log, env=env)
-        wait_port(BROKER_PORT, self._broker)
-        self.start_s = time.monotonic() - began
-        time.sleep(2)  # both settle: registration, heap, page population
-        self.idle_anon_mb = self.anon_mb()
 
-    def _commands(self, kind: str) -> tuple[list[str], list[str], dict[str, str]]:
-        namesrv_conf, broker_conf = str(self.work / "namesrv.conf"), str(self.work / "broker.conf")
-        if kind == "tianzhou":
-            program = [sys.executable, "-m", "tianzhou"]
-            return [*program, "namesrv", "-c", namesrv_conf], [*program, "broker", "-c", broker_conf], {}
-        from toolchain import server_classpath
+    def _load(self, program: Path, options: str, server: Server, seconds: int) -> dict[str, Any]:
+        return load(program, options, BROKER_PORT, seconds, pid=server.pid, pin=self.arguments.pin)
 
-        java = ["java", *JAVA_OPENS, f"-Duser.home={self.work}", "-cp", server_classpath()]
-        small, large = ["-Xms256m", "-Xmx256m"], [f"-Xms{HEAP}", f"-Xmx{HEAP}"]
+    def _line(self, side: str, line: Line, program: Path, server: Server, prepared: set[str]) -> None:
+        if line.before and line.before not in prepared:
+            self._load(program, line.before, server, 0)
+            prepared.add(line.before)
+            server.settle()
+        result = self._load(program, line.options, server, line.seconds or self.arguments.secs)
+        if result["bad"]:
+            self._note(f"{line.name}, {SIDES[side]}: {result['bad']} replies were no success; {result['said']}")
+        if result["late"]:
+            self._note(f"{line.name}, {SIDES[side]}: {result['late']} messages could not be sent when they were due")
+        self._keep(
+            side,
+            line.name,
+            msgs_per_s=result["msgs"],
+            p50_us=result["p50_us"],
+            p99_us=result["p99_us"],
+            cpu_us_per_msg=result["cpu_us"],
+        )
+
+    def _sustained(self, side: str, line: Line, server: Server, disk: float) -> None:
+        stored = self.rounds[side][f"{line.name}.msgs_per_s"][-1] * server.record_bytes() / 1e6
+        behind = server.sync_s()
+        self._keep(
+            side, line.name, stored_mb_per_s=stored, disk_mb_per_s=disk, disk_share=stored / disk, behind_s=behind
+        )
+
+    def _keep(self, side: str, line: str, **figures: float) -> None:
+        assert figures.keys() <= FIGURES.keys()
+        for name, value in figures.items():
+            self.rounds[side].setdefault(f"{line}.{name}", []).append(value)
+
+    def _note(self, text: str) -> None:
+        self.notes.append(text)
+        print(text, file=sys.stderr, flush=True)
+
+    def _cannot(self, side: str, lines: str, error: Exception) -> None:
+        self.failed = True
+        self._note(f"not run: {lines}, {SIDES[side]}: {error}")
+
+    def write_json(self) -> None:
+        """Write every figure of every round, when asked to."""
+        if self.arguments.json:
+            whole = {"machine": self.machine, "options": self.options(), "notes": self.notes, "rounds": self.rounds}
+            self.arguments.json.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
+
+    def options(self) -> str:
+        """How it was measured, for the reader of the table."""
+        given = self.arguments
+        cores = (
+            f"broker on core {BROKER_CORE}, load tool and name server on core {LOAD_CORE}"
+            if given.pin
+            else "broker and load tool free to use every core"
+        )
         return (
-            [*java[:1], *small, *java[1:], "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", namesrv_conf],
-            [*java[:1], *large, *java[1:], "org.apache.rocketmq.broker.BrokerStartup", "-c", broker_conf],
-            {"ROCKETMQ_HOME": str(self.work)},
+            f"{self.rounds_done} of {given.rounds} rounds, medians; {given.secs} s a line after {given.warm} s of "
+            f"warming each server; 1 KiB bodies, 8 queues, ASYNC_FLUSH unless the line says otherwise; {cores}"
         )
 
-    def cpu_s(self) -> float:
-        """User and system seconds the broker has used."""
-        fields = Path(f"/proc/{self._broker.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def anon_mb(self) -> float:
-        """Anonymous resident memory of the broker."""
-        for line in Path(f"/proc/{self._broker.pid}/status").read_text().splitlines():
-            if line.startswith("RssAnon"):
-                return int(line.split()[1]) / 1024
-        return 0.0
-
-    def stop(self) -> None:
-        """End both processes and remove the store."""
-        for process in (self._broker, self._namesrv):
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-        for process in (self._broker, self._namesrv):
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        self._log.close()
-        shutil.rmtree(self.work / "store", ignore_errors=True)
+    def markdown(self) -> str:
+        """What goes into `docs/performance.md`."""
+        titles = {side: SIDES[side] for side in self.sides}
+        parts = [
+            f"### {'Pinned to one core each' if self.arguments.pin else 'All cores free'}\n",
+            f"{self.options()}.\n",
+            machine_list(self.machine),
+            table(titles, self.rounds, self.lines),
+            growth(titles, self.rounds),
+            "".join(f"- {note}\n" for note in dict.fromkeys(self.notes)),
+        ]
+        return "\n".join(part for part in parts if part)
 
 
-def wait_port(port: int, process: subprocess.Popen[bytes], limit_s: float = 60) -> None:
-    """Return once something accepts connections on the port."""
-    end = time.monotonic() + limit_s
-    while time.monotonic() < end:
-        if process.poll() is not None:
-            sys.exit(f"the server ended with {process.returncode}; see out.log in the scratch folder")
-        with socket.socket() as probe:
-            probe.settimeout(1)
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.01)
-    sys.exit(f"port {port} not open after {limit_s} s")
+def mode_of(side: str) -> str:
+    """Which of the two modes our package runs in on that side."""
+    command = [sys.executable, "-c", "from tianzhou import _hot; print(_hot.MODE)"]
+    env = {**os.environ, "TIANZHOU_PURE": "1" if side == "pure" else "0"}
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout.strip()
 
 
-def build_loadgen(work: Path) -> Path:
-    """Compile the load tool."""
-    program = work / "loadgen"
-    subprocess.run(["gcc", "-O2", "-o", str(program), str(HERE / "loadgen.c")], check=True)
-    return program
-
-
-def load(program: Path, arguments: str, seconds: int) -> dict[str, float]:
-    """Run the load tool once; returns its figures."""
-    run = subprocess.run(
-        [str(program), "-p", str(BROKER_PORT), *arguments.split(), "-t", str(seconds)],
-        capture_output=True,
-        text=True,
-        timeout=seconds + 30,
-        check=False,
-    )
-    figures: dict[str, float] = json.loads(run.stdout.strip().splitlines()[-1])
-    if figures["bad"]:
-        print(f"{arguments}: {figures['bad']} bad replies: {run.stderr[:300]}", file=sys.stderr)
-    return figures
-
-
-def measure(kind: str, arguments: argparse.Namespace, work: Path, program: Path) -> dict[str, float]:
-    """One round of one server: figures by `line.name`."""
-    figures: dict[str, float] = {}
-    server = Server(kind, work, arguments.flush)
-    try:
-        load(program, "-c 64 -w 1", arguments.warm)
-        figures["start_s"], figures["idle_anon_mb"] = server.start_s, server.idle_anon_mb
-        for line in arguments.lines.split(","):
-            cpu, began = server.cpu_s(), time.monotonic()
-            result = load(program, LINES[line], arguments.secs)
-            elapsed = time.monotonic() - began
-            messages = max(1, result["msgs"] * arguments.secs)
-            figures[f"{line}.msgs_per_s"] = result["msgs"]
-            figures[f"{line}.p50_us"], figures[f"{line}.p99_us"] = result["p50_us"], result["p99_us"]
-            figures[f"{line}.cpu_us_per_msg"] = (server.cpu_s() - cpu) * 1e6 / messages * arguments.secs / elapsed
-        figures["anon_after_mb"] = server.anon_mb()
-    finally:
-        server.stop()
-    return figures
-
-
-def main() -> None:
-    """Parse arguments, run, print."""
+def parsed() -> argparse.Namespace:
+    """The arguments, with what depends on others filled in."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--secs", type=int, default=6, help="seconds per line")
-    parser.add_argument("--warm", type=int, default=12, help="seconds of warm-up per server")
-    parser.add_argument("--lines", default=",".join(LINES), help="comma list of " + ", ".join(LINES))
-    parser.add_argument("--only", choices=["apache", "tianzhou"])
-    parser.add_argument("--flush", default="async", choices=["async", "sync"])
-    parser.add_argument("--work", type=Path, help="scratch folder; default: a temporary one")
-    parser.add_argument("--json", type=Path, help="write the medians here")
+    parser.add_argument("--short", action="store_true", help="one round, 3 s per line, warmed for 6 s: minutes in all")
+    parser.add_argument("--rounds", type=int, help="default 5")
+    parser.add_argument("--secs", type=int, help="seconds per line, default 5")
+    parser.add_argument("--warm", type=int, help="seconds of warm-up per server, default 12")
+    parser.add_argument("--lines", default="", help="comma list of " + ", ".join(LINES) + "; default all")
+    parser.add_argument("--sides", default="apache,tianzhou,pure", help="comma list of " + ", ".join(SIDES))
+    parser.add_argument("--only", choices=list(SIDES), help="the same as --sides with one side")
+    parser.add_argument("--pin", action="store_true", help="broker and load tool on one core each: the second table")
+    parser.add_argument("--work", type=Path, help="scratch folder on the disk to measure; default: a temporary one")
+    parser.add_argument("--json", type=Path, help="write every figure of every round here")
+    parser.add_argument("--markdown", type=Path, help="put the table into this page, in place of the last one")
     arguments = parser.parse_args()
-    kinds = [arguments.only] if arguments.only else ["apache", "tianzhou"]
-    rounds: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
+    arguments.rounds = arguments.rounds or (1 if arguments.short else 5)
+    arguments.secs = arguments.secs or (3 if arguments.short else 5)
+    arguments.warm = arguments.warm or (6 if arguments.short else 12)
+    arguments.sides = [arguments.only] if arguments.only else arguments.sides.split(",")
+    unknown = [side for side in arguments.sides if side not in SIDES]
+    if unknown:
+        parser.error(f"--sides: no side {', '.join(unknown)}; there are {', '.join(SIDES)}")
+    try:
+        arguments.chosen, arguments.left_out = chosen(arguments.lines, short=arguments.short)
+    except ValueError as error:
+        parser.error(f"--lines: {error}")
+    if arguments.pin and (os.cpu_count() or 1) < 2:
+        parser.error("--pin: this machine has one core; broker and load tool need one each")
+    if "tianzhou" in arguments.sides and (mode := mode_of("tianzhou")) != "compiled":
+        parser.error(f"the hot functions are {mode} here, and what is wanted is wanted of the compiled ones: run ./run")
+    return arguments
+
+
+def main() -> int:
+    """Parse arguments, run, print; 0 when everything was measured, 1 when not, 130 when interrupted."""
+    arguments = parsed()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupted = False
     with tempfile.TemporaryDirectory(prefix="compare-") as scratch:
-        work = arguments.work or Path(scratch)
+        work = (arguments.work or Path(scratch)).resolve()
         work.mkdir(parents=True, exist_ok=True)
-        program = build_loadgen(work)
-        for number in range(arguments.rounds):
-            for kind in kinds:
-                rounds[kind].append(measure(kind, arguments, work, program))
-                print(f"round {number + 1} of {arguments.rounds}: {kind} done", file=sys.stderr)
-    medians = {k: {name: statistics.median(r[name] for r in rs) for name in rs[0]} for k, rs in rounds.items()}
-    print("".join(f"{text:>16}" for text in ["", *kinds, "ratio"][1:]).rjust(24 + 16 * (len(kinds) + 1)))
-    for name in medians[kinds[0]]:
-        cells = "".join(f"{medians[kind][name]:>16.2f}" for kind in kinds)
-        ratio = ""
-        if len(kinds) == 2 and medians["apache"][name]:
-            ratio = f"{medians['tianzhou'][name] / medians['apache'][name]:>15.2f}x"
-        print(f"{name:24s}{cells}{ratio}")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(medians, indent=1) + "\n")
+        run = Run(arguments, work, arguments.sides, arguments.chosen, arguments.left_out)
+        try:
+            run.measure()
+        except CannotRunError as error:
+            sys.exit(f"cannot run: {error}")
+        except KeyboardInterrupt:
+            interrupted = True
+            run.notes.append(
+                f"interrupted in round {run.rounds_done + 1} of {arguments.rounds}: medians of what was done"
+            )
+    run.write_json()
+    text = run.markdown()
+    print(text)
+    if arguments.markdown:
+        page = arguments.markdown.read_text(encoding="utf-8") if arguments.markdown.exists() else ""
+        name = "compare --pin" if arguments.pin else "compare"
+        arguments.markdown.write_text(with_section(page, name, text), encoding="utf-8")
+    return 130 if interrupted else int(run.failed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,0 +1,163 @@
+"""What is measured, on which server, and what is wanted of it against Apache's broker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A bound on one figure: at least or at most so many times Apache's; `absolute`: on the figure itself."""
+
+    figure: str
+    least: float | None = None
+    most: float | None = None
+    absolute: bool = False
+
+    def met(self, value: float) -> bool:
+        """Whether a ratio (or the figure itself) is within the bound."""
+        return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the table.
+
+    Args:
+        name: what `--lines` calls it.
+        title: what the table calls it.
+        options: the load tool's.
+        server: which of `SERVERS` it runs on.
+        before: the load tool's options for a run to the end beforehand.
+        wanted: the bounds.
+        seconds: how long, when the line says so itself.
+    """
+
+    name: str
+    title: str
+    options: str
+    server: str = "plain"
+    before: str = ""
+    wanted: tuple[Wanted, ...] = ()
+    seconds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How a server is started for some lines.
+
+    Args:
+        flush: `async` or `sync`.
+        segments: segments of 1 GiB that are there before the start (`stored.py`).
+        free_gib: disk space without which its lines are not run.
+        once: in the first round only.
+        short: also with `--short`.
+    """
+
+    flush: str = "async"
+    segments: int = 0
+    free_gib: int = 8
+    once: bool = False
+    short: bool = True
+
+
+SERVERS: Final = {
+    "plain": Setting(free_gib=12),
+    "sync": Setting(flush="sync"),
+    "topics": Setting(),
+    "stored1g": Setting(segments=1),
+    "stored100g": Setting(segments=100),
+    "sustained": Setting(free_gib=16, once=True, short=False),
+}
+
+# Messages that are there before pulls begin, so that every side reads the same amount.
+PULLED: Final = "-m batch -n 32 -c 8 -w 4 -T PullTest -M 400000"
+FIGURES: Final = {
+    "msgs_per_s": "messages/s",
+    "p50_us": "p50",
+    "p99_us": "p99",
+    "cpu_us_per_msg": "broker's CPU µs per message",
+    "start_s": "seconds to open port",
+    "idle_anon_mb": "anonymous memory when idle, MB",
+    "stored_mb_per_s": "MB/s stored",
+    "disk_mb_per_s": "the disk's own MB/s, just before",
+    "disk_share": "share of the disk's own",
+    "behind_s": "seconds until the disk had all, afterwards",
+}
+
+
+def _puts(times: float, p99: float, cpu: float | None = None) -> tuple[Wanted, ...]:
+    wanted = (Wanted("msgs_per_s", least=times), Wanted("p99_us", most=p99))
+    return wanted if cpu is None else (*wanted, Wanted("cpu_us_per_msg", most=cpu))
+
+
+def _pulls(times: float) -> tuple[Wanted, ...]:
+    return Wanted("msgs_per_s", least=times), Wanted("cpu_us_per_msg", most=0.6)
+
+
+START: Final = Line("start", "start", "", wanted=(Wanted("start_s", most=0.25), Wanted("idle_anon_mb", most=0.25)))
+LINES: Final = {
+    line.name: line
+    for line in (
+        START,
+        Line("put1x1", "PUT 1 x 1", "-c 1 -w 1", wanted=(Wanted("p50_us", most=0.4), Wanted("p99_us", most=0.4))),
+        Line("put64x1", "PUT 64 x 1", "-c 64 -w 1", wanted=_puts(2, 0.2, 0.4)),
+        Line("put8x32", "PUT 8 x 32", "-c 8 -w 32", wanted=_puts(5, 0.2)),
+        Line("put1x256", "PUT 1 x 256", "-c 1 -w 256", wanted=_puts(5, 0.2)),
+        Line(
+            "batch8x4",
+            "batch of 32, 8 x 4",
+            "-m batch -n 32 -c 8 -w 4",
+            wanted=(Wanted("msgs_per_s", least=3), Wanted("cpu_us_per_msg", most=0.2)),
+        ),
+        Line("pull1x1", "PULL 32, 1 x 1", "-m pull -n 32 -c 1 -w 1 -T PullTest", before=PULLED, wanted=_pulls(1.5)),
+        Line("pull8x1", "PULL 32, 8 x 1", "-m pull -n 32 -c 8 -w 1 -T PullTest", before=PULLED, wanted=_pulls(1.5)),
+        Line("pull8x4", "PULL 32, 8 x 4", "-m pull -n 32 -c 8 -w 4 -T PullTest", before=PULLED, wanted=_pulls(1.2)),
+        Line(
+            "e2e10k",
+            "end to end at 10 000/s",
+            "-m e2e -r 10000 -T EndToEnd",
+            before="-c 1 -w 1 -T EndToEnd -M 80",
+            wanted=(Wanted("p50_us", most=0.3), Wanted("p99_us", most=2000, absolute=True)),
+        ),
+        Line("sync1x1", "SYNC_FLUSH, PUT 1 x 1", "-c 1 -w 1", "sync", wanted=_puts(2, 0.3)),
+        Line("sync64x1", "SYNC_FLUSH, PUT 64 x 1", "-c 64 -w 1", "sync", wanted=_puts(2, 0.3)),
+        Line("sync8x32", "SYNC_FLUSH, PUT 8 x 32", "-c 8 -w 32", "sync", wanted=_puts(4, 0.3)),
+        *(
+            Line(
+                f"topics{count}",
+                f"PUT 64 x 1 over {count:,} topics".replace(",", " "),
+                f"-c 64 -w 1 -T Spread{count}n -k {count}",
+                "topics",
+                before=f"-c 8 -w 1 -T Spread{count}n -k {count} -M {count * 8}",
+            )
+            for count in (10, 100, 1000)
+        ),
+        Line("stored1g", "PUT 64 x 1, 1 GiB stored", "-c 64 -w 1", "stored1g"),
+        Line("stored100g", "PUT 64 x 1, 100 GiB stored", "-c 64 -w 1", "stored100g"),
+        Line("sustained", "PUT 8 x 32 for a minute", "-c 8 -w 32", "sustained", seconds=60),
+    )
+}
+# Of one server: the second line's figure against the first's.
+GROWTH: Final = (("topics10", "topics1000"), ("stored1g", "stored100g"))
+FLAT: Final = 1.5
+
+
+def chosen(names: str, *, short: bool) -> tuple[list[Line], list[str]]:
+    """The lines of a comma list (empty: all), and what is left out of them and why.
+
+    Raises:
+        ValueError: there is no line of that name.
+    """
+    asked = [name.strip() for name in names.split(",") if name.strip()] or list(LINES)
+    unknown = [name for name in asked if name not in LINES]
+    if unknown:
+        raise ValueError(f"no line {', '.join(unknown)}; there are {', '.join(LINES)}")
+    lines, left_out = [], []
+    for name in asked:
+        if short and not SERVERS[LINES[name].server].short and not names:
+            left_out.append(f"{name}: takes a minute a side, not part of --short; ask for it with --lines {name}")
+        else:
+            lines.append(LINES[name])
+    return lines, left_out

@@ -1,0 +1,241 @@
+"""A name server and a broker, Apache's or ours, as processes on a fresh store, and the load tool against them."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "tests" / "interop"))
+
+NAMESRV_PORT, BROKER_PORT = 33876, 33911
+SIDES = {"apache": "Apache 5.3.3", "tianzhou": "Tianzhou", "pure": "Tianzhou, pure"}
+HEAP = "4g"
+BROKER_CORE, LOAD_CORE = 0, 1
+JAVA_OPENS = (
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+)
+
+
+class CannotRunError(Exception):
+    """A measurement is not to be had; the text says why."""
+
+
+def on_core(core: int | None) -> list[str]:
+    """What to put before a command so that it runs on one core only; nothing for `None`."""
+    return [] if core is None else ["taskset", "-c", str(core)]
+
+
+class Server:
+    """A name server and a broker on a store of their own.
+
+    Args:
+        kind: one of `SIDES`.
+        work: scratch folder.
+        flush: `async` or `sync`.
+        pin: the broker on `BROKER_CORE`, the name server where the load tool is.
+        fill: called with the folder of the store before the broker starts.
+        patience_s: how long the start may take.
+
+    Attributes:
+        start_s: seconds from the broker's start to its open port.
+        idle_anon_mb: its anonymous resident memory two seconds later.
+
+    Raises:
+        CannotRunError: a process ended, or its port did not open.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        work: Path,
+        flush: str = "async",
+        *,
+        pin: bool = False,
+        fill: Callable[[Path], object] | None = None,
+        patience_s: float = 60,
+    ) -> None:
+        self.work = work / kind
+        shutil.rmtree(self.work, ignore_errors=True)
+        self.store = self.work / "store"
+        self.store.mkdir(parents=True)
+        if fill is not None:
+            fill(self.store)
+        (self.work / "namesrv.conf").write_text(f"listenPort={NAMESRV_PORT}\n")
+        (self.work / "broker.conf").write_text(
+            "brokerClusterName=DefaultCluster\nbrokerName=broker-a\nbrokerId=0\nbrokerIP1=127.0.0.1\n"
+            f"listenPort={BROKER_PORT}\nnamesrvAddr=127.0.0.1:{NAMESRV_PORT}\n"
+            f"storePathRootDir={self.store}\nstorePathCommitLog={self.store}/commitlog\n"
+            f"flushDiskType={flush.upper()}_FLUSH\nautoCreateTopicEnable=true\n"
+        )
+        namesrv, broker, extra = self._commands(kind)
+        self._log = (self.work / "out.log").open("w")
+        self._env = {**os.environ, **extra}
+        self._processes: list[subprocess.Popen[bytes]] = []
+        try:
+            self._start(on_core(LOAD_CORE if pin else None) + namesrv, NAMESRV_PORT, 60)
+            began = time.monotonic()
+            self.pid = self._start(on_core(BROKER_CORE if pin else None) + broker, BROKER_PORT, patience_s)
+            self.start_s = time.monotonic() - began
+        except BaseException:
+            self.stop()
+            raise
+        time.sleep(2)  # both settle: registration, heap, page population
+        self.idle_anon_mb = anon_mb(self.pid)
+
+    def _commands(self, kind: str) -> tuple[list[str], list[str], dict[str, str]]:
+        namesrv_conf, broker_conf = str(self.work / "namesrv.conf"), str(self.work / "broker.conf")
+        if kind != "apache":
+            program = [sys.executable, "-m", "tianzhou"]
+            pure = {"TIANZHOU_PURE": "1" if kind == "pure" else "0"}
+            return [*program, "namesrv", "-c", namesrv_conf], [*program, "broker", "-c", broker_conf], pure
+        toolchain = importlib.import_module("toolchain")  # of the tests
+        try:
+            java = [*JAVA_OPENS, f"-Duser.home={self.work}", "-cp", toolchain.server_classpath()]
+        except toolchain.ToolchainMissingError as error:
+            raise CannotRunError(f"Apache's broker: {error}") from error
+        small, large = ["-Xms256m", "-Xmx256m"], [f"-Xms{HEAP}", f"-Xmx{HEAP}"]
+        return (
+            ["java", *small, *java, "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", namesrv_conf],
+            ["java", *large, *java, "org.apache.rocketmq.broker.BrokerStartup", "-c", broker_conf],
+            {"ROCKETMQ_HOME": str(self.work)},
+        )
+
+    def _start(self, command: list[str], port: int, patience_s: float) -> int:
+        process = subprocess.Popen(command, stdout=self._log, stderr=self._log, env=self._env, cwd=self.work)
+        self._processes.insert(0, process)
+        wait_port(port, process, patience_s, self.work / "out.log")
+        return process.pid
+
+    def settle(self) -> None:
+        """Wait until what was put a moment ago can be pulled."""
+        time.sleep(1)
+
+    def record_bytes(self) -> int:
+        """Length of the first record in the commit log: that of every message of a run."""
+        first = min((self.store / "commitlog").iterdir())
+        with first.open("rb") as file:
+            return int.from_bytes(file.read(4), "big")
+
+    def sync_s(self) -> float:
+        """Bring all of the commit log to the disk from outside; the seconds it took."""
+        began = time.monotonic()
+        for path in sorted((self.store / "commitlog").iterdir()):
+            fd = os.open(path, os.O_RDONLY)
+            try:
+                os.fdatasync(fd)
+            finally:
+                os.close(fd)
+        return time.monotonic() - began
+
+    def stop(self) -> None:
+        """End both processes and remove the store."""
+        end_processes(self._processes)
+        self._log.close()
+        shutil.rmtree(self.store, ignore_errors=True)
+
+
+def anon_mb(pid: int) -> float:
+    """Anonymous resident memory of a process, MB of 2^20."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def end_processes(processes: list[subprocess.Popen[bytes]], patience_s: float = 30) -> None:
+    """Ask each to end, and kill what does not."""
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+    for process in processes:
+        try:
+            process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def wait_port(port: int, process: subprocess.Popen[bytes], patience_s: float, log: Path) -> None:
+    """Return once something accepts connections on the port.
+
+    Raises:
+        CannotRunError: the process ended, or nothing came.
+    """
+    end = time.monotonic() + patience_s
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            tail = " / ".join(log.read_text(errors="replace").strip().splitlines()[-3:])
+            raise CannotRunError(f"the server on port {port} ended with {process.returncode}: {tail[-400:]}")
+        with socket.socket() as probe:
+            probe.settimeout(1)
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.01)
+    raise CannotRunError(f"port {port} was not open after {patience_s:.0f} s; see {log}")
+
+
+def build(name: str, work: Path) -> Path:
+    """Compile a load tool of this folder, `loadgen` or `rivals`.
+
+    Raises:
+        CannotRunError: there is no gcc, or it refused.
+    """
+    program = work / name
+    if shutil.which("gcc") is None:
+        raise CannotRunError("gcc is not installed: apt-get install gcc")
+    run = subprocess.run(
+        ["gcc", "-O2", "-Wall", "-o", str(program), str(HERE / f"{name}.c")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if run.returncode:
+        raise CannotRunError(f"{name}.c does not compile: {run.stderr[:600]}")
+    return program
+
+
+def load(program: Path, options: str, port: int, seconds: int, *, pid: int = 0, pin: bool = False) -> dict[str, Any]:
+    """Run a load tool once.
+
+    Args:
+        program: what `build` gave.
+        options: the line's.
+        port: the server's.
+        seconds: how long to measure; 0 leaves it to the options.
+        pid: the process whose CPU time counts.
+        pin: on `LOAD_CORE`.
+
+    Returns:
+        What the tool printed.
+
+    Raises:
+        CannotRunError: it printed no figures.
+    """
+    timed = ["-t", str(seconds)] if seconds else []
+    command = [*on_core(LOAD_CORE if pin else None), str(program), "-p", str(port), "-P", str(pid), *options.split()]
+    try:
+        run = subprocess.run(
+            [*command, *timed], capture_output=True, text=True, timeout=(seconds or 270) + 30, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CannotRunError(f"`{options}` did not end in {error.timeout:.0f} s") from error
+    printed = run.stdout.strip().splitlines()
+    if not printed:
+        raise CannotRunError(f"`{options}`: {run.stderr.strip()[:300] or f'ended with {run.returncode}'}")
+    figures: dict[str, Any] = json.loads(printed[-1])
+    figures["said"] = run.stderr.strip()[:300]
+    return figures

@@ -1,0 +1,133 @@
+"""From figures to Markdown: medians, ratios, and whether what was wanted is met. Pure."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+
+from lines import FIGURES, FLAT, GROWTH, LINES, Line, Wanted
+
+Rounds = Mapping[str, Mapping[str, Sequence[float]]]
+"""By side, by `line.figure`: the figure of each round."""
+
+
+def medians(rounds: Rounds) -> dict[str, dict[str, float]]:
+    """The median of each figure over the rounds it was measured in."""
+    return {
+        side: {name: statistics.median(values) for name, values in figures.items() if values}
+        for side, figures in rounds.items()
+    }
+
+
+def shown(figure: str, value: float) -> str:
+    """A figure as people read it."""
+    if figure.endswith("_us"):
+        return f"{value:.0f} µs" if value < 1000 else f"{value / 1000:.2f} ms"
+    if figure == "disk_share":
+        return f"{value:.0%}"
+    if figure in {"msgs_per_s", "idle_anon_mb", "stored_mb_per_s", "disk_mb_per_s"}:
+        return f"{value:,.0f}"
+    return f"{value:.2f}"
+
+
+def bound(wanted: Wanted) -> str:
+    """What is wanted, in short."""
+    sign, value = ("≥", wanted.least) if wanted.least is not None else ("≤", wanted.most)
+    assert value is not None
+    return f"{sign} {shown(wanted.figure, value)}" if wanted.absolute else f"{sign} {value:g}x"
+
+
+def verdict(wanted: Wanted, apache: float | None, ours: float) -> str:
+    """`met`, `not met`, or nothing when there is nothing to compare with."""
+    if wanted.absolute:
+        return "met" if wanted.met(ours) else "**not met**"
+    if not apache:
+        return ""
+    return "met" if wanted.met(ours / apache) else "**not met**"
+
+
+def table(sides: Mapping[str, str], rounds: Rounds, lines: Sequence[Line]) -> str:
+    """The lines as a Markdown table: each side, its ratio to Apache's, what is wanted of ours.
+
+    Args:
+        sides: what was measured, and its name.
+        rounds: the figures.
+        lines: which lines, in which order.
+    """
+    middle = medians(rounds)
+    compared = "apache" in sides
+    head = ["line", "figure"]
+    for side, title in sides.items():
+        head.append(title)
+        if compared and side != "apache":
+            head.append("ratio")
+        if side == "tianzhou":
+            head += ["wanted", ""]
+    rows = [head, ["---"] * len(head)]
+    for line in lines:
+        for figure, title in FIGURES.items():
+            name = f"{line.name}.{figure}"
+            if any(name in middle.get(side, {}) for side in sides):
+                rows.append([line.title, title, *_cells(sides, middle, line, figure)])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _cells(sides: Mapping[str, str], middle: Mapping[str, Mapping[str, float]], line: Line, figure: str) -> list[str]:
+    name = f"{line.name}.{figure}"
+    apache = middle.get("apache", {}).get(name)
+    cells = []
+    for side in sides:
+        value = middle.get(side, {}).get(name)
+        cells.append("not run" if value is None else shown(figure, value))
+        if "apache" in sides and side != "apache":
+            cells.append(f"{value / apache:.2f}x" if apache and value is not None else "")
+        if side == "tianzhou":
+            wanted = next((each for each in line.wanted if each.figure == figure), None)
+            cells.append(bound(wanted) if wanted else "")
+            cells.append(verdict(wanted, apache, value) if wanted and value is not None else "")
+    return cells
+
+
+def growth(sides: Mapping[str, str], rounds: Rounds) -> str:
+    """How much each side changes from a little to a lot; flat is within 1.5 times."""
+    middle = medians(rounds)
+    rows = []
+    for small, large in GROWTH:
+        for figure in ("msgs_per_s", "p99_us", "start_s"):
+            cells = []
+            for side in sides:
+                first, second = (middle.get(side, {}).get(f"{name}.{figure}") for name in (small, large))
+                if not first or not second:
+                    cells += ["", ""] if side == "tianzhou" else [""]
+                    continue
+                worse = first / second if figure == "msgs_per_s" else second / first
+                cells.append(f"{worse:.2f}x")
+                if side == "tianzhou" and figure == "start_s":
+                    cells.append("")
+                elif side == "tianzhou":
+                    cells.append("met" if worse <= FLAT else "**not met**")
+            if any(cells):
+                titles = f"{LINES[small].title} → {LINES[large].title.removeprefix('PUT 64 x 1').strip(' ,')}"
+                rows.append([titles, FIGURES[figure], *cells])
+    if not rows:
+        return ""
+    head = ["growth: how many times worse", "figure"]
+    for side, title in sides.items():
+        head += [title, f"flat within {FLAT}x"] if side == "tianzhou" else [title]
+    return "".join(f"| {' | '.join(row)} |\n" for row in [head, ["---"] * len(head), *rows])
+
+
+def machine_list(machine: Mapping[str, str]) -> str:
+    """The machine as a Markdown list."""
+    return "".join(f"- {name}: {value}\n" for name, value in machine.items())
+
+
+def with_section(page: str, name: str, section: str) -> str:
+    """Put a section into a page, in the place of the section of that name, or at the page's end."""
+    begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+    block = f"{begin}\n\n{section.strip()}\n\n{end}"
+    pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
+    if pattern.search(page):
+        return pattern.sub(lambda _: block, page, count=1)
+    return f"{page.rstrip()}\n\n{block}\n".lstrip()
