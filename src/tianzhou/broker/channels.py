@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tianzhou.broker.stats import CLOSE, CONNECT, IDLE, BrokerStats
+from tianzhou.broker.stats import CLOSE, CONNECT, EXCEPTION, IDLE, BrokerStats
 from tianzhou.clock import Clock
 from tianzhou.remoting.connection import Connection
 
@@ -27,6 +27,9 @@ class Channels:
         connection.on_close(self._closed)
 
     def _closed(self, connection: Connection) -> None:
+        # Apache counts both events of a connection that ends otherwise than by the peer's wish.
+        if connection.broken:
+            self._stats.count("CHANNEL_ACTIVITY", EXCEPTION)
         silent_s = self._clock.monotonic() - max(connection.last_read, connection.last_write)
         if 0 < self._idle_s <= silent_s:
             self._stats.count("CHANNEL_ACTIVITY", IDLE)

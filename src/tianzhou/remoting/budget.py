@@ -1,19 +1,26 @@
 """How much memory half-received frames may take over all connections of a server.
 
-A frame may have 16 MiB, so a hundred peers that send most of one and then stop would hold 1.6 GiB. Above the limit,
-connections whose frame needs more room are not read from until others have finished; one of them may always go on,
-so that some frame is finished even when all are waiting.
+A frame may have 16 MiB, so a hundred peers that send most of one and then stop would hold 1.6 GiB; and ten thousand
+that stop after the first read would hold 1.3 GiB. Above the limit, connections whose frame needs more room are not
+read from until others have finished; one of them may always go on, so that some frame is finished even when all are
+waiting. Meanwhile all reads are small, and who keeps no more than such a read does not wait: requests of a few
+kilobytes are served on.
 
 Pure: connections are values with `hold()` and `release()`.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
+
+from tianzhou.remoting.session import READ_SIZE
+
+SMALLEST_READ: Final = 512
+LARGEST_SMALL_READ: Final = 4096
 
 
 class Gatherer(Protocol):
-    """A connection that gathers a large frame."""
+    """A connection that may keep half a frame."""
 
     def hold(self) -> None:
         """Stop reading."""
@@ -23,17 +30,23 @@ class Gatherer(Protocol):
 
 
 class FrameBudget:
-    """Counts the bytes set aside for half-received large frames.
+    """Counts every byte that is kept for half-received frames.
 
     Args:
-        limit: bytes above which connections wait. Each is held after the growth that crossed the limit, and
-            buffers grow by doubling, so the most really used is twice the limit, one frame and the first
-            kilobytes of every frame.
+        limit: bytes above which connections wait. Each is held after the growth that crossed the limit, and buffers
+            grow by doubling; small reads of all connections together may take the limit once more, unless there are
+            more connections than one per 2 KiB of it. So the most really used is three times the limit and one frame.
+
+    Attributes:
+        used: bytes kept now.
+        read_size: how much is to be read at once from a connection without a buffer of its own.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
+        self.read_size = READ_SIZE
+        self._small = LARGEST_SMALL_READ
         self._sizes: dict[Gatherer, int] = {}
         self._waiting: dict[Gatherer, None] = {}
         self._favoured: Gatherer | None = None
@@ -43,24 +56,48 @@ class FrameBudget:
         """How many connections are held."""
         return len(self._waiting)
 
-    def resized(self, gatherer: Gatherer, size: int) -> None:
-        """A connection now has `size` bytes set aside: more, because its frame grows, or 0, because it is done."""
+    def shared_by(self, connections: int) -> None:
+        """There are now so many connections."""
+        # What is kept behind two small reads gets a buffer of twice its size.
+        self._small = max(SMALLEST_READ, min(LARGEST_SMALL_READ, self.limit // (4 * max(connections, 1))))
+        self._choose_reads()
+
+    def keeps(self, gatherer: Gatherer, size: int, *, finished: bool = False) -> None:
+        """A connection now has `size` bytes set aside for a frame that is not whole, 0 when there is none.
+
+        Args:
+            gatherer: the connection.
+            size: bytes.
+            finished: whether the frame it gathered before is whole; what it keeps is the next one's.
+        """
         before = self._sizes.get(gatherer, 0)
         self.used += size - before
         if size:
             self._sizes[gatherer] = size
-            if size > before and self.used > self.limit and gatherer is not self._favoured:
-                if self._favoured is None:
-                    self._favoured = gatherer
-                else:
-                    self._waiting[gatherer] = None
-                    gatherer.hold()
-            return
-        self._sizes.pop(gatherer, None)
-        self._waiting.pop(gatherer, None)
-        if gatherer is self._favoured:
-            self._favoured = None
-        self._let_go()
+        else:
+            self._sizes.pop(gatherer, None)
+        self._choose_reads()
+        done = finished or not size
+        if done:
+            if gatherer is self._favoured:
+                self._favoured = None
+            if gatherer in self._waiting:
+                del self._waiting[gatherer]
+                gatherer.release()
+        if done or size < before:
+            self._let_go()
+        if self.used > self.limit and size > self._small and (finished or size > before):
+            self._wait(gatherer)
+
+    def _choose_reads(self) -> None:
+        self.read_size = self._small if self.used > self.limit else READ_SIZE
+
+    def _wait(self, gatherer: Gatherer) -> None:
+        if self._favoured is None:
+            self._favoured = gatherer
+        elif gatherer is not self._favoured and gatherer not in self._waiting:
+            self._waiting[gatherer] = None
+            gatherer.hold()
 
     def _let_go(self) -> None:
         while self._waiting and (self.used <= self.limit or self._favoured is None):

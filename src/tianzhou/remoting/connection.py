@@ -52,9 +52,10 @@ class Connection(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        "_attributes", "_backlog", "_callbacks", "_flush_scheduled", "_gathering", "_group", "_held", "_lost", "_out",
-        "_out_size", "_paused", "_session", "_tasks", "_told", "_transport", "_writable", "_write_paused", "closed",
-        "gathering_since", "last_read", "last_write", "remote_address", "remote_host_bytes", "remote_ip", "remote_port",
+        "_attributes", "_backlog", "_callbacks", "_flush_scheduled", "_group", "_held", "_kept", "_lost", "_out",
+        "_out_size", "_paused", "_session", "_tasks", "_told", "_transport", "_writable", "_write_paused", "broken",
+        "closed", "gathering_since", "last_read", "last_write", "remote_address", "remote_host_bytes", "remote_ip",
+        "remote_port",
     )  # fmt: skip
 
     def __init__(self, group: ConnectionGroup) -> None:
@@ -62,6 +63,7 @@ class Connection(asyncio.BufferedProtocol):
         self.remote_port = 0
         self.remote_host_bytes = b"\0\0\0\0"
         self.remote_address = ""
+        self.broken = False  # whether it ended by an error of the network, as a reset is
         self.closed = False
         self.last_read = self.last_write = self.gathering_since = 0.0
         self._group = group
@@ -77,7 +79,7 @@ class Connection(asyncio.BufferedProtocol):
         self._writable: asyncio.Future[None] | None = None
         self._paused = 0
         self._held = 0
-        self._gathering = 0
+        self._kept = 0
         self._backlog: list[Command] = []
         self._lost = False
         self._told: ProxyHeader | None = None
@@ -87,8 +89,8 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def gathering(self) -> bool:
-        """Whether a frame that takes memory of its own is half received, since `gathering_since`."""
-        return self._gathering > 0
+        """Whether a frame is half received, since `gathering_since`."""
+        return self._kept > 0
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -255,7 +257,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the transport puts the next bytes."""
-        return self._session.writable()
+        return self._session.writable(self._group.budget.read_size)
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes have arrived: serve every command they complete."""
@@ -274,11 +276,12 @@ class Connection(asyncio.BufferedProtocol):
                     self._serve(commands, self._late(now - began))
                 else:
                     self._serve(commands, group.processor)
-        if session.gathering != self._gathering:
-            if not self._gathering:
+        kept = session.kept
+        if kept or self._kept:
+            if commands or not self._kept:
                 self.gathering_since = self.last_read
-            self._gathering = session.gathering
-            group.budget.resized(self, self._gathering)
+            self._kept = kept
+            group.budget.keeps(self, kept, finished=bool(commands))
         if session.error is not None:
             self._reject(session.error)
         elif nbytes >= READ_SIZE and group.eager_reads and not self._paused & _PAUSED_TURN:
@@ -308,6 +311,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone: end everything that belonged to it."""
+        self.broken = exc is not None
         self.closed = self._lost = True
         self._backlog.clear()
         self._out.clear()
@@ -322,9 +326,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._writable is not None:
             self._writable.set_result(None)
             self._writable = None
-        if self._gathering:
-            self._gathering = 0
-            self._group.budget.resized(self, 0)
+        if self._kept:
+            self._kept = 0
+            self._group.budget.keeps(self, 0)
         self._group.left(self)
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:

@@ -12,6 +12,7 @@ from tianzhou.clock import Clock, SystemClock
 from tianzhou.remoting.answers import unsupported
 from tianzhou.remoting.budget import FrameBudget
 from tianzhou.remoting.session import MAX_FRAME, OpaqueCounter, scratch_buffer
+from tianzhou.remoting.stalls import PatientTimer
 
 if TYPE_CHECKING:
     from tianzhou.remoting.connection import Connection, LateProcessor, Processor
@@ -20,10 +21,6 @@ HELD_BYTES = 33_554_432
 GATHER_BYTES = 67_108_864
 MAX_IN_FLIGHT = 65_535
 DEADLINE_STEP_S = 0.05
-STALL_S = 1.0
-"""When the loop comes so late to a look at the deadlines, replies may have arrived meanwhile."""
-STALL_TURNS = 6
-"""So many turns of the loop it then has to read and serve them before the deadlines count."""
 IDLE_STEP_S = 5.0
 MARK_STEP_S = 0.02
 
@@ -39,7 +36,7 @@ class ConnectionGroup:
         idle_timeout_s: a connection with no traffic for so long is closed; 0 never closes.
         held_bytes: most bytes of requests per connection whose awaitables are unfinished; above it the peer
             is not read from.
-        gather_bytes: memory for half-received frames over all connections, see `FrameBudget`.
+        gather_bytes: most memory for half-received frames over all connections, see `FrameBudget`.
         max_in_flight: most requests of our own that may await replies, over all connections.
         guarded: do not read from a peer that does not read. Right for a server; two ends that both did it would
             wait for each other for ever once both have much to send.
@@ -81,8 +78,8 @@ class ConnectionGroup:
         self.next_mark = inf
         self.started = False
         self.eager_reads = False
-        self._idle_timer: asyncio.TimerHandle | None = None
-        self._deadline_timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._idle_timer: PatientTimer | None = None
+        self._deadline_timer: PatientTimer | None = None
         self._empty: asyncio.Future[None] | None = None
 
     def start(self) -> None:
@@ -144,17 +141,19 @@ class ConnectionGroup:
     def joined(self, connection: Connection) -> None:
         """A connection was made."""
         self.connections.add(connection)
+        self.budget.shared_by(len(self.connections))
         if self.on_connect is not None:
             self.on_connect(connection)
 
     def left(self, connection: Connection) -> None:
         """A connection is gone."""
         self.connections.discard(connection)
+        self.budget.shared_by(len(self.connections))
         if not self.connections and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
 
     def _arm_idle(self) -> None:
-        self._idle_timer = self.loop.call_later(min(IDLE_STEP_S, self.idle_timeout_s / 4), self._idle_tick)
+        self._idle_timer = PatientTimer(self.loop, min(IDLE_STEP_S, self.idle_timeout_s / 4), self._idle_tick)
 
     def _idle_tick(self) -> None:
         self._arm_idle()
@@ -178,19 +177,7 @@ class ConnectionGroup:
     def arm_deadlines(self) -> None:
         """Have awaited replies looked over from now on; one timer serves them all."""
         if self._deadline_timer is None:
-            self._deadline_timer = self.loop.call_later(DEADLINE_STEP_S, self._deadline_tick, self.loop.time())
-
-    def _deadline_tick(self, armed_s: float) -> None:
-        if self.loop.time() - armed_s > DEADLINE_STEP_S + STALL_S:
-            self._after_stall(STALL_TURNS)
-        else:
-            self._deadlines()
-
-    def _after_stall(self, turns: int) -> None:
-        if turns:
-            self._deadline_timer = self.loop.call_soon(self._after_stall, turns - 1)
-        else:
-            self._deadlines()
+            self._deadline_timer = PatientTimer(self.loop, DEADLINE_STEP_S, self._deadlines)
 
     def _deadlines(self) -> None:
         self._deadline_timer = None

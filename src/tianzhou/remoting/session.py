@@ -22,7 +22,7 @@ MAX_FRAME = 16_777_216
 SMALL_FRAME = 65_536
 READ_SIZE = 65_536
 LARGE_READ_SIZE = 262_144
-_LARGE_START = 16_384
+_LARGE_START = 2048
 _LENGTH_WORD = 4
 _TLS_HANDSHAKE = 0x16
 _INT32_MAX = 0x7FFFFFFF
@@ -92,12 +92,16 @@ class Session:
         return self._filled if self._large is not None else len(self._tail)
 
     @property
-    def gathering(self) -> int:
-        """Bytes set aside for a half-received frame that has a buffer of its own; 0 when there is none."""
-        return 0 if self._large is None else len(self._large)
+    def kept(self) -> int:
+        """Bytes set aside for a half-received frame; 0 when there is none."""
+        return len(self._tail) if self._large is None else len(self._large)
 
-    def writable(self) -> memoryview:
-        """Where the next bytes from the peer are to be written; never empty."""
+    def writable(self, most: int = READ_SIZE) -> memoryview:
+        """Where the next bytes from the peer are to be written; never empty.
+
+        Args:
+            most: how many to take at once, `READ_SIZE` at most; more go into a frame's own buffer, which has room.
+        """
         large = self._large
         if large is not None:
             return memoryview(large)[self._filled : self._filled + LARGE_READ_SIZE]
@@ -105,8 +109,8 @@ class Session:
         if tail:
             size = len(tail)
             self._view[:size] = tail
-            return self._view[size : size + READ_SIZE]
-        return self._view[:READ_SIZE]
+            return self._view[size : size + most]
+        return self._view[:most]
 
     def received(self, count: int) -> list[Command]:
         """The commands that `count` bytes just written into `writable()` complete, in order.

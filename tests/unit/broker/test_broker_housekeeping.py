@@ -102,8 +102,10 @@ def test_registrations_and_connections_are_counted(broker: Run) -> None:
         peer = bench.peer()
         channels = Channels(bench.stats, bench.clock, 120)
         connected = [bench.peer() for _ in range(3)]
-        for one in connected:
+        broken = bench.peer()
+        for one in (*connected, broken):
             channels.connected(one.connection)
+        broken.transport.lose(ConnectionResetError("reset by peer"))
         await connected[0].heartbeat("c1", "T", producer="P")
         await connected[1].heartbeat("c2", "T")
         connected[2].transport.lose()
@@ -114,11 +116,12 @@ def test_registrations_and_connections_are_counted(broker: Run) -> None:
         found = {(name, key): (value, times) for name, key, value, times in bench.stats.items()}
         assert found["CONSUMER_REGISTER_TIME", "DefaultCluster"] == (0, 2)
         assert found["PRODUCER_REGISTER_TIME", "DefaultCluster"] == (0, 1)
-        assert found["CHANNEL_ACTIVITY", "CONNECT"] == (3, 3)
-        assert found["CHANNEL_ACTIVITY", "CLOSE"] == (2, 2)
+        assert found["CHANNEL_ACTIVITY", "CONNECT"] == (4, 4)
+        assert found["CHANNEL_ACTIVITY", "CLOSE"] == (3, 3)
         assert found["CHANNEL_ACTIVITY", "IDLE"] == (1, 1)
+        assert found["CHANNEL_ACTIVITY", "EXCEPTION"] == (1, 1)
         reply = await peer.ask(315, stats_name="CHANNEL_ACTIVITY", stats_key="CONNECT")
-        assert decode_broker_stats(reply.body).stats_minute.sum == 3
+        assert decode_broker_stats(reply.body).stats_minute.sum == 4
         # Nothing in Apache's own broker counts these either: plug-ins do.
         for name in ("COMMERCIAL_SEND_TIMES", "COMMERCIAL_RCV_SIZE", "DLQ_PUT_NUMS", "GROUP_GET_FALL_SIZE"):
             missing = await peer.ask(315, stats_name=name, stats_key="Owner@T@G@SEND_SUCCESS")

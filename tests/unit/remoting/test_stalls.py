@@ -1,0 +1,55 @@
+"""After its process stood still, a look for silence comes behind what arrived meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tianzhou.remoting.stalls import STALL_S, PatientTimer, caught_up, stalled
+from tianzhou.testing.clock import VirtualClock, run
+
+
+def hear(order: list[str], turns: int) -> None:
+    """Note something that takes a few turns of the loop, as a heartbeat that is still to be read does."""
+    if turns:
+        asyncio.get_running_loop().call_soon(hear, order, turns - 1)
+    else:
+        order.append("heard")
+
+
+@pytest.mark.parametrize(("stood_still_s", "order"), [(0.0, ["look", "heard"]), (3600.0, ["heard", "look"])])
+def test_a_timer_lets_the_loop_read_first_when_it_comes_late(stood_still_s: float, order: list[str]) -> None:
+    clock, found = VirtualClock(), []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        timer = PatientTimer(loop, 1.0, lambda: found.append("look"))
+        loop.call_later(1.0, hear, found, 4)
+        clock.advance(stood_still_s)
+        await asyncio.sleep(1.5)
+        await caught_up()
+        timer.cancel()
+
+    run(main(), clock)
+    assert found == order
+
+
+def test_a_timer_can_be_cancelled_before_and_while_it_lets_others_go_first() -> None:
+    clock, found = VirtualClock(), []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        early, late = (PatientTimer(loop, 1.0, lambda: found.append("look")) for _ in range(2))
+        early.cancel()
+        clock.advance(3600)
+        assert stalled(loop.time() - STALL_S - 0.1)
+        assert not stalled(loop.time() - STALL_S + 0.1)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        late.cancel()
+        await caught_up()
+        await caught_up()
+
+    run(main(), clock)
+    assert found == []
