@@ -7,14 +7,15 @@ with success (traps.md 23), so does this one: those handlers read the bare field
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, ConfigError
-from tianzhou.model import BrokerData
+from tianzhou.model import BrokerData, TopicRoute
 from tianzhou.model.names import ORDER_TOPIC_CONFIG
 from tianzhou.namesrv.files import replace_text
 from tianzhou.namesrv.kv import KvConfig
+from tianzhou.namesrv.other_environment import ASKED_FOR_ANOTHER, OtherEnvironment
 from tianzhou.namesrv.routes import MinBrokerChange, Registration, RouteTable, keep_zone
 from tianzhou.namesrv.settings import IDLE, NamesrvSettings
 from tianzhou.remoting.answers import unsupported
@@ -35,6 +36,8 @@ _PLACEHOLDER_REMARK = "not set any response code"
 _BROKER = "broker of connection"
 _log = logging.getLogger(__name__)
 
+Handler = Callable[[Connection, Command], "Command | Awaitable[Command]"]
+
 
 class Handlers:
     """Serves the requests of brokers, clients and tools from the tables.
@@ -45,6 +48,8 @@ class Handlers:
         kv: the KV configuration.
         clock: time.
         on_change: told when the smallest id of a broker group changes, and brokers want to know.
+        on_register: told of every registration that was taken.
+        elsewhere: who is asked for routes that are not known here, with `clusterTest`.
     """
 
     def __init__(
@@ -54,14 +59,18 @@ class Handlers:
         kv: KvConfig,
         clock: Clock,
         on_change: Callable[[MinBrokerChange], None],
+        on_register: Callable[[Registration], None] | None = None,
+        elsewhere: OtherEnvironment | None = None,
     ) -> None:
         self.settings = settings
         self.routes = routes
         self.kv = kv
         self._clock = clock
         self._on_change = on_change
+        self._elsewhere = elsewhere
+        self._on_register = on_register
         self._ready_at = clock.monotonic() + settings.wait_seconds_for_service
-        self._table: dict[int, Callable[[Connection, Command], Command]] = {
+        self._table: dict[int, Handler] = {
             RequestCode.PUT_KV_CONFIG: self._put_kv,
             RequestCode.GET_KV_CONFIG: self._get_kv,
             RequestCode.DELETE_KV_CONFIG: self._delete_kv,
@@ -92,12 +101,12 @@ class Handlers:
         """Codes that are served."""
         return frozenset(map(int, self._table))
 
-    def handler(self, code: int) -> Callable[[Connection, Command], Command]:
+    def handler(self, code: int) -> Handler:
         """Who serves a code; a KeyError when nobody does."""
         return self._table[code]
 
-    def serve(self, connection: Connection, request: Command) -> Command:
-        """Answer one request; what goes wrong is raised (see `tianzhou.remoting.answers`)."""
+    def serve(self, connection: Connection, request: Command) -> Command | Awaitable[Command]:
+        """Answer one request, at once or later; what goes wrong is raised (see `tianzhou.remoting.answers`)."""
         handler = self._table.get(request.code)
         return unsupported(request) if handler is None else handler(connection, request)
 
@@ -109,30 +118,29 @@ class Handlers:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         body = bodies.decode_register_body(request.body, header.compressed, request.version)
         table = body.table
-        registered = self.routes.register(
-            Registration(
-                cluster=header.cluster_name,
-                broker_name=header.broker_name,
-                address=header.broker_addr,
-                broker_id=header.broker_id,
-                ha_server_address=header.ha_server_addr,
-                topics=table.topic_config_table,
-                data_version=table.data_version,
-                enable_acting_master=header.enable_acting_master,
-                heartbeat_timeout_ms=header.heartbeat_timeout_millis,
-                zone_name=header.zone_name,
-                filter_servers=body.filter_servers,
-                queue_mappings=table.topic_queue_mapping_info_map,
-            ),
-            self._clock.now_ms(),
-            connection,
+        said = Registration(
+            cluster=header.cluster_name,
+            broker_name=header.broker_name,
+            address=header.broker_addr,
+            broker_id=header.broker_id,
+            ha_server_address=header.ha_server_addr,
+            topics=table.topic_config_table,
+            data_version=table.data_version,
+            enable_acting_master=header.enable_acting_master,
+            heartbeat_timeout_ms=header.heartbeat_timeout_millis,
+            zone_name=header.zone_name,
+            filter_servers=body.filter_servers,
+            queue_mappings=table.topic_queue_mapping_info_map,
         )
+        registered = self.routes.register(said, self._clock.now_ms(), connection)
         if registered is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "register broker failed")
         if _BROKER not in connection.attributes:
             connection.attributes[_BROKER] = header.broker_addr
             connection.on_close(self.disconnected)
         self._tell(registered.change)
+        if self._on_register is not None:
+            self._on_register(said)
         order = self.kv.namespace(ORDER_TOPIC_CONFIG) if self.settings.return_order_topic_config_to_broker else None
         return request.reply(
             SUCCESS,
@@ -198,16 +206,28 @@ class Handlers:
 
     # Routes and topics
 
-    def _route(self, _connection: Connection, request: Command) -> Command:
+    def _route(self, _connection: Connection, request: Command) -> Command | Awaitable[Command]:
         if self.settings.need_wait_for_service and self._clock.monotonic() < self._ready_at:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "name server not ready")
         fields = request.fields
         topic = fields.get("topic")
         route = None if topic is None else self.routes.route(topic)
         if route is None:
+            if topic and self._elsewhere and self.settings.cluster_test and ASKED_FOR_ANOTHER not in fields:
+                return self._route_elsewhere(request, topic, self._elsewhere)
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, NO_ROUTE.format("null" if topic is None else topic))
-        if self.settings.order_message_enable:
+        if self.settings.order_message_enable or self.settings.cluster_test:
             route.order_topic_conf = self.kv.get(ORDER_TOPIC_CONFIG, str(topic))
+        return self._route_reply(request, route)
+
+    async def _route_elsewhere(self, request: Command, topic: str, elsewhere: OtherEnvironment) -> Command:
+        route = await elsewhere.route(topic, self.settings)
+        if route is None:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, NO_ROUTE.format(topic))
+        return self._route_reply(request, route)
+
+    def _route_reply(self, request: Command, route: TopicRoute) -> Command:
+        fields = request.fields
         standard = request.version >= STANDARD_JSON_SINCE or fields.get("acceptStandardJsonOnly", "").lower() == "true"
         zone = fields.get("__ZONE_NAME", "").strip()
         if zone and fields.get("__ZONE_MODE", "").lower() == "true":

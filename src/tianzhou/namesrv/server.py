@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -11,10 +13,12 @@ from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import RemotingError
 from tianzhou.namesrv.handlers import Handlers
 from tianzhou.namesrv.kv import KvConfig
-from tianzhou.namesrv.routes import MinBrokerChange, RouteTable
+from tianzhou.namesrv.other_environment import OtherEnvironment
+from tianzhou.namesrv.routes import MinBrokerChange, Registration, RouteTable
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.server import RemotingServer
+from tianzhou.remoting.stalls import PatientTimer
 from tianzhou.remoting.tls import ServerTls, TlsSettings, client_context
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
@@ -36,6 +40,7 @@ class NameServer:
         host: address to bind, in place of the one in the settings.
         port_setting: what sets the port, for the error when it is taken.
         tls: see `TlsSettings`; by default TLS is spoken with who begins to.
+        on_register: told of every registration that was taken.
 
     Raises:
         ConfigError: on entry, when the address cannot be bound or the KV configuration cannot be read.
@@ -49,11 +54,14 @@ class NameServer:
         host: str | None = None,
         port_setting: str = "listenPort",
         tls: TlsSettings | None = None,
+        on_register: Callable[[Registration], None] | None = None,
     ) -> None:
         tls = tls or TlsSettings()
         settings = settings or NamesrvSettings()
         self._clock = clock or SystemClock()
         self._kv = KvConfig(settings.kv_config_file)
+        self._client = RemotingClient(clock=self._clock, tls=client_context(tls) if tls.enable else None)
+        self._elsewhere = OtherEnvironment(self._client, self._clock, random.Random())
         self._handlers = Handlers(
             settings,
             RouteTable(
@@ -63,6 +71,8 @@ class NameServer:
             self._kv,
             self._clock,
             self._notify,
+            on_register,
+            self._elsewhere,
         )
         self._server = RemotingServer(
             settings.bind_address if host is None else host,
@@ -73,8 +83,7 @@ class NameServer:
             port_setting=port_setting,
             tls=ServerTls(tls),
         )
-        self._client = RemotingClient(clock=self._clock, tls=client_context(tls) if tls.enable else None)
-        self._scan_timer: asyncio.TimerHandle | None = None
+        self._scan_timer: PatientTimer | None = None
         self._notices: set[asyncio.Task[None]] = set()
 
     @property
@@ -105,13 +114,14 @@ class NameServer:
         """Read the KV configuration, listen, begin to look after brokers."""
         self._kv.load()
         await self._server.start()
-        self._scan_timer = asyncio.get_running_loop().call_later(FIRST_SCAN_S, self._scan)
+        self._scan_timer = PatientTimer(asyncio.get_running_loop(), FIRST_SCAN_S, self._scan)
         _log.info("name server listens on %s:%d", self._server.host, self.port)
 
     async def close(self) -> None:
         """Stop listening and close every connection."""
         if self._scan_timer is not None:
             self._scan_timer.cancel()
+        await self._elsewhere.close()
         await self._server.close()
         for task in list(self._notices):
             task.cancel()
@@ -125,7 +135,7 @@ class NameServer:
 
     def _scan(self) -> None:
         interval_s = max(self.settings.scan_not_active_broker_interval, 1) / 1000
-        self._scan_timer = asyncio.get_running_loop().call_later(interval_s, self._scan)
+        self._scan_timer = PatientTimer(asyncio.get_running_loop(), interval_s, self._scan)
         self.scan()
 
     def _notify(self, change: MinBrokerChange) -> None:

@@ -23,7 +23,6 @@ IDLE: Final[dict[str, tuple[str, ...]]] = {
         "writeBufferLowWaterMark", "enableShutdownGracefully", "shutdownWaitTimeSeconds",
     ),
     "it steers the Java program: its folder": ("rocketmqHome",),
-    "a route that is not known is not looked up in another environment": ("clusterTest", "productEnvName"),
     "there is no controller": ("enableControllerInNamesrv",),
 }  # fmt: skip
 """Why keys change nothing here, and which; see `tianzhou.settings.idle_lines`."""
@@ -53,11 +52,13 @@ class NamesrvSettings:
     need_wait_for_service: bool = False
     wait_seconds_for_service: int = 45
     server_channel_max_idle_time_seconds: int = 120
+    cluster_test: bool = False
+    product_env_name: str = "center"
+    namesrv_domain: str = keyed("rocketmq.namesrv.domain", "jmenv.tbsite.net")
+    namesrv_domain_subgroup: str = keyed("rocketmq.namesrv.domain.subgroup", "nsaddr")
 
     # Accepted for the sake of existing files and tools.
     rocketmq_home: str = ""
-    product_env_name: str = "center"
-    cluster_test: bool = False
     client_request_thread_pool_nums: int = 8
     client_request_thread_pool_queue_capacity: int = 50_000
     default_thread_pool_nums: int = 16

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import pytest
 
-from tianzhou.errors import ConfigError
+from tianzhou.errors import ConfigError, ConnectFailed
 from tianzhou.model import DataVersion, TopicConfig
 from tianzhou.namesrv.server import NameServer
 from tianzhou.namesrv.settings import NamesrvSettings
@@ -373,7 +373,7 @@ def test_keys_without_effect_are_named_in_the_log_when_they_are_set(
         async with Desk(tmp_path) as desk:
             with caplog.at_level(logging.WARNING):
                 assert (
-                    await desk.ask(318, b"clusterTest=true\nserverWorkerThreads=3\nenableTopicList=false\n")
+                    await desk.ask(318, b"serverSocketBacklog=5\nserverWorkerThreads=3\nenableTopicList=false\n")
                 ).code == 0
             assert [record.getMessage() for record in caplog.records] == [
                 (
@@ -381,8 +381,8 @@ def test_keys_without_effect_are_named_in_the_log_when_they_are_set(
                     " no pools of threads or buffers to size"
                 ),
                 (
-                    "configuration update: no effect: clusterTest: a route that is not known is not looked up in"
-                    " another environment"
+                    "configuration update: no effect: serverSocketBacklog: sockets keep the system's sizes, and who"
+                    " does not read is always waited for"
                 ),
             ]
             caplog.clear()
@@ -473,3 +473,66 @@ def test_binary_headers_are_understood(tmp_path: Path) -> None:
             assert reply.serialize_type == 0
 
     asyncio.run(main())
+
+
+# --- routes of another environment ------------------------------------------------------------------------------------
+
+
+def test_a_test_environment_asks_the_other_one_for_routes_it_does_not_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with Desk(tmp_path / "product") as product, Desk(tmp_path / "test", cluster_test=True) as test:
+            monkeypatch.setenv("NAMESRV_ADDR", f"127.0.0.1:9;{product.address}")
+            await product.register("Theirs", "Both")
+            await test.register("Ours", "Both", address="10.0.0.2:10911")
+            assert (await test.route("Ours")).broker_datas[0].broker_addrs == {0: "10.0.0.2:10911"}
+            assert (await test.route("Both")).broker_datas[0].broker_addrs == {0: "10.0.0.2:10911"}
+            assert (await test.route("Theirs")).broker_datas[0].broker_addrs == {0: BROKER}
+            assert b'{0:"10.0.0.1:10911"}' in (await test.ask(105, topic="Theirs", version=317)).body
+            assert await test.route("Nobodys") == 17
+            assert await product.route("Ours") == 17, "only the test environment asks"
+            # Whoever changes the setting by request need not start it again.
+            assert (await test.ask(318, b"clusterTest=false\n")).code == 0
+            assert await test.route("Theirs") == 17
+
+    asyncio.run(main())
+
+
+def test_environments_that_ask_each_other_come_to_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with Desk(tmp_path, cluster_test=True) as desk:
+            monkeypatch.setenv("NAMESRV_ADDR", desk.address)
+            asked = []
+            serve = desk.server._server.group.processor
+            desk.server._server.group.processor = lambda *given: asked.append(given[1].code) or serve(*given)
+            assert await asyncio.gather(*(desk.route("T") for _ in range(5))) == [17] * 5
+            assert asked == [105] * 6, "five questions, and one to itself for all of them"
+
+    asyncio.run(main())
+
+
+def test_where_nobody_can_be_asked_routes_are_unknown_and_the_log_says_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = []
+
+    async def look_up(url: str) -> str:
+        asked.append(url)
+        raise ConnectFailed("address server does not answer")
+
+    async def main() -> None:
+        monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+        monkeypatch.setattr("tianzhou.client.address_server.look_up", look_up)
+        settings = {"cluster_test": True, "product_env_name": "live", "namesrv_domain": "lists:81"}
+        async with Desk(tmp_path, **settings) as desk:
+            assert [await desk.route("T") for _ in range(3)] == [17] * 3
+            assert asked == ["http://lists:81/rocketmq/nsaddr-live?nofix=1"], "not again for each question"
+            said = [record.getMessage() for record in caplog.records if "clusterTest" in record.getMessage()]
+            assert said == ["clusterTest: name servers of live cannot be looked up: address server does not answer"]
+            desk.clock.advance(11)
+            assert await desk.route("T") == 17
+            assert len(asked) == 2
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(main())

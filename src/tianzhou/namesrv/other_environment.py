@@ -1,0 +1,113 @@
+"""Routes of topics that only another environment knows: `clusterTest` and `productEnvName` (broker.md §2.1).
+
+A name server of a test environment asks one of the environment its topics were made for, usually production, so that a
+test needs to bring only the topics it changes. As in Apache's, that one is at `NAMESRV_ADDR`, or on the list an address
+server keeps for `productEnvName`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+
+from tianzhou.client.address_server import FIRST_REFRESH_S, REFRESH_S
+from tianzhou.client.name_servers import NameServers
+from tianzhou.clock import Clock
+from tianzhou.errors import TianzhouError
+from tianzhou.model import TopicRoute
+from tianzhou.namesrv.settings import NamesrvSettings
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.wire import bodies
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+
+ASKED_FOR_ANOTHER = "askedByClusterTest"
+"""A field of the questions asked here; who finds it does not ask on, or two that ask each other would never end."""
+TIMEOUT_MS = 2000.0
+"""Less than clients wait for their answer."""
+
+_log = logging.getLogger(__name__)
+
+
+class OtherEnvironment:
+    """Asks the name servers of another environment.
+
+    Args:
+        remoting: what it asks with.
+        clock: monotonic time.
+        rng: chooses which is asked first.
+    """
+
+    def __init__(self, remoting: RemotingClient, clock: Clock, rng: random.Random) -> None:
+        self._remoting = remoting
+        self._clock = clock
+        self._rng = rng
+        self._servers: NameServers | None = None
+        self._made_of: tuple[str, str, str] | None = None
+        self._look_again_at = 0.0
+        self._asking: dict[str, asyncio.Task[TopicRoute | None]] = {}
+        self._said = ""
+
+    async def route(self, topic: str, settings: NamesrvSettings) -> TopicRoute | None:
+        """The route of a topic there; None when there is none, or nobody answers, which is logged.
+
+        Args:
+            topic: its name.
+            settings: say where to ask.
+        """
+        task = self._asking.get(topic)
+        if task is None:
+            task = self._asking[topic] = asyncio.get_running_loop().create_task(self._ask(topic, settings))
+            task.add_done_callback(lambda _: self._asking.pop(topic, None))
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """End the questions that are under way."""
+        tasks = list(self._asking.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _ask(self, topic: str, settings: NamesrvSettings) -> TopicRoute | None:
+        try:
+            addresses = await self._addresses(settings)
+        except TianzhouError as error:
+            self._say(f"clusterTest: nobody can be asked for routes of {settings.product_env_name}: {error}")
+            return None
+        for address in addresses:
+            question = Command(
+                RequestCode.GET_ROUTEINFO_BY_TOPIC,
+                fields={"topic": topic, "acceptStandardJsonOnly": "true", ASKED_FOR_ANOTHER: "true"},
+            )
+            try:
+                reply = await self._remoting.invoke(address, question, TIMEOUT_MS)
+                route = bodies.decode_route(reply.body) if reply.code == ResponseCode.SUCCESS else None
+            except TianzhouError as error:
+                self._say(f"clusterTest: no route from {settings.product_env_name}: {error}")
+                continue
+            self._said = ""
+            return route
+        return None
+
+    async def _addresses(self, settings: NamesrvSettings) -> list[str]:
+        wanted = (settings.namesrv_domain, settings.namesrv_domain_subgroup, settings.product_env_name)
+        if self._servers is None or self._made_of != wanted:
+            self._servers = NameServers(None, *wanted, self._rng)
+            self._made_of = wanted
+            self._look_again_at = 0.0
+        servers, now = self._servers, self._clock.monotonic()
+        if servers.looked_up and now >= self._look_again_at:
+            self._look_again_at = now + FIRST_REFRESH_S
+            try:
+                await servers.look_up()
+                self._look_again_at = now + REFRESH_S
+            except TianzhouError as error:
+                self._say(f"clusterTest: name servers of {settings.product_env_name} cannot be looked up: {error}")
+        return servers.addresses
+
+    def _say(self, text: str) -> None:
+        if text != self._said:
+            self._said = text
+            _log.warning("%s", text)
