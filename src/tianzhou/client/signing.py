@@ -13,12 +13,14 @@ from collections.abc import Mapping
 
 from tianzhou.errors import ConfigError
 from tianzhou.remoting.client import Exchange, RpcHook
+from tianzhou.wire.codes import UNSIGNED_UNIQUE_KEY_QUERY_UNTIL
 
 ACCESS_KEY = "AccessKey"
 SECURITY_TOKEN = "SecurityToken"
 SIGNATURE = "Signature"
-_UNSIGNED = frozenset({SIGNATURE, "_UNIQUE_KEY_QUERY"})
-"""Brokers leave these out: the signature itself, and what Java's client adds to a query behind its signature."""
+_UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
+_UNSIGNED = frozenset({SIGNATURE, _UNIQUE_KEY_QUERY})
+"""What brokers leave out: the signature itself, and what Java's client adds to a query behind its signature."""
 
 
 def signature(fields: Mapping[str, str], body: bytes, secret_key: str) -> str:
@@ -58,6 +60,10 @@ def signing(access_key: str | None, secret_key: str | None, security_token: str 
     def sign(exchange: Exchange) -> None:
         request = exchange.request
         fields = {**request.fields, **extra}
+        if _UNIQUE_KEY_QUERY in fields:
+            # Brokers before 5.0 never count this field. Later ones do, unless the client is as old as this, because
+            # it did not sign it either (wire.md §11.1): for this request we are, and both come to the same signature.
+            request.version = min(request.version, UNSIGNED_UNIQUE_KEY_QUERY_UNTIL)
         request.fields = fields | {SIGNATURE: signature(fields, bytes(request.body), secret)}
 
     return sign

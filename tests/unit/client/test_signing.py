@@ -48,6 +48,18 @@ def test_a_hook_adds_key_token_and_signature_and_leaves_the_rest():
     assert request.fields["Signature"] == expected(b"rocketmq2" + b"token" + b"T" + b"x")
 
 
+def test_a_query_by_unique_key_is_one_of_the_last_version_whose_mark_no_broker_counts():
+    mark = {"_UNIQUE_KEY_QUERY": "true", "topic": "T"}
+    query, other = Command(12, fields=mark), Command(12, fields={"topic": "T"})
+    assert query.version == other.version > 399
+    for request in (query, other):
+        signing(ACCESS, SECRET)(Exchange("h:1", request))
+    # What brokers since 5.0 do with requests of version 399 and before, and all brokers before 5.0 always.
+    assert (query.version, query.fields["Signature"]) == (399, expected(b"rocketmq2" + b"T"))
+    assert query.fields["_UNIQUE_KEY_QUERY"] == "true"
+    assert (other.version, other.fields["Signature"]) == (479, expected(b"rocketmq2" + b"T"))
+
+
 def test_it_signs_what_other_hooks_have_added():
     def add(exchange):
         exchange.request.fields = {**exchange.request.fields, "extra": "field"}
