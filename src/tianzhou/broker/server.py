@@ -68,6 +68,7 @@ from tianzhou.errors import ConfigError
 from tianzhou.filter import BloomFilter
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.server import RemotingServer
+from tianzhou.remoting.stalls import caught_up, stalled
 from tianzhou.remoting.tls import ServerTls, TlsSettings, client_context
 from tianzhou.store.settings import StoreSettings, parse_delay_levels
 from tianzhou.store.store import MessageStore
@@ -276,7 +277,11 @@ class Broker:
 
     async def _every(self, period_ms: Callable[[], int], work: Callable[[], None]) -> None:
         while True:
-            await asyncio.sleep(max(period_ms(), 1) / 1000)
+            pause_s = max(period_ms(), 1) / 1000
+            due_s = asyncio.get_running_loop().time() + pause_s
+            await asyncio.sleep(pause_s)
+            if stalled(due_s):
+                await caught_up()
             try:
                 work()
             except Exception:  # noqa: BLE001 - work that failed once must not end for good

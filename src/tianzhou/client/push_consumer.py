@@ -44,6 +44,7 @@ from tianzhou.model import (
     SubscriptionData,
     names,
 )
+from tianzhou.remoting.stalls import caught_up, stalled
 from tianzhou.wire.bodies import ConsumerRunningInfo
 
 DEFAULT_HISTORY_MS = 30 * 60_000
@@ -427,9 +428,13 @@ class PushConsumer:
         self._sharing.wake()
 
     async def _keep_house(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
+            due_s = loop.time() + self._persist_interval_s
             await asyncio.sleep(self._persist_interval_s)
             await self._queues.persist()
+            if stalled(due_s):
+                await caught_up()
             self._queues.revive()
             self._rates.sample(self._instance.clock.monotonic())
             await self._iterating.expire()

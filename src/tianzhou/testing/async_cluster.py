@@ -17,25 +17,18 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 from tianzhou import admin, client
+from tianzhou.broker.server import Broker
 from tianzhou.client.transactions import Check
 from tianzhou.clock import Clock
 from tianzhou.errors import ClientError, ConfigError
 from tianzhou.model import ConsumeFromWhere, Message, MessageExt, SendResult, TransactionState, names
 from tianzhou.namesrv.server import NameServer
 from tianzhou.namesrv.settings import NamesrvSettings
-from tianzhou.testing import progress
+from tianzhou.testing import pace, progress
 from tianzhou.testing.brokers import HOST, ClusterBroker, checked, tls_of
 from tianzhou.testing.faults import Faults
-from tianzhou.testing.options import (
-    COARSEST_LOCKED_S,
-    COARSEST_S,
-    LETTERS,
-    STEPS,
-    WAIT_STEPS,
-    ClusterOptions,
-    NotReached,
-    in_seconds,
-)
+from tianzhou.testing.options import LETTERS, WAIT_STEPS, ClusterOptions, NotReached, in_seconds
+from tianzhou.testing.pace import COARSEST_S, OURS_COARSEST_S, OURS_STEPS, STEPS
 from tianzhou.testing.virtual_loop import VirtualLoop
 
 P = ParamSpec("P")
@@ -123,6 +116,8 @@ class AsyncCluster:
         if isinstance(loop, VirtualLoop):
             loop.limits.append(self._coarsest_s)
             self._stack.callback(loop.limits.remove, self._coarsest_s)
+            loop.appointments.append(self._deliveries_s)
+            self._stack.callback(loop.appointments.remove, self._deliveries_s)
         try:
             await self._start(loop.clock if self.options.virtual and isinstance(loop, VirtualLoop) else None)
         except BaseException:
@@ -351,7 +346,7 @@ class AsyncCluster:
         seconds = span.total_seconds()
         if seconds < 0:
             raise ClientError(f"advance({span}): time cannot go back")
-        await loop.advance(seconds, min(seconds / STEPS, COARSEST_S))
+        await loop.advance(seconds, min(seconds / STEPS, COARSEST_S), min(seconds / OURS_STEPS, OURS_COARSEST_S))
 
     @at_home
     async def settle(self) -> None:
@@ -362,11 +357,14 @@ class AsyncCluster:
         """
         await self._virtual("settle").settle()
 
+    def _running(self) -> list[Broker]:
+        return [broker.running for broker in self.brokers.values() if broker.is_running]
+
     def _coarsest_s(self) -> float:
-        now_ms = int(self.home.time() * 1000)
-        tables = [broker.running.tables for broker in self.brokers.values() if broker.is_running]
-        locked = any(one.locks.held(group, now_ms) for one in tables for group in one.clients.consumers)
-        return COARSEST_LOCKED_S if locked else COARSEST_S
+        return pace.coarsest_s(self._running(), int(self.home.time() * 1000))
+
+    def _deliveries_s(self) -> list[float]:
+        return pace.deliveries_s(self._running(), self.home.time() - self.now_ms / 1000)
 
     def _virtual(self, what: str) -> VirtualLoop:
         if not self.options.virtual or not isinstance(self.home, VirtualLoop):
@@ -417,9 +415,7 @@ class AsyncCluster:
         """
 
         async def left() -> list[str]:
-            found = await progress.left_anywhere(
-                [b.running for b in self.brokers.values() if b.is_running], group, topic
-            )
+            found = await progress.left_anywhere(self._running(), group, topic)
             self._rest_until_ms = found.due_ms or 0
             return found.texts
 
@@ -464,9 +460,9 @@ class AsyncCluster:
         step = min(max(passed_s / WAIT_STEPS, REAL_STEP_S), COARSEST_S if loop is not None else 0.1)
         left_s = max(limit_s - passed_s, 0)
         if loop is not None and rest_s > step:
-            await loop.advance(min(rest_s, left_s), min(max(rest_s / STEPS, step), COARSEST_S))
+            await loop.advance(min(rest_s, left_s), min(max(rest_s / STEPS, step), COARSEST_S), OURS_COARSEST_S)
             return
-        with loop.grain(step) if loop is not None else nullcontext():
+        with loop.lateness(step) if loop is not None else nullcontext():
             await asyncio.sleep(min(step, left_s))
         if loop is not None:
             await loop.settle()

@@ -1,4 +1,4 @@
-"""What a test cluster is like, and how closely it looks at time."""
+"""What a test cluster is like, and how closely it waits."""
 
 from __future__ import annotations
 
@@ -8,13 +8,6 @@ from datetime import timedelta
 from pathlib import Path
 
 LETTERS = "abcdefghij"
-COARSEST_S = 50.0
-"""How late timers may fire while hours pass. Short enough for the signs of life of clients and brokers, which count for
-120 s. What waits for a reply hears it before its time is up, however late both come (`ConnectionGroup`)."""
-COARSEST_LOCKED_S = 25.0
-"""The same while a consumer holds the lock of a queue, which it renews after 20 s and trusts for 30 s."""
-STEPS = 128
-"""As a part of the whole time that passes, timers are late by no more than one of so many."""
 WAIT_STEPS = 64
 
 

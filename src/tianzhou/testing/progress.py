@@ -70,6 +70,17 @@ def waiting(broker: Broker) -> list[tuple[str, str, int]]:
     return found
 
 
+def next_due_ms(broker: Broker) -> Iterator[int]:
+    """When the first message of each delay level that has one is due, ms since the epoch."""
+    ledger, store = broker.tables.delays, broker.store
+    for level in ledger.levels:
+        topic, queue_id = waiting_room(level)
+        if store.max_offset(topic, queue_id) > ledger.offset(level):
+            for record in records(broker, topic, queue_id, ledger.offset(level)):
+                yield record.store_timestamp + ledger.levels_ms[level - 1]
+                break
+
+
 class Left(NamedTuple):
     """What a group has still to consume at a broker.
 

@@ -6,8 +6,9 @@ connections live on it, handlers run in its threads. Its rules:
 1. Time stands still unless it is being spent: by a coroutine that runs under `spending`.
 2. It moves only when the loop is quiet: nothing is ready, no connection has anything to read, no thread of the loop
    works. A thread that waits for the loop itself (a handler that sends by a blocking client) does not count as working.
-3. It then moves to the next timer, and that one fires: never early. While a `grain` is set, timers may fire late by
-   up to so much, which is what makes two hours of timers every 50 ms affordable.
+3. It then moves to the next timer, and that one fires: never early. Inside `lateness` timers may fire late, which
+   is what makes two hours of timers every 50 ms affordable: by a little those of whoever uses the cluster, by more
+   those of Tianzhou's servers and clients, which look after themselves all the time. For `appointments` nobody is late.
 
 Rule 2 needs all ends of all connections on this one loop. Whoever dials a server that listens on the loop gets a
 connection in memory (`pipe`), which costs no time in the kernel and needs no guess about what is still on its way. A
@@ -18,15 +19,18 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import heapq
 import itertools
 import math
 import selectors
 import socket
+import sys
 import threading
 import time
 from asyncio import events
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, TypeVar
 from unittest.mock import patch
 
@@ -86,10 +90,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._working = 0
         self._wrote = False
         self._quiet: list[asyncio.Future[None]] = []
-        self._grain = 0.0
+        self._late, self._ours_late = 0.0, 0.0
         self._stops: list[float] = []
+        self._theirs: list[float] = []
         self.limits: list[Callable[[], float]] = []
-        """How late timers may be for those who live here, whatever the grain."""
+        """How late timers may be for those who live here, whatever `lateness` says."""
+        self.appointments: list[Callable[[], Iterable[float]]] = []
+        """When those who live here have something to do that must not be late."""
+        self.jumps = 0
+        """How often time has moved."""
         self._servers: dict[int, RemotingServer] = {}
         self._client_ports = itertools.cycle(range(FIRST_PORT, LAST_PORT + 1))
         _Clocks.join(self)
@@ -122,13 +131,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         finally:
             self._working += 1
 
-    async def advance(self, seconds: float, grain: float) -> None:
-        """Let exactly so much time pass, with timers up to `grain` late, and return when all of it is quiet again."""
+    async def advance(self, seconds: float, late_s: float, ours_late_s: float | None = None) -> None:
+        """Let exactly so much time pass, with timers late as in `lateness`, and return when all is quiet again."""
         await self.settle()
         target = self.time() + seconds
         self._stops.append(target)
         try:
-            with self.grain(grain):
+            with self.lateness(late_s, ours_late_s):
                 await asyncio.sleep(seconds)
         finally:
             self._stops.remove(target)
@@ -141,13 +150,28 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         await done
 
     @contextmanager
-    def grain(self, seconds: float) -> Iterator[None]:
-        """Let timers be late by up to so much meanwhile."""
-        before, self._grain = self._grain, max(seconds, self._grain)
+    def lateness(self, seconds: float, ours: float | None = None) -> Iterator[None]:
+        """Let timers be late by up to so much meanwhile.
+
+        Args:
+            seconds: those of whoever uses the cluster.
+            ours: those of Tianzhou's servers and clients; the same unless given.
+        """
+        before = self._late, self._ours_late
+        self._late = max(seconds, self._late)
+        self._ours_late = max(seconds if ours is None else ours, self._ours_late)
         try:
             yield
         finally:
-            self._grain = before
+            self._late, self._ours_late = before
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        """As asyncio's; notes the timers that are not Tianzhou's own."""
+        if not _ours(sys._getframe(1)):
+            heapq.heappush(self._theirs, when)
+        return super().call_at(when, callback, *args, context=context)
 
     def _idle(self, timeout: float | None) -> float | None:
         """What the selector does next: 0 to look again, None to wait for sockets and threads."""
@@ -166,12 +190,22 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             return 0
         if timeout is None or self._spenders <= 0:
             return None
-        now = self.time()
-        grain = min([self._grain, *(limit() for limit in self.limits)])
-        # What is late comes in a whole millisecond: clocks tell no less, and who sleeps until one wakes in it.
-        step = timeout if timeout >= grain else math.ceil((now + grain) * 1000 - 1e-6) / 1000 - now
-        self.clock.advance(min([step, *(stop - now for stop in self._stops if stop > now)]))
+        self._move(timeout)
         return 0
+
+    def _move(self, timeout: float) -> None:
+        now, theirs = self.time(), self._theirs
+        while theirs and theirs[0] <= now:
+            heapq.heappop(theirs)
+        most = min((limit() for limit in self.limits), default=math.inf)
+        latest = now + min(self._ours_late, most)
+        if theirs:
+            latest = min(latest, theirs[0] + min(self._late, most))
+        # What is late comes in a whole millisecond: clocks tell no less, and who sleeps until one wakes in it.
+        target = now + timeout if now + timeout >= latest else math.ceil(latest * 1000 - 1e-6) / 1000
+        fixed = itertools.chain(self._stops, *(when() for when in self.appointments))
+        self.jumps += 1
+        self.clock.advance(min([target, *(one for one in fixed if one > now)]) - now)
 
     # what has to be known about for rule 2
 
@@ -243,6 +277,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         transport.write = write
         self._wrote = True
         return made
+
+
+def _ours(frame: FrameType | None) -> bool:
+    """Whether Tianzhou's own code sets a timer, as it does by asyncio's functions."""
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__"))
+        if not module.startswith("asyncio"):
+            return module.startswith("tianzhou.") and not module.startswith("tianzhou.testing.")
+        frame = frame.f_back
+    return True
 
 
 def _listens(one: socket.socket) -> bool:

@@ -1,9 +1,13 @@
 """Virtual time: it stands still, passes when spent, and brings everything that it should."""
 
 import asyncio
+import functools
+import itertools
+import logging
 import threading
 import time
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -274,3 +278,121 @@ def test_a_virtual_cluster_refuses_loops_in_real_time():
         for call in (lambda: cluster.messages("orders"), lambda: cluster.producer().start()):
             with pytest.raises(ClientError, match=r"cluster\.aio"):
                 asyncio.run(block(call))
+
+
+# --- what hours cost --------------------------------------------------------------------------------------------------
+
+
+class Work:
+    """Counts what a cluster does while time passes: moves of the clock, and requests its brokers serve."""
+
+    def __init__(self, cluster):
+        self.loop, self.requests = cluster.aio.home, 0
+        for broker in cluster.aio.brokers.values():
+            gate = broker.running.gate
+            gate._router = SimpleNamespace(serve=functools.partial(self._serve, gate._router.serve))
+            gate._router.serve_late = gate._router.serve
+        self._jumps = self.loop.jumps
+
+    def _serve(self, serve, connection, command, waited_s=0.0):
+        self.requests += 1
+        return serve(connection, command)
+
+    @property
+    def jumps(self):
+        return self.loop.jumps - self._jumps
+
+
+@virtual
+def test_two_hours_of_an_idle_consumer_cost_few_requests(tianzhou_cluster):
+    cluster, seen = tianzhou_cluster, []
+    cluster.create_topic("orders")
+    consumer = cluster.push_consumer("billing")
+    consumer.subscribe("orders", handler=lambda message: seen.append(message.body))
+    with consumer:
+        cluster.send("orders", "in two hours", delay_level=18)
+        work = Work(cluster)
+        cluster.advance(hours=2)
+        assert seen == [b"in two hours"]
+        assert work.jumps <= 20
+        assert work.requests <= 250
+
+
+@virtual
+def test_sixteen_retries_cost_a_few_jumps_each(tianzhou_cluster):
+    cluster = tianzhou_cluster
+    cluster.create_topic("orders", queues=1)
+    consumer = cluster.push_consumer("billing")
+    consumer.subscribe("orders", handler=lambda message: 1 / 0)
+    with consumer:
+        work = Work(cluster)
+        cluster.send("orders", "poison")
+        cluster.wait_until_consumed("billing", "orders", within=timedelta(hours=6))
+        assert len(cluster.dead_letters("billing")) == 1
+        assert work.jumps <= 16 * 4
+        assert work.requests <= 16 * 40
+
+
+@virtual
+def test_retries_come_in_time_however_long_the_advance(tianzhou_cluster):
+    cluster, attempts = tianzhou_cluster, []
+    cluster.create_topic("orders", queues=1)
+    consumer = cluster.push_consumer("billing")
+
+    @consumer.on("orders")
+    def fail(message):
+        attempts.append(round(cluster.elapsed.total_seconds()))
+        raise RuntimeError("this handler never succeeds")
+
+    with consumer:
+        began = cluster.elapsed.total_seconds()
+        cluster.send("orders", "poison")
+        cluster.advance(hours=5)
+    steps = [after - before for before, after in itertools.pairwise(attempts)]
+    minutes = [*range(1, 11), 20, 30, 60, 120]
+    assert steps == [10, 30, *(60 * one for one in minutes)]
+    assert attempts[0] == round(began)
+
+
+@virtual
+def test_a_handler_s_own_sleep_is_hardly_late_however_long_the_advance(tianzhou_cluster):
+    cluster, slept = tianzhou_cluster, []
+    cluster.create_topic("orders", queues=1)
+
+    async def main():
+        consumer = cluster.aio.push_consumer("billing")
+
+        @consumer.on("orders")
+        async def take(message):
+            began = cluster.now_ms
+            await asyncio.sleep(90)
+            slept.append((cluster.now_ms - began) / 1000)
+
+        async with consumer:
+            await cluster.aio.send("orders", "a")
+            await cluster.aio.advance(hours=2)
+
+    cluster.run(main(), within=timedelta(hours=3))
+    assert 90 <= slept[0] <= 90 + 50
+
+
+@virtual
+def test_a_process_that_stood_still_for_an_hour_takes_nobody_for_dead(tianzhou_cluster, caplog):
+    cluster, seen = tianzhou_cluster, []
+    cluster.create_topic("orders")
+    consumer = cluster.push_consumer("billing")
+    consumer.subscribe("orders", handler=lambda message: seen.append(message.body))
+    with consumer, cluster.admin() as admin, caplog.at_level(logging.INFO):
+        cluster.settle()
+        before = admin.groups.connections("billing")
+        caplog.clear()
+        cluster.aio.home.clock.advance(3600)
+        cluster.advance(minutes=1)
+        assert admin.groups.connections("billing") == before
+        said = [record.getMessage() for record in caplog.records]
+        assert not [
+            text for text in said if "no heartbeat" in text or "unregistered" in text or "starting again" in text
+        ]
+        cluster.send("orders", "still there?")
+        cluster.settle()
+        assert seen == [b"still there?"]
