@@ -66,7 +66,7 @@ def java_client(version: str) -> str:
         command = [javac, "-nowarn", "-encoding", "UTF-8", "-d", str(target), "-cp", f"{jars}/*"]
         _run([*command, *map(str, sources)], cwd=HERE)
 
-    classes = _cached(f"classes-{version}", _digest([pom, *sources]), compile_into)
+    classes = cached(f"classes-{version}", _digest([pom, *sources]), compile_into)
     return f"{classes}{os.pathsep}{jars}/*"
 
 
@@ -80,7 +80,7 @@ def filter_oracle(version: str) -> str:
         command = [javac, "-nowarn", "-encoding", "UTF-8", "-d", str(target), "-cp", jars]
         _run([*command, *map(str, sources)], cwd=HERE)
 
-    classes = _cached(f"filter-{version}", _digest(sources, salt=jars), compile_into)
+    classes = cached(f"filter-{version}", _digest(sources, salt=jars), compile_into)
     return f"{classes}{os.pathsep}{jars}"
 
 
@@ -94,10 +94,10 @@ def go_program() -> Path:
     sources = sorted([*folder.glob("*.go"), folder / "go.mod", folder / "go.sum"])
 
     def build_into(target: Path) -> None:
-        _fetch([go, "mod", "download"], cwd=folder)
+        fetch([go, "mod", "download"], cwd=folder)
         _run([go, "build", "-o", str(target / "stranger"), "."], cwd=folder)
 
-    return _cached("go", _digest(sources), build_into) / "stranger"
+    return cached("go", _digest(sources), build_into) / "stranger"
 
 
 def cpp_python() -> Path:
@@ -105,13 +105,13 @@ def cpp_python() -> Path:
     requirements = HERE / "cpp" / "requirements.txt"
 
     def install_into(target: Path) -> None:
-        _fetch([sys.executable, "-m", "venv", str(target)], cwd=HERE)
+        fetch([sys.executable, "-m", "venv", str(target)], cwd=HERE)
         pip = [str(target / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
-        _fetch([*pip, "-r", str(requirements)], cwd=HERE)
-        _fetch([str(target / "bin" / "python"), "-c", "import rocketmq.client"], cwd=HERE)
+        fetch([*pip, "-r", str(requirements)], cwd=HERE)
+        fetch([str(target / "bin" / "python"), "-c", "import rocketmq.client"], cwd=HERE)
 
     key = _digest([requirements], salt=sys.version)
-    return _cached("cpp", key, install_into) / "bin" / "python"
+    return cached("cpp", key, install_into) / "bin" / "python"
 
 
 def node_modules() -> Path:
@@ -123,9 +123,9 @@ def node_modules() -> Path:
     def install_into(target: Path) -> None:
         for file in lists:
             shutil.copy(file, target)
-        _fetch([npm, "ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=target)
+        fetch([npm, "ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=target)
 
-    return _cached("node", _digest(lists), install_into) / "node_modules"
+    return cached("node", _digest(lists), install_into) / "node_modules"
 
 
 def _jars(pom: Path) -> Path:
@@ -135,9 +135,9 @@ def _jars(pom: Path) -> Path:
     def copy_into(target: Path) -> None:
         goal = f"{DEPENDENCY_PLUGIN}:copy-dependencies"
         options = ["-q", "-B", "-f", str(pom), "-DincludeScope=runtime", f"-DoutputDirectory={target}"]
-        _fetch([maven, *options, goal], cwd=HERE)
+        fetch([maven, *options, goal], cwd=HERE)
 
-    return _cached(f"jars-{pom.parent.name}", _digest([pom]), copy_into)
+    return cached(f"jars-{pom.parent.name}", _digest([pom]), copy_into)
 
 
 def _digest(files: Iterable[Path], *, salt: str = "") -> str:
@@ -148,7 +148,7 @@ def _digest(files: Iterable[Path], *, salt: str = "") -> str:
     return digest.hexdigest()[:16]
 
 
-def _cached(name: str, key: str, build: Callable[[Path], None]) -> Path:
+def cached(name: str, key: str, build: Callable[[Path], None]) -> Path:
     """Return ``<cache>/<name>-<key>``, built in place and marked complete at the end.
 
     It is built where it will stay, because a virtual environment cannot be moved; two builders of one thing
@@ -182,7 +182,7 @@ class _Lock:
         self._file.close()
 
 
-def _fetch(command: list[str], *, cwd: Path) -> None:
+def fetch(command: list[str], *, cwd: Path) -> None:
     """Run a command that needs a package registry, which may be out of reach."""
     for attempt in range(1, FETCH_ATTEMPTS + 1):
         try:

@@ -1,0 +1,325 @@
+"""One Spark session that is measured: `spark.py` starts one a side, and tells it line by line what to do.
+
+It runs in two environments, ours and the one of Spark's Kafka source, so it needs the standard library and PySpark
+alone, and our own package only on our own side. Commands come as lines of JSON on stdin; answers leave on stdout, and
+whatever Spark has to say goes to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Self
+
+MASTER = "local[2]"
+ENOUGH_BATCHES = 20
+"""Micro-batches a stream has made before it is measured, and while it is."""
+PATIENCE_S = 60
+OUR_CHECKPOINTS = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
+    )
+}
+"""What our session sets for checkpoints on a local disk, by the name Spark 3.5 has for it."""
+BOTH = {"spark.sql.streaming.numRecentProgressUpdates": "100000", "spark.sql.session.timeZone": "UTC"}
+KAFKA_SESSION = {
+    "spark.driver.memory": "2g",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
+"""What has our session open no port and use as much memory; else Spark's defaults."""
+
+
+class Tianzhou:
+    """Our sources in our session."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        from tianzhou.spark import session
+
+        self.given = given
+        conf: dict[str, object] = {
+            **BOTH,
+            "spark.local.dir": given["scratch"],
+            "spark.sql.warehouse.dir": given["scratch"],
+        }
+        self.spark = session("benchmark", "local", master=MASTER, **conf)
+
+    def table(self, source: str, schema: str | None = None, topic: str | None = None) -> Any:
+        """What is read: `live` from the broker or `store` from its files."""
+        reader = self._options(self.spark.read, source, topic or self.given["topic"])
+        return (reader if schema is None else reader.schema(schema)).load()
+
+    def stream(self, topic: str) -> Any:
+        """What is read as it comes, from now on."""
+        return self._options(self.spark.readStream, "live", topic).load()
+
+    def _options(self, reader: Any, source: str, topic: str) -> Any:
+        if source == "live":
+            return reader.format("tianzhou").option("namesrvAddr", self.given["address"]).option("subscribe", topic)
+        return reader.format("tianzhou_store").option("storePath", self.given["store"]).option("subscribe", topic)
+
+    def arrivals(self, topic: str) -> Any:
+        """Queue, offset and arrival of everything in a topic."""
+        table = self.table("live", "queueId INT, queueOffset LONG, storeTimestamp TIMESTAMP", topic)
+        return table.selectExpr("queueId", "queueOffset", "unix_millis(storeTimestamp)")
+
+    def ranges(self, source: Mapping[str, Any]) -> Iterator[tuple[int, int, int]]:
+        """Queue and offsets of a micro-batch, from what Spark reports of it."""
+        batch = offset(source["endOffset"])
+        for queue, end in batch["end"].items():
+            yield int(queue.rpartition(":")[2]), batch["from"].get(queue, end), end
+
+
+class Kafka:
+    """Spark's own source for Kafka, in a session with Spark's defaults."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        from pyspark.sql import SparkSession
+
+        self.given = given
+        conf = {
+            **BOTH,
+            **KAFKA_SESSION,
+            "spark.local.dir": given["scratch"],
+            "spark.sql.warehouse.dir": given["scratch"],
+        }
+        builder = SparkSession.builder.appName("benchmark").master(MASTER).config("spark.jars", ",".join(given["jars"]))
+        for name, value in conf.items():
+            builder = builder.config(name, value)
+        self.spark = builder.getOrCreate()
+
+    def table(self, source: str, schema: str | None = None, topic: str | None = None) -> Any:
+        """What is read; there is nothing but `live`, and always all columns."""
+        if source != "live" or schema is not None:
+            raise ValueError(f"Spark's Kafka source has no {source} with {schema}")
+        return self._options(self.spark.read, topic or self.given["topic"]).option("startingOffsets", "earliest").load()
+
+    def stream(self, topic: str) -> Any:
+        """What is read as it comes, from now on."""
+        return self._options(self.spark.readStream, topic).load()
+
+    def _options(self, reader: Any, topic: str) -> Any:
+        return (
+            reader.format("kafka").option("kafka.bootstrap.servers", self.given["address"]).option("subscribe", topic)
+        )
+
+    def fill(self, path: str) -> dict[str, float]:
+        """Put rows of a Parquet file into the topic: the same keys, bodies and partitions as ours."""
+        rows = self.spark.read.parquet(path).select("key", "value", "partition")
+        options = {"kafka.bootstrap.servers": self.given["address"], "topic": self.given["topic"]}
+        rows.write.format("kafka").options(**options).option("kafka.linger.ms", "20").option(
+            "kafka.batch.size", "262144"
+        ).save()
+        return {}
+
+    def arrivals(self, topic: str) -> Any:
+        """Partition, offset and arrival of everything in a topic, whose times are those of its log."""
+        return self.table("live", topic=topic).selectExpr("partition", "offset", "unix_millis(timestamp)")
+
+    def ranges(self, source: Mapping[str, Any]) -> Iterator[tuple[int, int, int]]:
+        """Partition and offsets of a micro-batch, from what Spark reports of it."""
+        starts = offset(source["startOffset"])
+        for topic, ends in offset(source["endOffset"]).items():
+            for partition, end in ends.items():
+                yield int(partition), starts.get(topic, {}).get(partition, end), end
+
+
+def offset(value: Any) -> Any:
+    """A source's offset, which some Sparks report as text."""
+    return (json.loads(value) if isinstance(value, str) else value) or {}
+
+
+# --- what is measured
+
+
+def cpu_s(root: int) -> float:
+    """User and system seconds of a process and all below it, those that have ended included."""
+    fields, children = {}, {}  # type: dict[int, list[str]], dict[int, list[int]]
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            found = Path("/proc", entry, "stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        fields[int(entry)] = found
+        children.setdefault(int(found[1]), []).append(int(entry))
+    total, todo = 0, [root]
+    while todo:
+        process = todo.pop()
+        if process in fields:
+            total += sum(map(int, fields[process][11:15]))
+            todo += children.get(process, [])
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+class Meter:
+    """Time, and the processors' time of the session and of its broker, from entering to leaving."""
+
+    def __init__(self, broker: int) -> None:
+        self._processes = (os.getpid(), broker)
+
+    def __enter__(self) -> Self:
+        self._cpu = [cpu_s(process) for process in self._processes]
+        self._began = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.perf_counter() - self._began
+        self.session_s, self.broker_s = (
+            cpu_s(process) - before for process, before in zip(self._processes, self._cpu, strict=True)
+        )
+
+    def per_row(self, rows: int) -> dict[str, float]:
+        """Rows a second, and microseconds of the processors' time for each."""
+        return {
+            "krows_per_s": rows / self.seconds / 1000,
+            "seconds": self.seconds,
+            "session_cpu_us": self.session_s / rows * 1e6,
+            "broker_cpu_us": self.broker_s / rows * 1e6,
+        }
+
+
+def count(side: Any, given: Mapping[str, Any]) -> dict[str, float]:
+    """How many rows a source gives."""
+    return {"rows": side.table(given["source"], given.get("schema")).count()}
+
+
+def noop(side: Any, given: Mapping[str, Any]) -> dict[str, float]:
+    """From naming the source until all rows are read and thrown away."""
+    with Meter(side.given["broker"]) as meter:
+        side.table(given["source"], given.get("schema")).write.format("noop").mode("overwrite").save()
+    return meter.per_row(side.given["rows"])
+
+
+def parquet(side: Any, given: Mapping[str, Any]) -> dict[str, float]:
+    """From naming the source until all rows are in Parquet files, which are looked at and removed."""
+    target = Path(side.given["scratch"], "rows.parquet")
+    shutil.rmtree(target, ignore_errors=True)
+    try:
+        with Meter(side.given["broker"]) as meter:
+            table = side.table(given["source"], given.get("schema"))
+            table.write.option("compression", "snappy").mode("overwrite").parquet(str(target))
+        written = side.spark.read.parquet(str(target)).count()
+        if written != side.given["rows"]:
+            raise ValueError(f"{written} rows were written, not {side.given['rows']}")
+        size = sum(file.stat().st_size for file in target.glob("*.parquet"))
+    finally:
+        shutil.rmtree(target, ignore_errors=True)
+    return {**meter.per_row(side.given["rows"]), "bytes_per_row": size / side.given["rows"]}
+
+
+def waits(
+    batches: Sequence[tuple[float, Sequence[tuple[int, int, int]]]], arrivals: Mapping[tuple[int, int], int]
+) -> list[float]:
+    """Milliseconds from the arrival of each message to the end of its micro-batch, ascending.
+
+    Args:
+        batches: when each was done, ms, and its ranges: queue, first offset, offset behind the last.
+        arrivals: when each message came, ms, by queue and offset.
+    """
+    return sorted(
+        done - arrivals[queue, number]
+        for done, ranges in batches
+        for queue, first, end in ranges
+        for number in range(first, end)
+    )
+
+
+def latency(side: Any, given: Mapping[str, Any]) -> dict[str, float]:
+    """Follow a topic that is being written to: how long micro-batches take, and messages to be done with."""
+    spark, topic = side.spark, given["steady"]
+    conf = OUR_CHECKPOINTS if given.get("our_checkpoints") else {}
+    for name, value in conf.items():
+        spark.conf.set(name, value)
+    checkpoint = Path(side.given["scratch"], f"checkpoint-{time.time_ns()}")
+    try:
+        query = side.stream(topic).writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
+    finally:
+        for name in conf:
+            spark.conf.unset(name)
+    try:
+        begin = time.monotonic()
+        while time.monotonic() - begin < given["settle"] or len(_done(query)) < ENOUGH_BATCHES:
+            if time.monotonic() - begin > PATIENCE_S or not query.isActive:
+                raise ValueError(f"{len(_done(query))} micro-batches in {PATIENCE_S} s: {query.exception()}")
+            time.sleep(0.1)
+        from_ms = time.time() * 1000
+        with Meter(side.given["broker"]) as meter:
+            time.sleep(given["secs"])
+        batches = [batch for batch in _done(query) if _ended_ms(batch) - _took_ms(batch) >= from_ms]
+    finally:
+        query.stop()
+        shutil.rmtree(checkpoint, ignore_errors=True)
+    if len(batches) < ENOUGH_BATCHES:
+        raise ValueError(f"only {len(batches)} micro-batches in {given['secs']} s")
+    arrived = {(row[0], row[1]): row[2] for row in side.arrivals(topic).collect()}
+    late = waits([(_ended_ms(batch), list(side.ranges(batch["sources"][0]))) for batch in batches], arrived)
+    return {
+        "batches": len(batches),
+        "messages": len(late),
+        "batch_ms": statistics.median(map(_took_ms, batches)),
+        "done_ms": statistics.median(late),
+        "done_p99_ms": late[int(len(late) * 0.99)],
+        "session_cpu_ms_per_batch": meter.session_s * 1000 / len(batches),
+        **{f"{name}_ms": statistics.median(b["durationMs"].get(name, 0) for b in batches) for name in PHASES},
+    }
+
+
+PHASES = ("latestOffset", "queryPlanning", "getBatch", "walCommit", "addBatch", "commitOffsets")
+"""The parts of a micro-batch that Spark tells of."""
+
+
+def _done(query: Any) -> list[Any]:
+    """Progress reports of micro-batches that had rows."""
+    reports = (json.loads(report.json()) for report in query._jsq.recentProgress())
+    return [report for report in reports if report["numInputRows"] and "addBatch" in report["durationMs"]]
+
+
+def _took_ms(batch: Mapping[str, Any]) -> float:
+    return float(batch["durationMs"]["triggerExecution"])
+
+
+def _ended_ms(batch: Mapping[str, Any]) -> float:
+    return datetime.fromisoformat(batch["timestamp"]).timestamp() * 1000 + _took_ms(batch)
+
+
+MEASURES: dict[str, Callable[[Any, Mapping[str, Any]], dict[str, float]]] = {
+    "count": count,
+    "noop": noop,
+    "parquet": parquet,
+    "latency": latency,
+    "fill": lambda side, given: side.fill(given["path"]),
+}
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # Spark's and Java's words are no answers
+    given = json.loads(sys.argv[1])
+    side: Any = {"tianzhou": Tianzhou, "kafka": Kafka}[given["side"]](given)
+    side.spark.sparkContext.setLogLevel("ERROR")
+    print(json.dumps({"spark": side.spark.version}), file=answers, flush=True)
+    for line in sys.stdin:
+        command = json.loads(line)
+        try:
+            result: dict[str, Any] = MEASURES[command["measure"]](side, command)
+        except Exception as error:  # noqa: BLE001 - one line that fails must not keep the others from being measured
+            print(error, file=sys.stderr, flush=True)
+            result = {"error": f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:300]}"}
+        print(json.dumps(result), file=answers, flush=True)
+    side.spark.stop()
+
+
+if __name__ == "__main__":
+    main()
