@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 import logging
 import socket
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +15,9 @@ from typing import Self
 from tianzhou.broker.server import FAST_PORT_BELOW, Broker, first_address
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.clock import Clock, SystemClock
+from tianzhou.data_folder import FIRST_BROKER, claim
 from tianzhou.errors import ConfigError, StoreLocked
+from tianzhou.namesrv.routes import Registration
 from tianzhou.namesrv.server import NameServer
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.tls import TlsSettings
@@ -23,9 +25,6 @@ from tianzhou.store.settings import StoreSettings
 
 log = logging.getLogger(__name__)
 
-LAYOUT = 1
-MARK = "tianzhou.json"
-OUR_ENTRIES = frozenset({"store", "namesrv", "broker.conf", "broker.conf.bak", "lost+found"})
 SEGMENT_BYTES = 64 * 1024 * 1024
 ENOUGH_FREE_BYTES = 5 * 1024**3
 READ_AT_ONCE = 1024
@@ -48,6 +47,7 @@ class EmbeddedSettings:
         broker_name: the broker's name.
         cluster: the cluster's name.
         flush: ASYNC_FLUSH or SYNC_FLUSH.
+        home: folder for what is the broker's own; None for `data`.
     """
 
     data: Path
@@ -55,9 +55,10 @@ class EmbeddedSettings:
     advertise: str = ""
     namesrv_port: int = 9876
     broker_port: int = 10911
-    broker_name: str = "broker-a"
+    broker_name: str = FIRST_BROKER
     cluster: str = "DefaultCluster"
     flush: str = "ASYNC_FLUSH"
+    home: Path | None = None
 
 
 class EmbeddedServer:
@@ -102,29 +103,20 @@ class EmbeddedServer:
         return f"{self.advertised}:{self.broker.port}"
 
     async def __aenter__(self) -> Self:
-        data = self.settings.data
-        _claim_folder(data)
+        one = self.settings
+        claim(one.data)
         try:
             self.namesrv = await self._stack.enter_async_context(
-                NameServer(self._namesrv_settings(), clock=self._clock, port_setting="--namesrv-port", tls=self._tls)
+                make_name_server(one, clock=self._clock, tls=self._tls)
             )
-            # The name server is reached through the address it listens on: an advertised address may be one
-            # that only the world outside (a container's host, a NAT) can use.
-            host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(self.settings.host, self.settings.host)
-            broker_settings, store_settings = self._broker_settings(f"{bracketed(host)}:{self.namesrv.port}")
-            try:
-                self.broker = await self._stack.enter_async_context(
-                    Broker(
-                        broker_settings,
-                        store_settings,
-                        clock=self._clock,
-                        port_setting="--broker-port",
-                        tls=_towards_itself(self._tls),
-                    )
-                )
-            except StoreLocked as error:
-                who = str(error).partition(";")[0]
-                raise StoreLocked(f"--data {data}: {who}; stop that server, or give another folder") from error
+            self.broker = await enter_broker(
+                self._stack,
+                one,
+                inner_address(one.host, self.namesrv.port),
+                advertised=self.advertised,
+                clock=self._clock,
+                tls=self._tls,
+            )
             await self.broker.ready()
         except BaseException:
             await self._stack.aclose()
@@ -136,46 +128,105 @@ class EmbeddedServer:
     ) -> None:
         await self._stack.__aexit__(kind, error, trace)
 
-    def _namesrv_settings(self) -> NamesrvSettings:
-        home = self.settings.data / "namesrv"
-        return replace(
-            NamesrvSettings(),
-            bind_address=self.settings.host,
-            listen_port=self.settings.namesrv_port,
-            kv_config_path=str(home / "kvConfig.json"),
-            config_store_path=str(home / "namesrv.properties"),
-        )
 
-    def _broker_settings(self, namesrv: str) -> tuple[BrokerSettings, StoreSettings]:
-        one = self.settings
-        root = one.data / "store"
-        broker = replace(
-            BrokerSettings(),
-            broker_name=one.broker_name,
-            broker_cluster_name=one.cluster,
-            broker_ip1=self.advertised,
-            bind_address=one.host,
-            listen_port=one.broker_port or free_port_pair(one.host),
-            namesrv_addr=namesrv,
-            broker_config_path=str(one.data / "broker.conf"),
-            # Off by default as in RocketMQ, where operators decide; here nobody else is there to turn it on.
-            enable_property_filter=True,
-        )
-        store = replace(
-            StoreSettings(),
-            store_path_root_dir=str(root),
-            store_path_commit_log=str(root / "commitlog"),
-            mapped_file_size_commit_log=SEGMENT_BYTES,
-            flush_disk_type=one.flush,
-            # Ordinary clients ask for 32 at most; those who ask for more, as Spark does, are not held up by so few.
-            max_transfer_count_on_message_in_memory=READ_AT_ONCE,
-            clean_file_forcibly_enable=False,
-            disk_space_enough_free_bytes=ENOUGH_FREE_BYTES,
-        )
-        return broker, store
+def make_name_server(
+    one: EmbeddedSettings,
+    *,
+    clock: Clock | None = None,
+    tls: TlsSettings | None = None,
+    on_register: Callable[[Registration], None] | None = None,
+) -> NameServer:
+    """The name server of a data folder, not yet entered.
+
+    Args:
+        one: where it lives and listens.
+        clock: source of time.
+        tls: see `TlsSettings`.
+        on_register: see `NameServer`.
+    """
+    home = one.data / "namesrv"
+    settings = replace(
+        NamesrvSettings(),
+        bind_address=one.host,
+        listen_port=one.namesrv_port,
+        kv_config_path=str(home / "kvConfig.json"),
+        config_store_path=str(home / "namesrv.properties"),
+    )
+    return NameServer(settings, clock=clock, port_setting="--namesrv-port", tls=tls, on_register=on_register)
 
 
-def _towards_itself(tls: TlsSettings) -> TlsSettings:
+async def enter_broker(
+    stack: AsyncExitStack,
+    one: EmbeddedSettings,
+    namesrv: str,
+    *,
+    advertised: str,
+    clock: Clock | None = None,
+    tls: TlsSettings | None = None,
+) -> Broker:
+    """Start the broker of a name in a data folder; the stack ends it.
+
+    Args:
+        stack: what it is entered on.
+        one: where it lives and listens.
+        namesrv: address of the name server.
+        advertised: host that clients are told.
+        clock: source of time.
+        tls: see `TlsSettings`.
+
+    Raises:
+        ConfigError: a port is taken.
+        StoreError: its store is in use or cannot be opened.
+    """
+    settings, store = _broker_settings(one, namesrv, advertised)
+    tls = towards_itself(tls or TlsSettings())
+    broker = Broker(settings, store, clock=clock, port_setting="--broker-port", tls=tls)
+    try:
+        return await stack.enter_async_context(broker)
+    except StoreLocked as error:
+        who = str(error).partition(";")[0]
+        raise StoreLocked(f"--data {one.data}: {who}; stop that server, or give another folder") from error
+
+
+def inner_address(host: str, port: int) -> str:
+    """Where processes of this machine reach what listens on a host: `host:port`.
+
+    An advertised address may be one that only the world outside (a container's host, a NAT) can use.
+    """
+    reached = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"{bracketed(reached)}:{port}"
+
+
+def _broker_settings(one: EmbeddedSettings, namesrv: str, advertised: str) -> tuple[BrokerSettings, StoreSettings]:
+    home = one.home or one.data
+    root = home / "store"
+    broker = replace(
+        BrokerSettings(),
+        broker_name=one.broker_name,
+        broker_cluster_name=one.cluster,
+        broker_ip1=advertised,
+        bind_address=one.host,
+        listen_port=one.broker_port or free_port_pair(one.host),
+        namesrv_addr=namesrv,
+        broker_config_path=str(home / "broker.conf"),
+        # Off by default as in RocketMQ, where operators decide; here nobody else is there to turn it on.
+        enable_property_filter=True,
+    )
+    store = replace(
+        StoreSettings(),
+        store_path_root_dir=str(root),
+        store_path_commit_log=str(root / "commitlog"),
+        mapped_file_size_commit_log=SEGMENT_BYTES,
+        flush_disk_type=one.flush,
+        # Ordinary clients ask for 32 at most; those who ask for more, as Spark does, are not held up by so few.
+        max_transfer_count_on_message_in_memory=READ_AT_ONCE,
+        clean_file_forcibly_enable=False,
+        disk_space_enough_free_bytes=ENOUGH_FREE_BYTES,
+    )
+    return broker, store
+
+
+def towards_itself(tls: TlsSettings) -> TlsSettings:
     """What its broker speaks to the name server: that is this process, so nobody has to be verified.
 
     The name server may ask for a certificate all the same; the broker then shows the server's, unless it has its own.
@@ -287,56 +338,3 @@ def free_port_pair(host: str) -> int:
     except OSError as error:
         raise ConfigError(f"cannot listen on {host}: {error.strerror}; give an address of this machine") from error
     raise ConfigError(f"no pair of free ports found on {host}; give a port")
-
-
-def _claim_folder(data: Path) -> None:
-    """Make the folder ours, or see that it is; refuse one that belongs to something else.
-
-    Raises:
-        ConfigError: it cannot be used; the text says why and what to do.
-    """
-    mark = data / MARK
-    try:
-        data.mkdir(parents=True, exist_ok=True)
-        if mark.exists():
-            _check_layout(data, mark.read_bytes())
-            return
-        strangers = sorted(
-            entry.name for entry in data.iterdir() if entry.name not in OUR_ENTRIES and not entry.name.startswith(".")
-        )
-        if "commitlog" in strangers and (data.parent / MARK).exists():
-            raise ConfigError(f"--data {data}: is the store of the data folder {data.parent}; give that one")
-        if "commitlog" in strangers:
-            raise ConfigError(
-                f"--data {data}: is itself a store of RocketMQ; move it to {data}/store, or run `tianzhou broker` with "
-                f"storePathRootDir={data}"
-            )
-        # A folder with a store in it was handed over by RocketMQ, and may have its logs beside it.
-        if strangers and not (data / "store").is_dir():
-            raise ConfigError(
-                f"--data {data}: holds things that are not the server's ({', '.join(strangers[:3])}); "
-                "give an empty or a new folder"
-            )
-        mark.write_text(json.dumps({"layout": LAYOUT}) + "\n")
-    except FileExistsError:
-        raise ConfigError(f"--data {data}: is no folder; give an empty or a new one") from None
-    except OSError as error:
-        raise ConfigError(
-            f"--data {data}: cannot be used ({error.strerror}); give a folder this user can write to"
-        ) from error
-
-
-def _check_layout(data: Path, text: bytes) -> None:
-    try:
-        layout = json.loads(text)["layout"]
-        known = int(layout)
-    except (ValueError, TypeError, KeyError):
-        raise ConfigError(
-            f'--data {data}: its {MARK} is damaged; write {{"layout": {LAYOUT}}} into it if this version wrote the '
-            "folder, or give another folder"
-        ) from None
-    if known > LAYOUT:
-        raise ConfigError(
-            f"--data {data}: was written by a newer Tianzhou (layout {known}, this version knows {LAYOUT}); "
-            "upgrade, or give another folder"
-        )

@@ -119,6 +119,15 @@ COMMANDS = [
         "no name server answers: cannot connect to 127.0.0.1:…: …; does the server speak TLS?",
         FAILED,
     ),
+    Command(
+        "serve --data new --brokers 0", "--brokers 0: expected a whole number from 1 to 64, or auto for one per core"
+    ),
+    Command(
+        "serve --data new --brokers x", "--brokers x: expected a whole number from 1 to 64, or auto for one per core"
+    ),
+    Command(
+        "serve --data new --brokers 65", "--brokers 65: expected a whole number from 1 to 64, or auto for one per core"
+    ),
     Command("serve --data new --tls on", "…Invalid value for '--tls': …"),
     Command(
         "serve --data new --tls-config missing",
@@ -321,13 +330,26 @@ SERVERS = [
     ),
     Command(
         f"serve --data future {FREE}",
-        "--data future: was written by a newer Tianzhou (layout 99, this version knows 1); "
+        "--data future: was written by a newer Tianzhou (layout 99, this version knows 2); "
         "upgrade, or give another folder",
     ),
     Command(
         f"serve --data damaged {FREE}",
         '--data damaged: its tianzhou.json is damaged; write {"layout": 1} into it if this version wrote the folder, '
         "or give another folder",
+    ),
+    Command(
+        f"serve --data grown --brokers 1 {FREE}",
+        "--brokers 1: --data grown also holds messages of broker-b, which nobody would serve; give --brokers 2, or "
+        "take grown/broker-b away (`tianzhou store export` first writes what is in its store to a file)",
+    ),
+    Command(
+        "serve --data new --brokers 2 --namesrv-port 30909 --broker-port 30911",
+        "--namesrv-port 30909: the broker takes it, which uses its port and the one 2 below; give another",
+    ),
+    Command(
+        "serve --data new --brokers 3 --namesrv-port 0 --broker-port 65530",
+        "--broker-port 65530: no free ports above it for 3 brokers; give a lower one",
     ),
     Command(f"serve --data binary {FREE}", "--data binary: is no folder; give an empty or a new one"),
     Command(

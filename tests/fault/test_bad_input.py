@@ -55,6 +55,8 @@ FILES: dict[str, bytes] = {
     "future/tianzhou.json": b'{"layout": 99}\n',
     "damaged/tianzhou.json": b"\xff\xfe\0",
     "theirs/thesis.txt": b"years of work\n",
+    "grown/tianzhou.json": b'{"layout": 2}\n',
+    "grown/broker-b/store/lock": b"",
 }
 
 
@@ -91,7 +93,7 @@ class Server:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("edges")
     for name, content in FILES.items():
-        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
     (folder / "folder").mkdir()
     log = folder / "serve.log"

@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "contract"))
 from authority import Authority, certified, trusting
 
 from tianzhou.client import Producer, PullConsumer
+from tianzhou.data_folder import LAYOUT
 from tianzhou.embedded import (
-    LAYOUT,
     SEGMENT_BYTES,
     EmbeddedServer,
     EmbeddedSettings,
@@ -162,7 +162,7 @@ def test_a_store_put_into_the_folder_is_taken_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (b'{"layout": 2}', "written by a newer Tianzhou (layout 2, this version knows 1); upgrade"),
+        (b'{"layout": 3}', "written by a newer Tianzhou (layout 3, this version knows 2); upgrade"),
         (b"{}", "its tianzhou.json is damaged"),
         (b"[]", "its tianzhou.json is damaged"),
         (b'{"layout": "new"}', "its tianzhou.json is damaged"),

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from tianzhou import __version__
-from tianzhou.cli import consume, flights, groups, pipelines, produce, servers, store_files, topics
+from tianzhou.cli import consume, flights, groups, pipelines, produce, servers, status, store_files, topics
 
 app = typer.Typer(
     name="tianzhou",
@@ -55,6 +55,7 @@ def options(
 
 
 servers.register(app)
+status.register(app)
 produce.register(app)
 consume.register(app)
 app.add_typer(topics.app, name="topic")

@@ -105,11 +105,20 @@ def run_client(work: Coroutine[Any, Any, T]) -> T:
             raise typer.Exit(code()) from None
 
 
-def run_server(start: Callable[[], Coroutine[Any, Any, Callable[[], Awaitable[None]]]]) -> None:
+def run_server(
+    start: Callable[[], Coroutine[Any, Any, Callable[[], Awaitable[None]]]],
+    *,
+    over: Callable[[], Coroutine[Any, Any, object]] | None = None,
+    limit_s: float = STOP_LIMIT_S,
+    at_once: Callable[[], object] | None = None,
+) -> None:
     """Run a server until SIGINT or SIGTERM, which also end one that is still starting.
 
     Args:
         start: starts it and returns what stops it.
+        over: waits until the server has come to an end of its own; it is then stopped as if it had been asked to.
+        limit_s: how long the clean end may take.
+        at_once: called, in any thread, before the process is ended without a clean end.
     """
     from tianzhou.remoting.loop import run
 
@@ -126,13 +135,19 @@ def run_server(start: Callable[[], Coroutine[Any, Any, Callable[[], Awaitable[No
             stop = await starting
         except asyncio.CancelledError:
             return
-        await asked.wait()
+        waits = {asyncio.ensure_future(asked.wait())}
+        if over is not None:
+            waits.add(asyncio.ensure_future(over()))
+        _, others = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for other in others:
+            other.cancel()
         await stop()
 
-    with Ending(STOP_LIMIT_S, _end_at_once) as ending:
+    def end_at_once(why: str) -> None:
+        if at_once is not None:
+            at_once()
+        print_note(f"{why}; the next start recovers the store")
+        os._exit(EXIT_FAILED)
+
+    with Ending(limit_s, end_at_once) as ending:
         run(main())
-
-
-def _end_at_once(why: str) -> None:
-    print_note(f"{why}; the next start recovers the store")
-    os._exit(EXIT_FAILED)

@@ -16,11 +16,12 @@ from tianzhou.cli.conf_files import check_port, read_conf
 from tianzhou.cli.main import BEGAN
 from tianzhou.cli.output import Output, OutputOption, print_json, print_line, print_note
 from tianzhou.cli.running import run_server
-from tianzhou.errors import ConfigError
+from tianzhou.errors import ConfigError, TianzhouError
 from tianzhou.settings import bind, differing, dump, format_properties, idle_keys, idle_lines
 
 if TYPE_CHECKING:
     from tianzhou.broker.settings import BrokerSettings
+    from tianzhou.embedded import EmbeddedSettings
     from tianzhou.remoting.tls import TlsSettings
     from tianzhou.store.settings import StoreSettings
 
@@ -76,32 +77,44 @@ def serve(
     tls: Annotated[
         TlsMode, typer.Option(help="permissive: TLS with who begins to, plain with the others; enforcing: only TLS.")
     ] = TlsMode.permissive,
+    brokers: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="Broker processes, or auto: one per core; default: as many as the folder has."),
+    ] = None,
     tls_config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="RocketMQ's tls.* keys; without them it is self-signed.")
     ] = None,
     output: OutputOption = Output.text,
 ) -> None:
-    """Run name server and broker in this process, for laptops and tests.
+    """Run name server and broker in this process, or several brokers in processes of their own.
 
     Segments have 64 MiB, unexpired data is never deleted, Ctrl-C ends it.
 
     Example: tianzhou serve --data ./data
     """
+    from tianzhou.cli.brokers.plan import wanted
+    from tianzhou.data_folder import count_in
     from tianzhou.remoting.tls import load_tls
 
     check_port("--namesrv-port", namesrv_port)
     check_port("--broker-port", broker_port, least=3)
     tls_values = {"tls.server.mode": tls.value} | ({"tls.config.file": str(tls_config)} if tls_config else {})
     tls_settings = load_tls(tls_values, source="--tls-config")
+    folder = data.expanduser()
+    count = wanted(brokers, count_in(folder), _cores())
+    if count > 1:
+        from tianzhou.embedded import EmbeddedSettings
+
+        settings = EmbeddedSettings(folder, host, advertise, namesrv_port, broker_port, flush=flush.value)
+        _serve_several(settings, count, tls_values, tls_settings, output)
+        return
 
     async def start() -> Stop:
         from tianzhou import _hot
         from tianzhou.embedded import EmbeddedServer, EmbeddedSettings
 
-        server = EmbeddedServer(
-            EmbeddedSettings(data.expanduser(), host, advertise, namesrv_port, broker_port, flush=flush.value),
-            tls=tls_settings,
-        )
+        settings = EmbeddedSettings(folder, host, advertise, namesrv_port, broker_port, flush=flush.value)
+        server = EmbeddedServer(settings, tls=tls_settings)
         await server.__aenter__()
         _announce(
             output,
@@ -110,6 +123,7 @@ def serve(
             {
                 "namesrv": server.namesrv_address,
                 "broker": server.broker_address,
+                "brokers": [{"name": settings.broker_name, "address": server.broker_address, "pid": os.getpid()}],
                 "data": str(data),
                 "mode": _hot.MODE,
             },
@@ -118,6 +132,49 @@ def serve(
         return _stopper(server, checking)
 
     run_server(start)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _serve_several(
+    settings: EmbeddedSettings, count: int, tls_values: dict[str, str], tls: TlsSettings, output: Output
+) -> None:
+    from tianzhou.cli.brokers.supervisor import Supervisor
+    from tianzhou.data_folder import broker_name
+
+    supervisor = Supervisor(settings, [broker_name(index) for index in range(count)], tls=tls_values, tls_settings=tls)
+
+    async def start() -> Stop:
+        await supervisor.__aenter__()
+        places = supervisor.places
+        listed = ", ".join(f"{place.name} {place.address}" for place in places)
+        brokers = [
+            {"name": place.name, "address": place.address, "pid": place.process.pid if place.process else None}
+            for place in places
+        ]
+        _announce(
+            output,
+            f"ready: name server {supervisor.namesrv_address}, brokers {listed}, data {settings.data} "
+            f"({time.monotonic() - BEGAN:.2f} s, {supervisor.mode} mode)",
+            {
+                "namesrv": supervisor.namesrv_address,
+                "broker": places[0].address,
+                "brokers": brokers,
+                "data": str(settings.data),
+                "mode": supervisor.mode,
+            },
+        )
+        addresses = [place.address for place in places] if settings.advertise else []
+        return _stopper(supervisor, *(_check_address(address, "--advertise", tls) for address in addresses))
+
+    run_server(start, over=supervisor.over, at_once=supervisor.kill)
+    if supervisor.failure:
+        raise TianzhouError(supervisor.failure)
+    if supervisor.unclean:
+        whose = " and ".join(supervisor.unclean)
+        raise TianzhouError(f"{whose} did not end in order; the next start recovers the store")
 
 
 def namesrv(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tianzhou.data_folder import stores_in, which_of
 from tianzhou.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,8 +29,15 @@ PROGRESS_FROM = 64 * 1024 * 1024
 
 
 def root_of(folder: Path) -> Path:
-    """The store of a folder: the folder itself, or what `tianzhou serve --data` keeps in it."""
-    return folder / "store" if (folder / "tianzhou.json").exists() else folder
+    """The store of a folder: the folder itself, or what `tianzhou serve --data` keeps in it.
+
+    Raises:
+        ConfigError: it holds the stores of several brokers.
+    """
+    stores = stores_in(folder)
+    if len(stores) > 1:
+        raise ConfigError(which_of(folder, stores))
+    return stores[0]
 
 
 def open_store(folder: Path) -> StoreScan:

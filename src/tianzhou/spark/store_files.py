@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from tianzhou.data_folder import stores_in, which_of
 from tianzhou.errors import StoreUnreadable
 from tianzhou.model import MessageQueue
 from tianzhou.spark.mapped_files import MappedFiles, QueueFiles, Units
@@ -36,11 +37,14 @@ def root_of(folder: Path) -> Path:
     """The store of a folder: the folder itself, or what `tianzhou serve --data` keeps in it.
 
     Raises:
-        StoreUnreadable: there is none.
+        StoreUnreadable: there is none, or there are several.
     """
     if not folder.is_dir():
         raise StoreUnreadable(f"{folder}: no such folder; name a storePathRootDir or a --data folder")
-    root = folder / "store" if (folder / "tianzhou.json").exists() else folder
+    stores = stores_in(folder)
+    if len(stores) > 1:
+        raise StoreUnreadable(which_of(folder, stores))
+    root = stores[0]
     if not (root / "commitlog").is_dir() and not (root / "checkpoint").exists():
         raise StoreUnreadable(
             f"{folder}: is no store, it has neither commitlog/ nor checkpoint; "

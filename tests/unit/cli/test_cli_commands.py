@@ -46,7 +46,7 @@ EVERY_COMMAND = list(commands(typer.main.get_command(app)))
 
 def test_the_commands_are_those_of_the_documentation() -> None:
     assert {" ".join(path) for path in EVERY_COMMAND} >= {
-        "serve", "namesrv", "broker", "produce", "consume", "flights",
+        "serve", "namesrv", "broker", "status", "produce", "consume", "flights",
         "topic list", "topic describe", "topic create", "topic delete",
         "group list", "group describe", "group lag", "group reset",
         "pipeline archive", "pipeline dlq", "pipeline replay", "pipeline deduplicate", "pipeline trace",

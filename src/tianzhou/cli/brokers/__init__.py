@@ -1,0 +1,1 @@
+"""Several broker processes under one command: `tianzhou serve --brokers N` (docs/howto/several-brokers.md)."""

@@ -1,0 +1,194 @@
+"""A broker process of `tianzhou serve --brokers N`: told what to be as JSON, answers with one line of JSON.
+
+It ends when it is asked to (SIGTERM), and when whoever started it is gone, which its standard input then tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TextIO
+
+from tianzhou.cli.main import BEGAN, EXIT_FAILED, EXIT_USAGE, explain
+from tianzhou.cli.running import run_server
+from tianzhou.errors import ConfigError, StoreLocked, TianzhouError
+
+STOP_LIMIT_S = 4.0
+"""How long a clean end may take; who started the process waits a little longer."""
+_STDIN = 0
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a broker process is to be.
+
+    Attributes:
+        name: the broker's name.
+        data: the data folder of all.
+        home: where this broker keeps its files.
+        host: address to listen on.
+        advertised: host that clients are told.
+        port: its port.
+        namesrv: address of the name server.
+        flush: ASYNC_FLUSH or SYNC_FLUSH.
+        tls: the `tls.*` values `serve` was given.
+        level: what is logged.
+    """
+
+    name: str
+    data: str
+    home: str
+    host: str
+    advertised: str
+    port: int
+    namesrv: str
+    flush: str = "ASYNC_FLUSH"
+    tls: dict[str, str] = field(default_factory=dict)
+    level: int = logging.WARNING
+
+    def text(self) -> str:
+        """As an argument of the process."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+
+@dataclass(frozen=True)
+class Ready:
+    """It serves: the address clients are told, and whether its hot path is compiled."""
+
+    address: str
+    mode: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """It cannot start.
+
+    Attributes:
+        reason: for people.
+        code: the exit code it means.
+        locked: whether another process has the store.
+    """
+
+    reason: str
+    code: int = EXIT_FAILED
+    locked: bool = False
+
+
+def answer_of(line: bytes) -> Ready | Failed | None:
+    """What a broker process said; None when it said nothing and went."""
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return None
+    return Ready(**said["ready"]) if "ready" in said else Failed(**said["failed"])
+
+
+class Prefixed:
+    """A stream that begins every line with the broker's name.
+
+    Args:
+        stream: where it goes.
+        prefix: what each line begins with.
+    """
+
+    def __init__(self, stream: TextIO, prefix: str) -> None:
+        self._stream = stream
+        self._prefix = prefix
+        self._rest = ""
+
+    def write(self, text: str) -> int:
+        """Write what is whole lines by now, in one go, so that lines of several processes do not mix."""
+        *lines, self._rest = (self._rest + text).split("\n")
+        if lines:
+            # Whoever reads may be gone; that must not keep a broker from ending in order.
+            with contextlib.suppress(OSError):
+                self._stream.write("".join(f"{self._prefix}{line}\n" for line in lines))
+                self._stream.flush()
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing is held back but half lines."""
+
+    def fileno(self) -> int:
+        """The stream's own."""
+        return self._stream.fileno()
+
+
+def main() -> None:
+    """Run the broker process of the order in the first argument."""
+    order = Order(**json.loads(sys.argv[1]))
+    sys.stderr = Prefixed(sys.stderr, f"{order.name}: ")
+    logging.basicConfig(level=order.level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    try:
+        run_server(lambda: start(order), limit_s=STOP_LIMIT_S)
+    except TianzhouError as error:
+        code = EXIT_USAGE if isinstance(error, ConfigError | StoreLocked) else EXIT_FAILED
+        _say("failed", asdict(Failed(explain(error), code, isinstance(error, StoreLocked))))
+        sys.exit(code)
+    except KeyboardInterrupt:
+        sys.exit(0)  # asked to end before there was anything to end
+    except OSError as error:
+        _say("failed", asdict(Failed(f"{error.filename}: {error.strerror}" if error.filename else str(error))))
+        sys.exit(EXIT_FAILED)
+
+
+async def start(order: Order) -> Callable[[], Awaitable[None]]:
+    """Start the broker, and say when it serves; returns what stops it."""
+    from tianzhou import _hot
+    from tianzhou.embedded import EmbeddedSettings, enter_broker
+    from tianzhou.remoting.tls import load_tls
+
+    loop = asyncio.get_running_loop()
+    loop.add_reader(_STDIN, _end_when_alone, loop)
+    settings = EmbeddedSettings(
+        Path(order.data),
+        order.host,
+        broker_port=order.port,
+        broker_name=order.name,
+        flush=order.flush,
+        home=Path(order.home),
+    )
+    stack = AsyncExitStack()
+    try:
+        broker = await enter_broker(
+            stack,
+            settings,
+            order.namesrv,
+            advertised=order.advertised,
+            tls=load_tls(order.tls, source="--tls-config"),
+        )
+        await broker.ready()
+    except BaseException:
+        await stack.aclose()
+        raise
+    logging.getLogger(__name__).info("serves after %.2f s", time.monotonic() - BEGAN)
+    _say("ready", asdict(Ready(broker.address, _hot.MODE)))
+    return stack.aclose
+
+
+def _end_when_alone(loop: asyncio.AbstractEventLoop) -> None:
+    with contextlib.suppress(BlockingIOError):
+        if os.read(_STDIN, 1):
+            return
+        loop.remove_reader(_STDIN)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _say(what: str, value: dict[str, object]) -> None:
+    with contextlib.suppress(OSError):
+        sys.stdout.write(json.dumps({what: value}) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

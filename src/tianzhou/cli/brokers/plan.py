@@ -1,0 +1,88 @@
+"""How many brokers a folder gets, and which ports they have. Pure: what is free is asked through a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
+
+from tianzhou.broker.server import FAST_PORT_BELOW
+from tianzhou.errors import ConfigError
+
+MOST_BROKERS: Final = 64
+AUTO: Final = "auto"
+_LAST_PORT: Final = 65_535
+
+
+def wanted(option: str | None, present: int, cores: int) -> int:
+    """How many brokers are to serve.
+
+    Args:
+        option: what `--brokers` was given; None when it was not.
+        present: how many the folder needs, because it has stores of so many.
+        cores: how many processors there are.
+
+    Raises:
+        ConfigError: the option is no number, or one out of range.
+    """
+    if option is None:
+        return present
+    if option == AUTO:
+        # A folder that came from a larger machine is served whole all the same.
+        return min(max(cores, present), MOST_BROKERS)
+    if not option.isascii() or not option.isdigit() or not 1 <= int(option) <= MOST_BROKERS:
+        raise ConfigError(
+            f"--brokers {option}: expected a whole number from 1 to {MOST_BROKERS}, or {AUTO} for one per core"
+        )
+    return int(option)
+
+
+def ports_of(port: int) -> tuple[int, int, int]:
+    """What a broker's port takes: itself, the fast port, and the one tools are told for replication."""
+    return port, port - FAST_PORT_BELOW, port + 1
+
+
+def plan_ports(
+    names: Sequence[str],
+    base: int,
+    *,
+    kept: Mapping[str, int],
+    taken: Collection[int],
+    is_free: Callable[[int], bool],
+) -> dict[str, int]:
+    """A port for each broker: the one it had, or the first free one above the base; the first broker has the base.
+
+    Args:
+        names: the brokers.
+        base: what `--broker-port` was given.
+        kept: the ports of last time. They count if the base was the same.
+        taken: ports of the same server that are none of a broker.
+        is_free: whether nobody listens on a port; asked for new brokers only, for a port that a broker had is its own.
+
+    Raises:
+        ConfigError: there are not enough ports above the base.
+    """
+    used = set(taken)
+    planned: dict[str, int] = {}
+
+    def take(name: str, port: int) -> None:
+        planned[name] = port
+        used.update(ports_of(port))
+
+    first, *others = names
+    take(first, base)
+    if kept.get(first) == base:
+        for name in others:
+            port = kept.get(name)
+            if port is not None and port > base and used.isdisjoint(ports_of(port)):
+                take(name, port)
+    candidate = base
+    for name in others:
+        while name not in planned:
+            candidate += 1
+            if candidate >= _LAST_PORT:
+                raise ConfigError(
+                    f"--broker-port {base}: no free ports above it for {len(names)} brokers; give a lower one"
+                )
+            if used.isdisjoint(ports_of(candidate)) and all(map(is_free, ports_of(candidate)[:2])):
+                take(name, candidate)
+    return {name: planned[name] for name in names}

@@ -1,0 +1,377 @@
+"""A name server in this process, and brokers in processes of their own, on one data folder.
+
+A broker whose process has ended is started again; how soon, and when no more, `Restarts` decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+from tianzhou.cli.brokers.child import STOP_LIMIT_S, Failed, Order, Ready
+from tianzhou.cli.brokers.plan import plan_ports, ports_of
+from tianzhou.cli.brokers.processes import BrokerProcess, Launch, ended_how, launch
+from tianzhou.cli.brokers.restarts import Restarts
+from tianzhou.cli.brokers.shared_topics import Missing, SharedTopics
+from tianzhou.clock import Clock, SystemClock
+from tianzhou.data_folder import claim, home_of, keep_ports, kept_ports
+from tianzhou.embedded import (
+    EmbeddedSettings,
+    advertised_address,
+    free_port_pair,
+    inner_address,
+    make_name_server,
+    towards_itself,
+)
+from tianzhou.errors import ConfigError, StoreLocked, TianzhouError
+from tianzhou.model import TopicConfig
+from tianzhou.namesrv.routes import Registration
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.tls import TlsSettings, client_context
+from tianzhou.wire.bodies import encode_topic_config_list
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+
+KILL_AFTER_S = STOP_LIMIT_S + 0.5
+"""When a broker that was asked to end is ended at once."""
+LOCKED_LIMIT_S = 6.0
+LOCKED_STEP_S = 0.25
+TOPICS_AT_ONCE = 500
+TOPICS_TIMEOUT_MS = 5_000
+TOPICS_TRIES = 5
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Place:
+    """One broker: what its process is told, and the process there is now.
+
+    Attributes:
+        order: what it is told.
+        process: the present process; None between two.
+        address: what it tells clients.
+        serves_since: when it began to serve, None while it does not.
+        restarts: when it is started again.
+    """
+
+    order: Order
+    process: BrokerProcess | None = None
+    address: str = ""
+    serves_since: float | None = None
+    restarts: Restarts = field(default_factory=Restarts)
+
+    @property
+    def name(self) -> str:
+        """The broker's name."""
+        return self.order.name
+
+
+class Supervisor:
+    """Runs them; `async with Supervisor(settings, names) as supervisor`. Inside the block all of them serve.
+
+    Args:
+        settings: where everything lives and listens; `broker_port` is the first broker's.
+        names: the brokers.
+        tls: the `tls.*` values the brokers are told.
+        tls_settings: the same, read.
+        clock: monotonic time.
+        start: starts a process.
+
+    Attributes:
+        failure: why it came to an end of its own; empty while it has not.
+        unclean: brokers that did not end in order when they were asked to.
+
+    Raises:
+        ConfigError: an address nobody can reach, a port taken, a folder that cannot be used or needs more brokers.
+        StoreError: a store is in use or cannot be opened.
+    """
+
+    def __init__(
+        self,
+        settings: EmbeddedSettings,
+        names: Sequence[str],
+        *,
+        tls: Mapping[str, str] | None = None,
+        tls_settings: TlsSettings | None = None,
+        clock: Clock | None = None,
+        start: Launch = launch,
+    ) -> None:
+        self.settings = settings
+        self.failure = ""
+        self.unclean: list[str] = []
+        self.mode = ""
+        self.advertised = advertised_address(settings.host, settings.advertise)
+        if settings.namesrv_port and settings.namesrv_port in ports_of(settings.broker_port)[:2]:
+            raise ConfigError(
+                f"--namesrv-port {settings.namesrv_port}: the broker takes it, which uses its port and the one "
+                "2 below; give another"
+            )
+        self._names = list(names)
+        self._tls_values = dict(tls or {})
+        self._tls = tls_settings or TlsSettings()
+        self._clock = clock or SystemClock()
+        self._start_process = start
+        self._stack = AsyncExitStack()
+        self._topics = SharedTopics(names)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._making: set[asyncio.Task[None]] = set()
+        self._over = asyncio.Event()
+        self._stopping = False
+        self.places: list[Place] = []
+
+    @property
+    def namesrv_address(self) -> str:
+        """What clients give as name server: `host:port`."""
+        return f"{self.advertised}:{self._namesrv.port}"
+
+    async def over(self) -> None:
+        """Return when it has come to an end of its own: `failure` says why."""
+        await self._over.wait()
+
+    async def __aenter__(self) -> Self:
+        one = self.settings
+        claim(one.data, len(self._names))
+        try:
+            self._namesrv = await self._stack.enter_async_context(
+                make_name_server(one, clock=self._clock, tls=self._tls, on_register=self._registered)
+            )
+            towards = towards_itself(self._tls)
+            self._client = await self._stack.enter_async_context(
+                RemotingClient(clock=self._clock, tls=client_context(towards) if towards.enable else None)
+            )
+            ports = self._plan_ports()
+            self.places = [Place(self._order(name, ports[name])) for name in self._names]
+            await self._start_all()
+            if one.broker_port:
+                keep_ports(one.data, ports)
+            while self._making:
+                await asyncio.wait(self._making)
+        except BaseException:
+            await self._stop()
+            raise
+        for place in self.places:
+            self._spawn(self._keep(place))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stop()
+
+    def kill(self) -> None:
+        """End every broker process at once; may be called in any thread."""
+        for place in self.places:
+            if place.process is not None:
+                place.process.kill()
+
+    # start
+
+    def _plan_ports(self) -> dict[str, int]:
+        one = self.settings
+        taken = {self._namesrv.port}
+        if one.broker_port:
+            kept = kept_ports(one.data)
+            return plan_ports(
+                self._names, one.broker_port, kept=kept, taken=taken, is_free=lambda port: _is_free(one.host, port)
+            )
+        planned: dict[str, int] = {}
+        for name in self._names:
+            port = free_port_pair(one.host)
+            while not taken.isdisjoint(ports_of(port)):
+                port = free_port_pair(one.host)
+            taken.update(ports_of(port))
+            planned[name] = port
+        return planned
+
+    def _order(self, name: str, port: int) -> Order:
+        one = self.settings
+        return Order(
+            name=name,
+            data=str(one.data),
+            home=str(home_of(one.data, name)),
+            host=one.host,
+            advertised=self.advertised,
+            port=port,
+            namesrv=inner_address(one.host, self._namesrv.port),
+            flush=one.flush,
+            tls=self._tls_values,
+            level=logging.getLogger().level,
+        )
+
+    async def _start_all(self) -> None:
+        starting = [asyncio.ensure_future(self._first_start(place)) for place in self.places]
+        try:
+            await asyncio.gather(*starting)
+        finally:
+            for task in starting:
+                task.cancel()
+            await asyncio.gather(*starting, return_exceptions=True)
+
+    async def _first_start(self, place: Place) -> None:
+        # The brokers of a command that was killed need a moment to notice and to end in order.
+        deadline = self._clock.monotonic() + LOCKED_LIMIT_S
+        said = False
+        while isinstance(failed := await self._launch(place), Failed):
+            if not failed.locked or self._clock.monotonic() >= deadline:
+                raise (StoreLocked if failed.locked else ConfigError if failed.code == 2 else TianzhouError)(
+                    failed.reason
+                )
+            if not said:
+                said = True
+                _log.warning("%s waits for its store: %s", place.name, failed.reason)
+            await asyncio.sleep(LOCKED_STEP_S)
+
+    async def _launch(self, place: Place) -> BrokerProcess | Failed:
+        """Start a broker's process; returns it when it serves, else why it does not."""
+        place.process = process = await self._start_process(place.order)
+        answer = await process.answer()
+        if isinstance(answer, Ready):
+            place.address, self.mode = answer.address, answer.mode
+            place.serves_since = self._clock.monotonic()
+            return process
+        code = await process.wait()
+        place.process = None
+        return answer or Failed(f"{place.name} {ended_how(code)} before it served")
+
+    # what goes on
+
+    async def _keep(self, place: Place) -> None:
+        """Have a broker started again whenever its process ends."""
+        while place.process is not None:
+            process, since = place.process, place.serves_since
+            code = await process.wait()
+            place.process = place.serves_since = None
+            if self._stopping:
+                return
+            self._topics.gone(place.name)
+            why = f"process {process.pid} {ended_how(code)}"
+            served_s = 0.0 if since is None else self._clock.monotonic() - since
+            while True:
+                pause_s = place.restarts.ended(served_s)
+                if pause_s is None:
+                    self._give_up(place, why)
+                    return
+                _log.error(
+                    "%s: %s after it had served for %.0f s; it is started again in %.1f s (restart %d)",
+                    place.name, why, served_s, pause_s, place.restarts.count,
+                )  # fmt: skip
+                await asyncio.sleep(pause_s)
+                launched = await self._launch(place)
+                if not isinstance(launched, Failed):
+                    _log.warning("%s serves again, process %d", place.name, launched.pid)
+                    break
+                why, served_s = f"could not start: {launched.reason}", 0.0
+
+    def _give_up(self, place: Place, why: str) -> None:
+        self.failure = self.failure or (
+            f"{place.name} ended {place.restarts.row} times without ever serving for a minute, the last time: {why}; "
+            f"everything is stopped. Its messages are in {place.order.home}; `tianzhou store check` looks at them"
+        )
+        self._over.set()
+
+    def _registered(self, said: Registration) -> None:
+        missing = self._topics.told(said.broker_name, said.topics)
+        if missing:
+            task = asyncio.get_running_loop().create_task(self._make(missing))
+            self._making.add(task)
+            task.add_done_callback(self._making.discard)
+
+    async def _make(self, missing: Missing) -> None:
+        ports = {place.name: place.order.port for place in self.places}
+        for broker, configs in missing.items():
+            for at in range(0, len(configs), TOPICS_AT_ONCE):
+                await self._make_on(broker, ports[broker], configs[at : at + TOPICS_AT_ONCE])
+
+    async def _make_on(self, broker: str, port: int, configs: list[TopicConfig]) -> None:
+        body = encode_topic_config_list([_as_changes(config) for config in configs])
+        address = inner_address(self.settings.host, port)
+        why = ""
+        for _ in range(TOPICS_TRIES):
+            try:
+                command = Command(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body)
+                reply = await self._client.invoke(address, command, TOPICS_TIMEOUT_MS)
+            except TianzhouError as error:
+                why = str(error)
+                await asyncio.sleep(1)
+                continue
+            if reply.code == ResponseCode.SUCCESS:
+                _log.info("%s has %d topics of the other brokers, too", broker, len(configs))
+                return
+            why = f"code {reply.code}: {reply.remark}"
+            break
+        _log.warning(
+            "%s was not given %d topics that other brokers have, the first is %s: %s; `tianzhou topic create` makes"
+            " a topic on all",
+            broker, len(configs), configs[0].topic_name, why,
+        )  # fmt: skip
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._failed)
+
+    def _failed(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.failure = self.failure or f"the brokers are no longer looked after: {type(error).__name__}: {error}"
+            self._over.set()
+
+    # end
+
+    async def _stop(self) -> None:
+        self._stopping = True
+        tasks = [*self._tasks, *self._making]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(self._end(place) for place in self.places))
+        await self._stack.aclose()
+
+    async def _end(self, place: Place) -> None:
+        process = place.process
+        if process is None:
+            return
+        process.terminate()
+        try:
+            async with asyncio.timeout(KILL_AFTER_S):
+                code = await process.wait()
+        except TimeoutError:
+            process.kill()
+            code = await process.wait()
+        place.process = None
+        # One that had not served yet may have been ended by the signal itself.
+        if code and place.serves_since is not None:
+            self.unclean.append(place.name)
+
+
+def _as_changes(config: TopicConfig) -> TopicConfig:
+    attributes = {f"+{key}": value for key, value in config.attributes.items()}
+    return TopicConfig(
+        config.topic_name,
+        config.read_queue_nums,
+        config.write_queue_nums,
+        config.perm,
+        config.topic_filter_type,
+        config.topic_sys_flag,
+        config.order,
+        attributes,
+    )
+
+
+def _is_free(host: str, port: int) -> bool:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family) as probe:
+            # As the server will: what a former one has left behind does not count.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,186 @@
+"""The folder of `tianzhou serve --data`: whose it is, and whose stores it holds (docs/adr/0005-serve-folder.md).
+
+The first broker's store is `store/`; the others, of `--brokers N`, have a folder each with a store in it.
+"""
+
+from __future__ import annotations
+
+import json
+import string
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tianzhou.errors import ConfigError
+
+LAYOUT = 1
+"""Of a folder with one broker's store."""
+LAYOUT_OF_SEVERAL = 2
+"""Of a folder with the stores of several, which who knows of one only must not serve."""
+MARK = "tianzhou.json"
+FIRST_BROKER = "broker-a"
+_PREFIX = "broker-"
+_OUR_ENTRIES = frozenset({"store", "namesrv", "broker.conf", "broker.conf.bak", "lost+found"})
+
+
+def broker_name(index: int) -> str:
+    """The name of the broker of a place, from 0: `broker-a` to `broker-z`, then `broker-aa` and so on."""
+    letters = ""
+    number = index + 1
+    while number:
+        number, letter = divmod(number - 1, 26)
+        letters = string.ascii_lowercase[letter] + letters
+    return _PREFIX + letters
+
+
+def broker_index(name: str) -> int | None:
+    """The place a broker's name belongs to; None when it is no such name."""
+    letters = name.removeprefix(_PREFIX)
+    if letters == name or not letters or len(letters) > 3 or not set(letters) <= set(string.ascii_lowercase):
+        return None
+    number = 0
+    for letter in letters:
+        number = number * 26 + string.ascii_lowercase.index(letter) + 1
+    return number - 1
+
+
+def home_of(data: Path, name: str) -> Path:
+    """Where a broker keeps its store and its configuration."""
+    return data if name == FIRST_BROKER else data / name
+
+
+def brokers_in(data: Path) -> list[str]:
+    """The brokers whose store is in the folder, in the order of their places; none when there is no folder."""
+    found = [0] if (data / "store").is_dir() else []
+    if data.is_dir():
+        for entry in data.iterdir():
+            index = broker_index(entry.name)
+            if index and (entry / "store").is_dir():
+                found.append(index)
+    return [broker_name(index) for index in sorted(found)]
+
+
+def count_in(data: Path) -> int:
+    """How many brokers have to serve the folder so that every store in it has one; 1 for a new folder."""
+    return max([broker_index(name) or 0 for name in brokers_in(data)], default=0) + 1
+
+
+def stores_in(folder: Path) -> list[Path]:
+    """The stores of a folder: those in a folder of `tianzhou serve`, else the folder itself, which is then one."""
+    if not (folder / MARK).exists():
+        return [folder]
+    return [home_of(folder, name) / "store" for name in brokers_in(folder)] or [folder / "store"]
+
+
+def which_of(folder: Path, stores: Sequence[Path]) -> str:
+    """What somebody is told who has to name one of several stores."""
+    return f"{folder}: holds the stores of {len(stores)} brokers; name one: {', '.join(map(str, stores))}"
+
+
+def claim(data: Path, brokers: int = 1) -> None:
+    """Make the folder ours, or see that it is; refuse one that belongs to something else.
+
+    Args:
+        data: the folder.
+        brokers: how many brokers are to serve it.
+
+    Raises:
+        ConfigError: it cannot be used; the text says why and what to do.
+    """
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        if not (data / MARK).exists():
+            _check_new(data)
+        else:
+            _read(data)
+        _check_all_served(data, brokers)
+        if brokers > 1 or not (data / MARK).exists():
+            _write(data, {"layout": LAYOUT_OF_SEVERAL if brokers > 1 else LAYOUT})
+    except FileExistsError:
+        raise ConfigError(f"--data {data}: is no folder; give an empty or a new one") from None
+    except OSError as error:
+        raise ConfigError(
+            f"--data {data}: cannot be used ({error.strerror}); give a folder this user can write to"
+        ) from error
+
+
+def kept_ports(data: Path) -> dict[str, int]:
+    """The ports that brokers of the folder had last, by name.
+
+    Raises:
+        ConfigError: the folder's mark cannot be read.
+    """
+    found = _read(data).get("ports", {})
+    entries = found.items() if isinstance(found, dict) else ()
+    return {str(name): port for name, port in entries if isinstance(port, int)}
+
+
+def keep_ports(data: Path, ports: Mapping[str, int]) -> None:
+    """Have brokers find their ports again at the next start.
+
+    Raises:
+        ConfigError: the folder's mark cannot be read.
+    """
+    if kept_ports(data) != dict(ports):
+        _write(data, {"ports": dict(ports)})
+
+
+def _check_new(data: Path) -> None:
+    strangers = sorted(
+        entry.name for entry in data.iterdir() if entry.name not in _OUR_ENTRIES and not entry.name.startswith(".")
+    )
+    if "commitlog" in strangers and (data.parent / MARK).exists():
+        raise ConfigError(f"--data {data}: is the store of the data folder {data.parent}; give that one")
+    if "commitlog" in strangers:
+        raise ConfigError(
+            f"--data {data}: is itself a store of RocketMQ; move it to {data}/store, or run `tianzhou broker` with "
+            f"storePathRootDir={data}"
+        )
+    # A folder with a store in it was handed over by RocketMQ, and may have its logs beside it.
+    if strangers and not (data / "store").is_dir():
+        raise ConfigError(
+            f"--data {data}: holds things that are not the server's ({', '.join(strangers[:3])}); "
+            "give an empty or a new folder"
+        )
+
+
+def _check_all_served(data: Path, brokers: int) -> None:
+    left = [name for name in brokers_in(data) if (broker_index(name) or 0) >= brokers]
+    if left:
+        whose = " and ".join(left)
+        raise ConfigError(
+            f"--brokers {brokers}: --data {data} also holds messages of {whose}, which nobody would serve; give "
+            f"--brokers {count_in(data)}, or take {_folders(data, left)} away (`tianzhou store export` first writes "
+            "what is in its store to a file)"
+        )
+
+
+def _folders(data: Path, names: Sequence[str]) -> str:
+    return " and ".join(str(home_of(data, name)) for name in names)
+
+
+def _read(data: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((data / MARK).read_bytes())
+        known = int(found["layout"])
+    except (ValueError, TypeError, KeyError):
+        layout = LAYOUT_OF_SEVERAL if count_in(data) > 1 else LAYOUT
+        raise ConfigError(
+            f'--data {data}: its {MARK} is damaged; write {{"layout": {layout}}} into it if this version wrote the '
+            "folder, or give another folder"
+        ) from None
+    if known > LAYOUT_OF_SEVERAL:
+        raise ConfigError(
+            f"--data {data}: was written by a newer Tianzhou (layout {known}, this version knows {LAYOUT_OF_SEVERAL}); "
+            "upgrade, or give another folder"
+        )
+    return dict(found)
+
+
+def _write(data: Path, changes: Mapping[str, object]) -> None:
+    before = _read(data) if (data / MARK).exists() else {}
+    after = {**before, **changes}
+    if after != before:
+        new = data / f".{MARK}.new"
+        new.write_text(json.dumps(after) + "\n")
+        new.replace(data / MARK)
