@@ -18,11 +18,12 @@ class Watermark:
         value: where it starts.
     """
 
-    __slots__ = ("_error", "_sequence", "_waiters", "value")
+    __slots__ = ("_error", "_gone", "_sequence", "_waiters", "value")
 
     def __init__(self, value: int = 0) -> None:
         self.value = value
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._gone = 0  # how many of the waiters were cancelled
         self._sequence = count()
         self._error: BaseException | None = None
 
@@ -39,13 +40,16 @@ class Watermark:
         waiters = self._waiters
         while waiters and waiters[0][0] <= value:
             future = heapq.heappop(waiters)[2]
-            if not future.done():
+            if future.done():
+                self._gone -= 1
+            else:
                 future.set_result(None)
 
     def fail(self, error: BaseException) -> None:
         """Make every present and future wait above the present value raise `error`: the mark will not move again."""
         self._error = error
         waiters, self._waiters = self._waiters, []
+        self._gone = 0
         for _, _, future in waiters:
             if not future.done():
                 future.set_exception(error)
@@ -69,9 +73,10 @@ class Watermark:
                 self._forget_cancelled()
 
     def _forget_cancelled(self) -> None:
-        # Rebuilding the heap at every cancellation would be quadratic under many long polls that time out.
+        # Looking through all waiters at every cancellation would be quadratic when many long polls time out.
+        self._gone += 1
         waiters = self._waiters
-        if len(waiters) > 64 and sum(f.done() for _, _, f in waiters) * 2 < len(waiters):
-            return
-        self._waiters = [w for w in waiters if not w[2].done()]
-        heapq.heapify(self._waiters)
+        if self._gone * 2 >= len(waiters):
+            self._waiters = [w for w in waiters if not w[2].done()]
+            self._gone = 0
+            heapq.heapify(self._waiters)

@@ -65,6 +65,31 @@ def test_many_timed_out_waiters_do_not_pile_up() -> None:
     asyncio.run(main())
 
 
+def test_thousands_that_time_out_together_cost_each_the_same() -> None:
+    looks = 0
+
+    class Counted(asyncio.Future):  # type: ignore[type-arg]
+        def done(self) -> bool:
+            nonlocal looks
+            looks += 1
+            return super().done()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.create_future = lambda: Counted(loop=loop)  # type: ignore[method-assign]
+        mark = Watermark()
+        tasks = [asyncio.create_task(mark.reach(1)) for _ in range(4_000)]
+        await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+            await asyncio.sleep(0)
+        await asyncio.wait(tasks)
+        assert mark.waiting == 0
+
+    asyncio.run(main())
+    assert looks < 10 * 4_000
+
+
 def test_fail_reaches_present_and_future_waiters_but_not_what_was_passed() -> None:
     async def main() -> None:
         mark = Watermark(4)
