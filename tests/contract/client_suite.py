@@ -314,6 +314,7 @@ async def a_delayed_message_comes_late(namesrv: str, folder: Path) -> None:
 async def members_share_the_messages_and_keep_their_progress(namesrv: str, folder: Path) -> None:
     topic, group = await make_topic(namesrv, 6), fresh("G")
     seen: Counter[bytes] = Counter()
+    places: Counter[tuple[str, int, int]] = Counter()
     by_member: Counter[str] = Counter()
 
     def member() -> PushConsumer:
@@ -322,6 +323,7 @@ async def members_share_the_messages_and_keep_their_progress(namesrv: str, folde
         @consumer.on(topic)
         async def consume(message) -> None:
             seen[message.body] += 1
+            places[message.broker_name, message.queue_id, message.queue_offset] += 1
             by_member[consumer.instance.client_id] += 1
 
         return consumer
@@ -344,8 +346,10 @@ async def members_share_the_messages_and_keep_their_progress(namesrv: str, folde
         async with member():
             await until(lambda: len(seen) == 1100, "a later member continues")
     assert set(seen) == {b"%d" % i for i in range(1100)}
-    # A queue that changes hands may repeat what its old owner had not stored yet; nothing else repeats.
-    assert sum(seen.values()) <= 1100 + 32
+    # All hand-overs happen while nothing is under way, and who joins waits until the owner has stored its offset. One
+    # pull that a loaded broker serves late can put a queue back by what it brought; nothing else is delivered again.
+    # (A message that is stored twice, as a send was repeated, has two places.)
+    assert sum(count - 1 for count in places.values()) <= 32
     assert len(by_member) == 3
     async with Admin(namesrv) as admin:
         assert (await admin.groups.lag(group, topic)).total == 0

@@ -111,6 +111,12 @@ def orderly(group: str, namesrv: str, topic: str, notes: Notes, pause_s: float =
     return consumer
 
 
+def done_with(consumer: PushConsumer, topic: str) -> int:
+    """How many messages of a topic are consumed, or passed over, from the beginning of its queues on."""
+    table = consumer.running_info().mq_table
+    return sum(entry.commit_offset for queue, entry in table.items() if queue.topic == topic)
+
+
 def owned(consumer: PushConsumer, topic: str) -> list:
     return [queue for queue in consumer.assignment if queue.topic == topic]
 
@@ -747,10 +753,11 @@ async def filter_hooks_take_out_what_nobody_shall_get(namesrv: str, folder: Path
     async with consumer, Producer(fresh("P"), namesrv) as producer:
         for number in range(10):
             await producer.send(Message(topic, b"%d" % number))
-        await until(lambda: len(seen) >= 4, "the even ones came")
+        # Apache's queues show a message a little after it is acknowledged; the last hold nothing for the handler.
+        await until(lambda: done_with(consumer, topic) == 10, "all are consumed or taken out")
     assert sorted(seen) == [b"0", b"2", b"4", b"6"]
     async with Admin(namesrv) as admin:
-        assert await lag_of(admin, group, topic)
+        assert await lag_of(admin, group, topic), "the end stores what was taken out, too"
     async with PullConsumer(fresh("G"), namesrv, consume_from_where=FIRST, filter_hooks=hooks) as reader:
         queues = await reader.queues(topic)
         assert [message.body for message in (await reader.pull(queues[0], 0)).messages] == [b"0", b"2", b"4", b"6"]

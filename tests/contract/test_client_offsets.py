@@ -2,11 +2,13 @@
 
 import asyncio
 
+import pytest
 from scripted import ScriptedCluster, record, until
 
 from tianzhou import PullConsumer, PushConsumer
 from tianzhou.model import MessageQueue
-from tianzhou.wire.fields import read_header
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import read_header, write_header
 
 
 def run(main):
@@ -88,5 +90,120 @@ def test_a_share_of_queues_that_is_lost_leaves_what_is_done():
                 await until(lambda: not consumer.assignment, "it has lost the queue")
                 # The message of the last poll may still be worked on, the one before is done.
                 await until(lambda: broker.offsets["T", 0] == 4, "that is stored")
+
+    run(main)
+
+
+# --- queues that change hands ----------------------------------------------------------------------------------------
+
+
+def take_away(broker):
+    """A member that sorts first takes the only queue, and ours is told that the group has changed."""
+    broker.consumer_ids.insert(0, "!")
+    broker.connections[0].invoke_oneway(Command(40, fields=write_header(40, consumer_group="G")))
+
+
+def known(consumer):
+    return {queue.topic for queue in consumer.running_info().mq_table}
+
+
+def test_what_is_done_is_stored_as_soon_as_the_group_changes():
+    """The others need not wait until we know which queues are theirs."""
+
+    async def main() -> None:
+        async with ScriptedCluster(1) as cluster:
+            broker = cluster.brokers[0]
+            broker.offsets["T", 0] = 0
+            seen = []
+            consumer = PushConsumer("G", cluster.address, persist_consumer_offset_interval_ms=60_000)
+            consumer.subscribe("T", handler=lambda message: seen.append(message.queue_offset))
+            async with consumer:
+                broker.deliver(record("T", 0), record("T", 1), record("T", 2))
+                await until(lambda: len(seen) == 3, "it consumes")
+                assert broker.offsets["T", 0] == 0
+
+                told = asyncio.Event()
+
+                async def slowly(command):
+                    await told.wait()
+                    return broker._on_38(command)
+
+                broker.answers[38] = slowly
+                take_away(broker)
+                await until(lambda: broker.offsets["T", 0] == 3, "it is stored")
+                assert "T" in known(consumer)
+                told.set()
+                await until(lambda: "T" not in known(consumer), "the queue is given up")
+
+    run(main)
+
+
+def test_handlers_that_end_in_a_moment_are_waited_for():
+    async def main() -> None:
+        async with ScriptedCluster(1) as cluster:
+            broker = cluster.brokers[0]
+            broker.offsets["T", 0] = 0
+            gate, seen = asyncio.Event(), []
+            consumer = PushConsumer("G", cluster.address, consume_concurrency=1)
+
+            @consumer.on("T")
+            async def consume(message) -> None:
+                seen.append(message.queue_offset)
+                if message.queue_offset == 1:
+                    await gate.wait()
+
+            async with consumer:
+                broker.deliver(record("T", 0), record("T", 1), record("T", 2))
+                await until(lambda: seen == [0, 1], "one is consumed, one is at work")
+                take_away(broker)
+                await until(lambda: not consumer.assignment, "it is to be given up")
+                assert "T" in known(consumer)
+                gate.set()
+                await until(lambda: not known(consumer), "it is given up")
+                assert broker.offsets["T", 0] == 2
+                assert not [one for one in broker.requests if one.code == 15][-1].is_oneway
+            assert seen == [0, 1]  # what nobody had begun is left to the other
+
+    run(main)
+
+
+def late_with_pulls(broker):
+    """As Apache's broker can be, which has other threads for pulls than for commits: a pull's commit comes last."""
+    waiting: list[int] = []
+
+    def pull(command):
+        header = read_header(command)
+        if header.topic == "T":
+            waiting[:] = [header.commit_offset] if header.sys_flag & 1 else []
+        return broker._on_11(command)
+
+    def commit(command):
+        reply = broker._on_15(command)
+        while waiting and read_header(command).topic == "T":
+            broker.offsets["T", 0] = waiting.pop()
+        return reply
+
+    broker.answers[11], broker.answers[15] = pull, commit
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_pull_that_is_served_late_does_not_put_the_group_back(leaves):
+    async def main() -> None:
+        async with ScriptedCluster(1) as cluster:
+            broker = cluster.brokers[0]
+            broker.offsets["T", 0] = 7
+            late_with_pulls(broker)
+            seen = []
+            consumer = PushConsumer("G", cluster.address)
+            consumer.subscribe("T", handler=lambda message: seen.append(message.queue_offset))
+            async with consumer:
+                await until(lambda: "T" in known(consumer), "it has the queue")
+                broker.deliver(record("T", 7), record("T", 8))
+                await until(lambda: len(seen) == 2, "it consumes")
+                if not leaves:
+                    take_away(broker)
+                    await until(lambda: not known(consumer), "the queue is given up")
+                    assert broker.offsets["T", 0] == 9
+            assert broker.offsets["T", 0] == 9
 
     run(main)

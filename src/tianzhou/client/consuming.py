@@ -78,9 +78,16 @@ class Consuming(Handing[Work]):
         self._arrived.set()
 
     def _work_of(self, first: Work) -> Work | None:
-        return None if first.pq.dropped else first
+        return None if first.pq.given_up else first
 
     async def _consume(self, work: Work, slot: Slot) -> None:
+        work.pq.begin()
+        try:
+            await self._consume_one(work, slot)
+        finally:
+            work.pq.end()
+
+    async def _consume_one(self, work: Work, slot: Slot) -> None:
         topic = work.messages[0].topic
         context = ConsumeContext(work.pq.queue)
         failure: Exception | None = None

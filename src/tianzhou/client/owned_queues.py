@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
@@ -30,7 +31,9 @@ LOCK_INTERVAL_S = 20.0
 BROKER_LOCK_LIFE_S = 60.0
 """A broker gives a lock to another member when it was not renewed for so long."""
 LEAVE_AT_ONCE_S = 0.5
-"""So long the sharing of queues waits for a running handler before it goes on with other queues."""
+"""So long the sharing of queues waits for running handlers and for offsets before it goes on with other queues."""
+REST_S = 0.2
+"""So long handlers at work may go on with messages of a queue that is given up, and still have them counted."""
 UNLOCK_DELAY_S = 20.0
 """So long after its last renewal a lock is kept for a handler that does not end, though the queue is given up."""
 WARN_INTERVAL_MS = 60_000
@@ -125,21 +128,29 @@ class OwnedQueues:
         return True
 
     async def give_up(self, queues: list[MessageQueue]) -> None:
-        """Give queues up and store how far they are consumed; in order, once the handler at work has ended."""
+        """Give queues up and store how far they are consumed, once the handlers at work have ended or take too long."""
         leaving = [self.table[queue] for queue in queues if queue in self.table]
         if not leaving:
             return
-        if self._options.orderly:
-            for pq in leaving:
-                pq.leave()
-            ends = [self._spawn(self._end_in_order(pq)) for pq in leaving]
-            await asyncio.wait(ends, timeout=LEAVE_AT_ONCE_S)
-            return
         for pq in leaving:
-            del self.table[pq.queue]
-            pq.drop()
+            pq.leave()
+        if self._options.orderly:
+            ends = [self._spawn(self._end_in_order(pq)) for pq in leaving]
+        else:
+            ends = [self._spawn(self._end_at_will(leaving))]
+        await asyncio.wait(ends, timeout=LEAVE_AT_ONCE_S)
+
+    async def _end_at_will(self, leaving: list[ProcessQueue]) -> None:
+        if any(pq.at_work for pq in leaving):
+            await self._store(leaving)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REST_S):
+                    for pq in leaving:
+                        await pq.rested()
+        await self._store(leaving, confirm=True)
+        for pq in leaving:
+            self._forget(pq)
         self._share_limits()
-        await self._offsets.persist({pq.queue: pq.tracker.committable for pq in leaving})
 
     async def _end_in_order(self, pq: ProcessQueue) -> None:
         clock = self._instance.clock
@@ -156,13 +167,16 @@ class OwnedQueues:
                 self._group,
                 pq.queue,
             )
-        pq.drop()
-        await self._offsets.persist({pq.queue: pq.tracker.committable}, confirm=True)
-        if self.table.get(pq.queue) is pq:
-            del self.table[pq.queue]
-            self._share_limits()
+        await self._store([pq], confirm=True)
+        self._forget(pq)
+        self._share_limits()
         if self._options.locks:
             await self._locks.unlock([pq.queue])
+
+    def _forget(self, pq: ProcessQueue) -> None:
+        pq.drop()
+        if self.table.get(pq.queue) is pq:
+            del self.table[pq.queue]
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Continue those of the queues that are ours at other offsets; what is in hand does not count."""
@@ -322,6 +336,7 @@ class OwnedQueues:
             and address == self._instance.routes.master(queue.broker_name)
         )
         began_s = self._instance.clock.monotonic()
+        pq.carry(committable if commit else None, began_s)
         raw = await pulling.pull(
             self._instance.remoting,
             address,
@@ -338,6 +353,7 @@ class OwnedQueues:
         )
         if pq.given_up:
             return
+        pq.carry(None, began_s)
         pq.suggested_broker_id = raw.suggested_broker_id
         if raw.status is PullStatus.FOUND:
             messages = self._messages_of(raw, queue, subscription)
@@ -397,13 +413,35 @@ class OwnedQueues:
         Args:
             confirm: wait until they are stored.
         """
-        offsets = {
-            queue: pq.tracker.committable
-            for queue, pq in self.table.items()
-            if not pq.dropped and pq.tracker.committable != pq.committed
+        await self._store(list(self.table.values()), confirm=confirm)
+
+    def persist_soon(self) -> None:
+        """Store the offsets that have moved: others of the group may take queues before we learn which."""
+        if self._open and self._options.model is MessageModel.CLUSTERING:
+            self._spawn(self.persist())
+
+    async def _store(self, queues: list[ProcessQueue], *, confirm: bool = False) -> None:
+        now_s = self._instance.clock.monotonic()
+        doubtful = {pq for pq in queues if confirm and pq.doubtful(now_s)}
+        moved = {
+            pq.queue: pq
+            for pq in queues
+            if not pq.dropped and (pq.tracker.committable != pq.committed or pq in doubtful)
         }
-        if not offsets:
+        if not moved:
             return
+        offsets = {queue: pq.tracker.committable for queue, pq in moved.items()}
         for queue in await self._offsets.persist(offsets, confirm=confirm):
-            if (pq := self.table.get(queue)) is not None:
-                pq.committed = offsets[queue]
+            moved[queue].committed = offsets[queue]
+        await asyncio.gather(*(self._restore(pq, offsets[pq.queue]) for pq in doubtful if not pq.dropped))
+
+    async def _restore(self, pq: ProcessQueue, offset: int) -> None:
+        # Apache's broker has threads for pulls and others for commits, so that the commit of a pull we sent just
+        # before may be carried out after ours and put the group back.
+        try:
+            put_back = await self._offsets.read(pq.queue) == pq.carried != offset
+        except TianzhouError as error:
+            _log.info("the offset of %s of group %s cannot be looked at: %s", pq.queue, self._group, error)
+            return
+        if put_back:
+            await self._offsets.persist({pq.queue: offset}, confirm=True)

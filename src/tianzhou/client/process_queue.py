@@ -10,6 +10,8 @@ from tianzhou.client.offset_tracker import OffsetTracker, PullLimits
 from tianzhou.model import MessageExt, MessageQueue
 from tianzhou.wire.bodies import ProcessQueueInfo
 
+PULL_LATE_S = 1.0
+"""So long after a pull was sent, a broker that works with threads may still carry out the commit it carries."""
 LOCK_TRUST_S = 30.0
 """So long a consumer relies on a broker's lock it has not renewed (client.md §14)."""
 
@@ -54,6 +56,10 @@ class ProcessQueue:
     """
 
     __slots__ = (
+        "_rested",
+        "at_work",
+        "carried",
+        "carried_s",
         "committed",
         "dropped",
         "in_hand",
@@ -97,12 +103,17 @@ class ProcessQueue:
         self.room = asyncio.Event()
         self.room.set()
         self.pull_task: asyncio.Task[None] | None = None
+        self.carried: int | None = None
+        self.carried_s = 0.0
+        self.at_work = 0
+        self.leaving = False
+        self._rested = asyncio.Event()
+        self._rested.set()
         # What follows is for orderly consumption only.
         self.waiting: deque[MessageExt] = deque()
         self.in_hand: list[MessageExt] = []
         self.turn = turn or Turn()
         self.scheduled = False
-        self.leaving = False
         self.locked_s: float | None = None
         self.unlock_tries = 0
 
@@ -130,6 +141,31 @@ class ProcessQueue:
         self.tracker.finish(offset)
         if not self.room.is_set():
             self._look_for_room()
+
+    def begin(self) -> None:
+        """A handler gets messages of it."""
+        self.at_work += 1
+        self._rested.clear()
+
+    def end(self) -> None:
+        """What followed from a handler's answer is done."""
+        self.at_work -= 1
+        if not self.at_work:
+            self._rested.set()
+
+    async def rested(self) -> None:
+        """Wait until no handler is at work."""
+        await self._rested.wait()
+
+    def carry(self, committable: int | None, now_s: float) -> None:
+        """Note that a pull is on its way, and what it commits."""
+        self.carried = committable
+        self.carried_s = now_s
+
+    def doubtful(self, now_s: float) -> bool:
+        """Whether a pull may be on its way that commits less than what is done by now."""
+        on_its_way = self.carried is not None and now_s - self.carried_s < PULL_LATE_S
+        return on_its_way and self.carried != self.tracker.committable
 
     def limit(self, limits: PullLimits) -> None:
         """Change how much of it may wait."""

@@ -70,6 +70,7 @@ class PushMember:
 
     def wake_rebalance(self) -> None:
         """See `GroupMember`."""
+        self._queues.persist_soon()
         self._sharing.wake()
 
     async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
