@@ -1,4 +1,4 @@
-"""What every test shares: grouping for two workers, and the list of suites that did not run."""
+"""What every test shares: how two workers share it, and the list of suites that did not run."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from importlib.metadata import entry_points
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,9 @@ from tianzhou.wire import command
 
 # pytest finds it by the entry point of an installed package, which a bare source tree does not have.
 pytest_plugins = () if entry_points(group="pytest11", name="tianzhou") else ("tianzhou.testing.plugin",)
+
+
+WHOLE_FILES = ("tests/interop/", "tests/spark/")
 
 
 @pytest.fixture(autouse=True)
@@ -42,18 +46,27 @@ def hot(request: pytest.FixtureRequest) -> Iterator[SimpleNamespace]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Spark is one group and each file of foreign peers another, which `--dist loadgroup` keeps on one worker."""
-    for item in items:
-        if item.get_closest_marker("xdist_group"):
-            continue
-        if item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-        elif item.get_closest_marker("interop"):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
-    # Long suites first: both workers then end at about the same time.
+    """Long suites first: both workers then end at about the same time."""
     items.sort(
         key=lambda item: 0 if item.get_closest_marker("interop") else 1 if item.get_closest_marker("spark") else 2
     )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Each file of Spark or of foreign peers stays on one worker, so that its servers and JVMs start once.
+
+    Groups by markers (`--dist loadgroup` alone) do nothing with pytest 9, whose items keep their names.
+    """
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return nodeid.split("::")[0] if nodeid.startswith(WHOLE_FILES) else nodeid
+
+    return ByFile(config, log)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -20,16 +20,14 @@ from toolchain import ToolchainMissingError
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the markers set below."""
     config.addinivalue_line("markers", "interop: foreign clients and brokers (Java, Go, C++), real processes")
-    config.addinivalue_line("markers", "xdist_group(name): tests that share a worker")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark everything below this directory `interop`, and keep it on one worker."""
+    """Mark everything below this directory `interop`."""
     here = Path(__file__).resolve().parent
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.interop)
-            item.add_marker(pytest.mark.xdist_group("interop"))
 
 
 @pytest.fixture(scope="session")
