@@ -20,12 +20,14 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from rocketmq.client import Message, Producer, PullConsumer, PushConsumer, RecvMessage
 from rocketmq.ffi import MessageModel, dll
 
 MAX_LIFETIME = 480
+ROUTE_TIMEOUT = 30
 _output = threading.Lock()
 
 
@@ -64,7 +66,7 @@ def produce(namesrv: str, topic: str, group: str, first: str, *modes: str) -> No
         end = i + int(count)
         while i < end:
             if mode == "sync":
-                result = producer.send_sync(message(topic, i))
+                result = patiently(lambda i=i: producer.send_sync(message(topic, i)))
                 sent(mode, i, result.msg_id, result.offset, result.status)
                 i += 1
             elif mode == "oneway":
@@ -76,6 +78,18 @@ def produce(namesrv: str, topic: str, group: str, first: str, *modes: str) -> No
     threading.Event().wait(0.5)
     producer.shutdown()
     emit(event="done", failed=0)
+
+
+def patiently(send: Callable[[], Any]) -> Any:
+    """Return what sending returns; nothing was sent yet where the client did not learn the route in three seconds."""
+    deadline = time.monotonic() + ROUTE_TIMEOUT
+    while True:
+        try:
+            return send()
+        except Exception as error:
+            if "No route info" not in str(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(0.5)
 
 
 def sent(mode: str, i: int, message_id: str, queue_offset: int, code: int) -> None:
@@ -165,7 +179,12 @@ def send(namesrv: str, topic: str, group: str, way: str, count: str, parameter: 
         if way == "delay":
             made.set_delay_time_level(int(parameter))
         in_order = way == "ordered"
-        result = producer.send_orderly(made, i % int(parameter)) if in_order else producer.send_sync(made)
+        key = i % int(parameter) if in_order else 0
+        result = patiently(
+            lambda made=made, key=key, in_order=in_order: (
+                producer.send_orderly(made, key) if in_order else producer.send_sync(made)
+            )
+        )
         sent(way, i, result.msg_id, result.offset, result.status)
     producer.shutdown()
     emit(event="done", failed=0)
