@@ -252,6 +252,54 @@ COMMANDS = [
         "pipeline cdc db --table shop.orders --to cdc --checkpoint cdc",
         "db: expected USER@HOST or USER@HOST:PORT; the password belongs into MYSQL_PWD",
     ),
+    # bench
+    Command(
+        "bench produce -n 127.0.0.1:{dead}",
+        "no name server answers: cannot connect to 127.0.0.1:…: Connection refused\n" + NO_SERVER,
+        FAILED,
+    ),
+    Command(
+        "bench consume nowhere",
+        "topic nowhere does not exist, so there is nothing to consume; store some messages first with tianzhou bench "
+        "produce, or give --fill COUNT",
+    ),
+    Command(
+        "bench latency --rate 0",
+        "--rate 0: latency is measured under a steady load; give messages a second, as --rate 1000",
+    ),
+    Command(
+        "bench produce --processes 4 --connections 2",
+        "--processes 4: each needs a connection of its own, and --connections 2 makes 2; give --connections 4 or leave "
+        "it out",
+    ),
+    Command("bench produce --size 5000000", "…Invalid value for '--size': …4194304…"),
+    Command("bench produce --rate fast", "…Invalid value for '--rate': …"),
+    Command("bench produce --keys some", "…Invalid value for '--keys': …'random'…"),
+    Command(
+        "bench produce --payload-file missing",
+        "--payload-file missing: No such file or directory; name a file of bodies",
+    ),
+    Command(
+        "bench mixed --workload missing",
+        "--workload missing: No such file or directory; name a file that is there",
+    ),
+    Command("bench mixed --workload binary", "--workload binary: is no text; name a text file"),
+    Command("bench mixed --workload lines", "--workload lines: holds no keys; expected lines as `topics: 1`"),
+    Command("bench mixed --workload word.yaml", "--workload word.yaml: topics: 'many': expected a whole number from 1"),
+    Command(
+        "bench mixed --workload no-payload.yaml",
+        "--workload no-payload.yaml: payloadFile: payload/100b is not there, from here or from the file's folders; "
+        "name it with --payload-file, or give --size for bodies of letters",
+    ),
+    Command("bench produce --csv folder", "--csv folder: is a folder; name a file"),
+    Command(
+        "bench produce --png missing/bench.png",
+        "--png missing/bench.png: the folder missing is not there; make it, or name another file",
+    ),
+    Command(
+        "bench produce --compare lines",
+        "--compare lines: is no result of an earlier run; keep one with: tianzhou bench … -o json > lines",
+    ),
     # the main job
     Command("flights --out binary", "--out binary: is no folder; give an empty or a new one"),
     Command(

@@ -43,6 +43,8 @@ FILES: dict[str, bytes] = {
     "long-line": b"x" * (rows.BODY_LIMIT + 1),
     "word-port.conf": b"listenPort=many\n",
     "high-port.conf": b"listenPort=70000\n",
+    "word.yaml": b"topics: many\ntestDurationMinutes: 1\n",
+    "no-payload.yaml": b"payloadFile: payload/100b\ntestDurationMinutes: 1\n",
     "no-key.conf": b"brokerName=b\n= 5\n",
     "trust-nobody.tls": b"tls.server.need.client.auth=sometimes\n",
     "role.conf": b"brokerRole=MASTER\n",

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from tianzhou import __version__
-from tianzhou.cli import consume, flights, groups, pipelines, produce, servers, status, store_files, topics
+from tianzhou.cli import bench, consume, flights, groups, pipelines, produce, servers, status, store_files, topics
 
 app = typer.Typer(
     name="tianzhou",
@@ -58,6 +58,7 @@ servers.register(app)
 status.register(app)
 produce.register(app)
 consume.register(app)
+app.add_typer(bench.app, name="bench")
 app.add_typer(topics.app, name="topic")
 app.add_typer(groups.app, name="group")
 app.add_typer(store_files.app, name="store")

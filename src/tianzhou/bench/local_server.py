@@ -1,0 +1,97 @@
+"""A broker for one run: `tianzhou serve` as a child process."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tianzhou.errors import TianzhouError
+
+STOP_LIMIT_S = 2.0
+READY_LIMIT_S = 60.0
+_PR_SET_PDEATHSIG = 1
+
+
+def _end_with_parent() -> None:
+    """In the child: have the kernel send SIGTERM when the parent is gone, in whatever way."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class LocalServer:
+    """Name server and broker in a process of their own, on a folder that is removed in the end.
+
+    Args:
+        folder: where the store's folder is made; None for the system's place for temporary files.
+        flush: ASYNC_FLUSH or SYNC_FLUSH.
+    """
+
+    def __init__(self, folder: Path | None, flush: str) -> None:
+        self._folder = folder
+        self._flush = flush
+        self._process: asyncio.subprocess.Process | None = None
+        self.namesrv = ""
+        self.mode = ""
+
+    async def __aenter__(self) -> Self:
+        try:
+            self._data = tempfile.mkdtemp(prefix="tianzhou-bench-", dir=self._folder)
+        except OSError as error:
+            raise TianzhouError(f"--embedded-dir {self._folder}: {error.strerror}; give a folder to write to") from None
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "tianzhou", "serve", "--data", self._data, "--flush", self._flush,
+                "--namesrv-port", "0", "--broker-port", "0", "-o", "json",
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                # Ctrl-C is for the parent, which ends the server when it has what it needs.
+                start_new_session=True,
+                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+            )  # fmt: skip
+            assert self._process.stdout is not None
+            async with asyncio.timeout(READY_LIMIT_S):
+                line = await self._process.stdout.readline()
+            if not line:
+                raise TianzhouError("the embedded server has not started; its own words are above")
+            ready = json.loads(line)
+            self.namesrv, self.mode = ready["namesrv"], ready["mode"]
+        except BaseException:
+            await self._end()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._end()
+
+    async def _end(self) -> None:
+        process = self._process
+        if process is not None and process.returncode is None:
+            process.terminate()
+            try:
+                async with asyncio.timeout(STOP_LIMIT_S):
+                    await process.wait()
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+        shutil.rmtree(self._data, ignore_errors=True)
+
+    def cpu_s(self) -> float | None:
+        """Processor time the server has used, where the system tells."""
+        if self._process is None:
+            return None
+        try:
+            # The process's name, in brackets, may hold spaces.
+            values = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+            return (int(values[11]) + int(values[12])) / os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError, IndexError):
+            return None

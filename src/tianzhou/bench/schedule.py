@@ -1,0 +1,57 @@
+"""When messages are due. Pure."""
+
+from __future__ import annotations
+
+import math
+
+
+class Tickets:
+    """Hands out the times at which one process sends, in order.
+
+    With a rate the load is open: the times follow from the rate alone, whatever the answers do, so that a server that
+    stalls is charged for everything it kept waiting (no coordinated omission). Without one, each ticket is due now.
+
+    Args:
+        start_s: the beginning, seconds of a monotonic clock; the same in all processes.
+        rate: tickets a second of all processes together, 0 for as many as can be.
+        warm_up_s: so long nothing is measured.
+        seconds: how long to measure, None for no limit.
+        count: how many tickets to measure in all processes together, None for no limit.
+        share: which of the processes this is, from 0.
+        of: how many processes there are.
+    """
+
+    __slots__ = ("_count", "_end_s", "_measured", "_measured_from_s", "_next", "_of", "_rate", "_start_s", "closed")
+
+    def __init__(
+        self,
+        start_s: float,
+        *,
+        rate: float = 0,
+        warm_up_s: float = 0,
+        seconds: float | None = None,
+        count: int | None = None,
+        share: int = 0,
+        of: int = 1,
+    ) -> None:
+        self._start_s = start_s
+        self._rate = rate
+        self._measured_from_s = start_s + warm_up_s
+        self._end_s = math.inf if seconds is None else start_s + warm_up_s + seconds
+        self._count = math.inf if count is None else count // of + (share < count % of)
+        self._measured = 0
+        self._next = share
+        self._of = of
+        self.closed = False
+
+    def next(self, now_s: float) -> float | None:
+        """When the next message is due, which may be past or to come; None when all are sent."""
+        due_s = self._start_s + self._next / self._rate if self._rate else now_s
+        if self.closed or due_s >= self._end_s:
+            return None
+        if due_s >= self._measured_from_s:
+            if self._measured >= self._count:
+                return None
+            self._measured += 1
+        self._next += self._of
+        return due_s

@@ -1,0 +1,179 @@
+"""The sending worker: connections, each with so many messages on their way."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from tianzhou.bench.alarm import Pacer
+from tianzhou.bench.given import Payload
+from tianzhou.bench.jobs import Job
+from tianzhou.bench.payloads import DUE_PROPERTY, bodies_of_lines, half_random, key_source, letters
+from tianzhou.bench.schedule import Tickets
+from tianzhou.bench.series import Gathering
+from tianzhou.client import Producer
+from tianzhou.errors import BrokerError, ConfigError, TianzhouError
+from tianzhou.model import Message, SendStatus
+
+AFTER_FAILURE_S = 0.01
+NEVER_COMPRESSED = 1 << 62
+LAST_ANSWERS_S = 0.8
+
+
+def make_bodies(payload: Payload) -> list[bytes]:
+    """The bodies, which take turns.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds none.
+    """
+    if payload.file:
+        try:
+            data = Path(payload.file).read_bytes()
+        except OSError as error:
+            raise ConfigError(f"--payload-file {payload.file}: {error.strerror}; name a file of bodies") from None
+        if payload.whole:
+            if not data:
+                raise ConfigError(f"--payload-file {payload.file}: is empty; its content is the body of all messages")
+            return [data]
+        return bodies_of_lines(data, payload.file)
+    if payload.random_ratio is not None:
+        return half_random(payload.size, payload.random_ratio, payload.pool, os.urandom)
+    return [letters(payload.size, os.urandom)]
+
+
+def reason_of(error: TianzhouError) -> str:
+    """What failures are counted by: no text that differs from message to message."""
+    if isinstance(error, BrokerError):
+        return f"code {error.code}: {str(error).partition(': ')[2] or error}"[:200]
+    return f"{type(error).__name__}: {error}"[:200]
+
+
+class Sending:
+    """Sends until the schedule ends or it is closed.
+
+    Args:
+        job: what to send.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._stack = AsyncExitStack()
+        self._producers: list[tuple[Producer, str]] = []
+        self._bodies = make_bodies(job.payload)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._tickets: Tickets | None = None
+        self._pacer: Pacer | None = None
+
+    async def connect(self) -> None:
+        """Make the connections, and send each topic's route request, so that the first message waits for nothing.
+
+        Raises:
+            TianzhouError: a server cannot be reached.
+        """
+        job = self._job
+        for topic, _ in job.members:
+            producer = Producer(
+                job.group,
+                job.namesrv,
+                tls=job.tls,
+                # What is sent again on its own would hide that it failed, and a body made smaller how large it was.
+                retry_times_when_send_failed=0,
+                compress_msg_body_over_howmuch=NEVER_COMPRESSED,
+            )
+            await self._stack.enter_async_context(producer)
+            await producer.queues(topic)
+            self._producers.append((producer, topic))
+
+    def queues(self) -> dict[str, int]:
+        """Nothing is owned by who sends."""
+        return {}
+
+    def start(self, epoch_s: float, gathering: Gathering) -> None:
+        """Begin to send at a time of the monotonic clock, and count into `gathering`."""
+        job = self._job
+        self._tickets = Tickets(
+            epoch_s,
+            rate=job.tickets_a_second,
+            warm_up_s=job.warm_up_s,
+            seconds=job.seconds,
+            count=job.tickets,
+            share=job.share,
+            of=job.of,
+        )
+        self._pacer = Pacer()
+        # Connection after connection in turn, so that a slow rate uses all of them.
+        self._tasks = [
+            asyncio.create_task(self._work(producer, topic, epoch_s, self._tickets, self._pacer, gathering))
+            for _ in range(job.in_flight)
+            for producer, topic in self._producers
+        ]
+
+    async def finished(self) -> None:
+        """Return when everything is sent and answered.
+
+        Raises:
+            Exception: what is no fault of a message.
+        """
+        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+
+    async def close(self) -> None:
+        """Send no more, wait a moment for answers, and disconnect."""
+        if self._tickets is not None:
+            self._tickets.closed = True
+        if self._pacer is not None:
+            self._pacer.close()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=LAST_ANSWERS_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        await self._stack.aclose()
+
+    async def _work(
+        self, producer: Producer, topic: str, epoch_s: float, tickets: Tickets, pacer: Pacer, gathering: Gathering
+    ) -> None:
+        job, clock = self._job, time.monotonic
+        batch = job.batch
+        make = self._maker(topic)
+        await pacer.until(epoch_s)
+        while (due_s := tickets.next(now_s := clock())) is not None:
+            if due_s > now_s:
+                await pacer.until(due_s)
+                if tickets.closed:
+                    return
+            messages = [make(due_s) for _ in range(batch)]
+            try:
+                result = await (producer.send(messages[0]) if batch == 1 else producer.send_batch(messages))
+            except TianzhouError as error:
+                gathering.fail(clock(), reason_of(error), batch)
+                await asyncio.sleep(AFTER_FAILURE_S)
+                continue
+            now_s = clock()
+            if result.status is not SendStatus.SEND_OK:
+                gathering.fail(now_s, result.status.name, batch)
+                continue
+            size = len(messages[0].body) if batch == 1 else sum(len(message.body) for message in messages)
+            gathering.timed(now_s, now_s - due_s, size, batch)
+
+    def _maker(self, topic: str) -> Callable[[float], Message]:
+        """What makes the next message of a topic, told when it is due."""
+        job = self._job
+        keys = key_source(job.keys, job.share, os.urandom)
+        bodies: Iterator[bytes] = itertools.cycle(self._bodies)
+        if keys is None and not job.mark:
+            # Messages are not changed by sending, so the same ones take turns.
+            ready = itertools.cycle([Message(topic, body, job.tags) for body in self._bodies])
+            return lambda due_s: next(ready)
+
+        def make(due_s: float) -> Message:
+            properties = {DUE_PROPERTY: f"{job.mark}{int(due_s * 1e9)}"} if job.mark else {}
+            return Message(topic, next(bodies), job.tags, next(keys) if keys is not None else "", properties=properties)
+
+        return make

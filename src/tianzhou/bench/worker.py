@@ -1,0 +1,172 @@
+"""A process that carries one share of the load; started by `crew`, never by hand.
+
+Its job is the first line of its input, the start the second; the end of its input means stop, also when the parent was
+killed. What it counts goes to its output four times a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from tianzhou.bench.given import Role
+from tianzhou.bench.jobs import Job
+from tianzhou.bench.receiving import Receiving
+from tianzhou.bench.sending import Sending
+from tianzhou.bench.series import Gathering
+from tianzhou.bench.telling import Told, decode_job, decode_start, encode
+from tianzhou.errors import TianzhouError
+from tianzhou.remoting.loop import run
+
+TELL_EVERY_S = 0.25
+LOOK_EVERY_S = 0.05
+LONGEST_LINE = 16 * 1024 * 1024
+_SCHEDSTAT = Path("/proc/self/schedstat")
+
+
+class _Voice(asyncio.Protocol):
+    """The way to the parent, which never makes the load wait."""
+
+    def __init__(self) -> None:
+        self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._transport: asyncio.WriteTransport | None = None
+
+    async def open(self) -> None:
+        """Take over standard output."""
+        loop = asyncio.get_running_loop()
+        self._transport, _ = await loop.connect_write_pipe(lambda: self, sys.stdout)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Everything is written, or nobody listens any more."""
+        if not self._gone.done():
+            self._gone.set_result(None)
+
+    def tell(self, told: Told) -> None:
+        """Say something."""
+        if self._transport is not None:
+            self._transport.write(encode(told) + b"\n")
+
+    async def close(self) -> None:
+        """Return when everything is written."""
+        if self._transport is not None:
+            self._transport.close()
+            await self._gone
+
+
+class _Effort:
+    """What the process has used since the start."""
+
+    def __init__(self) -> None:
+        self._wall_s, self._cpu_s, self._waited_s = time.monotonic(), time.process_time(), _waited_s()
+
+    def told(self, gathering: Gathering, epoch_s: float, *, done: bool = False) -> Told:
+        """What was counted since the last time, and what it has cost since the start."""
+        return Told(
+            slices=gathering.take(),
+            last_s=max(gathering.last_s - epoch_s, 0.0),
+            cpu_s=time.process_time() - self._cpu_s,
+            waited_s=_waited_s() - self._waited_s,
+            wall_s=time.monotonic() - self._wall_s,
+            done=done,
+        )
+
+
+def _waited_s() -> float:
+    """How long this thread was ready and had no processor, where the system tells."""
+    try:
+        return int(_SCHEDSTAT.read_bytes().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
+
+async def _serve() -> None:
+    loop = asyncio.get_running_loop()
+    heard = asyncio.StreamReader(limit=LONGEST_LINE)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(heard), sys.stdin)
+    voice = _Voice()
+    await voice.open()
+    line = await heard.readline()
+    if not line:
+        return
+    job = decode_job(line)
+    work = _work_of(job)
+    try:
+        await _carry_out(work, voice, heard)
+    except TianzhouError as error:
+        voice.tell(Told(failed=str(error), done=True))
+    except Exception as error:  # noqa: BLE001 - the parent says it, whatever it is
+        voice.tell(Told(failed=f"{type(error).__name__}: {error}", done=True))
+    finally:
+        await voice.close()
+
+
+def _work_of(job: Job) -> Sending | Receiving:
+    return Sending(job) if job.role is Role.send else Receiving(job)
+
+
+async def _carry_out(work: Sending | Receiving, voice: _Voice, heard: asyncio.StreamReader) -> None:
+    told: Told | None = None
+    try:
+        await work.connect()
+        voice.tell(Told(ready=True))
+        line = await _start_line(work, voice, heard)
+        if line:
+            told = await _measure(work, voice, heard, decode_start(line).epoch_s)
+    finally:
+        await work.close()
+    if told is not None:
+        voice.tell(told)
+
+
+async def _start_line(work: Sending | Receiving, voice: _Voice, heard: asyncio.StreamReader) -> bytes:
+    """The parent's word to start, empty when it is to end; says meanwhile how queues are shared."""
+    reading = asyncio.create_task(heard.readline())
+    said: dict[str, int] = {}
+    while not reading.done():
+        now = work.queues()
+        if now != said:
+            said = now
+            voice.tell(Told(queues=now))
+        await asyncio.wait([reading], timeout=LOOK_EVERY_S)
+    return reading.result()
+
+
+async def _measure(work: Sending | Receiving, voice: _Voice, heard: asyncio.StreamReader, epoch_s: float) -> Told:
+    gathering = Gathering(epoch_s)
+    # What was made so far stays; looking through it again and again would only be noise in the latencies.
+    gc.collect()
+    gc.freeze()
+    effort = _Effort()
+    work.start(epoch_s, gathering)
+    working = asyncio.create_task(work.finished())
+    stop = asyncio.create_task(heard.readline())
+    try:
+        while not (working.done() or stop.done()):
+            await asyncio.wait([working, stop], timeout=TELL_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
+            voice.tell(effort.told(gathering, epoch_s))
+        if working.done():
+            working.result()
+    finally:
+        for task in (working, stop):
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+        # What was on its way is waited for, and counts.
+        await work.close()
+    return effort.told(gathering, epoch_s, done=True)
+
+
+def main() -> None:
+    """Do one job."""
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    logging.getLogger("tianzhou").setLevel(logging.ERROR)
+    run(_serve())
+
+
+if __name__ == "__main__":
+    main()

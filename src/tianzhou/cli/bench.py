@@ -1,0 +1,475 @@
+"""`bench`: load a cluster and say how fast it was; the work is in `tianzhou.bench`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tianzhou.bench.given import DEFAULT_SECONDS, LONGEST_WARM_UP_S, MOST_PROCESSES, Given, Kind, Payload
+from tianzhou.bench.payloads import Keys
+from tianzhou.cli.output import (
+    DEFAULT_NAMESRV,
+    NamesrvOption,
+    Output,
+    OutputOption,
+    TlsOption,
+    print_json,
+    print_note,
+    print_rows,
+)
+from tianzhou.cli.running import run_client
+from tianzhou.cli.servers import Flush
+from tianzhou.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tianzhou.bench.conductor import Run
+
+DEFAULT_TOPIC = "bench"
+DEFAULT_FILL = 200_000
+LONGEST_BODY = 4 * 1024 * 1024
+
+app = typer.Typer(
+    help="Load a cluster and say how fast it was: produce, consume, latency, mixed.",
+    epilog="Example: tianzhou bench produce --embedded --seconds 5",
+    no_args_is_help=True,
+)
+
+TopicArgument = Annotated[str, typer.Argument(help="The topic; made when it is not there.")]
+QueuesOption = Annotated[int, typer.Option("-q", "--queues", help="Queues of a topic that is made.", min=1, max=10_000)]
+SecondsOption = Annotated[
+    float | None,
+    typer.Option(help=f"Measure so long; without it and --count {DEFAULT_SECONDS}.", min=0.1, max=86_400 * 30),
+]
+AllSecondsOption = Annotated[
+    float | None, typer.Option(help="Measure so long; default: until all is consumed.", min=0.1)
+]
+CountOption = Annotated[int | None, typer.Option(help="Measure so many messages, or a batch more.", min=1)]
+WarmUpOption = Annotated[
+    int, typer.Option(help="Seconds under load before measuring begins.", min=0, max=LONGEST_WARM_UP_S)
+]
+RateOption = Annotated[
+    float,
+    typer.Option(
+        help="Messages a second, kept up whatever the answers do; 0 for as many as can be. With a rate, latency counts "
+        "from when a message was due.",
+        min=0,
+        max=1e8,
+    ),
+]
+SizeOption = Annotated[int, typer.Option(help="Bytes of a body.", min=1, max=LONGEST_BODY)]
+PayloadFileOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Bodies in turn instead: the lines of this file.")
+]
+ConnectionsOption = Annotated[
+    int | None, typer.Option(help="Producers, each with its own connections; default: --processes.", min=1, max=10_000)
+]
+InFlightOption = Annotated[
+    int, typer.Option(help="Messages (or batches) of a connection on their way at the same time.", min=1, max=60_000)
+]
+BatchOption = Annotated[int, typer.Option(help="Messages of one request.", min=1, max=10_000)]
+KeysOption = Annotated[Keys, typer.Option(help="Keys of messages: none, 10 000 in turn, or random ones.")]
+TagsOption = Annotated[str | None, typer.Option(help="Tag of every message.")]
+ConsumersOption = Annotated[int, typer.Option(help="Members of each consumer group.", min=1, max=10_000)]
+GroupsOption = Annotated[int, typer.Option(help="Consumer groups; each gets all messages.", min=1, max=1_000)]
+HandlersOption = Annotated[int, typer.Option(help="Handlers of a member that run at the same time.", min=1, max=1_000)]
+ConsumeBatchOption = Annotated[int, typer.Option(help="Most messages of one call of a handler.", min=1, max=1_024)]
+PullBatchOption = Annotated[int, typer.Option(help="Most messages asked for at once.", min=1, max=1_024)]
+PullOption = Annotated[bool, typer.Option("--pull", help="Poll for messages instead of having handlers called.")]
+ProcessesOption = Annotated[
+    int,
+    typer.Option(
+        help="Processes that send, and as many that receive; one may be the limit itself.", min=1, max=MOST_PROCESSES
+    ),
+]
+EmbeddedOption = Annotated[
+    bool, typer.Option("--embedded", help="Start a server for this run alone, instead of -n; it is removed again.")
+]
+EmbeddedDirOption = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Where the embedded server keeps its files meanwhile.")
+]
+FlushOption = Annotated[Flush, typer.Option(help="The embedded server's flush.")]
+CsvOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a row for every second.")]
+PngOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw throughput and latency by the second.")]
+CompareOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Show ratios to an earlier run, kept with -o json > FILE.")
+]
+WorkloadOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A workload file of openmessaging-benchmark; other options change parts of it."),
+]
+FillOption = Annotated[
+    int,
+    typer.Option(help=f"Store so many messages first; with --embedded {DEFAULT_FILL} unless told.", min=0),
+]
+
+
+@app.command()
+def produce(
+    context: typer.Context,
+    topic: TopicArgument = DEFAULT_TOPIC,
+    rate: RateOption = 0,
+    seconds: SecondsOption = None,
+    count: CountOption = None,
+    warm_up: WarmUpOption = 1,
+    size: SizeOption = 1024,
+    payload_file: PayloadFileOption = None,
+    connections: ConnectionsOption = None,
+    in_flight: InFlightOption = 256,
+    batch: BatchOption = 1,
+    keys: KeysOption = Keys.none,
+    tags: TagsOption = None,
+    queues: QueuesOption = 8,
+    processes: ProcessesOption = 1,
+    embedded: EmbeddedOption = False,
+    embedded_dir: EmbeddedDirOption = None,
+    flush: FlushOption = Flush.ASYNC_FLUSH,
+    csv: CsvOption = None,
+    png: PngOption = None,
+    compare: CompareOption = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Measure sending: messages a second, and how long acknowledgements take.
+
+    Example: tianzhou bench produce --rate 10000 --seconds 30
+    """
+    _bench(Kind.produce, context.params)
+
+
+@app.command()
+def consume(
+    context: typer.Context,
+    topic: TopicArgument = DEFAULT_TOPIC,
+    fill: FillOption = 0,
+    seconds: AllSecondsOption = None,
+    count: CountOption = None,
+    warm_up: WarmUpOption = 0,
+    size: SizeOption = 1024,
+    payload_file: PayloadFileOption = None,
+    consumers: ConsumersOption = 1,
+    groups: GroupsOption = 1,
+    handlers: HandlersOption = 20,
+    consume_batch: ConsumeBatchOption = 1,
+    pull_batch: PullBatchOption = 32,
+    pull: PullOption = False,
+    queues: QueuesOption = 8,
+    processes: ProcessesOption = 1,
+    embedded: EmbeddedOption = False,
+    embedded_dir: EmbeddedDirOption = None,
+    flush: FlushOption = Flush.ASYNC_FLUSH,
+    csv: CsvOption = None,
+    png: PngOption = None,
+    compare: CompareOption = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Measure consuming what a topic holds, from its first message.
+
+    New groups consume it and are deleted in the end; other groups are not disturbed.
+
+    Example: tianzhou bench consume --embedded --fill 500000
+    """
+    _bench(Kind.consume, context.params)
+
+
+@app.command()
+def latency(
+    context: typer.Context,
+    topic: TopicArgument = DEFAULT_TOPIC,
+    rate: RateOption = 1000,
+    seconds: SecondsOption = None,
+    count: CountOption = None,
+    warm_up: WarmUpOption = 2,
+    size: SizeOption = 1024,
+    payload_file: PayloadFileOption = None,
+    connections: ConnectionsOption = None,
+    in_flight: InFlightOption = 256,
+    keys: KeysOption = Keys.none,
+    tags: TagsOption = None,
+    consumers: ConsumersOption = 1,
+    groups: GroupsOption = 1,
+    handlers: HandlersOption = 20,
+    pull: PullOption = False,
+    queues: QueuesOption = 8,
+    processes: ProcessesOption = 1,
+    embedded: EmbeddedOption = False,
+    embedded_dir: EmbeddedDirOption = None,
+    flush: FlushOption = Flush.ASYNC_FLUSH,
+    csv: CsvOption = None,
+    png: PngOption = None,
+    compare: CompareOption = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Measure how long messages take from when they are due until they are consumed, at a steady rate.
+
+    Example: tianzhou bench latency --rate 10000 --seconds 30
+    """
+    _bench(Kind.latency, context.params)
+
+
+@app.command()
+def mixed(
+    context: typer.Context,
+    topic: TopicArgument = DEFAULT_TOPIC,
+    workload: WorkloadOption = None,
+    rate: RateOption = 0,
+    seconds: SecondsOption = None,
+    count: CountOption = None,
+    warm_up: WarmUpOption = 1,
+    size: SizeOption = 1024,
+    payload_file: PayloadFileOption = None,
+    connections: ConnectionsOption = None,
+    in_flight: InFlightOption = 256,
+    batch: BatchOption = 1,
+    keys: KeysOption = Keys.none,
+    tags: TagsOption = None,
+    consumers: ConsumersOption = 1,
+    groups: GroupsOption = 1,
+    handlers: HandlersOption = 20,
+    consume_batch: ConsumeBatchOption = 1,
+    pull_batch: PullBatchOption = 32,
+    pull: PullOption = False,
+    queues: QueuesOption = 8,
+    processes: ProcessesOption = 1,
+    embedded: EmbeddedOption = False,
+    embedded_dir: EmbeddedDirOption = None,
+    flush: FlushOption = Flush.ASYNC_FLUSH,
+    csv: CsvOption = None,
+    png: PngOption = None,
+    compare: CompareOption = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Measure sending and consuming at the same time, also as a workload file says.
+
+    Example: tianzhou bench mixed --workload 1-topic-16-partitions-1kb.yaml
+    """
+    asked = {
+        name
+        for name in context.params
+        if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"
+    }
+    _bench(Kind.mixed, context.params, asked)
+
+
+def _bench(kind: Kind, options: Mapping[str, Any], asked: set[str] | None = None) -> None:
+    output: Output = options["output"]
+    notes: list[str] = []
+    given = _given(kind, options)
+    if (workload := options.get("workload")) is not None:
+        given, notes = _of_workload(workload, options, asked or set(), given)
+    given = given.checked()
+    files = _Files(options)
+    for note in notes:
+        print_note(note)
+
+    async def main() -> None:
+        from tianzhou.bench.conductor import Run
+        from tianzhou.bench.local_server import LocalServer
+
+        def say(text: str) -> None:
+            if output is Output.text:
+                print_note(text)
+
+        run = Run(given, options["tls"], lambda run, number: _tell(run, number, output), say)
+        async with AsyncExitStack() as stack:
+            server = None
+            namesrv = options["namesrv"]
+            if options["embedded"]:
+                server = await stack.enter_async_context(LocalServer(options["embedded_dir"], options["flush"].value))
+                namesrv = server.namesrv
+            try:
+                await run.measure(namesrv, server)
+            finally:
+                # Also when it failed or was interrupted: what was measured by then stays.
+                if run.measured:
+                    files.show(run, notes, output)
+
+    run_client(main())
+
+
+def _given(kind: Kind, options: Mapping[str, Any]) -> Given:
+    file = options.get("payload_file")
+    fill = options.get("fill", 0)
+    if kind is Kind.consume and options["embedded"] and not fill:
+        fill = options["count"] or DEFAULT_FILL
+    return Given(
+        kind,
+        (options["topic"],),
+        queues=options["queues"],
+        seconds=options["seconds"],
+        count=options["count"],
+        warm_up_s=options["warm_up"],
+        rate=options.get("rate", 0),
+        connections=options.get("connections"),
+        in_flight=options.get("in_flight", 256),
+        batch=options.get("batch", 1),
+        processes=options["processes"],
+        payload=Payload(options["size"], str(file) if file is not None else ""),
+        keys=options.get("keys", Keys.none),
+        tags=options.get("tags"),
+        groups=options.get("groups", 1),
+        consumers=options.get("consumers", 1),
+        handlers=options.get("handlers", 20),
+        consume_batch=options.get("consume_batch", 1),
+        pull_batch=options.get("pull_batch", 32),
+        by_pulling=options.get("pull", False),
+        fill=fill,
+    )
+
+
+# Options by the name of what they set.
+_CHANGES = {
+    "rate": "rate", "seconds": "seconds", "count": "count", "warm_up": "warm_up_s", "connections": "connections",
+    "keys": "keys", "consumers": "consumers", "groups": "groups", "queues": "queues",
+}  # fmt: skip
+_NOT_OF_WORKLOADS = (
+    "in_flight", "batch", "processes", "tags", "handlers", "consume_batch", "pull_batch", "by_pulling",
+)  # fmt: skip
+
+
+def _of_workload(path: Path, options: Mapping[str, Any], asked: set[str], given: Given) -> tuple[Given, list[str]]:
+    """A workload file's run, with the options that were given in the place of what it says."""
+    from tianzhou.bench.workload import apply, parse
+
+    found, notes = apply(parse(_text("--workload", path), str(path)), str(path), options["topic"])
+    found = replace(found, **{name: getattr(given, name) for name in _NOT_OF_WORKLOADS})
+    found = replace(found, **{field: options[name] for name, field in _CHANGES.items() if name in asked})
+    if "count" in asked and "seconds" not in asked:
+        found = replace(found, seconds=None)
+    if asked & {"size", "payload_file"}:
+        found = replace(found, payload=given.payload)
+    elif found.payload.file:
+        found = replace(found, payload=replace(found.payload, file=str(_payload_of(path, found.payload.file))))
+    return found, notes
+
+
+def _payload_of(workload: Path, name: str) -> Path:
+    """Where a workload's payload is: from here, from the file, or from the folder its folder is in, as theirs are."""
+    places = [Path(name), workload.parent / name, workload.parent.parent / name]
+    for place in places:
+        if place.is_file():
+            return place
+    raise ConfigError(
+        f"--workload {workload}: payloadFile: {name} is not there, from here or from the file's folders; name it with "
+        "--payload-file, or give --size for bodies of letters"
+    )
+
+
+def _text(option: str, path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{option} {path}: {error.strerror}; name a file that is there") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{option} {path}: is no text; name a text file") from None
+
+
+def _check_can_write(option: str, path: Path) -> None:
+    if path.is_dir():
+        raise ConfigError(f"{option} {path}: is a folder; name a file")
+    folder = path.parent
+    if not folder.is_dir():
+        raise ConfigError(f"{option} {path}: the folder {folder} is not there; make it, or name another file")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise ConfigError(f"{option} {path}: cannot be written; name another file")
+
+
+class _Files:
+    """What is read before the run and written after it; what cannot be is found out before."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        from tianzhou.bench.report import read_earlier
+
+        self._csv: Path | None = options["csv"]
+        self._png: Path | None = options["png"]
+        self._compare: Path | None = options["compare"]
+        self._earlier = None
+        if self._compare is not None:
+            self._earlier = read_earlier(_text("--compare", self._compare), str(self._compare))
+        if self._csv is not None:
+            _check_can_write("--csv", self._csv)
+        if self._png is not None:
+            from tianzhou.bench.plot import check_can_plot
+
+            _check_can_write("--png", self._png)
+            check_can_plot()
+
+    def show(self, run: Run, notes: list[str], output: Output) -> None:
+        """Print and write the result."""
+        from tianzhou.bench.report import COLUMNS, compare, csv_text, differing, ratio_rows, table
+
+        document = _document(run, notes)
+        seconds = {role.value: series.seconds() for role, series in run.series.items()}
+        if self._earlier is not None:
+            document["compare"] = {"file": str(self._compare), **compare(document, self._earlier)}
+        if output is Output.json:
+            document["seconds"] = [{"role": role, **one.document()} for role, rows in seconds.items() for one in rows]
+            print_json(document)
+        else:
+            print_rows(COLUMNS, table(document), output)
+            if self._earlier is not None:
+                print_rows(
+                    (f"ratio to {self._compare}", *COLUMNS[1:]), ratio_rows(compare(document, self._earlier)), output
+                )
+                if changed := differing(document, self._earlier):
+                    print_note("not the same run: " + ", ".join(changed))
+            _remarks(document)
+        if self._csv is not None:
+            self._csv.write_text(csv_text(seconds), encoding="utf-8")
+        if self._png is not None:
+            from tianzhou.bench.plot import plot
+
+            plot(self._png, f"tianzhou bench {run.given.kind.value} {' '.join(run.given.topics[:3])}", seconds)
+
+
+def _document(run: Run, notes: list[str]) -> dict[str, Any]:
+    from tianzhou import __version__
+
+    server = run.server
+    return {
+        "command": run.given.kind.value,
+        "version": __version__,
+        "interrupted": run.interrupted,
+        **run.figures(),
+        "failures": {role.value: series.errors for role, series in run.series.items()},
+        "embedded_mode": server.mode if server is not None else None,
+        "embedded_cpu_us_per_message": run.server_cpu_us(),
+        "processes": run.processes(),
+        "limited_by_load": run.limited(),
+        "notes": notes + run.notes,
+        "given": run.given.document(),
+    }
+
+
+def _remarks(document: Mapping[str, Any]) -> None:
+    """What people should know about the figures."""
+    if document["interrupted"]:
+        print_note("interrupted: the figures are of what was measured until then")
+    for reasons in document["failures"].values():
+        for reason, times in sorted(reasons.items(), key=lambda found: -found[1])[:5]:
+            print_note(f"failed {times} times: {reason}")
+    for note in document["notes"]:
+        print_note(note)
+    for text in document["limited_by_load"]:
+        print_note(text)
+    if (cpu_us := document["embedded_cpu_us_per_message"]) is not None:
+        print_note(f"the embedded server ({document['embedded_mode']} mode) took {cpu_us} us CPU per message")
+
+
+def _tell(run: Run, number: int, output: Output) -> None:
+    if output is Output.text:
+        from tianzhou.bench.report import progress_line
+
+        print_note(progress_line(number, [(role.value, series.at(number)) for role, series in run.series.items()]))
