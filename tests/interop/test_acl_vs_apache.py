@@ -1,10 +1,11 @@
-"""Our clients at an Apache broker that checks who asks (ACL 1.0, 4.9.7)."""
+"""Our clients at Apache brokers that check who asks: ACL 1.0 of 4.9.7, and users of 5.3.3."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,16 @@ accounts:
   whiteRemoteAddress:
   admin: true
 """
+AUTH = "org.apache.rocketmq.auth"
+USERS = {
+    "authenticationEnabled": "true",
+    "authenticationProvider": f"{AUTH}.authentication.provider.DefaultAuthenticationProvider",
+    "authenticationMetadataProvider": f"{AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
+    "initAuthenticationUser": f'{{"username":"{ADMIN["access_key"]}","password":"{ADMIN["secret_key"]}"}}',
+    "innerClientAuthenticationCredentials": f'{{"accessKey":"{ADMIN["access_key"]}",'
+    f'"secretKey":"{ADMIN["secret_key"]}"}}',
+}
+"""Whoever 5.3.3 knows may do everything; what groups and topics each may use would be another switch."""
 SIGNED = {
     "everything_sent_is_read_back_as_it_was",
     "a_batch_is_stored_in_one_piece",
@@ -47,17 +58,23 @@ SIGNED = {
 }
 """Checks that send requests of every form: built from fields, framed from templates, one way, answers to brokers."""
 
+SIGNED_BY_USERS = {
+    "a_batch_is_stored_in_one_piece",
+    "what_fails_is_delivered_again",
+    "messages_are_found_by_id_key_and_position",
+    "groups_are_made_changed_and_deleted",
+}
+"""Those that a newer broker could take otherwise."""
 
-@pytest.fixture(scope="module")
-def guarded() -> Iterator[str]:
+
+@contextmanager
+def broker_that_checks(version: str, conf: dict[str, str]) -> Iterator[str]:
     """Address of the name server of a broker that takes signed requests only."""
-    namesrv = ApacheNamesrv(version="4.9.7")
+    namesrv = ApacheNamesrv(version=version)
     broker = None
     try:
         namesrv.start()
-        broker = ApacheBroker(
-            namesrv.address, conf={"aclEnable": "true", "messageDelayLevel": DELAY_LEVELS}, version="4.9.7"
-        )
+        broker = ApacheBroker(namesrv.address, conf=conf | {"messageDelayLevel": DELAY_LEVELS}, version=version)
         rules = broker.home / "conf" / "plain_acl.yml"
         rules.parent.mkdir(parents=True, exist_ok=True)
         rules.write_text(ACCOUNTS)
@@ -70,6 +87,20 @@ def guarded() -> Iterator[str]:
             if server is not None:
                 server.kill()
                 server._remove_home()
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[str]:
+    """A name server whose broker has ACL 1.0, with rules by account."""
+    with broker_that_checks("4.9.7", {"aclEnable": "true"}) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def guarded_by_users() -> Iterator[str]:
+    """A name server whose broker knows one user."""
+    with broker_that_checks("5.3.3", USERS) as address:
+        yield address
 
 
 def run(body) -> None:
@@ -91,6 +122,16 @@ def test_checks_of_the_suite_hold_with_signed_requests(
 ) -> None:
     signing_by_default(monkeypatch)
     run(check(guarded, tmp_path))
+
+
+@pytest.mark.parametrize(
+    "check", [one for one in CHECKS if one.__name__ in SIGNED_BY_USERS], ids=lambda check: check.__name__
+)
+def test_checks_of_the_suite_hold_with_a_user_of_the_newer_kind(
+    check: Check, guarded_by_users: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signing_by_default(monkeypatch)
+    run(check(guarded_by_users, tmp_path))
 
 
 def test_transactions_and_orderly_consumers_are_signed_too(guarded: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,5 +172,18 @@ def test_who_does_not_sign_or_may_not_is_refused(guarded: str) -> None:
         async with Producer(fresh("P"), guarded, retry_times_when_send_failed=0, **READER) as producer:
             with pytest.raises(BrokerError):
                 await producer.send(Message(topic, b"x"))
+
+    run(body())
+
+
+def test_who_is_no_user_is_refused(guarded_by_users: str) -> None:
+    async def body() -> None:
+        topic = fresh("T")
+        async with Admin(guarded_by_users, **ADMIN) as admin:
+            await admin.topics.create(topic, read_queue_nums=1, write_queue_nums=1)
+        wrong, nobody = ADMIN | {"secret_key": "wrong word"}, ADMIN | {"access_key": "nobody"}
+        assert "username cannot be null" in await refusal(guarded_by_users, topic)
+        assert "check signature failed" in await refusal(guarded_by_users, topic, **wrong)
+        assert "User:nobody is not found" in await refusal(guarded_by_users, topic, **nobody)
 
     run(body())
