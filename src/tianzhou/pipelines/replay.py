@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from tianzhou.admin import Admin
     from tianzhou.client import Producer
 
-STEPS_PER_SECOND = 10
+SECOND_S = 1.0
 
 
 def replay(
@@ -50,14 +49,15 @@ def replay(
         until_ms: stored before this time; None for all there are now.
         tags: a tag expression.
         where: a condition of SQL over the columns, as in `keys = 'order-7'`.
-        per_second: most messages in a second.
+        per_second: most messages in a second, sent evenly. Exactly once, what comes in a second becomes visible
+            together.
     """
     rows = topics.stream(
         source,
         startingOffsets="earliest" if since_ms is None else None,
         startingTimestamp=since_ms,
         tags=tags,
-        # A sink sends what it has got together: a micro-batch of one second's worth bounds that, and what comes twice.
+        # Bounds what comes twice after a crash, and what becomes visible at once.
         maxOffsetsPerTrigger=per_second,
     )
     if until_ms is not None:
@@ -65,7 +65,13 @@ def replay(
     if where is not None:
         rows = rows.where(where)
     again = sent_again(rows, "replay", f.lit(target))
-    return topics.start(paced(again, per_second) if per_second else again, checkpoint)
+    if per_second is None:
+        return topics.start(again, checkpoint)
+    # One task, for the bound is that of a task.
+    again = again.coalesce(1)
+    if topics.exactly_once:
+        return topics.start(again.mapInArrow(a_second_each, again.schema), checkpoint)
+    return topics.start(again, checkpoint, maxMessagesPerSecond=per_second)
 
 
 async def replay_ids(
@@ -105,31 +111,21 @@ def _again(message: MessageExt, target: str) -> Message:
     )
 
 
-def paced(rows: DataFrame, per_second: int) -> DataFrame:
-    """The same rows, through one task and no faster than `per_second`."""
-    return rows.coalesce(1).mapInArrow(lambda batches: pace(batches, per_second), rows.schema)
-
-
-def pace(
+def a_second_each(
     batches: Iterable[pa.RecordBatch],
-    per_second: int,
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[pa.RecordBatch]:
-    """Hand batches on in slices, each no sooner than its rows may go.
+    """Hand the rows of a micro-batch on, but let it last a second, so that the one before has had its own.
 
     Args:
         batches: the rows.
-        per_second: the rate.
         now: seconds.
         sleep: waits so many seconds.
     """
-    step = max(1, per_second // STEPS_PER_SECOND)
-    due = now()
+    began, rows = now(), 0
     for batch in batches:
-        for start in range(0, batch.num_rows, step):
-            some = batch.slice(start, step)
-            sleep(max(0.0, due - now()))
-            yield some
-            due = max(due, now() - 1 / STEPS_PER_SECOND) + some.num_rows / per_second
-    sleep(max(0.0, due - now()))
+        rows += batch.num_rows
+        yield batch
+    while rows and (left := began + SECOND_S - now()) > 0:
+        sleep(left)

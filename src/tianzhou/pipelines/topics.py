@@ -10,6 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tianzhou.model.names import RESERVED, SHARDING_KEY
 from tianzhou.pipelines.queries import SENT
+from tianzhou.spark.options import EXACTLY_ONCE
 
 EVERY = "1 second"
 """How often a query that follows its topic looks for new messages."""
@@ -40,6 +41,11 @@ class Topics:
         self._from = ("tianzhou", self._servers) if store is None else ("tianzhou_store", {"storePath": store})
         self._delivery = delivery
 
+    @property
+    def exactly_once(self) -> bool:
+        """Whether what is sent becomes visible a batch at a time, and once."""
+        return (self._delivery or "").lower() == EXACTLY_ONCE
+
     def table(self, *topics: str, **options: Any) -> DataFrame:
         """What the topics hold now; `options` are those of `spark.read.format("tianzhou")`, None leaves one out."""
         name, where = self._from
@@ -57,7 +63,7 @@ class Topics:
         rows.write.format("tianzhou").options(**given).mode("append").save()
 
     def start(
-        self, rows: DataFrame, checkpoint: str, *, topic: str | None = None, follow: bool = False
+        self, rows: DataFrame, checkpoint: str, *, topic: str | None = None, follow: bool = False, **options: Any
     ) -> StreamingQuery:
         """Send the rows of a stream.
 
@@ -66,8 +72,9 @@ class Topics:
             checkpoint: the folder that keeps how far it is.
             topic: where rows without a `topic` column go.
             follow: go on with what is sent later, and not only up to what is there now.
+            options: further ones of the sink, None leaves one out.
         """
-        given = _given(self._servers, {"topic": topic, "delivery": self._delivery})
+        given = _given(self._servers, {"topic": topic, "delivery": self._delivery}, options)
         rows = rows.observe(SENT, f.count(f.lit(1)).alias("rows"))
         writer = rows.writeStream.format("tianzhou").options(**given).option("checkpointLocation", checkpoint)
         return (writer.trigger(processingTime=EVERY) if follow else writer.trigger(availableNow=True)).start()

@@ -33,6 +33,7 @@ class WriteOptions:
         exactly_once: whether rows are staged and become visible with their batch, once.
         batch_key: what a batch write is known by, so that a repetition of it does nothing; None without one.
         batch_number: which of the batches of that key it is; they are written in ascending order.
+        max_messages_per_second: most messages each task sends in a second; None for no bound.
     """
 
     namesrv_addr: str
@@ -44,6 +45,7 @@ class WriteOptions:
     exactly_once: bool = False
     batch_key: str | None = None
     batch_number: int = 0
+    max_messages_per_second: int | None = None
 
 
 WRITE_KNOWN: Final[Mapping[str, str]] = {
@@ -56,6 +58,7 @@ WRITE_KNOWN: Final[Mapping[str, str]] = {
     "delivery": "at-least-once or exactly-once",
     "batchKey": f"1 to {LONGEST_KEY} characters; batch writes that are delivered exactly-once only",
     "batchNumber": "a whole number from 0, with batchKey only",
+    "maxMessagesPerSecond": f"a whole number from 1, for each task; with delivery={AT_LEAST_ONCE} only",
 }
 
 
@@ -98,6 +101,7 @@ def parse_write(options: Mapping[str, str], has_topic_column: bool, *, stream: b
         exactly_once=_check_delivery(given, stream=stream),
         batch_key=given.read("batchKey", None, _key),
         batch_number=given.read("batchNumber", 0, values.number(0)),
+        max_messages_per_second=given.read("maxMessagesPerSecond", None, values.number(1)),
     )
 
 
@@ -110,6 +114,12 @@ def _check_delivery(given: Given, *, stream: bool) -> bool:
         raise ConfigError(f"batchKey={key}: counts with delivery={EXACTLY_ONCE} only; give that too, or leave it out")
     if number is not None and key is None:
         raise ConfigError(f"batchNumber={number}: says which batch of a batchKey it is; give that too, or leave it out")
+    rate = given.text("maxMessagesPerSecond")
+    if rate is not None and exactly_once:
+        raise ConfigError(
+            f"maxMessagesPerSecond={rate}: what is delivered {EXACTLY_ONCE} becomes visible a batch at a time; bound "
+            "the batch by the source's maxOffsetsPerTrigger and a trigger interval, or leave the option out"
+        )
     if exactly_once and key is None and not stream:
         raise ConfigError(
             f"delivery={EXACTLY_ONCE}: a batch write has no name by which a repetition could be told from another "

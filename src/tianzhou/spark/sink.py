@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import itertools
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -26,6 +27,8 @@ from tianzhou.spark import connections
 from tianzhou.spark.exactly_once import BatchName, Staged, abort, commit, stage
 from tianzhou.spark.options import WriteOptions, parse_write
 from tianzhou.spark.outgoing import Outgoing, not_sent
+from tianzhou.spark.send_rate import SendRate
+from tianzhou.spark.shipping import Shipped
 
 _TEXT: Final = ("string",)
 _INTEGER: Final = ("tinyint", "smallint", "int", "bigint")
@@ -146,6 +149,18 @@ async def _send_all(producer: Producer, rows: Sequence[Outgoing]) -> list[BaseEx
     return await asyncio.gather(*(_send(producer, row) for row in rows), return_exceptions=True)
 
 
+def _check_sent(results: Sequence[BaseException | None], first: int, partition: int) -> None:
+    for index, error in enumerate(results, first):
+        if error is not None:
+            raise not_sent(index, partition, error)
+
+
+def _wait(process: connections.Process, left_s: Callable[[float], float]) -> None:
+    """Wait until nothing is left; timers and connections have their turn meanwhile, and may end a sleep a bit early."""
+    while (seconds := left_s(time.monotonic())) > 0:
+        process.run(asyncio.sleep(seconds))
+
+
 Connect = Callable[[WriteOptions], tuple[connections.Process, Producer]]
 
 
@@ -193,13 +208,33 @@ class Sender:
         """
         process, producer = self._connect(self.options)
         rows = self.rows(batches, partition)
+        per_second = self.options.max_messages_per_second
+        if per_second is None:
+            sent = 0
+            while some := list(itertools.islice(rows, SENDS_IN_FLIGHT)):
+                _check_sent(process.run(_send_all(producer, some)), sent, partition)
+                sent += len(some)
+            return Sent(sent)
+        rate = SendRate(per_second, SENDS_IN_FLIGHT)
+        try:
+            return Sent(self._send_paced(process, producer, rate, rows, partition))
+        finally:
+            # Also when it fails: whoever comes next, the next attempt perhaps, knows nothing of this one.
+            _wait(process, rate.rest_s)
+
+    @staticmethod
+    def _send_paced(
+        process: connections.Process, producer: Producer, rate: SendRate, rows: Iterator[Outgoing], partition: int
+    ) -> int:
         sent = 0
-        while some := list(itertools.islice(rows, SENDS_IN_FLIGHT)):
-            for index, error in enumerate(process.run(_send_all(producer, some)), sent):
-                if error is not None:
-                    raise not_sent(index, partition, error)
+        while some := list(itertools.islice(rows, rate.slice)):
+            _wait(process, rate.wait_s)
+            began_s = time.monotonic()
+            results = process.run(_send_all(producer, some))
+            rate.sent(len(some), began_s, time.monotonic())
+            _check_sent(results, sent, partition)
             sent += len(some)
-        return Sent(sent)
+        return sent
 
     def rows(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[Outgoing]:
         """The messages of all rows, in order.
@@ -217,7 +252,7 @@ class Sender:
                 raise not_sent(index, partition, error) from error
 
 
-class Writer(DataSourceArrowWriter):
+class Writer(Shipped, DataSourceArrowWriter):
     """`df.write.format("tianzhou")`.
 
     Args:
@@ -248,7 +283,7 @@ class Writer(DataSourceArrowWriter):
         abort(self._sender.options, messages)
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(Shipped, DataSourceStreamArrowWriter):
     """`df.writeStream.format("tianzhou")`.
 
     Args:

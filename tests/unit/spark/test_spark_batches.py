@@ -131,6 +131,13 @@ def test_a_refusal_reaches_the_driver():
         ),
         ({"delivery": "exactly-once", "batchKey": "x" * 181}, False, "batchKey=x+: expected 1 to 180 characters"),
         ({"delivery": "exactly-once", "batchKey": "k"}, True, "batchKey=k: a stream's batches have names of their own"),
+        ({"maxMessagesPerSecond": "0"}, True, "maxMessagesPerSecond=0: expected a whole number from 1, for each task"),
+        ({"maxMessagesPerSecond": "1.5"}, False, "maxMessagesPerSecond=1.5: expected a whole number from 1"),
+        (
+            {"maxMessagesPerSecond": "5", "delivery": "exactly-once"},
+            True,
+            "maxMessagesPerSecond=5: what is delivered exactly-once becomes visible a batch at a time",
+        ),
     ],
 )
 def test_options_that_do_not_go_together(options, stream, text):
@@ -143,3 +150,5 @@ def test_how_it_is_delivered():
     assert not parse_write({**GIVEN, "delivery": "At-Least-Once"}, False, stream=True).exactly_once
     options = parse_write({**GIVEN, "delivery": "exactly-once", "batchKey": "k", "batchNumber": "7"}, False)
     assert (options.exactly_once, options.batch_key, options.batch_number) == (True, "k", 7)
+    assert options.max_messages_per_second is None
+    assert parse_write({**GIVEN, "maxmessagespersecond": "7"}, False).max_messages_per_second == 7

@@ -2,12 +2,16 @@
 
 import asyncio
 import pickle
+import re
+import time
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
+from pyspark import cloudpickle
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -21,6 +25,7 @@ from pyspark.sql.types import (
 
 from tianzhou.errors import BrokerError, ConfigError
 from tianzhou.model import MessageQueue
+from tianzhou.spark.options import WRITE_KNOWN
 from tianzhou.spark.outgoing import RowNotSent
 from tianzhou.spark.schema import arrow_schema
 from tianzhou.spark.sink import Sender, StreamWriter, Writer, check_columns
@@ -106,6 +111,52 @@ def test_rows_are_sent_in_order_over_batches():
     assert [int(message.body) for message, _ in sent] == list(range(2100))
 
 
+class SlowProducer(FakeProducer):
+    """Notes when each message is sent, and how many are at once."""
+
+    def __init__(self, refuse=None):
+        super().__init__(refuse)
+        self.times = []
+        self.flying = self.most = 0
+
+    async def send(self, message, queue=None):
+        self.times.append(time.monotonic())
+        self.flying += 1
+        self.most = max(self.most, self.flying)
+        await asyncio.sleep(0.01)
+        self.flying -= 1
+        await super().send(message, queue)
+
+
+def test_rows_are_sent_in_slices_no_faster_than_told():
+    producer = SlowProducer()
+    rows = [[{"body": str(n)} for n in range(start, start + 11)] for start in (0, 11)]
+    began = time.monotonic()
+    report, sent = send(
+        schema_of(body=StringType()), rows, options={**OPTIONS, "maxMessagesPerSecond": "50"}, producer=producer
+    )
+    # The task ends when the next may begin.
+    assert time.monotonic() - began >= 22 / 50
+    assert [int(message.body) for message, _ in sent] == list(range(22))
+    assert (report.rows, producer.most) == (22, 5)
+    assert all(b - a >= 0.0999 for a, b in zip(producer.times, producer.times[5:], strict=False))
+
+
+def test_a_task_that_fails_waits_as_well():
+    """Its next attempt may follow at once."""
+    producer = SlowProducer(refuse=lambda message: message.body == b"3")
+    began = time.monotonic()
+    with pytest.raises(RowNotSent, match=r"row 3 of partition 3: code 13"):
+        send(
+            schema_of(body=StringType()),
+            [[{"body": str(n)} for n in range(20)]],
+            options={**OPTIONS, "maxMessagesPerSecond": "10"},
+            producer=producer,
+        )
+    assert len(producer.times) == 4
+    assert time.monotonic() - began >= 0.4
+
+
 @pytest.mark.parametrize(
     ("schema", "text"),
     [
@@ -158,5 +209,14 @@ def test_a_row_without_topic_is_named_when_there_is_no_option():
 
 
 def test_writers_travel_to_tasks():
-    writer = pickle.loads(pickle.dumps(Writer(OPTIONS, schema_of(body=StringType()), False)))
+    writer = pickle.loads(cloudpickle.dumps(Writer(OPTIONS, schema_of(body=StringType()), False)))
     assert writer._sender.options.topic == "orders"
+
+
+def test_the_page_has_every_option():
+    page = Path(__file__).resolve().parents[3] / "docs" / "howto" / "spark-sink.md"
+    section = page.read_text(encoding="utf-8").partition("\n## Options\n")[2].partition("\n## ")[0]
+    named = {
+        name for row in re.findall(r"^\| (`.+?) \|", section, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
+    }
+    assert named == WRITE_KNOWN.keys()
