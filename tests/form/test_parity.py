@@ -24,7 +24,7 @@ PEERS: dict[str, str] = {
     "interop/test_filter_vs_java.py::test_bloom_filters_set_the_same_bits": "A5",
     "interop/test_mixed_groups.py::test_members_of_five_kinds_share_one_group": "own J5 Go C++ Node",
     "interop/test_mixed_groups.py::test_orderly_members_of_both_kinds_never_overlap": "own J5",
-    "interop/test_acl_vs_apache.py": "own A4",
+    "interop/test_acl_vs_apache.py": "own A4 A5",
     "interop/test_broker_forms.py": "A5",
     "interop/test_mqadmin.py": "J5 A5",
     "interop/test_mqadmin.py::test_a_request_is_answered_as_by_apache": "A5",
