@@ -29,7 +29,7 @@ from typing import Any
 
 from lines import FIGURES, LINES, SERVERS, START, Line, Setting, chosen
 from machine import describe, disk_limit, in_words, touch_memory
-from sides import BROKER_CORE, BROKER_PORT, LOAD_CORE, SIDES, CannotRunError, Server, build, load
+from sides import BROKER_CORE, LOAD_CORE, SIDES, CannotRunError, Server, build, load
 from stored import fill
 from tables import growth, machine_list, table, with_section
 
@@ -134,7 +134,11 @@ class Run:
         )
 
     def _load(self, program: Path, options: str, server: Server, seconds: int) -> dict[str, Any]:
-        return load(program, options, BROKER_PORT, seconds, pid=server.pid, pin=self.arguments.pin)
+        try:
+            return load(program, options, server.port, seconds, pid=server.pid, pin=self.arguments.pin)
+        except CannotRunError:
+            server.check_alive()
+            raise
 
     def _line(self, side: str, line: Line, program: Path, server: Server, prepared: set[str]) -> None:
         if line.before and line.before not in prepared:

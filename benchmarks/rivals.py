@@ -29,10 +29,9 @@ from pathlib import Path
 from typing import Any
 
 from machine import describe, disk_limit, in_words, touch_memory
-from sides import BROKER_PORT, CannotRunError, Server, anon_mb, build, end_processes, load, wait_port
+from sides import CannotRunError, Server, anon_mb, build, end_processes, free_ports, load, wait_port
 from tables import machine_list, shown, with_section
 
-PORT = 33950
 LINES = {"put64x1": "PUT 64 x 1", "put8x32": "PUT 8 x 32", "fetch8x1": "fetch of 32, 8 x 1"}
 PUTS = {"put64x1": "-c 64 -w 1", "put8x32": "-c 8 -w 32"}
 FETCHED = 200_000
@@ -48,11 +47,11 @@ class System(ABC):
 
     title = ""
     tool = "rivals"
-    port = PORT
 
     def __init__(self, waits: bool) -> None:
         self.waits = waits
         self.pid = 0
+        self.port = 0
 
     @property
     @abstractmethod
@@ -83,7 +82,7 @@ class System(ABC):
 class Tianzhou(System):
     """Our broker."""
 
-    title, tool, port = "Tianzhou", "loadgen", BROKER_PORT
+    title, tool = "Tianzhou", "loadgen"
     _server: Server | None = None
 
     @property
@@ -92,7 +91,7 @@ class Tianzhou(System):
 
     def start(self, work: Path) -> None:
         self._server = Server("tianzhou", work, "sync" if self.waits else "async")
-        self.pid = self._server.pid
+        self.pid, self.port = self._server.pid, self._server.port
 
     def stop(self) -> None:
         if self._server is not None:
@@ -122,6 +121,7 @@ class Foreign(System):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         self._log = folder / "out.log"
+        self.port = free_ports(3)
         self.run(folder)
 
     @abstractmethod
@@ -160,8 +160,8 @@ class Redis(Foreign):
 
     def run(self, folder: Path) -> None:
         how = ["--save", "", "--appendonly", "yes", "--appendfsync", "always" if self.waits else "everysec"]
-        place = ["--port", str(PORT), "--bind", "127.0.0.1", "--dir", str(folder), "--daemonize", "no"]
-        self.pid = self.spawn(["redis-server", *place, *how], PORT)
+        place = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(folder), "--daemonize", "no"]
+        self.pid = self.spawn(["redis-server", *place, *how], self.port)
 
 
 class Nats(Foreign):
@@ -181,10 +181,10 @@ class Nats(Foreign):
         sync = "sync_interval: always" if self.waits else ""
         config = folder / "nats.conf"
         config.write_text(
-            f'listen: "127.0.0.1:{PORT}"\nmax_pending: 256MB\n'
+            f'listen: "127.0.0.1:{self.port}"\nmax_pending: 256MB\n'
             f'jetstream {{ store_dir: "{folder}/store", max_file_store: 50GB, {sync} }}\n'
         )
-        self.pid = self.spawn(["nats-server", "-c", str(config)], PORT)
+        self.pid = self.spawn(["nats-server", "-c", str(config)], self.port)
 
     def options(self, line: str) -> tuple[str, str]:
         options, before = super().options(line)
@@ -208,14 +208,14 @@ class RabbitMq(Foreign):
     def run(self, folder: Path) -> None:
         (folder / "enabled_plugins").write_text("[].\n")
         pid_file = folder / "pid"
-        names = PORT + 1
+        names = self.port + 1
         env = {
             "HOME": str(folder),
             "ERL_EPMD_PORT": str(names),
             "RABBITMQ_NODENAME": "bench@localhost",
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
-            "RABBITMQ_NODE_PORT": str(PORT),
-            "RABBITMQ_DIST_PORT": str(PORT + 2),
+            "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_DIST_PORT": str(self.port + 2),
             "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
             "RABBITMQ_LOG_BASE": str(folder / "log"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
@@ -223,7 +223,7 @@ class RabbitMq(Foreign):
             "RABBITMQ_PID_FILE": str(pid_file),
         }
         self.spawn(["epmd", "-port", str(names), "-address", "127.0.0.1"], names)
-        self.spawn([str(RABBITMQ)], PORT, env, 120)
+        self.spawn([str(RABBITMQ)], self.port, env, 120)
         self.pid = int(pid_file.read_text())
 
     def stop(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -18,7 +19,6 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "tests" / "interop"))
 
-NAMESRV_PORT, BROKER_PORT = 33876, 33911
 SIDES = {"apache": "Apache 5.3.3", "tianzhou": "Tianzhou", "pure": "Tianzhou, pure"}
 HEAP = "4g"
 BROKER_CORE, LOAD_CORE = 0, 1
@@ -51,6 +51,8 @@ class Server:
         patience_s: how long the start may take.
 
     Attributes:
+        port: the broker's.
+        pid: the broker's process.
         start_s: seconds from the broker's start to its open port.
         idle_anon_mb: its anonymous resident memory two seconds later.
 
@@ -69,15 +71,18 @@ class Server:
         patience_s: float = 60,
     ) -> None:
         self.work = work / kind
+        first = free_ports(5)
+        # A broker listens on the two ports around its own as well.
+        namesrv_port, self.port = first, first + 3
         shutil.rmtree(self.work, ignore_errors=True)
         self.store = self.work / "store"
         self.store.mkdir(parents=True)
         if fill is not None:
             fill(self.store)
-        (self.work / "namesrv.conf").write_text(f"listenPort={NAMESRV_PORT}\n")
+        (self.work / "namesrv.conf").write_text(f"listenPort={namesrv_port}\n")
         (self.work / "broker.conf").write_text(
             "brokerClusterName=DefaultCluster\nbrokerName=broker-a\nbrokerId=0\nbrokerIP1=127.0.0.1\n"
-            f"listenPort={BROKER_PORT}\nnamesrvAddr=127.0.0.1:{NAMESRV_PORT}\n"
+            f"listenPort={self.port}\nnamesrvAddr=127.0.0.1:{namesrv_port}\n"
             f"storePathRootDir={self.store}\nstorePathCommitLog={self.store}/commitlog\n"
             f"flushDiskType={flush.upper()}_FLUSH\nautoCreateTopicEnable=true\n"
         )
@@ -86,9 +91,9 @@ class Server:
         self._env = {**os.environ, **extra}
         self._processes: list[subprocess.Popen[bytes]] = []
         try:
-            self._start(on_core(LOAD_CORE if pin else None) + namesrv, NAMESRV_PORT, 60)
+            self._start(on_core(LOAD_CORE if pin else None) + namesrv, namesrv_port, 60)
             began = time.monotonic()
-            self.pid = self._start(on_core(BROKER_CORE if pin else None) + broker, BROKER_PORT, patience_s)
+            self.pid = self._start(on_core(BROKER_CORE if pin else None) + broker, self.port, patience_s)
             self.start_s = time.monotonic() - began
         except BaseException:
             self.stop()
@@ -120,6 +125,16 @@ class Server:
         wait_port(port, process, patience_s, self.work / "out.log")
         return process.pid
 
+    def check_alive(self) -> None:
+        """Nothing, unless one of the processes has ended.
+
+        Raises:
+            CannotRunError: it has; with the end of what it wrote.
+        """
+        for process in self._processes:
+            if process.poll() is not None:
+                raise CannotRunError(f"the server ended with {process.returncode}: {tail_of(self.work / 'out.log')}")
+
     def settle(self) -> None:
         """Wait until what was put a moment ago can be pulled."""
         time.sleep(1)
@@ -146,6 +161,31 @@ class Server:
         end_processes(self._processes)
         self._log.close()
         shutil.rmtree(self.store, ignore_errors=True)
+
+
+def free_ports(count: int) -> int:
+    """The first of so many free ports in a row, below those the system hands out itself."""
+    for _ in range(200):
+        first = random.randrange(20_000, 32_000)
+        if all(is_free(port) for port in range(first, first + count)):
+            return first
+    raise CannotRunError(f"no {count} free ports in a row found")
+
+
+def is_free(port: int) -> bool:
+    """Whether nobody listens on a port of the loopback address."""
+    with socket.socket() as candidate:
+        candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            candidate.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def tail_of(log: Path) -> str:
+    """The last lines of a log, in one."""
+    return " / ".join(log.read_text(errors="replace").strip().splitlines()[-3:])[-400:]
 
 
 def anon_mb(pid: int) -> float:
@@ -178,8 +218,7 @@ def wait_port(port: int, process: subprocess.Popen[bytes], patience_s: float, lo
     end = time.monotonic() + patience_s
     while time.monotonic() < end:
         if process.poll() is not None:
-            tail = " / ".join(log.read_text(errors="replace").strip().splitlines()[-3:])
-            raise CannotRunError(f"the server on port {port} ended with {process.returncode}: {tail[-400:]}")
+            raise CannotRunError(f"the server on port {port} ended with {process.returncode}: {tail_of(log)}")
         with socket.socket() as probe:
             probe.settimeout(1)
             if probe.connect_ex(("127.0.0.1", port)) == 0:
