@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tianzhou.broker.tables import Tables
@@ -21,6 +22,29 @@ def topic_sys_flag(unit_mode: bool, is_retry: bool) -> int:
     if not unit_mode:
         return 0
     return UNIT_SUBSCRIPTION if is_retry else UNIT_TOPIC
+
+
+def needs_key(config: TopicConfig) -> bool:
+    """Whether each message of a topic has to have a key: it keeps the last one of each."""
+    return config.attributes.get("cleanup.policy") == "COMPACTION"
+
+
+def check_key(topic: str, properties: Mapping[str, str]) -> None:
+    """Refuse a message without key for a topic that needs one.
+
+    Args:
+        topic: the topic.
+        properties: of the message.
+
+    Raises:
+        BrokerError: MESSAGE_ILLEGAL.
+    """
+    if not properties.get(names.KEYS, "").strip():
+        raise BrokerError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"Required message key is missing: topic {topic} keeps the last message of each key"
+            " (cleanup.policy=COMPACTION); set KEYS",
+        )
 
 
 class Admission:

@@ -11,11 +11,25 @@ memory: `restore` makes the ledger anew from notes and units.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from tianzhou.wire.bodies.staging import AttemptList, BatchDecision
+from tianzhou.broker.staging_notes import (
+    Decided,
+    Everywhere,
+    Forgotten,
+    Note,
+    OpenAttempt,
+    Published,
+    Refused,
+    Snapshot,
+    WriterState,
+)
+from tianzhou.wire.bodies.staging import AttemptList, BatchDecision, refusals_before
+
+MOST_REFUSED: Final = 1_000
+"""So many refused attempts of a writer are kept by name; older ones are known by when they began."""
 
 
 class Unit(NamedTuple):
@@ -78,12 +92,14 @@ class Writer:
         coordinator: the broker that decides for it.
         touched_ms: when anything happened last.
         attempts: what waits for a decision, by name.
-        decision: the last one known here.
+        decision: the last one known here; without its attempts once nobody can need them any more.
         decided_end: where in the commit log its note ends; nobody is told before the disk has that.
         published: last batch whose messages are all in their queues here.
         everywhere: last batch with units at other brokers that is known to be published by all; of its coordinator.
         publication: the batch that is being published.
-        refused: attempts that can no longer be decided, and their batches.
+        refused: attempts that can no longer be decided, and their batches, in the order they were refused.
+        refusals: how many were ever refused. An attempt begins its name with what this was when it began.
+        floor: attempts that began before so many refusals are refused, too: their names are kept no longer.
     """
 
     coordinator: str
@@ -95,11 +111,17 @@ class Writer:
     everywhere: int = -1
     publication: Publication | None = None
     refused: dict[str, int] = field(default_factory=dict)
+    refusals: int = 0
+    floor: int = 0
 
     @property
     def decided(self) -> int:
         """The last batch that was decided, -1 for none."""
         return -1 if self.decision is None else self.decision.batch
+
+    def refuses(self, attempt: str) -> bool:
+        """Whether an attempt can no longer be decided."""
+        return attempt in self.refused or refusals_before(attempt) < self.floor
 
 
 class Entry(Enum):
@@ -123,95 +145,17 @@ class StagedUnit:
     stored_ms: int
 
 
-@dataclass(slots=True)
-class Decided:
-    """A note: the batch consists of these attempts; `broker_name` is who wrote it, and `place`, `end` where it is."""
-
-    decision: BatchDecision
-    broker_name: str
-    place: int = 0
-    end: int = 0
-    stored_ms: int = 0
-
-
-@dataclass(slots=True)
-class Published:
-    """A note: everything of the batch that was staged here is in its queues."""
-
-    writer: str
-    batch: int
-    stored_ms: int = 0
-
-
-@dataclass(slots=True)
-class Everywhere:
-    """A note of the coordinator: all brokers have published the batch, so that none need be asked again."""
-
-    writer: str
-    batch: int
-
-
-@dataclass(slots=True)
-class Refused:
-    """A note: these attempts can no longer be decided; with `locally`, only what they staged here is forgotten."""
-
-    attempts: AttemptList
-    locally: bool = False
-    place: int = 0
-    stored_ms: int = 0
-
-
-@dataclass(slots=True)
-class Forgotten:
-    """A note: nobody has heard of these writers for so long that nothing is remembered of them."""
-
-    writers: list[str]
-    place: int = 0
-
-
-Note = Decided | Published | Everywhere | Refused | Forgotten
-
-
-@dataclass(slots=True)
-class WriterState:
-    """What a snapshot says of a writer; `place` is that of the publication under way, -1 without one."""
-
-    writer: str
-    coordinator: str
-    touched_ms: int
-    published: int
-    decision: BatchDecision | None = None
-    place: int = -1
-    refused: dict[str, int] = field(default_factory=dict)
-    open: list[str] = field(default_factory=list)
-    everywhere: int = -1
-
-
-@dataclass(slots=True)
-class Snapshot:
-    """Everything notes before it have said.
-
-    Attributes:
-        writers: all writers.
-        low: units before this offset are not needed any more.
-        next: the next offset of the queue of staged messages. Of the units before it, those of open attempts and
-            of publications count.
-    """
-
-    writers: list[WriterState] = field(default_factory=list)
-    low: int = 0
-    next: int = 0
-
-
 class StagingLedger:
     """The writers, and what they have staged at this broker.
 
     Args:
         broker_name: this broker's name, by which decisions say how many units it holds.
+        most_refused: see `MOST_REFUSED`.
     """
 
-    def __init__(self, broker_name: str = "") -> None:
+    def __init__(self, broker_name: str = "", most_refused: int = MOST_REFUSED) -> None:
         self._broker_name = broker_name
+        self._most_refused = most_refused
         self._writers: dict[str, Writer] = {}
 
     def __len__(self) -> int:
@@ -228,7 +172,7 @@ class StagingLedger:
             return Entry.TAKE
         if batch <= max(known.decided, known.published):
             return Entry.DECIDED
-        if attempt in known.refused:
+        if known.refuses(attempt):
             return Entry.REFUSED
         waiting = known.attempts.get(attempt)
         return Entry.KNOWN if waiting is not None and number in waiting.units else Entry.TAKE
@@ -259,7 +203,7 @@ class StagingLedger:
     def refused_of(self, decision: BatchDecision) -> list[str]:
         """Attempts of a decision that can no longer be decided."""
         writer = self._writers.get(decision.writer)
-        return [] if writer is None else [name for name in decision.names() if name in writer.refused]
+        return [] if writer is None else [name for name in decision.names() if writer.refuses(name)]
 
     # notes that are in the log
 
@@ -272,6 +216,7 @@ class StagingLedger:
         elif isinstance(note, Everywhere):
             if (writer := self._writers.get(note.writer)) is not None:
                 writer.everywhere = max(writer.everywhere, note.batch)
+                self._shorten(writer)
         elif isinstance(note, Refused):
             self._refused(note)
         else:
@@ -296,6 +241,7 @@ class StagingLedger:
         else:
             writer.published = decision.batch
         self._drop(writer, decision.batch, keep=counts if writer.publication else ())
+        self._shorten(writer)
 
     def _published(self, note: Published) -> None:
         writer = self._writers.get(note.writer)
@@ -306,6 +252,7 @@ class StagingLedger:
         if writer.publication is not None and writer.publication.decision.batch <= note.batch:
             writer.publication = None
         self._drop(writer, note.batch)
+        self._shorten(writer)
 
     def _refused(self, note: Refused) -> None:
         given = note.attempts
@@ -313,8 +260,27 @@ class StagingLedger:
         writer.touched_ms = max(writer.touched_ms, note.stored_ms)
         for name in given.attempts:
             writer.attempts.pop(name, None)
-            if not note.locally and given.batch > writer.decided:
+            if not note.locally and given.batch > writer.decided and not writer.refuses(name):
                 writer.refused[name] = given.batch
+                writer.refusals += 1
+        if len(writer.refused) > self._most_refused:
+            for name in list(writer.refused)[: -self._most_refused]:
+                del writer.refused[name]
+            # Whoever begins now is told of all of them; those that are dropped began earlier.
+            writer.floor = writer.refusals - len(writer.refused)
+            writer.attempts = {
+                name: attempt
+                for name, attempt in writer.attempts.items()
+                if attempt.batch <= writer.decided or not writer.refuses(name)
+            }
+
+    def _shorten(self, writer: Writer) -> None:
+        """Forget which attempts were decided when all they staged is published, wherever this broker sees to that."""
+        decision = writer.decision
+        if decision is None or writer.published < decision.batch:
+            return
+        if decision.coordinator != self._broker_name or not self.elsewhere(decision.writer):
+            writer.decision = replace(decision, attempts=[])
 
     @staticmethod
     def _drop(writer: Writer, batch: int, keep: Iterable[str] = ()) -> None:
@@ -377,20 +343,21 @@ class StagingLedger:
         Args:
             next_offset: of the queue of staged messages.
         """
-        low = next_offset
         states = []
         for name, writer in self._writers.items():
             # What is being published is among the attempts until all of it is.
-            for attempt in writer.attempts.values():
-                low = min([low, *(unit.offset for unit in attempt.units.values())])
+            attempts = [
+                OpenAttempt(one.name, one.batch, one.since_ms, [part for unit in one.units.values() for part in unit])
+                for one in writer.attempts.values()
+            ]
             place = -1 if writer.publication is None else writer.publication.place
             states.append(
                 WriterState(
                     name, writer.coordinator, writer.touched_ms, writer.published, writer.decision, place,
-                    dict(writer.refused), list(writer.attempts), writer.everywhere,
+                    dict(writer.refused), attempts, writer.everywhere, writer.refusals, writer.floor,
                 )
             )  # fmt: skip
-        return Snapshot(states, low, next_offset)
+        return Snapshot(states, next_offset)
 
     def restore(self, snapshot: Snapshot, notes: Sequence[Note], units: Iterable[StagedUnit]) -> None:
         """Make the ledger anew.
@@ -398,17 +365,15 @@ class StagingLedger:
         Args:
             snapshot: what was known.
             notes: written since, in order.
-            units: from the snapshot's `low` on, in order.
+            units: from the snapshot's `next` on, in order.
         """
         self._writers = {}
         places: dict[str, Decided] = {}
-        opened: dict[str, set[str]] = {}
         for state in snapshot.writers:
             self._writers[state.writer] = Writer(
-                state.coordinator, state.touched_ms, decision=state.decision, published=state.published,
-                everywhere=state.everywhere, refused=dict(state.refused),
+                state.coordinator, state.touched_ms, _attempts(state.open), state.decision, published=state.published,
+                everywhere=state.everywhere, refused=dict(state.refused), refusals=state.refusals, floor=state.floor,
             )  # fmt: skip
-            opened[state.writer] = set(state.open)
             if state.place >= 0 and state.decision is not None:
                 places[state.writer] = Decided(state.decision, self._broker_name, state.place)
         # Units that lie before these places are forgotten: of an attempt, or of all of a writer.
@@ -427,27 +392,18 @@ class StagingLedger:
             if (writer := self._writers.get(name)) is not None and note.decision.batch > writer.published
         }
         for found in units:
-            self._revive(found, snapshot, opened, gone, pending)
+            self._revive(found, gone, pending)
         for name, note in pending.items():
             self._resume(self._writers[name], note)
 
-    def _revive(
-        self,
-        found: StagedUnit,
-        snapshot: Snapshot,
-        opened: Mapping[str, set[str]],
-        gone: Mapping[tuple[str, str], int],
-        pending: Mapping[str, Decided],
-    ) -> None:
+    def _revive(self, found: StagedUnit, gone: Mapping[tuple[str, str], int], pending: Mapping[str, Decided]) -> None:
         writer = self._writers.get(found.writer)
         note = pending.get(found.writer)
         if note is None or found.batch != note.decision.batch or found.attempt not in note.decision.names():
             if found.unit.place < max(gone.get((found.writer, found.attempt), 0), gone.get((found.writer, ""), 0)):
                 return
-            if found.unit.offset < snapshot.next and found.attempt not in opened.get(found.writer, ()):
-                return
             if writer is not None and (
-                found.batch <= max(writer.decided, writer.published) or found.attempt in writer.refused
+                found.batch <= max(writer.decided, writer.published) or writer.refuses(found.attempt)
             ):
                 return
         self.staged(found)
@@ -460,3 +416,13 @@ class StagingLedger:
             if count and waiting is not None:
                 units += [unit for number, unit in sorted(waiting.units.items()) if number < count]
         writer.publication = Publication(note.decision, note.place, units)
+
+
+def _attempts(states: Iterable[OpenAttempt]) -> dict[str, Attempt]:
+    """The attempts of a writer, of which a snapshot may hold several pieces."""
+    found: dict[str, Attempt] = {}
+    for state in states:
+        attempt = found.setdefault(state.name, Attempt(state.name, state.batch, state.since_ms))
+        for number, offset, place in zip(*(iter(state.units),) * 3, strict=True):
+            attempt.units[number] = Unit(number, offset, place)
+    return found

@@ -13,20 +13,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from tianzhou.broker import staging_records as records
 from tianzhou.broker.put_answers import code_of, remark_of
-from tianzhou.broker.staging import (
-    Decided,
-    Everywhere,
-    Forgotten,
-    Note,
-    Publication,
-    Published,
-    Refused,
-    Snapshot,
-    StagedUnit,
-    Unit,
-    Writer,
-)
-from tianzhou.broker.staging_history import find_published, read_history, read_units
+from tianzhou.broker.staging import Publication, StagedUnit, Unit, Writer
+from tianzhou.broker.staging_history import find_published, read_history, read_units, still_there
+from tianzhou.broker.staging_notes import Decided, Everywhere, Forgotten, Note, Published, Refused, Snapshot
 from tianzhou.broker.staging_peers import StagingPeers
 from tianzhou.broker.stats import BrokerStats
 from tianzhou.broker.tables import Tables
@@ -48,6 +37,8 @@ SLICE = 256
 """Messages published between two turns of the loop."""
 NOTES_TO_READ = 256
 """A start reads about so many notes before it comes to a snapshot."""
+UNITS_TO_READ = 1024
+"""A start looks at so many units behind its snapshot at most; at a quarter of the open ones when that is more."""
 SNAPSHOT_RETRY_S = 60.0
 """After a snapshot that could not be written; notes are written meanwhile."""
 SPREAD_S = 3_600.0
@@ -92,7 +83,8 @@ class StagingPublisher:
         self._sleep = sleep
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._snapshot_place = -1
-        self._notes = 0
+        self._notes = self._units = 0
+        self._units_to_read = UNITS_TO_READ
         self._snapshot_after = 0.0
         self._spread_after = 0.0
 
@@ -107,8 +99,8 @@ class StagingPublisher:
         """Make the ledger from what the log holds and end what was begun; to be awaited before requests are served."""
         began = self._clock.monotonic()
         history = read_history(self._store)
-        snapshot = history.snapshot or Snapshot()
-        self._ledger.restore(snapshot, history.notes, read_units(self._store, snapshot.low))
+        snapshot = still_there(self._store, history.snapshot or Snapshot())
+        self._ledger.restore(snapshot, history.notes, read_units(self._store, snapshot.next))
         pending = self._ledger.publishing()
         find_published(self._store, self._ledger, pending)
         for name in pending:
@@ -143,6 +135,9 @@ class StagingPublisher:
         place = Unit(unit.unit.number, result.queue_offset, result.physical_offset)
         unit.unit, unit.stored_ms = place, result.store_timestamp
         self._ledger.staged(unit)
+        self._units += 1
+        if self._units >= self._units_to_read:
+            self._take_snapshot()
         return result
 
     async def decide(self, wanted: BatchDecision) -> BatchDecision:
@@ -217,7 +212,7 @@ class StagingPublisher:
         if writer is not None and writer.decided >= given.batch:
             await self._store.secure(writer.decided_end)
             return writer.decision if writer.decided == given.batch else None
-        if writer is None or not set(given.attempts) <= writer.refused.keys():
+        if writer is None or not all(map(writer.refuses, given.attempts)):
             self._note(Refused(given))
         await self._store.secure(self._store.end_offset)
         return None
@@ -418,7 +413,8 @@ class StagingPublisher:
             self._snapshot_after = now + SNAPSHOT_RETRY_S
             _log.warning("staging: no snapshot can be written, to be tried in %d s: %s", SNAPSHOT_RETRY_S, error)
             return
-        self._snapshot_place, self._notes = places[-1], 0
+        self._snapshot_place, self._notes, self._units = places[-1], 0, 0
+        self._units_to_read = max(UNITS_TO_READ, snapshot.units // 4)
 
     def _append(self, record: NewRecord) -> PutResult:
         result = self._store.append(record)

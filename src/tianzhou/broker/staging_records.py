@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tianzhou.broker.delay import waiting_room, wanted_level
-from tianzhou.broker.staging import (
+from tianzhou.broker.staging import StagedUnit, Unit
+from tianzhou.broker.staging_notes import (
     Decided,
     Everywhere,
     Forgotten,
     Note,
+    OpenAttempt,
     Published,
     Refused,
     Snapshot,
-    StagedUnit,
-    Unit,
     WriterState,
 )
 from tianzhou.errors import ProtocolError
@@ -37,6 +37,8 @@ PART_BYTES: Final = 1 << 20
 """A snapshot that is longer takes several records, one behind the other; what is known of a writer may, too."""
 _FRAME: Final = 512
 """Bytes of a part besides its writers."""
+_UNIT: Final = 64
+"""Bytes of a unit in a snapshot at most: three numbers."""
 
 MOST_NAME: Final = 200
 """Longest name of a writer or an attempt."""
@@ -124,10 +126,10 @@ class _Line:
     states: list[WriterState] = field(default_factory=list)
     part: int = 0
     parts: int = 0
-    low: int = 0
     next: int = 0
 
 
+_OPEN: Final = Bean(OpenAttempt, name=TEXT, batch=INTEGER, since_ms=INTEGER, units=list_of(INTEGER))
 _STATE: Final = Bean(
     WriterState,
     writer=TEXT,
@@ -137,8 +139,10 @@ _STATE: Final = Bean(
     decision=DECISION.kind,
     place=INTEGER,
     refused=map_of(TEXT, INTEGER),
-    open=list_of(TEXT),
+    open=list_of(_OPEN.kind),
     everywhere=INTEGER,
+    refusals=INTEGER,
+    floor=INTEGER,
 )
 _LINE: Final = Bean(
     _Line,
@@ -152,7 +156,6 @@ _LINE: Final = Bean(
     states=list_of(_STATE.kind),
     part=INTEGER,
     parts=INTEGER,
-    low=INTEGER,
     next=INTEGER,
 )
 
@@ -196,7 +199,7 @@ def snapshot_records(
             room -= size
     return [
         _record(
-            _Line("snapshot", states=chunk, part=part, parts=len(chunks), low=snapshot.low, next=snapshot.next),
+            _Line("snapshot", states=chunk, part=part, parts=len(chunks), next=snapshot.next),
             now_ms,
             host,
             port,
@@ -212,10 +215,11 @@ def _pieces(state: WriterState, most: int) -> Iterator[WriterState]:
         return
     decision = state.decision
     attempts = [] if decision is None else decision.attempts
+    opened = [part for attempt in state.open for part in _open_pieces(attempt, most)]
     sizes = [
         *(len(STAGED_ATTEMPT.dumps(attempt)) for attempt in attempts),
         *(len(name.encode()) + 24 for name in state.refused),
-        *(len(name.encode()) + 4 for name in state.open),
+        *(len(_OPEN.dumps(part)) + 1 for part in opened),
     ]
     refused = list(state.refused.items())
     refused_from, open_from = len(attempts), len(attempts) + len(refused)
@@ -224,8 +228,16 @@ def _pieces(state: WriterState, most: int) -> Iterator[WriterState]:
             state,
             decision=None if decision is None else replace(decision, attempts=attempts[begin:end]),
             refused=dict(refused[max(begin - refused_from, 0) : max(end - refused_from, 0)]),
-            open=state.open[max(begin - open_from, 0) : max(end - open_from, 0)],
+            open=opened[max(begin - open_from, 0) : max(end - open_from, 0)],
         )
+
+
+def _open_pieces(attempt: OpenAttempt, most: int) -> Iterator[OpenAttempt]:
+    """An attempt in pieces of about so many bytes, each with some of its units."""
+    room = max(most - len(_OPEN.dumps(replace(attempt, units=[]))), 0)
+    step = 3 * max(room // _UNIT, 1)
+    for begin in range(0, max(len(attempt.units), 1), step):
+        yield replace(attempt, units=attempt.units[begin : begin + step])
 
 
 def _runs(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
@@ -304,7 +316,7 @@ class History:
         self._awaited = line.part - 1
         if line.part > 0:
             return True
-        self.snapshot = Snapshot(_merged(self._states), line.low, line.next)
+        self.snapshot = Snapshot(_merged(self._states), line.next)
         return False
 
 

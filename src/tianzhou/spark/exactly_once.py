@@ -21,7 +21,7 @@ from tianzhou.errors import TianzhouError
 from tianzhou.spark import connections
 from tianzhou.spark.options import WriteOptions
 from tianzhou.spark.outgoing import Outgoing, not_sent
-from tianzhou.wire.bodies.staging import AttemptList, BatchDecision, StagedAttempt
+from tianzhou.wire.bodies.staging import AttemptList, BatchDecision, StagedAttempt, attempt_name
 
 ROWS_AT_ONCE: Final = 2_048
 
@@ -88,7 +88,8 @@ def stage(
     context = TaskContext.get()
     number = context.attemptNumber() if context is not None else 0
     # Spark counts attempts anew in each life of a query.
-    task = StagingTask(staging, *name, coordinator, f"{partition}.{number}.{uuid.uuid4().hex}")
+    attempt_id = attempt_name(state.refusals, f"{partition}.{number}.{uuid.uuid4().hex}")
+    task = StagingTask(staging, *name, coordinator, attempt_id)
     count = 0
     try:
         while some := list(itertools.islice(rows, ROWS_AT_ONCE)):

@@ -8,9 +8,19 @@ from typing import Any
 
 import pytest
 
-from tianzhou.broker.staging import Decided, Refused
+from tianzhou.broker import staging_history, staging_publisher
+from tianzhou.broker.staging_history import still_there
+from tianzhou.broker.staging_notes import Decided, Refused
 from tianzhou.store.results import PutResult, PutStatus
-from tianzhou.wire.bodies.staging import ATTEMPTS, DECISION, STATE, AttemptList, BatchDecision, StagedAttempt
+from tianzhou.wire.bodies.staging import (
+    ATTEMPTS,
+    DECISION,
+    STATE,
+    AttemptList,
+    BatchDecision,
+    StagedAttempt,
+    attempt_name,
+)
 from tianzhou.wire.fields import read_reply
 from tianzhou.wire.properties import decode_properties, encode_properties
 from tianzhou.wire.staging import StagedMessage, encode_unit
@@ -128,10 +138,14 @@ def test_a_decision_stands_whoever_asks_again(broker: Run) -> None:
         reply = await stage(peer, "b", [message("2")])
         assert (reply.code, read_reply(STAGE, reply).decided) == (0, True)
         decided = await commit(peer, decision(b=1))
-        assert decided.names() == ["a"]
+        assert (decided.batch, "b" in decided.names()) == (0, False)
         await publish(peer, decided)
         assert keys(bench) == ["1"]
-        assert (await decide(peer, decision(b=1))).names() == ["a"]
+        # All of it is published: nobody is told who it was any more, and whoever asks has nothing to do.
+        decided = await decide(peer, decision(b=1))
+        assert decided == BatchDecision("W", 0, HERE, [])
+        await publish(peer, decided)
+        assert keys(bench) == ["1"]
         reply = await peer.ask(STATE_OF, writer="W")
         state = STATE.loads(reply.body)
         assert (state.version, state.broker_name, state.coordinator) == (1, HERE, HERE)
@@ -254,10 +268,11 @@ def test_attempts_that_are_given_up_can_no_longer_be_decided(broker: Run) -> Non
         assert "the attempts a were given up" in reply.remark
         reply = await stage(peer, "a", [message("1")], number=1)
         assert (reply.code, "was given up" in reply.remark) == (604, True)
-        await commit(peer, decision(b=1))
+        await decide(peer, decision(b=1))
         found = await settle(peer, "b")
         assert found is not None
-        assert found.names() == ["b"], "what is decided is not given up"
+        await publish(peer, decision(b=1))
+        assert await settle(peer, "b") == BatchDecision("W", 0, HERE, []), "what is decided is not given up"
         await discard(peer, "b")
         assert keys(bench) == ["2"]
 
@@ -440,6 +455,93 @@ def test_a_restart_knows_what_was_decided(broker: Run) -> None:
         await commit(peer, decision(600, open=1))
         assert keys(bench) == [*map(str, range(600)), "open"]
         assert len(bench.records(NOTES)) < 3 * 600
+
+    broker(body)
+
+
+def test_a_start_looks_at_few_units_however_long_an_attempt_is_open(broker: Run, monkeypatch: Any) -> None:
+    monkeypatch.setattr(staging_publisher, "UNITS_TO_READ", 8)
+    looked_at: list[int] = []
+
+    def read_units(*given: Any) -> Any:
+        found = staging_history.read_units(*given)
+        looked_at.append(len(found))
+        return found
+
+    monkeypatch.setattr(staging_publisher, "read_units", read_units)
+
+    async def body(bench: Any) -> None:
+        peer, publisher, ledger = bench.peer(), bench.parts.staging, bench.tables.staging
+        publisher._units_to_read = 8
+        for number in range(3):
+            await stage(peer, "open", [message(f"open{number}", body=b"x" * 5000)], number=number, writer="V")
+        for batch in range(40):
+            await stage(peer, f"a{batch}", [message(f"{batch}")], batch=batch)
+            await commit(peer, decision(batch, **{f"a{batch}": 1}))
+        await stage(peer, "open", [message("open3")], number=3, writer="V")
+        assert len(bench.records(UNITS)) == 44
+        before = ledger.snapshot(0)
+        ledger.restore(type(before)(), [], [])
+        await publisher.load()
+        assert looked_at[-1] <= 8
+        assert ledger.snapshot(0) == before
+        await commit(peer, decision(writer="V", open=4))
+        assert keys(bench) == [*map(str, range(40)), *(f"open{number}" for number in range(4))]
+
+    broker(body)
+
+
+def test_a_unit_that_the_log_has_lost_is_not_believed_to_be_there(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer, ledger = bench.peer(), bench.tables.staging
+        for number in range(3):
+            await stage(peer, "a", [message(str(number))], number=number)
+        snapshot = ledger.snapshot(3)
+        assert still_there(bench.store, snapshot) == snapshot
+        # What a power failure leaves: a snapshot of units that are not where it says.
+        units = snapshot.writers[0].open[0].units
+        units[5] += 1
+        units[7] = 99
+        ledger.restore(still_there(bench.store, snapshot), [], [])
+        assert list(ledger.get("W").attempts["a"].units) == [0]
+        reply = await stage(peer, "a", [], number=3)
+        assert (reply.code, "its unit 1 is not, or no longer" in reply.remark) == (604, True)
+        reply = await peer.ask(DECIDE, DECISION.dumps(decision(a=3)))
+        assert (reply.code, "has not, or no longer, all" in reply.remark) == (604, True)
+
+    broker(body)
+
+
+def test_topics_that_keep_the_last_of_each_key_need_keys(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        bench.tables.topics.ensure("K", 1, 0).attributes["cleanup.policy"] = "COMPACTION"
+        reply = await stage(peer, "a", [message("1", topic="K"), message("2", topic="K", KEYS=" ")])
+        assert (reply.code, read_reply(STAGE, reply).refused) == (13, 1)
+        assert "Required message key is missing: topic K keeps the last message of each key" in reply.remark
+        assert bench.records(UNITS) == []
+        assert (await stage(peer, "a", [message("1", topic="K")])).code == 0
+        await commit(peer, decision(a=1))
+        assert keys(bench, "K") == ["1"]
+
+    broker(body)
+
+
+def test_a_writer_that_fails_again_and_again_is_told_how_often(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        for run in range(3):
+            state = STATE.loads((await peer.ask(STATE_OF, writer="W")).body)
+            assert state.refusals == 2 * run
+            names = [attempt_name(state.refusals, f"{run}.{task}") for task in range(2)]
+            for name in names:
+                await stage(peer, name, [message(name)])
+            for _ in range(2):
+                await settle(peer, *names)
+            await discard(peer, *names)
+        assert waiting(bench) == []
+        refusals = [record for record in bench.records(NOTES) if b'"kind":"refused"' in record.body]
+        assert len(refusals) == 3, "said again, they are not written again"
 
     broker(body)
 

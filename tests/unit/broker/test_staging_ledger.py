@@ -8,20 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tianzhou.broker import staging_records as records
-from tianzhou.broker.staging import (
-    Decided,
-    Entry,
-    Everywhere,
-    Forgotten,
-    Note,
-    Published,
-    Refused,
-    Snapshot,
-    StagedUnit,
-    StagingLedger,
-    Unit,
-)
-from tianzhou.wire.bodies.staging import AttemptList, BatchDecision, StagedAttempt
+from tianzhou.broker.staging import MOST_REFUSED, Entry, StagedUnit, StagingLedger, Unit
+from tianzhou.broker.staging_notes import Decided, Everywhere, Forgotten, Note, Published, Refused, Snapshot
+from tianzhou.wire.bodies.staging import AttemptList, BatchDecision, StagedAttempt, attempt_name
 from tianzhou.wire.properties import decode_properties
 from tianzhou.wire.record import Record
 from tianzhou.wire.staging import StagedMessage
@@ -32,8 +21,9 @@ HERE, THERE = "broker-a", "broker-b"
 class Log:
     """The two queues as a list of records, and the ledger that was alive while they were written."""
 
-    def __init__(self) -> None:
-        self.ledger = StagingLedger(HERE)
+    def __init__(self, most_refused: int = MOST_REFUSED) -> None:
+        self.most_refused = most_refused
+        self.ledger = StagingLedger(HERE, most_refused)
         self.units: list[StagedUnit] = []
         self.notes: list[Record] = []
         self.place = 0
@@ -82,15 +72,16 @@ class Log:
             if not history.add(record):
                 break
         snapshot = history.snapshot or Snapshot()
-        ledger = StagingLedger(HERE)
-        ledger.restore(snapshot, history.notes, [unit for unit in self.units if unit.unit.offset >= snapshot.low])
+        ledger = StagingLedger(HERE, self.most_refused)
+        ledger.restore(snapshot, history.notes, self.units[snapshot.next :])
         return ledger
 
     def known(self, ledger: StagingLedger) -> tuple[Any, ...]:
         snapshot = ledger.snapshot(len(self.units))
         for state in snapshot.writers:
-            state.open.sort()
-        return sorted(snapshot.writers, key=lambda state: state.writer), snapshot.low
+            state.open.sort(key=lambda attempt: attempt.name)
+        refused = {state.writer: list(state.refused) for state in snapshot.writers}
+        return sorted(snapshot.writers, key=lambda state: state.writer), refused
 
     def check(self) -> None:
         found, wanted = self.restored(), self.ledger
@@ -179,7 +170,7 @@ def test_a_snapshot_the_broker_died_in_the_midst_of_says_nothing() -> None:
 
 
 def test_a_snapshot_is_cut_by_bytes_and_a_writer_continues_over_parts() -> None:
-    log = Log()
+    log = Log(most_refused=10_000)
     for number in range(4):
         name = f"W{number}"
         names = [f"attempt-{n:05}-{'x' * 150}" for n in range(1500)]
@@ -189,7 +180,8 @@ def test_a_snapshot_is_cut_by_bytes_and_a_writer_continues_over_parts() -> None:
         here = [StagedAttempt(attempt, {HERE: 1}) for attempt in names[:2]]
         log.note(Decided(BatchDecision(name, 0, HERE, here + there), HERE))
         log.note(Refused(AttemptList(name, 1, HERE, [f"r{attempt}" for attempt in names])))
-        log.stage(name, 1, "open", 0)
+        for unit in range(300):
+            log.stage(name, 1, "open", unit)
     lengths = log.take_snapshot()
     assert sum(lengths) > 2 << 20
     assert max(lengths) <= records.PART_BYTES
@@ -223,6 +215,107 @@ def test_a_writer_is_not_forgotten_before_all_brokers_have_its_last_batch() -> N
     assert other.idle(1 << 60) == ["W"], "its coordinator sees to the others"
 
 
+def test_who_was_decided_is_forgotten_when_all_is_published_everywhere() -> None:
+    names = [f"a{number}" for number in range(1000)]
+    both = BatchDecision("W", 0, HERE, [StagedAttempt(name, {HERE: 1, THERE: 1}) for name in names])
+    log = Log()
+    for name in names:
+        log.stage("W", 0, name, 0)
+    log.note(Decided(both, HERE))
+    log.note(Published("W", 0))
+    writer = log.ledger.get("W")
+    assert writer is not None
+    assert writer.decision == both, "others may have to be told"
+    log.note(Everywhere("W", 0))
+    assert writer.decision == BatchDecision("W", 0, HERE, [])
+    assert (writer.decided, writer.published) == (0, 0)
+    assert not log.ledger.elsewhere("W")
+    assert log.stage("W", 0, "late", 0) is Entry.DECIDED
+    log.check()
+    assert sum(log.take_snapshot()) < 1000
+    log.check()
+    alone = decision("W", 1, b=1)
+    log.stage("W", 1, "b", 0)
+    log.note(Decided(alone, HERE))
+    assert writer.decision == alone
+    log.note(Published("W", 1))
+    assert writer.decision == BatchDecision("W", 1, HERE, []), "nobody else has part in it"
+    log.check()
+
+
+def test_a_broker_that_does_not_decide_forgets_it_when_it_has_published() -> None:
+    other = StagingLedger(THERE)
+    both = BatchDecision("W", 0, HERE, [StagedAttempt("a", {HERE: 1, THERE: 1})])
+    other.staged(StagedUnit("W", 0, "a", HERE, Unit(0, 0, 100), 1))
+    other.apply(Decided(both, THERE))
+    writer = other.get("W")
+    assert writer is not None
+    assert writer.decision == both
+    other.apply(Published("W", 0))
+    assert writer.decision == BatchDecision("W", 0, HERE, [])
+
+
+def test_what_is_kept_of_refused_attempts_is_bounded_and_they_stay_refused() -> None:
+    """A query that fails again and again, and never gets to decide."""
+    log = Log()
+    log.stage("W", 0, "unnamed", 0)
+    writer = log.ledger.get("W")
+    assert writer is not None
+    refused = []
+    for run in range(30):
+        names = [attempt_name(writer.refusals, f"{run}.{task}") for task in range(100)]
+        assert not log.ledger.refused_of(decision("W", 0, **dict.fromkeys(names, 1))), "each run may be decided"
+        log.note(Refused(AttemptList("W", 0, HERE, names)))
+        log.note(Refused(AttemptList("W", 0, HERE, names)))
+        refused += names
+    assert (len(writer.refused), writer.refusals) == (MOST_REFUSED, 3000)
+    log.check()
+    log.take_snapshot()
+    for ledger in (log.ledger, log.restored()):
+        wanted = decision("W", 0, **dict.fromkeys(refused, 1))
+        assert ledger.refused_of(wanted) == refused
+        assert ledger.refused_of(decision("W", 0, unnamed=1)) == ["unnamed"], "nobody knows when it began"
+        began_long_ago = attempt_name(1999, "x")
+        assert ledger.refused_of(decision("W", 0, **{began_long_ago: 1})) == [began_long_ago]
+        assert ledger.entry("W", 0, began_long_ago, 0) is Entry.REFUSED
+        assert ledger.refused_of(decision("W", 0, **{attempt_name(2000, "x"): 1})) == []
+    # At last one run gets through.
+    name = attempt_name(writer.refusals, "31.0")
+    assert log.stage("W", 0, name, 0) is Entry.TAKE
+    log.note(Decided(decision("W", 0, **{name: 1}), HERE))
+    assert writer.refused == {}
+    log.note(Published("W", 0))
+    assert log.stage("W", 1, attempt_name(writer.refusals, "32.0"), 0) is Entry.TAKE
+    log.check()
+
+
+def test_a_start_looks_at_no_unit_before_its_snapshot() -> None:
+    log = Log()
+    for number in range(50):
+        log.stage("V", 0, "open", number)
+    for batch in range(100):
+        log.stage("W", batch, f"a{batch}", 0)
+        log.note(Decided(decision("W", batch, **{f"a{batch}": 1}), HERE))
+        if batch == 40:
+            log.stage("W", batch + 1, "half", 0)
+            log.take_snapshot(most=900)
+        log.note(Published("W", batch))
+    log.stage("V", 0, "open", 50)
+    log.take_snapshot()
+    log.stage("V", 0, "open", 51)
+    log.stage("V", 0, "other", 0)
+    log.check()
+    history = records.History()
+    for record in reversed(log.notes):
+        if not history.add(record):
+            break
+    assert history.snapshot is not None
+    assert (history.snapshot.next, len(log.units), history.snapshot.units) == (152, 154, 51)
+    restored = log.restored().get("V")
+    assert restored is not None
+    assert list(restored.attempts["open"].units) == list(range(52))
+
+
 WRITERS = st.sampled_from("VW")
 STEPS = st.lists(
     st.tuples(
@@ -251,14 +344,16 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_a_ledger_made_of_the_log_is_the_one_that_died(steps: list[tuple[str, str, int, str]]) -> None:
-    log = Log()
+    log = Log(most_refused=2)
     for step, name, ahead, attempt in steps:
         writer = log.ledger.get(name)
         batch = (writer.decided if writer is not None else -1) + ahead
         attempt = f"{attempt}{batch}"
+        known = [] if writer is None else [one for one in writer.attempts if one.endswith(f"~{attempt}")]
+        attempt = known[0] if known else attempt_name(0 if writer is None else writer.refusals, attempt)
         if step == "stage" and batch >= 0:
-            known = writer.attempts.get(attempt) if writer is not None else None
-            log.stage(name, batch, attempt, len(known.units) if known is not None else 0)
+            found = writer.attempts.get(attempt) if writer is not None else None
+            log.stage(name, batch, attempt, len(found.units) if found is not None else 0)
         elif step == "decide" and writer is not None and writer.publication is None:
             chosen = [one for one in writer.attempts.values() if one.batch == writer.decided + 1][:2]
             wanted = decision(name, writer.decided + 1, **{one.name: len(one.units) for one in chosen})

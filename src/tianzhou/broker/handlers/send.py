@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tianzhou._hot import PropertyReader, send_reply, stored_reply
-from tianzhou.broker.admission import Admission
+from tianzhou.broker.admission import Admission, check_key, needs_key
 from tianzhou.broker.delay import waiting_room, wanted_level
 from tianzhou.broker.flow import too_many_waiting
 from tianzhou.broker.flush_acks import FlushAcks
@@ -202,8 +202,8 @@ class SendHandler:
         properties.update(self._added)
         if topic.startswith(names.RETRY_PREFIX):
             topic, queue_id = self._retried(header, command.version, topic, queue_id, properties, now)
-        elif config.attributes.get("cleanup.policy") == "COMPACTION":
-            self._check_key(topic, properties)
+        elif needs_key(config):
+            check_key(topic, properties)
         elif topic not in self._targets:
             self._targets[topic] = Target(config, self._stats.put(topic))
         unique = properties.get(names.UNIQ_KEY)
@@ -270,15 +270,6 @@ class SendHandler:
         dead = names.dead_letter_topic(group)
         self._tables.topics.ensure(dead, 1, now_ms)
         return dead, 0
-
-    @staticmethod
-    def _check_key(topic: str, properties: dict[str, str]) -> None:
-        if not properties.get(names.KEYS, "").strip():
-            raise BrokerError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"Required message key is missing: topic {topic} keeps the last message of each key"
-                " (cleanup.policy=COMPACTION); set KEYS",
-            )
 
     @staticmethod
     def _level(properties: dict[str, str]) -> int:

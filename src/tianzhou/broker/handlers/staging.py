@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
 
 from tianzhou.broker import staging_records as records
-from tianzhou.broker.admission import Admission
+from tianzhou.broker.admission import Admission, check_key, needs_key
 from tianzhou.broker.staging import Entry, StagedUnit, Unit
 from tianzhou.broker.staging_publisher import StagingPublisher
 from tianzhou.broker.tables import Tables
@@ -21,6 +21,7 @@ from tianzhou.wire.bodies.staging import ATTEMPTS, DECISION, STATE, AttemptList,
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_reply
+from tianzhou.wire.properties import decode_properties
 from tianzhou.wire.staging import StagedMessage, decode_unit
 
 T = TypeVar("T", BatchDecision, AttemptList)
@@ -87,6 +88,7 @@ class StagingHandler:
         if writer is not None:
             await self._store.secure(writer.decided_end)
             found.coordinator, found.decided, found.published = writer.coordinator, writer.decided, writer.published
+            found.refusals = writer.refusals
         return command.reply(ResponseCode.SUCCESS, body=STATE.dumps(found))
 
     async def stage(self, connection: Connection, command: Command) -> Reply:
@@ -164,6 +166,8 @@ class StagingHandler:
                     target = _Target(message.topic, header.default_topic or "", header.default_topic_queue_nums)
                     config = topics[message.topic] = self._admission.topic_for(target, now)
                 self._admission.check_queue(config, message.queue_id, connection.remote_address)
+                if needs_key(config):
+                    check_key(message.topic, decode_properties(message.properties))
             except BrokerError as error:
                 raise _Unfit(index, error) from None
             text = records.problem(message, limit)
@@ -174,13 +178,7 @@ class StagingHandler:
         """Decide about a batch, or say what was decided."""
         wanted = _load(DECISION, command)
         self._refuse_as_slave()
-        if wanted.coordinator != self._publisher.broker_name:
-            raise BrokerError(
-                ResponseCode.ILLEGAL_OPERATION,
-                f"writer {wanted.writer} is decided by broker {wanted.coordinator}, this one is "
-                f"{self._publisher.broker_name}",
-            )
-        self._refuse_other_coordinator(wanted.writer, wanted.coordinator)
+        self._refuse_unless_coordinator(wanted)
         decision = await self._publisher.decide(wanted)
         return command.reply(ResponseCode.SUCCESS, body=DECISION.dumps(decision))
 
@@ -197,7 +195,7 @@ class StagingHandler:
         """What was decided about a batch; its attempts are refused when nothing was."""
         given = _load(ATTEMPTS, command)
         self._refuse_as_slave()
-        self._refuse_other_coordinator(given.writer, given.coordinator)
+        self._refuse_unless_coordinator(given)
         decision = await self._publisher.settle(given)
         return command.reply(ResponseCode.SUCCESS, body=b"" if decision is None else DECISION.dumps(decision))
 
@@ -207,6 +205,15 @@ class StagingHandler:
         self._refuse_as_slave()
         self._publisher.discard(given)
         return command.reply(ResponseCode.SUCCESS)
+
+    def _refuse_unless_coordinator(self, given: BatchDecision | AttemptList) -> None:
+        if given.coordinator != self._publisher.broker_name:
+            raise BrokerError(
+                ResponseCode.ILLEGAL_OPERATION,
+                f"writer {given.writer} is decided by broker {given.coordinator}, this one is "
+                f"{self._publisher.broker_name}",
+            )
+        self._refuse_other_coordinator(given.writer, given.coordinator)
 
     def _refuse_other_coordinator(self, name: str, coordinator: str) -> None:
         writer = self._ledger.get(name)

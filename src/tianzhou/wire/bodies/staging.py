@@ -23,6 +23,7 @@ class StagingState:
         coordinator: the broker that decides for the writer; None when the writer is not known here.
         decided: last batch that was decided here, -1 for none.
         published: last batch whose messages are all in their queues here, -1 for none.
+        refusals: how many attempts of the writer were refused here; see `attempt_name`.
     """
 
     version: int = STAGING_VERSION
@@ -31,6 +32,25 @@ class StagingState:
     coordinator: str | None = None
     decided: int = -1
     published: int = -1
+    refusals: int = 0
+
+
+def attempt_name(refusals: int, unique: str) -> str:
+    """The name of an attempt, which says when it began.
+
+    A coordinator keeps the last names it has refused, and refuses every attempt that began before older ones were.
+
+    Args:
+        refusals: what the coordinator had refused of the writer's attempts, see `StagingState`.
+        unique: never used before.
+    """
+    return f"{refusals}~{unique}"
+
+
+def refusals_before(attempt: str) -> int:
+    """How many attempts of the writer had been refused when one began; 0 when its name does not say."""
+    count, mark, _ = attempt.partition("~")
+    return int(count) if mark and count.isascii() and count.isdecimal() else 0
 
 
 @dataclass(slots=True)
@@ -85,6 +105,7 @@ STATE: Final = Bean(
     coordinator=TEXT,
     decided=INTEGER,
     published=INTEGER,
+    refusals=INTEGER,
 )
 ATTEMPT: Final = Bean(StagedAttempt, name=TEXT, units=map_of(TEXT, INTEGER))
 DECISION: Final = Bean(BatchDecision, writer=TEXT, batch=INTEGER, coordinator=TEXT, attempts=list_of(ATTEMPT.kind))
