@@ -18,6 +18,8 @@ from typing import IO, Any, Self
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 20.0
 """Everything that is waited for comes much sooner, also on a busy machine."""
+START_LIMIT_S = 60.0
+"""Importing alone takes a second of a core, which a machine busy with other suites may not give for long."""
 CTRL_C_LIMIT_S = 5.0
 
 
@@ -105,7 +107,12 @@ class Tianzhou:
 
     def ready(self) -> dict[str, Any]:
         """Wait for a server's one JSON line, and return it."""
-        until(lambda: "\n" in self.out or self.process.poll() is not None)
+        try:
+            until(lambda: "\n" in self.out or self.process.poll() is not None, START_LIMIT_S)
+        except AssertionError:
+            self.process.kill()
+            self.process.wait()
+            raise
         assert "\n" in self.out, self.err
         document: dict[str, Any] = json.loads(self.out)
         return document
