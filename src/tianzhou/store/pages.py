@@ -20,13 +20,41 @@ _DONTNEED: Final = 4
 _POPULATE_READ: Final = 22
 _POPULATE_WRITE: Final = 23
 _MS_SYNC: Final = 4
+_FIXED: Final = 0x10
+_NORESERVE: Final = 0x4000
+_FAILED: Final = ctypes.c_void_p(-1).value
 
 _libc: Final = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 _can_populate = _libc is not None
+if _libc is not None:
+    _libc.mmap.restype = ctypes.c_void_p
+    _libc.mmap.argtypes = (
+        ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_longlong
+    )  # fmt: skip
 if sys.platform == "linux":
     # Quicker than giving up the interpreter would be.
     _mincore = ctypes.PyDLL(None).mincore
     _mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
+
+
+def map_file(fd: int, size: int) -> mmap.mmap:
+    """Map a file for reading and writing; where the system can, the map keeps no descriptor, for there is one a queue.
+
+    Raises:
+        OSError: it cannot be mapped.
+    """
+    if sys.version_info >= (3, 13):
+        return mmap.mmap(fd, size, trackfd=False)
+    if _libc is None:
+        return mmap.mmap(fd, size)
+    # A map of nothing takes no descriptor, and no memory either; the file then takes its place.
+    memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE)
+    flags = mmap.MAP_SHARED | _FIXED
+    if _libc.mmap(address_of(memory), size, mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, 0) == _FAILED:
+        code = ctypes.get_errno()
+        memory.close()
+        raise OSError(code, os.strerror(code))
+    return memory
 
 
 def address_of(memory: mmap.mmap) -> int:

@@ -8,7 +8,6 @@ import mmap
 import os
 import re
 import resource
-import sys
 from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +29,7 @@ class Segment:
         size: its length in bytes.
     """
 
-    __slots__ = ("_address", "_map", "_view", "flushed", "path", "size", "start")
+    __slots__ = ("_address", "_map", "_named", "_view", "flushed", "path", "size", "start")
 
     def __init__(self, path: Path, start: int, size: int) -> None:
         self.path = path
@@ -40,15 +39,17 @@ class Segment:
         self._map: mmap.mmap | None = None
         self._view: memoryview | None = None
         self._address = 0
+        self._named = True
 
     @classmethod
     def create(cls, path: Path, start: int, size: int) -> Segment:
-        """Make the file, sparse and at full length, and map it.
+        """Make the file, sparse and at full length, and map it; with its first `sync` the disk has its name, too.
 
         Raises:
             OSError: the file cannot be made.
         """
         segment = cls(path, start, size)
+        segment._named = False
         fd = _open_file(path, os.O_RDWR | os.O_CREAT)
         try:
             os.ftruncate(fd, size)
@@ -91,10 +92,7 @@ class Segment:
             os.close(fd)
 
     def _map_file(self, fd: int) -> None:
-        if sys.version_info >= (3, 13):
-            self._map = mmap.mmap(fd, self.size, trackfd=False)
-        else:
-            self._map = mmap.mmap(fd, self.size)
+        self._map = pages.map_file(fd, self.size)
         self._view = memoryview(self._map).toreadonly()
         self._address = pages.address_of(self._map)
 
@@ -120,19 +118,17 @@ class Segment:
         if memory is not None and end > start:
             with memoryview(memory):  # keeps the map from being closed meanwhile
                 pages.sync(memory, self._address, start, end)
-            if start == 0 and self._map is not None:
+            if (start == 0 or not self._named) and self._map is not None:
                 self._sync_name()
+                self._named = True
 
     def _sync_name(self) -> None:
         """Bring the directory's entry for the file to the disk, without which the file is lost with the power."""
         try:
-            fd = _open_file(self.path.parent, os.O_RDONLY)
+            sync_directory(self.path.parent)
         except FileNotFoundError:
             return  # deleted meanwhile, as topics are
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        sync_new_directories(self.path.parent)
 
     def resident(self, start: int, end: int) -> bool:
         """Whether [start, end) of the file can be read without waiting for the disk."""
@@ -300,17 +296,50 @@ def sync_directory(path: Path) -> None:
         os.close(fd)
 
 
+_with_news: set[Path] = set()
+"""Directories with entries of directories that the disk may not have yet."""
+
+
 def make_directory(path: Path) -> None:
     """Make a directory with those above it, in a way that survives the power.
 
     Raises:
         OSError: it cannot be made.
     """
-    if path.is_dir():
-        return
-    make_directory(path.parent)
-    path.mkdir(exist_ok=True)
-    sync_directory(path.parent)
+    if not path.is_dir():
+        begin_directory(path)
+        sync_new_directories(path)
+
+
+def begin_directory(path: Path) -> None:
+    """Make a directory with those above it; the disk has it after `sync_new_directories`.
+
+    Syncing takes as long as the disk does, which an event loop cannot wait for whenever a queue gets its first message.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    if not path.is_dir():
+        begin_directory(path.parent)
+        path.mkdir(exist_ok=True)
+        _with_news.add(path.parent)
+
+
+def sync_new_directories(path: Path) -> None:
+    """Bring the entries of a new directory, and of new ones above it, to the disk; may run on another thread.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    for above in _with_news.intersection(path.parents):
+        _with_news.discard(above)  # before: what is made meanwhile counts anew
+        try:
+            sync_directory(above)
+        except FileNotFoundError:
+            continue  # deleted meanwhile
+        except OSError:
+            _with_news.add(above)
+            raise
 
 
 def _open_file(path: Path, flags: int) -> int:
@@ -381,7 +410,7 @@ class SegmentQueue:
             OSError: it cannot be made.
         """
         path = self.path_of(start)
-        make_directory(path.parent)
+        begin_directory(path.parent)
         return Segment.create(path, start, self.size)
 
     def adopt(self, segment: Segment) -> None:
