@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -58,7 +60,13 @@ class Housekeeping:
         if not self._store.settings.data_read_ahead_enable:
             self._store.read_ahead(wanted=False)
         # The machine's calendar, as operators read it.
-        self._stats.sample(now, datetime.fromtimestamp(now / 1000, UTC).astimezone().toordinal())
+        self._count(self._stats.sampling(now, datetime.fromtimestamp(now / 1000, UTC).astimezone().toordinal()))
+
+    def _count(self, pieces: Iterator[None]) -> None:
+        """Go on with noting counters; what is left after a piece is done in the next turn of the loop."""
+        for _ in pieces:
+            asyncio.get_running_loop().call_soon(self._count, pieces)
+            return
 
     def commit_broadcasts(self) -> None:
         """Commit how far the slowest broadcast consumer of each group is."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tianzhou.broker.put_times import PutTimes
-from tianzhou.broker.stats_windows import DAY_STEP_MS, HOUR_STEP_MS, MINUTE_STEP_MS, Windows
+from tianzhou.broker.stats_windows import DAY_STEP_MS, HOUR_STEP_MS, MINUTE_STEP_MS, SETTLED, Windows
 from tianzhou.model import names
 from tianzhou.wire.bodies import BrokerStats as StatsBody
 
@@ -19,6 +19,8 @@ WINDOWS_S = (10, 60, 600)
 _SAMPLE_MS = MINUTE_STEP_MS
 _KEPT = 61
 _KEPT_PER_KEY = 7
+PIECE = 200
+"""So many figures are sampled at once, which takes about a millisecond."""
 SCHEDULE_GROUP = "SCHEDULE_CONSUMER"
 """Who is said to read the waiting rooms of delayed messages."""
 CONNECT, IDLE, EXCEPTION, CLOSE = "CONNECT", "IDLE", "EXCEPTION", "CLOSE"
@@ -34,6 +36,22 @@ Item = tuple[str, str, int, int]
 """Name and key of a figure, its value, and how often it was raised."""
 
 
+class Rest:
+    """Since when a counter stands still: what is not used costs nothing, however many queues there are."""
+
+    __slots__ = ("_seen", "_since_ms")
+
+    def __init__(self) -> None:
+        self._seen: tuple[object, ...] | None = None
+        self._since_ms = 0
+
+    def ms(self, now_ms: int, *values: object) -> int:
+        """For how long the values have been these, as far as is known from being asked now and then."""
+        if self._seen != values:
+            self._seen, self._since_ms = values, now_ms
+        return now_ms - self._since_ms
+
+
 class PutTraffic:
     """Messages put to a topic, by queue.
 
@@ -44,9 +62,10 @@ class PutTraffic:
         surplus: how many messages more than calls there were, because of batches.
     """
 
-    __slots__ = ("counts", "sizes", "surplus", "waits")
+    __slots__ = ("counts", "rest", "sizes", "surplus", "waits")
 
     def __init__(self) -> None:
+        self.rest = Rest()
         self.counts: list[int] = []
         self.sizes: list[int] = []
         self.waits: list[int] = []
@@ -88,9 +107,10 @@ class GetTraffic:
         queues: queue to messages, bytes, calls and milliseconds.
     """
 
-    __slots__ = ("bytes", "calls", "count", "from_disk", "queues")
+    __slots__ = ("bytes", "calls", "count", "from_disk", "queues", "rest")
 
     def __init__(self) -> None:
+        self.rest = Rest()
         self.count = 0
         self.bytes = 0
         self.calls = 0
@@ -285,9 +305,17 @@ class BrokerStats:
 
     # figures by name and key
 
-    def items(self) -> Iterator[Item]:
-        """Every figure there is, as of now."""
-        for topic, put in self.puts.items():
+    def items(self, moving_ms: int | None = None) -> Iterator[Item]:
+        """Every figure there is, as of now.
+
+        Args:
+            moving_ms: the time; those are left out that have stood still for so long that a sample changes nothing.
+        """
+        for topic, put in list(self.puts.items()):
+            if moving_ms is not None and self._rests(
+                put.rest.ms(moving_ms, put.counts[:], put.waits[:], self.by_queue)
+            ):
+                continue
             calls = put.count - put.surplus
             yield "TOPIC_PUT_NUMS", topic, put.count, calls
             yield "TOPIC_PUT_SIZE", topic, put.bytes, calls
@@ -297,11 +325,18 @@ class BrokerStats:
                     if self.by_queue:
                         yield "QUEUE_PUT_NUMS", f"{topic}@{queue_id}", count, count
                         yield "QUEUE_PUT_SIZE", f"{topic}@{queue_id}", put.sizes[queue_id], count
-        for (topic, group), got in self.gets.items():
-            yield from self._got(topic, group, got)
-        for (name, key), (value, times) in self._counters.items():
+        for (topic, group), got in list(self.gets.items()):
+            if moving_ms is None or not self._rests(got.rest.ms(moving_ms, got.calls, got.from_disk, self.by_queue)):
+                yield from self._got(topic, group, got)
+        for (name, key), (value, times) in list(self._counters.items()):
             yield name, key, value, times
         yield from self._whole()
+
+    def _rests(self, ms: int) -> bool:
+        """Whether figures that have stood still for so long need not be sampled, nor be dropped just now."""
+        idle_ms = self.idle_ms
+        dropped = idle_ms is not None and idle_ms - _SAMPLE_MS < ms <= idle_ms + 3 * _SAMPLE_MS
+        return ms > SETTLED * _SAMPLE_MS and not dropped
 
     def _got(self, topic: str, group: str, got: GetTraffic) -> Iterator[Item]:
         key = f"{topic}@{group}"
@@ -314,7 +349,7 @@ class BrokerStats:
             waited = sum(of_queue[3] for of_queue in got.queues.values())
             yield "GROUP_GET_LATENCY", key, waited, got.calls
             return
-        for queue_id, (count, size, calls, waited) in got.queues.items():
+        for queue_id, (count, size, calls, waited) in list(got.queues.items()):
             yield "QUEUE_GET_NUMS", f"{topic}@{queue_id}@{group}", count, calls
             yield "QUEUE_GET_SIZE", f"{topic}@{queue_id}@{group}", size, calls
             yield "GROUP_GET_LATENCY", f"{queue_id}@{topic}@{group}", waited, calls
@@ -335,14 +370,19 @@ class BrokerStats:
         """A figure over the last minute, hour and day; None when nothing was counted for it yet."""
         windows = self._windows.get((name, key))
         if windows is not None:
-            return windows.figures()
+            return windows.figures(self._samples[-1][0])
         known = (name, key) not in self._dropped and any((name, key) == item[:2] for item in self.items())
         return StatsBody() if known else None
 
     # time
 
     def sample(self, now_ms: int, day: int | None = None) -> None:
-        """Note the counters; called about every ten seconds.
+        """As `sampling`, all of it at once."""
+        for _ in self.sampling(now_ms, day):
+            pass
+
+    def sampling(self, now_ms: int, day: int | None = None) -> Iterator[None]:
+        """Note the counters, in pieces between which others can be served; begun about every ten seconds.
 
         Args:
             now_ms: the time.
@@ -363,7 +403,9 @@ class BrokerStats:
         hour, whole_day = now_ms - self._hour_ms >= HOUR_STEP_MS, now_ms - self._day_ms >= DAY_STEP_MS
         self._hour_ms = now_ms if hour else self._hour_ms
         self._day_ms = now_ms if whole_day else self._day_ms
-        for name, key, value, times in self.items():
+        for number, (name, key, value, times) in enumerate(self.items(None if hour or whole_day else now_ms), 1):
+            if number % PIECE == 0:
+                yield
             at = name, key
             if self._dropped:
                 if self._dropped.get(at) == value:

@@ -7,8 +7,6 @@ samples of their own.
 
 from __future__ import annotations
 
-from collections import deque
-
 from tianzhou.wire.bodies import BrokerStats as StatsBody
 from tianzhou.wire.bodies import StatsSample
 
@@ -16,6 +14,8 @@ MINUTE_STEP_MS = 10_000
 HOUR_STEP_MS = 600_000
 DAY_STEP_MS = 3_600_000
 _KEPT_MINUTE, _KEPT_HOUR, _KEPT_DAY = 7, 7, 25
+SETTLED = _KEPT_MINUTE + 2
+"""After so many equal samples, more of them change nothing but an hour's or a day's window."""
 
 
 class Window:
@@ -26,11 +26,13 @@ class Window:
         kept: how many there are at most.
     """
 
-    __slots__ = ("_same", "_samples", "_step_ms")
+    __slots__ = ("_kept", "_same", "_samples", "_step_ms")
 
     def __init__(self, step_ms: int, kept: int) -> None:
         self._step_ms = step_ms
-        self._samples: deque[tuple[int, int, int]] = deque(maxlen=kept)
+        self._kept = kept
+        # No deque: one takes most of a kilobyte, and there are fifteen windows a queue.
+        self._samples: list[tuple[int, int, int]] = []
         self._same = 0
 
     def sample(self, now_ms: int, value: int, times: int) -> None:
@@ -42,16 +44,18 @@ class Window:
         else:
             _, last_value, last_times = samples[-1]
             if (last_value, last_times) != (value, times):
-                if self._same >= (samples.maxlen or 0):
+                if self._same >= self._kept:
                     samples.clear()
                     samples.append((now_ms - self._step_ms, last_value, last_times))
                 self._same = 0
-            elif self._same >= (samples.maxlen or 0):
+            elif self._same >= self._kept:
                 # All samples are equal: one more would change nothing.
                 return
             else:
                 self._same += 1
         samples.append((now_ms, value, times))
+        if len(samples) > self._kept:
+            del samples[0]
 
     @property
     def newest(self) -> tuple[int, int, int]:
@@ -100,7 +104,13 @@ class Windows:
             self.changed_ms = now_ms
         self._newest = (now_ms, value, times)
 
-    def figures(self) -> StatsBody:
-        """As request 315 shows them."""
+    def figures(self, now_ms: int = 0) -> StatsBody:
+        """As request 315 shows them.
+
+        Args:
+            now_ms: up to when the counter is known to have stood still since it was sampled.
+        """
         newest = self._newest
+        if newest is not None:
+            newest = (max(now_ms, newest[0]), *newest[1:])
         return StatsBody(self._minute.figures(), self._hour.figures(newest), self._day.figures(newest))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tianzhou.broker.stats import BrokerStats
-from tianzhou.broker.stats_windows import Window
+from tianzhou.broker.stats_windows import Window, Windows
 from tianzhou.model import SubscriptionGroupConfig
 from tianzhou.wire.bodies import StatsSample, decode_broker_stats, decode_kv_table
 
@@ -181,3 +181,53 @@ def test_sync_flush_counts_how_long_senders_waited(broker: Run) -> None:
         assert all(wait >= 0 for wait in waits)
 
     broker(body, store={"flush_disk_type": "SYNC_FLUSH"})
+
+
+# --- many queues ---------------------------------------------------------------------------------------------
+
+
+def test_queues_that_stand_still_are_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    stats = BrokerStats(0)
+    for topic in range(100):
+        for queue_id in range(10):
+            stats.put(f"T{topic}").add(queue_id, 1, 100)
+            stats.got(f"T{topic}", "G").add(queue_id, 1, 100)
+    samples = 0
+    real = Windows.sample
+
+    def counted(windows: Windows, *args: int, **kwargs: bool) -> None:
+        nonlocal samples
+        samples += 1
+        real(windows, *args, **kwargs)
+
+    monkeypatch.setattr(Windows, "sample", counted)
+    costs = []
+    for tick in range(1, 200):
+        before = samples
+        stats.put("T7").add(3, 1, 100)
+        stats.sample(tick * 10 * SECOND)
+        costs.append(samples - before)
+    assert costs[0] > 5_000
+    assert sorted(costs)[len(costs) // 2] < 50
+    # What moves is seen as before, and what stands still is known to.
+    moving, still = stats.view("QUEUE_PUT_NUMS", "T7@3"), stats.view("QUEUE_PUT_NUMS", "T8@3")
+    assert moving is not None
+    assert still is not None
+    assert moving.stats_minute.sum == 6
+    assert (still.stats_minute.sum, still.stats_day.sum) == (0, 1)
+    stats.put("T8").add(3, 1, 100)
+    stats.sample(200 * 10 * SECOND)
+    again = stats.view("QUEUE_PUT_NUMS", "T8@3")
+    assert again is not None
+    assert again.stats_minute.sum == 1
+
+
+def test_many_figures_are_sampled_in_pieces() -> None:
+    stats = BrokerStats(0)
+    for topic in range(200):
+        stats.put(f"T{topic}").add(0, 1, 100)
+    pieces = sum(1 for _ in stats.sampling(10 * SECOND))
+    assert pieces >= 4
+    figure = stats.view("TOPIC_PUT_NUMS", "T199")
+    assert figure is not None
+    assert figure.stats_minute.sum == 1
