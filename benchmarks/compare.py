@@ -24,6 +24,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -142,8 +143,11 @@ class Run:
 
     def _line(self, side: str, line: Line, program: Path, server: Server, prepared: set[str]) -> None:
         if line.before and line.before not in prepared:
+            began = time.monotonic()
             self._load(program, line.before, server, 0)
             prepared.add(line.before)
+            if line.server == "topics":
+                self._keep(side, line.name, made_s=time.monotonic() - began)
             server.settle()
         result = self._load(program, line.options, server, line.seconds or self.arguments.secs)
         if result["bad"]:
@@ -241,6 +245,7 @@ def parsed() -> argparse.Namespace:
     unknown = [side for side in arguments.sides if side not in SIDES]
     if unknown:
         parser.error(f"--sides: no side {', '.join(unknown)}; there are {', '.join(SIDES)}")
+    arguments.sides = [side for side in SIDES if side in arguments.sides]
     try:
         arguments.chosen, arguments.left_out = chosen(arguments.lines, short=arguments.short)
     except ValueError as error:

@@ -78,6 +78,7 @@ FIGURES: Final = {
     "p50_us": "p50",
     "p99_us": "p99",
     "cpu_us_per_msg": "broker's CPU µs per message",
+    "made_s": "seconds to make the topics and their queues",
     "start_s": "seconds to open port",
     "idle_anon_mb": "anonymous memory when idle, MB",
     "stored_mb_per_s": "MB/s stored",

@@ -268,7 +268,7 @@ def load(program: Path, options: str, port: int, seconds: int, *, pid: int = 0, 
     command = [*on_core(LOAD_CORE if pin else None), str(program), "-p", str(port), "-P", str(pid), *options.split()]
     try:
         run = subprocess.run(
-            [*command, *timed], capture_output=True, text=True, timeout=(seconds or 270) + 30, check=False
+            [*command, *timed], capture_output=True, text=True, timeout=(seconds or 570) + 30, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise CannotRunError(f"`{options}` did not end in {error.timeout:.0f} s") from error
