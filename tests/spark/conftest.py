@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "spark"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from spark_processes import CONF
 
 from tianzhou.model import Message, MessageQueue
 from tianzhou.remoting.tls import TlsSettings
@@ -164,19 +167,23 @@ def tls_server(tmp_path) -> Iterator[Callable[[TlsSettings], Server]]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
+    """A session on this machine, or where `TIANZHOU_TEST_SPARK` says: see `test_spark_elsewhere.py`."""
     from tianzhou.spark import session
 
     os.environ["TZ"] = "UTC"
-    made = session(
-        "tests",
-        "test",
-        **{
-            "spark.driver.memory": "768m",
-            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-            "spark.local.dir": str(tmp_path_factory.mktemp("local")),
-        },
-    )
-    made.sparkContext.setLogLevel("FATAL")
+    where = os.environ.get("TIANZHOU_TEST_SPARK", "")
+    folders = {
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.local.dir": str(tmp_path_factory.mktemp("local")),
+    }
+    if where.startswith("sc://"):
+        made = session("tests", remote=where)
+    elif where:
+        made = session("tests", "cluster", master=where, **CONF, **folders)
+    else:
+        made = session("tests", "test", **{"spark.driver.memory": "768m", **folders})
+    if not where.startswith("sc://"):
+        made.sparkContext.setLogLevel("FATAL")
     yield made
     made.stop()
 

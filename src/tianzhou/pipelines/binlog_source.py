@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from tianzhou.errors import ConfigError, OffsetOutOfRange, TianzhouError
 from tianzhou.pipelines.binlog_changes import Change, changes, position_of
 from tianzhou.spark.given import Given, flag, number
+from tianzhou.spark.shipping import Shipped
 
 COLUMNS = "body BINARY, keys STRING, tags STRING, shardingKey STRING, properties MAP<STRING, STRING>"
 NEEDED = {"log_bin": "ON", "binlog_format": "ROW", "binlog_row_image": "FULL", "binlog_row_metadata": "FULL"}
@@ -147,7 +148,7 @@ class Database:
             return [[row["Log_name"], int(row["File_size"])] for row in cursor.fetchall()]
 
 
-class BinlogSource(DataSource):
+class BinlogSource(Shipped, DataSource):
     """The data source; register it with `spark.dataSource.register(BinlogSource)`."""
 
     @classmethod
@@ -179,7 +180,7 @@ class Piece(InputPartition):
         self.end = end
 
 
-class BinlogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class BinlogReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads on from where the last micro-batch ended; one task, for the binlog has one order.
 
     Args:

@@ -102,6 +102,18 @@ def find(environ: Mapping[str, str]) -> Runtime:
     )
 
 
+def home(environ: Mapping[str, str] = os.environ) -> Path:
+    """The JAVA_HOME for Spark's own processes: masters, workers and Connect servers that are started by hand.
+
+    Args:
+        environ: the environment to look in.
+
+    Raises:
+        ConfigError: there is no Java (see `find`).
+    """
+    return usable_home(find(environ), cache_directory(environ))
+
+
 def _candidates(environ: Mapping[str, str]) -> list[tuple[str, Path | None]]:
     named = environ.get("JAVA_HOME")
     on_path = shutil.which("java", path=environ.get("PATH"))

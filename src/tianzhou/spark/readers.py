@@ -27,6 +27,7 @@ from tianzhou.spark.pushdown import Needed, needed
 from tianzhou.spark.read_options import ReadOptions
 from tianzhou.spark.reading import LossPolicy, locate, read_span
 from tianzhou.spark.schema import arrow_schema, columns_of
+from tianzhou.spark.shipping import Shipped
 from tianzhou.spark.watching import START_PATIENCE_MS, Connect, Watch
 
 logger = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class _Rows:
             yield from read_span(reader, span, self._options, self._schema, self._columns, columns.to_batch)
 
 
-class BatchReader(DataSourceReader):
+class BatchReader(Shipped, DataSourceReader):
     """Reads each queue between two fixed positions.
 
     Args:
@@ -158,7 +159,7 @@ class NarrowingReader(BatchReader):
         return [span for span in spans if span.start < span.end]
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads on from where the last micro-batch ended.
 
     Every offset carries where its batch begins (see `offsets`), so a batch that is run again after a restart

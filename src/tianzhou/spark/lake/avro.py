@@ -11,6 +11,7 @@ import fastavro
 import pyarrow as pa
 
 from tianzhou.errors import ConfigError, ProtocolError
+from tianzhou.spark.shipping import Shipped
 
 PERMISSIVE: Final = "PERMISSIVE"
 FAILFAST: Final = "FAILFAST"
@@ -123,7 +124,7 @@ def _record(schema: Any, known: dict[str, Any], inside: tuple[str, ...]) -> tupl
     return pa.struct(fields), each
 
 
-class Decoder:
+class Decoder(Shipped):
     """Reads bodies.
 
     Args:

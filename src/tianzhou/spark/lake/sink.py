@@ -26,6 +26,7 @@ from tianzhou.errors import ConfigError, TianzhouError
 from tianzhou.spark.lake.options import LakeOptions, parse_lake
 from tianzhou.spark.lake.tables import Batch, LakeTable, open_table
 from tianzhou.spark.schema import arrow_schema
+from tianzhou.spark.shipping import Shipped
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,7 +95,7 @@ class _Rows:
         remove_files(self._location, [path for path in paths if path not in known])
 
 
-class LakeWriter(DataSourceArrowWriter):
+class LakeWriter(Shipped, DataSourceArrowWriter):
     """`df.write.format("tianzhou_lake")`: all rows become visible at once.
 
     Args:
@@ -120,7 +121,7 @@ class LakeWriter(DataSourceArrowWriter):
         self._rows.drop(messages)
 
 
-class LakeStreamWriter(DataSourceStreamArrowWriter):
+class LakeStreamWriter(Shipped, DataSourceStreamArrowWriter):
     """`df.writeStream.format("tianzhou_lake")`: each micro-batch becomes visible at once, and once.
 
     Args:
@@ -167,7 +168,7 @@ class FilePartition(InputPartition):
         self.files = files
 
 
-class LakeReader(DataSourceReader):
+class LakeReader(Shipped, DataSourceReader):
     """`spark.read.format("tianzhou_lake")`: the table as it is when the query begins.
 
     Args:
@@ -194,7 +195,7 @@ class LakeReader(DataSourceReader):
             yield from file_batches(file, self._schema)
 
 
-class TianzhouLake(DataSource):
+class TianzhouLake(Shipped, DataSource):
     """The data source Spark makes for `format("tianzhou_lake")`.
 
     Args:
