@@ -32,8 +32,6 @@ FILL_ATTEMPTS = 5
 FILL_BATCH = 32
 FILL_IN_FLIGHT = 16
 FILL_BATCH_BYTES = 1024 * 1024
-GENERATOR_LIMIT = 0.95
-"""A load process that is busy, or waits for a processor, for so much of the time was the limit itself."""
 
 Progress = Callable[["Run", int], None]
 """Told of each second that has passed."""
@@ -313,9 +311,12 @@ class Run:
     async def _forget_groups(self, admin: Admin) -> None:
         if not self.given.receives:
             return
-        with suppress(TianzhouError, TimeoutError):
+        try:
             async with asyncio.timeout(LEAVING_LIMIT_S):
                 await asyncio.gather(*(admin.groups.delete(group) for group in self._groups()))
+        except (TianzhouError, TimeoutError) as error:
+            reason = str(error) or f"no answer within {LEAVING_LIMIT_S:g} s"
+            self.notes.append(f"the groups of this run, bench-{self._mark}-…, could not all be deleted: {reason}")
 
     def _note_server(self) -> None:
         now_s = self.server.cpu_s() if self.server is not None else None
@@ -341,29 +342,6 @@ class Run:
             }
             for worker in self._crew.workers
         ]
-
-    def limited(self) -> list[str]:
-        """Why the load processes, and not the cluster, may have been the limit; one text a role."""
-        texts = []
-        for role, named in ((Role.send, "sends"), (Role.receive, "receives")):
-            used = [one for one in self.processes() if one["role"] == role]
-            if not used:
-                continue
-            worst = max(used, key=lambda one: float(one["cpu"]) + float(one["waited"]))
-            if worst["cpu"] + worst["waited"] < GENERATOR_LIMIT:
-                continue
-            waited = f" and waited for one {worst['waited']:.0%} of the time" if worst["waited"] >= 0.05 else ""
-            more = 2 * self.given.processes
-            cure = (
-                "the machine has no processors to spare: run the load on another one"
-                if waited and len(used) >= (os.cpu_count() or 1)
-                else f"try --processes {more}"
-            )
-            texts.append(
-                f"the load process that {named} was the limit: it used {worst['cpu']:.0%} of a processor{waited}, so "
-                f"the cluster may do more; {cure}"
-            )
-        return texts
 
     def figures(self) -> dict[str, dict[str, Any]]:
         """The figures of each role."""

@@ -25,6 +25,10 @@ COLUMNS = (
 )
 """Of the table for people; the last is processor time of the load processes for each message."""
 CSV_COLUMNS = ("role", "second", "warm_up", "messages", "bytes", "errors", *(f"{name}_ms" for name in LATENCIES))
+BUSY = 0.95
+"""A load process that has so little time left was the limit itself."""
+STARVED = 0.2
+"""One that had to wait so long for a processor says more about the machine than about the cluster."""
 _COMPARED = ("messages_per_second", "mib_per_second", "client_cpu_us_per_message")
 
 
@@ -48,6 +52,37 @@ def table(document: Mapping[str, Any]) -> list[list[str]]:
             ]
         )
     return rows
+
+
+def limits(processes: Sequence[Mapping[str, Any]], processors: int) -> list[str]:
+    """Why the load processes, or the machine, may have been the limit and not the cluster; one text a role.
+
+    Args:
+        processes: of each its role, and which shares of the time it used a processor (`cpu`) and waited for one that
+            was busy with something else (`waited`).
+        processors: how many the machine has.
+    """
+    texts = []
+    for role, named in (("send", "sends"), ("receive", "receives")):
+        used = [one for one in processes if one["role"] == role]
+        if not used:
+            continue
+        worst = max(used, key=lambda one: float(one["cpu"]) + float(one["waited"]))
+        cpu, waited = float(worst["cpu"]), float(worst["waited"])
+        if cpu + waited >= BUSY and waited < STARVED:
+            more = f"try --processes {2 * len(used)}"
+            if len(used) >= processors:
+                more = "this machine has no more processors: run the load on another one"
+            texts.append(
+                f"the load process that {named} was the limit: it was busy for {cpu + waited:.0%} of the time, so the "
+                f"cluster may do more; {more}"
+            )
+        elif waited >= STARVED:
+            texts.append(
+                f"the machine was the limit: the load process that {named} waited for a processor for {waited:.0%} of "
+                "the time; run the load on another machine, or when less else runs on this one"
+            )
+    return texts
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -436,6 +436,7 @@ class _Files:
 
 def _document(run: Run, notes: list[str]) -> dict[str, Any]:
     from tianzhou import __version__
+    from tianzhou.bench.report import limits
 
     server = run.server
     return {
@@ -447,7 +448,7 @@ def _document(run: Run, notes: list[str]) -> dict[str, Any]:
         "embedded_mode": server.mode if server is not None else None,
         "embedded_cpu_us_per_message": run.server_cpu_us(),
         "processes": run.processes(),
-        "limited_by_load": run.limited(),
+        "limits": limits(run.processes(), os.cpu_count() or 1),
         "notes": notes + run.notes,
         "given": run.given.document(),
     }
@@ -462,7 +463,7 @@ def _remarks(document: Mapping[str, Any]) -> None:
             print_note(f"failed {times} times: {reason}")
     for note in document["notes"]:
         print_note(note)
-    for text in document["limited_by_load"]:
+    for text in document["limits"]:
         print_note(text)
     if (cpu_us := document["embedded_cpu_us_per_message"]) is not None:
         print_note(f"the embedded server ({document['embedded_mode']} mode) took {cpu_us} us CPU per message")

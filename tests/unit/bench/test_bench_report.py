@@ -57,6 +57,38 @@ def test_runs_that_are_not_alike_are_told_apart() -> None:
     assert report.differing(document(), other) == ["command mixed -> produce", "rate 5 -> 0"]
 
 
+def used(role: str, cpu: float, waited: float = 0.0) -> dict[str, Any]:
+    return {"role": role, "cpu": cpu, "waited": waited}
+
+
+@pytest.mark.parametrize(
+    ("processes", "said"),
+    [
+        ([used("send", 0.9), used("receive", 0.5)], []),
+        (
+            [used("send", 0.97), used("receive", 0.5)],
+            [("the load process that sends was the limit: it was busy for 97% of the time, so the cluster may do more; "
+             "try --processes 2")],
+        ),
+        (
+            [used("receive", 0.3), used("receive", 0.85, 0.12)],
+            [("the load process that receives was the limit: it was busy for 97% of the time, so the cluster may do "
+             "more; this machine has no more processors: run the load on another one")],
+        ),
+        (
+            [used("send", 0.2, 0.6)],
+            [("the machine was the limit: the load process that sends waited for a processor for 60% of the time; run "
+             "the load on another machine, or when less else runs on this one")],
+        ),
+        ([], []),
+    ],
+)  # fmt: skip
+def test_a_limit_of_the_load_is_not_taken_for_one_of_the_cluster(
+    processes: list[dict[str, Any]], said: list[str]
+) -> None:
+    assert report.limits(processes, 2) == said
+
+
 def test_an_earlier_run_is_read_back() -> None:
     assert report.read_earlier(json.dumps(document()), "f")["send"]["messages"] == 100
 
