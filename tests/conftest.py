@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 from types import SimpleNamespace
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tianzhou._hot import frames, properties, records, sources
@@ -19,6 +20,16 @@ pytest_plugins = () if entry_points(group="pytest11", name="tianzhou") else ("ti
 
 
 WHOLE_FILES = ("tests/interop/", "tests/spark/")
+LENGTHY = frozenset(
+    {
+        "test_apache_traps", "test_bad_input", "test_bench_process", "test_delay_deaths", "test_kill_ledger",
+        "test_rebalance_storm", "test_serve_process", "test_several_brokers", "test_staging_deaths",
+        "test_store_power_loss", "test_testing_howto", "test_transaction_deaths", "test_transaction_kills",
+    }
+)  # fmt: skip
+"""Files that start many processes, kill them, or wait for them; `./test --quick` leaves them out."""
+QUICK_EXAMPLES = 50
+"""So many examples at most a property is tried with in `./test --quick`."""
 
 
 @pytest.fixture(autouse=True)
@@ -45,11 +56,31 @@ def hot(request: pytest.FixtureRequest) -> Iterator[SimpleNamespace]:
         yield SimpleNamespace(**names)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """One more marker; `pyproject.toml` has those that stand in files."""
+    config.addinivalue_line("markers", "lengthy: processes that are killed and waited for, not with ./test --quick")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long suites first: both workers then end at about the same time."""
+    """Long suites first: both workers then end at about the same time. What is lengthy is marked, to be left out."""
+    quick = "not lengthy" in (config.getoption("-m") or "")
+    for item in items:
+        if item.path.stem in LENGTHY:
+            item.add_marker("lengthy")
+        elif quick and isinstance(item, pytest.Function):
+            try_less(item.function)
     items.sort(
         key=lambda item: 0 if item.get_closest_marker("interop") else 1 if item.get_closest_marker("spark") else 2
     )
+
+
+def try_less(test: Any) -> None:
+    """Have a property tried with few examples; nothing is done to other tests."""
+    name = "_hypothesis_internal_use_settings"
+    usual = getattr(test, name, None)
+    if usual is not None and usual.max_examples > QUICK_EXAMPLES:
+        setattr(getattr(test, "__func__", test), name, hypothesis.settings(usual, max_examples=QUICK_EXAMPLES))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -80,6 +111,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         ("slow", "long fault and soak runs: ./test --slow"),
         ("spark", "Spark: ./test without --quick"),
         ("interop", "foreign clients and brokers: ./test without --quick"),
+        ("lengthy", "processes that are killed and waited for: ./test without --quick"),
     ):
         if f"not {name}" in expression:
             left_out[f"marked {name}"].add(why)
