@@ -202,9 +202,8 @@ NAMESRV: dict[str, str] = {
     "serverChannelMaxIdleTimeSeconds": "s without traffic after which a connection is closed",
     "clusterTest": "routes that are not known here are asked of the name servers at `$NAMESRV_ADDR`, or of those the"
     " address server lists for productEnvName",
-    "productEnvName": "with clusterTest: which list of the address server",
-    "rocketmq.namesrv.domain": "the address server, `host` or `host:port` (8080); Java's system property",
-    "rocketmq.namesrv.domain.subgroup": "which of its lists, in front of productEnvName; Java's system property",
+    "productEnvName": "with clusterTest, and without `$NAMESRV_ADDR`: whose name servers the address server at"
+    " `$ROCKETMQ_NAMESRV_DOMAIN` lists",
 }
 
 TLS: dict[str, str] = {

@@ -2,16 +2,17 @@
 
 A name server of a test environment asks one of the environment its topics were made for, usually production, so that a
 test needs to bring only the topics it changes. As in Apache's, that one is at `NAMESRV_ADDR`, or on the list an address
-server keeps for `productEnvName`.
+server keeps for `productEnvName`. Which address server is said where Java has a system property: in the environment.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 
-from tianzhou.client.address_server import FIRST_REFRESH_S, REFRESH_S
+from tianzhou.client.address_server import DEFAULT_SUBGROUP, FIRST_REFRESH_S, REFRESH_S
 from tianzhou.client.name_servers import NameServers
 from tianzhou.clock import Clock
 from tianzhou.errors import TianzhouError
@@ -24,6 +25,10 @@ from tianzhou.wire.command import Command
 
 ASKED_FOR_ANOTHER = "askedByClusterTest"
 """A field of the questions asked here; who finds it does not ask on, or two that ask each other would never end."""
+DOMAIN_ENV, SUBGROUP_ENV = "ROCKETMQ_NAMESRV_DOMAIN", "ROCKETMQ_NAMESRV_DOMAIN_SUBGROUP"
+"""Java's `rocketmq.namesrv.domain` and `rocketmq.namesrv.domain.subgroup`."""
+DEFAULT_DOMAIN = "jmenv.tbsite.net"
+"""Java's; outside of RocketMQ's first home nobody has it."""
 TIMEOUT_MS = 2000.0
 """Less than clients wait for their answer."""
 
@@ -92,7 +97,11 @@ class OtherEnvironment:
         return None
 
     async def _addresses(self, settings: NamesrvSettings) -> list[str]:
-        wanted = (settings.namesrv_domain, settings.namesrv_domain_subgroup, settings.product_env_name)
+        wanted = (
+            os.environ.get(DOMAIN_ENV) or DEFAULT_DOMAIN,
+            os.environ.get(SUBGROUP_ENV) or DEFAULT_SUBGROUP,
+            settings.product_env_name,
+        )
         if self._servers is None or self._made_of != wanted:
             self._servers = NameServers(None, *wanted, self._rng)
             self._made_of = wanted

@@ -54,8 +54,6 @@ class NamesrvSettings:
     server_channel_max_idle_time_seconds: int = 120
     cluster_test: bool = False
     product_env_name: str = "center"
-    namesrv_domain: str = keyed("rocketmq.namesrv.domain", "jmenv.tbsite.net")
-    namesrv_domain_subgroup: str = keyed("rocketmq.namesrv.domain.subgroup", "nsaddr")
 
     # Accepted for the sake of existing files and tools.
     rocketmq_home: str = ""

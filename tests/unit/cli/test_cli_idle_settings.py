@@ -107,9 +107,9 @@ def test_printed_settings_show_what_has_no_effect(
 
 
 def test_a_name_server_says_it_too(conf: Any, run: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
-    path = conf("clusterTest=true\nlistenPort=9999\n", "namesrv.conf")
+    path = conf("serverSocketBacklog=5\nlistenPort=9999\n", "namesrv.conf")
     assert run("namesrv", "-c", str(path), "-p", "-o", "json") == 0
     said = capsys.readouterr()
-    reason = "a route that is not known is not looked up in another environment"
-    assert said.err == f"warning: {path}: no effect: clusterTest: {reason}\n"
-    assert json.loads(said.out)["withoutEffect"] == {"clusterTest": reason}
+    reason = "sockets keep the system's sizes, and who does not read is always waited for"
+    assert said.err == f"warning: {path}: no effect: serverSocketBacklog: {reason}\n"
+    assert json.loads(said.out)["withoutEffect"] == {"serverSocketBacklog": reason}

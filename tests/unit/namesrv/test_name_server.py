@@ -524,8 +524,8 @@ def test_where_nobody_can_be_asked_routes_are_unknown_and_the_log_says_so_once(
     async def main() -> None:
         monkeypatch.delenv("NAMESRV_ADDR", raising=False)
         monkeypatch.setattr("tianzhou.client.address_server.look_up", look_up)
-        settings = {"cluster_test": True, "product_env_name": "live", "namesrv_domain": "lists:81"}
-        async with Desk(tmp_path, **settings) as desk:
+        monkeypatch.setenv("ROCKETMQ_NAMESRV_DOMAIN", "lists:81")
+        async with Desk(tmp_path, cluster_test=True, product_env_name="live") as desk:
             assert [await desk.route("T") for _ in range(3)] == [17] * 3
             assert asked == ["http://lists:81/rocketmq/nsaddr-live?nofix=1"], "not again for each question"
             said = [record.getMessage() for record in caplog.records if "clusterTest" in record.getMessage()]
