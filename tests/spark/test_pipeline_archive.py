@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from tianzhou.pipelines.archive import archive
 from tianzhou.pipelines.topics import Topics
+
+MOST_CPU_S = 180
+"""What a start and two batches may take of their own: six times what they do. Others may make it last any time."""
+LIMIT_S = 1200
 
 
 def bodies(spark, folder) -> Counter[str]:
@@ -70,6 +81,60 @@ def test_following_takes_what_is_sent_later(spark, server, topic, tmp_path):
     finally:
         query.stop()
     assert bodies(spark, to) == Counter(map(str, range(30)))
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time of a process and all below it, ended ones included, seconds."""
+    total = 0.0
+    with contextlib.suppress(OSError):
+        figures = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        total += sum(map(int, figures[11:15])) / os.sysconf("SC_CLK_TCK")
+        for path in Path(f"/proc/{pid}/task").glob("*/children"):
+            total += sum(cpu_s(int(child)) for child in path.read_text(encoding="ascii").split())
+    return total
+
+
+@pytest.mark.slow
+def test_the_command_follows_until_it_is_told_to_end(server, topic, tmp_path):
+    """As the page has it, as a process of its own; run again, it goes on."""
+    dataset = pytest.importorskip("pyarrow.dataset")
+    root, to, sent = Path(__file__).resolve().parents[2], tmp_path / "archive", 0
+    for run in range(2):
+        said = tmp_path / f"{run}.err"
+        args = ["pipeline", "archive", topic, "--to", str(to), "--follow", "--every", "1 second", "-n", server.address]
+        with said.open("wb") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tianzhou", *args],
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                env=os.environ | {"PYTHONPATH": str(root / "src")},
+            )
+
+        def until(text, process=process, said=said):
+            deadline = time.monotonic() + LIMIT_S
+            while text not in said.read_text(encoding="utf-8"):
+                assert process.poll() is None, said.read_text(encoding="utf-8")
+                assert cpu_s(process.pid) < MOST_CPU_S, said.read_text(encoding="utf-8")
+                assert time.monotonic() < deadline, said.read_text(encoding="utf-8")
+                time.sleep(0.1)
+
+        try:
+            for part in range(2):
+                server.send(topic, range(sent, sent + 10))
+                sent += 10
+                until(f"archived {10 + 10 * part} messages so far")
+            assert said.read_text(encoding="utf-8").startswith("starting Spark\n")
+            assert (
+                f"following {topic}: what comes is written to {to} every 1 second, until Ctrl-C\n" in said.read_text()
+            )
+            process.send_signal(signal.SIGINT)
+            assert process.wait(LIMIT_S) == 130
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    found = dataset.dataset(to, format="parquet").to_table(columns=["body"])
+    assert sorted(int(body.as_py()) for body in found.column("body")) == list(range(sent))
 
 
 def test_text_output_is_for_people(server, topic, cli, tmp_path):

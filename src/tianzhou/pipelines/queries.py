@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
+logger = logging.getLogger(__name__)
+
 POLL_S = 0.2
+TRIES = 5
+"""A query that Spark gave up because a process was slow is begun so often without getting any further."""
+TOO_SLOW = "Python worker failed to connect back"
 SENT = "sent"
 """The observed figure that says how many rows a micro-batch sent; `Topics.start` makes it."""
 
@@ -32,6 +39,37 @@ def wait(query: StreamingQuery, each: Callable[[Any], None] = lambda _: None) ->
     finally:
         if query.isActive:
             query.stop()
+
+
+def run(start: Callable[[], StreamingQuery], each: Callable[[Any], None] = lambda _: None) -> None:
+    """Start a query and wait until it ends, and begin again when Spark gave up for want of patience.
+
+    Spark gives a Python process that it has started ten seconds to report, whatever else the machine is doing. A query
+    that is begun again goes on from its checkpoint.
+
+    Args:
+        start: starts the query.
+        each: called with the progress of each micro-batch, once.
+
+    Raises:
+        StreamingQueryException: the query failed.
+    """
+    tries = 0
+
+    def seen(progress: Any) -> None:
+        nonlocal tries
+        tries = 0
+        each(progress)
+
+    while True:
+        try:
+            wait(start(), seen)
+            return
+        except StreamingQueryException as error:
+            tries += 1
+            if TOO_SLOW not in str(error) or tries >= TRIES:
+                raise
+            logger.warning("the machine is busy: Spark gave up on a process that had no time to start; begun again")
 
 
 class _News:

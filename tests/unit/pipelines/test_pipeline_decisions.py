@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from tianzhou.cli.pipelines.command import plain, setting_of
 from tianzhou.cli.pipelines.databases import database_of
@@ -18,6 +19,7 @@ from tianzhou.errors import ConfigError
 from tianzhou.model import MessageQueue
 from tianzhou.pipelines.binlog_changes import Change, changes, position_of
 from tianzhou.pipelines.binlog_source import Database
+from tianzhou.pipelines.queries import TRIES, run
 from tianzhou.pipelines.replay import a_second_each
 from tianzhou.pipelines.retention import HOUR_MS, Standing, standing
 
@@ -194,3 +196,46 @@ def test_our_own_error_is_found_inside_sparks():
     assert isinstance(error, ConfigError)
     assert str(error) == "tags=: expected"
     assert str(plain(RuntimeError("\n [X] first line\nJVM stacktrace:\n  at y"))) == "[X] first line"
+
+
+# --- queries that are begun again
+
+
+class Failing:
+    """A query that fails with a text, or ends."""
+
+    isActive = False  # noqa: N815 - Spark's names
+    lastProgress = None  # noqa: N815
+
+    def __init__(self, text):
+        self.text = text
+
+    def awaitTermination(self, _):  # noqa: N802
+        if self.text is not None:
+            raise StreamingQueryException(self.text)
+        return True
+
+
+SLOW = "[STREAM_FAILED] Query [id = 1] terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST"
+
+
+def test_a_query_that_spark_had_no_patience_with_is_begun_again(caplog):
+    queries = [Failing(SLOW), Failing(SLOW), Failing(None)]
+    run(lambda: queries.pop(0))
+    assert queries == []
+    assert caplog.text.count("the machine is busy") == 2
+
+
+def test_but_not_for_ever_and_not_for_other_reasons():
+    begun = []
+
+    def start(text):
+        begun.append(text)
+        return Failing(text)
+
+    with pytest.raises(StreamingQueryException, match="failed to connect back"):
+        run(lambda: start(SLOW))
+    assert len(begun) == TRIES
+    with pytest.raises(StreamingQueryException, match="no such topic"):
+        run(lambda: start("no such topic"))
+    assert len(begun) == TRIES + 1

@@ -51,24 +51,26 @@ def cdc(
 
     def work(spark: SparkSession) -> int:
         from tianzhou.pipelines.binlog_changes import capture
-        from tianzhou.pipelines.queries import Rows, wait
+        from tianzhou.pipelines.queries import Rows, run
         from tianzhou.pipelines.topics import Topics
 
         with progress("changes", None) as advance:
             rows = Rows(advance)
-            query = capture(
-                Topics(spark, namesrv, tls=tls, delivery=delivered),
-                to,
-                checkpoint,
-                host=host,
-                port=port,
-                user=user,
-                password=os.environ.get(PASSWORD, ""),
-                tables=table,
-                snapshot=snapshot,
-                follow=follow,
+            run(
+                lambda: capture(
+                    Topics(spark, namesrv, tls=tls, delivery=delivered),
+                    to,
+                    checkpoint,
+                    host=host,
+                    port=port,
+                    user=user,
+                    password=os.environ.get(PASSWORD, ""),
+                    tables=table,
+                    snapshot=snapshot,
+                    follow=follow,
+                ),
+                rows,
             )
-            wait(query, rows)
         return rows.sent
 
     print_fields({"changes": on_spark("cdc", conf, work), "to": to}, output)
@@ -109,13 +111,13 @@ def merge(
     def work(spark: SparkSession) -> tuple[int, int]:
         from tianzhou.pipelines.merged_table import merge as start
         from tianzhou.pipelines.merged_table import merged
-        from tianzhou.pipelines.queries import Rows, wait
+        from tianzhou.pipelines.queries import Rows, run
         from tianzhou.pipelines.topics import Topics
 
         with progress("changes", None) as advance:
             rows = Rows(advance)
             cluster = Topics(spark, namesrv, tls=tls)
-            wait(start(cluster, topic, to, table=table, schema=schema, most=most, follow=follow), rows)
+            run(lambda: start(cluster, topic, to, table=table, schema=schema, most=most, follow=follow), rows)
         return rows.count, merged(spark, to).count() if rows.count else 0
 
     changes, count = on_spark("merge", conf, work)

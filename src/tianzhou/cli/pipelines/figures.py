@@ -169,7 +169,7 @@ def _run(
     output: Output,
 ) -> None:
     def work(spark: SparkSession) -> tuple[int, int, int]:
-        from tianzhou.pipelines.queries import Rows, wait
+        from tianzhou.pipelines.queries import Rows, run
         from tianzhou.pipelines.topics import Topics
 
         waiting = 0
@@ -181,7 +181,7 @@ def _run(
                 rows(one)
                 waiting = sum(state.numRowsTotal for state in one.stateOperators)
 
-            wait(start(Topics(spark, namesrv, tls=tls, delivery=delivery)), each)
+            run(lambda: start(Topics(spark, namesrv, tls=tls, delivery=delivery)), each)
         return rows.count, rows.sent, waiting
 
     read, sent, waiting = on_spark(name, conf, work)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,6 +36,7 @@ from tianzhou.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from tianzhou.admin import Admin
     from tianzhou.pipelines.queries import Rows
@@ -74,34 +76,47 @@ def archive(
     """
     options = _lake_of(table_format, lake or [])
     ensure_topics(topics, namesrv, tls, store)
+    if follow:
+        # On a machine that is busy otherwise this may take minutes, in which nothing is to be seen.
+        print_note("starting Spark")
 
     def work(spark: SparkSession) -> Any:
         from tianzhou.pipelines.archive import Archived
         from tianzhou.pipelines.archive import archive as start
-        from tianzhou.pipelines.queries import wait
+        from tianzhou.pipelines.queries import run
         from tianzhou.pipelines.topics import Topics
 
         done = Archived()
         with progress("archived", None) as advance:
 
             def each(one: Any) -> None:
+                before = done.rows
                 done(one)
                 advance(done.rows)
                 if follow and output is Output.json:
                     print_json({"rows": done.rows, "bytes": done.bytes})
+                elif follow and done.rows > before and not sys.stderr.isatty():
+                    print_note(f"archived {done.rows} messages so far")
 
-            began = start(
-                Topics(spark, namesrv, tls=tls, store=store),
-                topics,
-                to,
-                checkpoint=checkpoint,
-                follow=follow,
-                every=every,
-                most=most,
-                skip_lost=skip_lost,
-                lake=options,
-            )
-            wait(began, each)
+            def begin() -> StreamingQuery:
+                query = start(
+                    Topics(spark, namesrv, tls=tls, store=store),
+                    topics,
+                    to,
+                    checkpoint=checkpoint,
+                    follow=follow,
+                    every=every,
+                    most=most,
+                    skip_lost=skip_lost,
+                    lake=options,
+                )
+                if follow:
+                    print_note(
+                        f"following {', '.join(topics)}: what comes is written to {to} every {every}, until Ctrl-C"
+                    )
+                return query
+
+            run(begin, each)
         return done
 
     done = on_spark("archive", conf, work)
@@ -213,25 +228,27 @@ def replay(
         ensure_topics([topic, target], namesrv, tls)
 
         def work(spark: SparkSession) -> Rows:
-            from tianzhou.pipelines.queries import Rows, wait
+            from tianzhou.pipelines.queries import Rows, run
             from tianzhou.pipelines.replay import replay as start
             from tianzhou.pipelines.topics import Topics
 
             with progress("read", None) as advance:
                 rows = Rows(advance)
                 cluster = Topics(spark, namesrv, tls=tls, delivery=delivered)
-                query = start(
-                    cluster,
-                    topic,
-                    target,
-                    checkpoint,
-                    since_ms=first,
-                    until_ms=last,
-                    tags=tags,
-                    where=where,
-                    per_second=rate,
+                run(
+                    lambda: start(
+                        cluster,
+                        topic,
+                        target,
+                        checkpoint,
+                        since_ms=first,
+                        until_ms=last,
+                        tags=tags,
+                        where=where,
+                        per_second=rate,
+                    ),
+                    rows,
                 )
-                wait(query, rows)
             return rows
 
         rows = on_spark("replay", conf, work)
@@ -281,13 +298,16 @@ def deduplicate(
 
     def work(spark: SparkSession) -> Rows:
         from tianzhou.pipelines.deduplicate import deduplicate as start
-        from tianzhou.pipelines.queries import Rows, wait
+        from tianzhou.pipelines.queries import Rows, run
         from tianzhou.pipelines.topics import Topics
 
         with progress("read", None) as advance:
             rows = Rows(advance)
             cluster = Topics(spark, namesrv, tls=tls, delivery=delivered)
-            wait(start(cluster, topic, to, checkpoint, by=by, within=within, follow=follow, most=most), rows)
+            run(
+                lambda: start(cluster, topic, to, checkpoint, by=by, within=within, follow=follow, most=most),
+                rows,
+            )
         return rows
 
     rows = on_spark("deduplicate", conf, work)
