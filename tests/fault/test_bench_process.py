@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import json
 import signal
@@ -17,6 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from processes import LIMIT_S, Tianzhou, serve, until
 
 from tianzhou import sync
+from tianzhou.bench.conductor import Run
+from tianzhou.bench.given import Given, Kind, Payload, Role
 
 RUN_LIMIT_S = 3 * LIMIT_S
 WORKLOAD = """
@@ -79,7 +82,7 @@ def test_produce_as_fast_as_can_be_in_two_processes(tmp_path: Path, namesrv: str
     assert again["compare"]["send"]["messages_per_second"] > 0
 
 
-@pytest.mark.parametrize("way", [(), ("--pull",), ("--consume-batch", 16, "--consumers", 2, "--processes", 2)])
+@pytest.mark.parametrize("way", [("--pull",), ("--consume-batch", 16, "--consumers", 2, "--processes", 2)])
 def test_consume_what_is_there(tmp_path: Path, namesrv: str, way: tuple[object, ...]) -> None:
     topic = f"stored-{len(way)}"
     found, _ = bench(tmp_path, namesrv, "consume", topic, "--fill", 2000, "--size", 100, *way)
@@ -124,6 +127,28 @@ def test_a_workload_file(tmp_path: Path, namesrv: str) -> None:
     assert found["given"]["topics"] == ["load-000", "load-001"]
     assert "producerRates is no key of a workload and is left out; did you mean producerRate?" in said
     assert own_groups(namesrv) == []
+
+
+def test_consumers_wait_for_a_backlog(namesrv: str) -> None:
+    said: list[str] = []
+    received_then: list[int] = []
+
+    def say(text: str) -> None:
+        said.append(text)
+        received_then.append(run.series[Role.receive].seen)
+
+    given = Given(
+        Kind.mixed, ("behind",), rate=1_000, seconds=0.2, payload=Payload(100), backlog_bytes=60_000, groups=2, queues=2
+    )
+    run = Run(given.checked(), None, lambda run, second: None, say)
+    asyncio.run(run.measure(namesrv))
+    assert [text.partition(" ")[0] for text in said] == ["topic", "a", "the"]
+    # 600 for both groups together before any was consumed, and in the end all.
+    assert received_then[1] == 0
+    sent, received = run.series[Role.send].seen, run.series[Role.receive].seen
+    assert sent >= 300
+    assert received >= 2 * sent
+    assert run.notes == []
 
 
 def test_interrupted_it_shows_what_was_measured(tmp_path: Path, namesrv: str) -> None:
