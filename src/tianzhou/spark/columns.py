@@ -21,6 +21,7 @@ from tianzhou.model import MessageQueue, names
 from tianzhou.spark import arrays
 from tianzhou.spark.arrays import Array, DataType, Ints, pa
 from tianzhou.spark.pairs import Pairs
+from tianzhou.store.light import is_light, offset_in
 from tianzhou.wire.batch import decode_batch
 from tianzhou.wire.compression import COMPRESSED, decompress
 from tianzhou.wire.ids import host_text, offset_msg_id
@@ -198,6 +199,25 @@ class Records:
         head["queue_offset"] = offsets
         self._head = head
 
+    def light_offsets(self) -> Ints:
+        """The offsets of the records in the light queue they were read from; they say those of their main topic.
+
+        Raises:
+            CorruptRecord: one does not say.
+        """
+        found = [offset_in(self.queue.topic, raw) for raw in self.pairs_as_stored().to_pylist()]
+        if None in found:
+            row = found.index(None)
+            raise CorruptRecord(
+                f"record {row} of a pull from {self.queue}, at physical offset {self._head['physical_offset'][row]}, "
+                f"does not say its offset there ({names.INNER_MULTI_QUEUE_OFFSET})"
+            )
+        return np.array(found, np.int64)
+
+    def pairs_as_stored(self) -> Array:
+        """The property strings, as binary."""
+        return arrays.spans(self._data, self._properties, self._ends)
+
     def topics(self) -> Array:
         """The topics the records say they are of, as binary."""
         return arrays.spans(self._data, self._topic, self._properties - 2)
@@ -217,7 +237,7 @@ class Records:
     @cached_property
     def pairs(self) -> Pairs:
         """The properties."""
-        return Pairs(arrays.spans(self._data, self._properties, self._ends))
+        return Pairs(self.pairs_as_stored())
 
     def bodies(self) -> Array:
         """The bodies, unpacked.
@@ -342,6 +362,8 @@ def to_batch(
         CorruptRecord: the bytes are no records, or a body cannot be unpacked.
     """
     records = Records(buffer, queue)
+    if is_light(queue.topic):
+        records.renumber(records.light_offsets())
     offsets = records.fixed("queue_offset")
     inside = offsets >= start if end is None else (offsets >= start) & (offsets < end)
     if not inside.all():

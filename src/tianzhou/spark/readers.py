@@ -205,14 +205,13 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Remember where the queues end now; nothing behind that is read.
 
+        A topic that is missing is no error here: `initialOffset` says so to a query that begins, and `latestOffset`
+        knows where a query that goes on was in it.
+
         Raises:
-            ClientError: a topic does not exist, and that is not to be skipped.
             RemotingError: the servers do not answer.
         """
-        if self._options.fail_on_data_loss:
-            bounds = self._watch.begin(may_be_empty=True)
-        else:
-            bounds = self._watch.now(START_PATIENCE_MS)
+        bounds = self._watch.now(START_PATIENCE_MS)
         self._target = {queue: limits.maximum for queue, limits in bounds.items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name

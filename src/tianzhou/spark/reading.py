@@ -23,6 +23,8 @@ from tianzhou.spark.offsets import (
 from tianzhou.spark.positions import each, resolve
 from tianzhou.spark.read_options import ReadOptions, Where
 from tianzhou.spark.selection import Selection
+from tianzhou.store.light import is_light, offset_in
+from tianzhou.store.logscan import properties_of
 from tianzhou.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -211,7 +213,7 @@ def judge(span: Span, at: int, pulled: Pulled) -> Step:
     queue = span.queue
     following = min(pulled.next_offset, span.end)
     if pulled.status is PullStatus.FOUND:
-        first = _QUEUE_OFFSET.unpack_from(pulled.body, _QUEUE_OFFSET_AT)[0] if pulled.body else following
+        first = _first_offset(queue, pulled.body) if pulled.body else following
         loss = _begins_later(queue, at, min(first, pulled.min_offset, span.end))
         return Step(following, loss, wait=following <= at)
     if pulled.next_offset > at:
@@ -219,6 +221,14 @@ def judge(span: Span, at: int, pulled: Pulled) -> Step:
             return Step(following, _begins_later(queue, at, min(pulled.min_offset, following)))
         return Step(following, _begins_later(queue, at, following))
     return Step(at, wait=True)
+
+
+def _first_offset(queue: MessageQueue, body: bytes) -> int:
+    if is_light(queue.topic):
+        # The record says where it is in its main topic.
+        return offset_in(queue.topic, properties_of(memoryview(body))) or 0
+    found: int = _QUEUE_OFFSET.unpack_from(body, _QUEUE_OFFSET_AT)[0]
+    return found
 
 
 def _begins_later(queue: MessageQueue, at: int, begin: int) -> Loss | None:

@@ -78,3 +78,18 @@ def stored_places(topic: str, queue_id: int, properties: bytes) -> list[tuple[st
         if name and "/" not in name and offset.isascii() and offset.isdigit() and place != (topic, queue_id):
             found.setdefault(place, int(offset))
     return [(name, number, offset) for (name, number), offset in found.items()]
+
+
+def offset_in(light: str, properties: bytes) -> int | None:
+    """At which offset a stored record is in a light queue; None when its properties do not say.
+
+    Args:
+        light: the name of the light queue.
+        properties: the property string of the record.
+    """
+    listed = (get_property(properties, names.INNER_MULTI_DISPATCH) or "").split(SEPARATOR)
+    offsets = (get_property(properties, names.INNER_MULTI_QUEUE_OFFSET) or "").split(SEPARATOR)
+    if len(listed) != len(offsets) or light not in listed:
+        return None
+    text = offsets[listed.index(light)]
+    return int(text) if text.isascii() and text.isdigit() else None

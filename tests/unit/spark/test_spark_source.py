@@ -19,11 +19,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
-from tianzhou.errors import ConfigError, OffsetOutOfRange
+from tianzhou.errors import ConfigError, ConnectFailed, CorruptRecord, OffsetOutOfRange
 from tianzhou.model import MessageQueue
 from tianzhou.spark.offsets import DataLoss
 from tianzhou.spark.schema import row_schema
 from tianzhou.spark.source import TianzhouSource
+from tianzhou.wire.properties import encode_properties
 
 A, B, C = (MessageQueue("orders", "broker-a", number) for number in range(3))
 ALL = ReadAllAvailable()
@@ -559,10 +560,36 @@ def test_nothing_waits_when_all_there_is_is_wanted(spark):
     assert len(run(reader, start, reader.latestOffset(start, reader.getDefaultReadLimit()))) == 15
 
 
-def test_available_now_needs_its_topics_unless_losses_are_skipped(spark):
+def test_available_now_needs_its_topics_when_it_begins(spark):
+    reader = spark.stream(subscribe="orders,nothing")
+    reader.prepareForTriggerAvailableNow()
     with pytest.raises(Exception, match="topic nothing does not exist"):
-        spark.stream(subscribe="orders,nothing").prepareForTriggerAvailableNow()
-    spark.stream(subscribe="orders,nothing", failOnDataLoss="false").prepareForTriggerAvailableNow()
+        reader.initialOffset()
+    spark.queues.away.update({"broker-a", "broker-b"})
+    reader = spark.stream()
+    with pytest.raises(ConnectFailed):
+        reader.prepareForTriggerAvailableNow()
+
+
+def test_available_now_names_what_is_lost_with_a_deleted_topic(spark, caplog):
+    other = MessageQueue("bills", "broker-b", 0)
+    spark.queues.add(other, 3)
+    given = {"subscribe": "orders,bills", "startingOffsets": "earliest"}
+    reader = spark.stream(**given)
+    logged = through_json(reader.latestOffset(reader.initialOffset(), ALL))
+    spark.queues.delete("orders")
+    spark.queues.add(other, 2)
+    again = spark.stream(**given)
+    again.prepareForTriggerAvailableNow()
+    with pytest.raises(DataLoss) as caught:
+        again.latestOffset(logged, again.getDefaultReadLimit())
+    for queue, offset in ((A, 10), (B, 5)):
+        lost = f"all messages of {queue} from offset {offset} on are lost: topic orders is deleted from broker-a"
+        assert lost in str(caught.value)
+    lenient = spark.stream(**given, failOnDataLoss="false")
+    lenient.prepareForTriggerAvailableNow()
+    assert run(lenient, logged, lenient.latestOffset(logged, ALL)) == [(0, 3), (0, 4)]
+    assert "all messages of orders@broker-a:0 from offset 10 on are lost" in caplog.text
 
 
 def test_a_start_behind_its_end_is_an_error(spark):
@@ -611,3 +638,25 @@ def test_a_query_that_cannot_begin_says_so_soon(spark, lost):
     with pytest.raises(type(lost)):
         spark.stream(pollTimeoutMs="30000").initialOffset()
     assert spark.queues.now < 3
+
+
+def test_a_light_queue_has_offsets_of_its_own(spark):
+    light = MessageQueue("%LMQ%a", "broker-a", 0)
+    spark.queues.add(light, 40)
+    for offset, record in spark.queues.records[light].items():
+        # As brokers send them: what the main topic's queue says, and where else the record is.
+        record.topic, record.queue_id, record.queue_offset = "orders", 1, 1000 - 3 * offset
+        more = {"INNER_MULTI_DISPATCH": "%LMQ%b,%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": f"7,{offset}"}
+        record.properties += encode_properties(more)
+    wanted = {"subscribe": "%LMQ%a", "startingOffsets": '{"%LMQ%a": {"broker-a": {"0": 3}}}'}
+    assert spark.batch(**wanted) == {(0, offset) for offset in range(3, 40)}
+    reader = spark.stream(subscribe="%LMQ%a", startingOffsets="earliest")
+    start = reader.initialOffset()
+    assert run(reader, start, reader.latestOffset(start, ALL)) == [(0, offset) for offset in range(40)]
+    spark.queues.expire(light, 10)
+    spark.queues.now += 2
+    with pytest.raises(DataLoss, match=r"10 messages of %LMQ%a@broker-a:0 from offset 0 to 9 are lost"):
+        reader.latestOffset(start, ALL)
+    spark.queues.records[light][20].properties = b""
+    with pytest.raises(CorruptRecord, match=r"from %LMQ%a@broker-a:0, .* does not say its offset there"):
+        spark.batch(subscribe="%LMQ%a", failOnDataLoss="false")
