@@ -106,10 +106,14 @@ class ClientTable:
         self.consumers: dict[str, ConsumerGroup] = {}
         self.producers: dict[str, dict[Hashable, Client]] = {}
         self._producers_by_id: dict[str, Client] = {}
+        # In which groups each connection is, so that one that ends is not looked for in all of them.
+        self._produces: dict[Hashable, set[str]] = {}
+        self._consumes: dict[Hashable, set[str]] = {}
 
     def add_producer(self, group: str, client: Client) -> None:
         """Note a producer, or that it is still there."""
         self.producers.setdefault(group, {})[client.connection] = client
+        self._produces.setdefault(client.connection, set()).add(group)
         self._producers_by_id[client.client_id] = client
 
     def add_consumer(self, said: ConsumerData, client: Client, *, keep_subscriptions: bool = False) -> bool:
@@ -133,6 +137,7 @@ class ClientTable:
         group.consume_from_where = said.consume_from_where
         changed = client.connection not in group.clients
         group.clients[client.connection] = client
+        self._consumes.setdefault(client.connection, set()).add(said.group_name)
         if not keep_subscriptions:
             changed |= _subscribe(group, said.subscription_data_set)
             self._compare(group, said, client)
@@ -153,7 +158,8 @@ class ClientTable:
         client = clients.pop(connection, None)
         if not clients:
             del self.producers[group]
-        if client is None or any(connection in others for others in self.producers.values()):
+        _leave(self._produces, connection, group)
+        if client is None or connection in self._produces:
             return
         found = self._producers_by_id.get(client.client_id)
         if found is not None and found.connection is connection:
@@ -167,16 +173,16 @@ class ClientTable:
             found.wishes.pop(connection, None)
         if found is None or client is None:
             return None
+        _leave(self._consumes, connection, group)
         if not found.clients:
             del self.consumers[group]
         return Departure(group, client.client_id)
 
     def remove_connection(self, connection: Hashable) -> list[Departure]:
         """A connection is gone; returns the consumer groups it was in."""
-        for group in [name for name, clients in self.producers.items() if connection in clients]:
+        for group in list(self._produces.get(connection, ())):
             self.remove_producer(group, connection)
-        groups = [name for name, group in self.consumers.items() if connection in group.clients]
-        left = (self.remove_consumer(group, connection) for group in groups)
+        left = [self.remove_consumer(group, connection) for group in sorted(self._consumes.get(connection, ()))]
         return [departure for departure in left if departure is not None]
 
     def silent(self, now_ms: int, limit_ms: int) -> set[Hashable]:
@@ -247,6 +253,14 @@ class ClientTable:
     def subscribers(self, topic: str) -> list[str]:
         """Consumer groups online that subscribe the topic."""
         return [name for name, group in self.consumers.items() if topic in group.subscriptions]
+
+
+def _leave(groups: dict[Hashable, set[str]], connection: Hashable, group: str) -> None:
+    of_connection = groups.get(connection)
+    if of_connection is not None:
+        of_connection.discard(group)
+        if not of_connection:
+            del groups[connection]
 
 
 def _subscribe(group: ConsumerGroup, said: Iterable[SubscriptionData]) -> bool:

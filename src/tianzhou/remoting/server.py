@@ -12,6 +12,7 @@ from typing import Self
 
 from tianzhou.clock import Clock
 from tianzhou.errors import ConfigError, ProtocolError
+from tianzhou.open_files import allow_more_files
 from tianzhou.remoting import proxy
 from tianzhou.remoting.connection import Connection, LateProcessor, Processor
 from tianzhou.remoting.group import GATHER_BYTES, HELD_BYTES, ConnectionGroup
@@ -209,6 +210,9 @@ class RemotingServer:
     def _rest(self, error: OSError) -> None:
         # The socket stays readable while nothing can be accepted: without a pause the loop would spin.
         assert self._socket is not None
+        if error.errno == errno.EMFILE and allow_more_files():
+            self.group.loop.call_soon(self._accept)
+            return
         reason = "out of descriptors or memory" if error.errno in _OUT_OF_RESOURCES else "accept failed"
         _log.error("port %d: %s (%s); accepting again in %.0f s", self.port, reason, error, ACCEPT_PAUSE_S)
         self.group.loop.remove_reader(self._socket)

@@ -8,9 +8,10 @@ from datetime import datetime
 from pathlib import Path
 
 from tianzhou.errors import StoreUnreadable
+from tianzhou.store.directories import make_directory, sync_directory
 from tianzhou.store.indexfile import HEADER_SIZE, IndexFile
 from tianzhou.store.retention import expired_index_files
-from tianzhou.store.segments import RetiredSegment, Segment, make_directory, sync_directory
+from tianzhou.store.segments import RetiredSegment, Segment
 from tianzhou.store.settings import StoreSettings
 from tianzhou.store.stepwise import Steps, at_once
 from tianzhou.wire.hashing import index_hash

@@ -8,10 +8,11 @@ from pathlib import Path
 from tianzhou.errors import StoreUnreadable
 from tianzhou.store.commitlog import CommitLog
 from tianzhou.store.consumequeue import ConsumeQueue
+from tianzhou.store.directories import sync_directory
 from tianzhou.store.extension import ExtendedQueue
 from tianzhou.store.queues import BATCH_QUEUES, QUEUES, QueueMaker, QueueTable, batch_topics_in, queue_of
 from tianzhou.store.recovery import judge_sizes
-from tianzhou.store.segments import Segment, segment_name, sync_directory
+from tianzhou.store.segments import Segment, segment_name
 from tianzhou.store.settings import StoreSettings
 
 

@@ -201,3 +201,18 @@ def sync(memory: mmap.mmap, address: int, start: int, end: int) -> None:
         code = ctypes.get_errno()
         if code != errno.EINTR:
             raise OSError(code, os.strerror(code))
+
+
+def sync_file_system(fd: int) -> bool:
+    """Bring all that was written to the file system of an open file to the disk; false where that cannot be asked for.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    if _libc is None or not hasattr(_libc, "syncfs"):
+        return False
+    while _libc.syncfs(fd):
+        code = ctypes.get_errno()
+        if code != errno.EINTR:
+            raise OSError(code, os.strerror(code))
+    return True

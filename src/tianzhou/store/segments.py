@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import mmap
 import os
 import re
-import resource
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tianzhou.store import pages
+from tianzhou.store import directories, pages
+from tianzhou.store.directories import begin_directory, open_file, sync_directory, sync_new_directories
 
 logger = logging.getLogger(__name__)
 
@@ -27,9 +26,12 @@ class Segment:
         path: the file.
         start: offset of its first byte in the queue of segments.
         size: its length in bytes.
+
+    Attributes:
+        named: whether the disk has its name for all that is known; otherwise the next `sync` sees to it.
     """
 
-    __slots__ = ("_address", "_map", "_named", "_view", "flushed", "path", "size", "start")
+    __slots__ = ("_address", "_map", "_view", "flushed", "named", "path", "size", "start")
 
     def __init__(self, path: Path, start: int, size: int) -> None:
         self.path = path
@@ -39,7 +41,7 @@ class Segment:
         self._map: mmap.mmap | None = None
         self._view: memoryview | None = None
         self._address = 0
-        self._named = True
+        self.named = True
 
     @classmethod
     def create(cls, path: Path, start: int, size: int) -> Segment:
@@ -49,8 +51,8 @@ class Segment:
             OSError: the file cannot be made.
         """
         segment = cls(path, start, size)
-        segment._named = False
-        fd = _open_file(path, os.O_RDWR | os.O_CREAT)
+        segment.named = False
+        fd = open_file(path, os.O_RDWR | os.O_CREAT)
         try:
             os.ftruncate(fd, size)
             segment._map_file(fd)
@@ -85,7 +87,7 @@ class Segment:
         return self._view
 
     def _open(self) -> None:
-        fd = _open_file(self.path, os.O_RDWR)
+        fd = open_file(self.path, os.O_RDWR)
         try:
             self._map_file(fd)
         finally:
@@ -118,9 +120,9 @@ class Segment:
         if memory is not None and end > start:
             with memoryview(memory):  # keeps the map from being closed meanwhile
                 pages.sync(memory, self._address, start, end)
-            if (start == 0 or not self._named) and self._map is not None:
+            if (start == 0 or not self.named) and self._map is not None:
                 self._sync_name()
-                self._named = True
+                self.named = True
 
     def _sync_name(self) -> None:
         """Bring the directory's entry for the file to the disk, without which the file is lost with the power."""
@@ -153,7 +155,7 @@ class Segment:
         memory = self.map
         # Not memory.find: CPython 3.11's reads behind the end of the map, where there may be no memory.
         pattern = re.compile(re.escape(needle), re.DOTALL)
-        fd = _open_file(self.path, os.O_RDONLY)
+        fd = open_file(self.path, os.O_RDONLY)
         try:
             while position < self.size:
                 try:
@@ -178,7 +180,7 @@ class Segment:
         Raises:
             OSError: the disk refused.
         """
-        fd = _open_file(self.path, os.O_RDWR)
+        fd = open_file(self.path, os.O_RDWR)
         try:
             if self._only_zeros(fd, position):
                 return
@@ -261,7 +263,7 @@ class RetiredSegment:
         if self.named:
             try:
                 if self._fd < 0:
-                    self._fd = _open_file(self.path, os.O_RDONLY)
+                    self._fd = open_file(self.path, os.O_RDONLY)
                 self.path.unlink()
             except FileNotFoundError:
                 pass
@@ -283,78 +285,29 @@ class RetiredSegment:
         return True
 
 
-def sync_directory(path: Path) -> None:
-    """Bring the entries of a directory to the disk.
+def sync_all(segments: Sequence[Segment]) -> bool:
+    """Bring everything written to many segments to the disk, names included, with their file systems as a whole.
+
+    One by one, each would take two commits of the file system's journal, and whoever writes to a new page of any file
+    waits for such a commit. May run on another thread.
+
+    Returns:
+        Whether it is done; false where a whole file system cannot be synced.
 
     Raises:
         OSError: the disk refused.
     """
-    fd = _open_file(path, os.O_RDONLY)
+    devices: dict[int, Path] = {}
     try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-_with_news: set[Path] = set()
-"""Directories with entries of directories that the disk may not have yet."""
-
-
-def make_directory(path: Path) -> None:
-    """Make a directory with those above it, in a way that survives the power.
-
-    Raises:
-        OSError: it cannot be made.
-    """
-    if not path.is_dir():
-        begin_directory(path)
-        sync_new_directories(path)
-
-
-def begin_directory(path: Path) -> None:
-    """Make a directory with those above it; the disk has it after `sync_new_directories`.
-
-    Syncing takes as long as the disk does, which an event loop cannot wait for whenever a queue gets its first message.
-
-    Raises:
-        OSError: it cannot be made.
-    """
-    if not path.is_dir():
-        begin_directory(path.parent)
-        path.mkdir(exist_ok=True)
-        _with_news.add(path.parent)
-
-
-def sync_new_directories(path: Path) -> None:
-    """Bring the entries of a new directory, and of new ones above it, to the disk; may run on another thread.
-
-    Raises:
-        OSError: the disk refused.
-    """
-    for above in _with_news.intersection(path.parents):
-        _with_news.discard(above)  # before: what is made meanwhile counts anew
-        try:
-            sync_directory(above)
-        except FileNotFoundError:
-            continue  # deleted meanwhile
-        except OSError:
-            _with_news.add(above)
-            raise
-
-
-def _open_file(path: Path, flags: int) -> int:
-    try:
-        return os.open(path, flags | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        if error.errno != errno.EMFILE:
-            raise
-    # Every mapped file takes a descriptor, and a broker has a file per queue: use what the system allows.
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == hard:
-        raise OSError(errno.EMFILE, f"{soft} files are open, the limit (ulimit -n); raise it", str(path))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    logger.info("limit of open files raised from %d to %d", soft, hard)
-    return os.open(path, flags | os.O_CLOEXEC, 0o644)
+        for segment in segments:
+            devices.setdefault(os.stat(segment.path).st_dev, segment.path.parent)  # noqa: PTH116 - quicker, and many
+        if not all(directories.sync_file_system(path) for path in devices.values()):
+            return False
+    except FileNotFoundError:
+        return False  # deleted meanwhile, as topics are
+    for segment in segments:
+        segment.named = True
+    return True
 
 
 def segment_name(start: int) -> str:

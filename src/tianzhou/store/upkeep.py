@@ -12,7 +12,7 @@ from tianzhou.store.checkpoint import Checkpoint
 from tianzhou.store.commitlog import CommitLog
 from tianzhou.store.consumequeue import ConsumeQueue
 from tianzhou.store.dispatch import Dispatcher
-from tianzhou.store.flush import PAGE, Ranges, sync_ranges
+from tianzhou.store.flush import PAGE, Ranges, sync_queues
 from tianzhou.store.index import Index
 from tianzhou.store.notes import NoteKeeper, StoreNote, write_note
 from tianzhou.store.queues import QueueTable
@@ -160,7 +160,7 @@ class Upkeep:
         queues, marks, ranges = self._collect(pages)
         full = self._index.take_full() if self._index is not None else []
         try:
-            await loop.run_in_executor(self._thread, sync_ranges, ranges)
+            await loop.run_in_executor(self._thread, sync_queues, ranges)
         except OSError:
             # The kernel may have dropped the pages. The log has it all, so the next start has to read it again.
             self.failed = True
@@ -211,7 +211,7 @@ class Upkeep:
             self.catch_up.finish()
         note = self._notes.take()
         queues, marks, ranges = self._collect(0)
-        sync_ranges(ranges)
+        sync_queues(ranges)
         for queue, mark in zip(queues, marks, strict=True):
             queue.flushed = mark
         if self._index is not None:

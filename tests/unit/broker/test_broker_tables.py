@@ -1,5 +1,9 @@
 """Groups, consumer offsets, clients, locks, delay levels, retries: the pure tables and decisions."""
 
+from typing import Any
+
+import pytest
+
 from tianzhou.broker.clients import Client, ClientTable, Departure
 from tianzhou.broker.consumer_offsets import ConsumerOffsets
 from tianzhou.broker.delay import DelayLedger
@@ -151,6 +155,28 @@ def test_silence_is_counted_from_the_last_heartbeat_of_any_kind() -> None:
 
 def queue(queue_id: int) -> MessageQueue:
     return MessageQueue("t", "b", queue_id)
+
+
+def test_a_connection_that_ends_is_looked_for_in_its_own_groups_alone() -> None:
+    class Walked(dict):  # type: ignore[type-arg]
+        def items(self) -> Any:
+            pytest.fail("all groups were gone through")
+
+        __iter__ = values = items
+
+    clients = ClientTable()
+    for number in range(100):
+        client = Client(f"c{number}", f"id{number}", 0, 0, 0)
+        clients.add_consumer(ConsumerData(f"g{number}"), client)
+        clients.add_consumer(ConsumerData("all"), client)
+        clients.add_producer(f"p{number}", client)
+    clients.consumers, clients.producers = Walked(clients.consumers.items()), Walked(clients.producers.items())
+    assert clients.remove_connection("c7") == [Departure("all", "id7"), Departure("g7", "id7")]
+    assert clients.find_producer("id7") is None
+    assert "g7" not in clients.consumers
+    assert "p7" not in clients.producers
+    assert clients.remove_connection("c7") == []
+    assert clients.remove_connection("c8") == [Departure("all", "id8"), Departure("g8", "id8")]
 
 
 def test_a_lock_belongs_to_one_client_until_it_expires() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import resource
 import socket
@@ -293,10 +294,37 @@ def test_connections_above_the_limit_are_closed_at_once(run: Runner) -> None:
     run(main)
 
 
+def test_a_server_takes_as_many_descriptors_as_the_system_allows(run: Runner) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    async def main() -> None:
+        holes = []
+        async with server() as one:
+            with socket.socket() as late:
+                late.setblocking(False)
+                try:
+                    resource.setrlimit(resource.RLIMIT_NOFILE, (min(late.fileno() + 1, hard - 1), hard))
+                    with contextlib.suppress(OSError):
+                        while True:
+                            holes.append(socket.socket())
+                    late.connect_ex(("127.0.0.1", one.port))
+                    loop = asyncio.get_running_loop()
+                    await asyncio.wait_for(loop.sock_sendall(late, encode(Command(ECHO))), 5)
+                    assert await asyncio.wait_for(loop.sock_recv(late, 4), 5)
+                    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+                finally:
+                    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+                    for hole in holes:
+                        hole.close()
+
+    run(main)
+
+
 def test_running_out_of_descriptors_pauses_accepting_and_kills_nothing(
     run: Runner, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tianzhou.remoting.server.ACCEPT_PAUSE_S", 0.05)
+    monkeypatch.setattr("tianzhou.remoting.server.allow_more_files", lambda: 0)  # as many as may be are allowed
 
     async def main() -> None:
         async with server() as one, RemotingClient() as client:
