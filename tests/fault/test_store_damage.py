@@ -126,6 +126,7 @@ def open_twice(folder: Path) -> tuple[dict[int, bytes | None], list[str]]:
 EVERYTHING = {number: body_of(number) for number in range(COUNT)}
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize("stop", STOPS)
 @pytest.mark.parametrize("rubbish", [False, True])
 def test_a_last_record_torn_at_any_byte_is_whole_or_gone(
