@@ -283,18 +283,24 @@ def _bench(kind: Kind, options: Mapping[str, Any], asked: set[str] | None = None
                 print_note(text)
 
         run = Run(given, options["tls"], lambda run, number: _tell(run, number, output), say)
-        async with AsyncExitStack() as stack:
-            server = None
-            namesrv = options["namesrv"]
-            if options["embedded"]:
-                server = await stack.enter_async_context(LocalServer(options["embedded_dir"], options["flush"].value))
-                namesrv = server.namesrv
-            try:
-                await run.measure(namesrv, server)
-            finally:
-                # Also when it failed or was interrupted: what was measured by then stays.
-                if run.measured:
-                    files.show(run, notes, output)
+        try:
+            async with AsyncExitStack() as stack:
+                server = None
+                namesrv = options["namesrv"]
+                if options["embedded"]:
+                    server = LocalServer(options["embedded_dir"], options["flush"].value)
+                    await stack.enter_async_context(server)
+                    namesrv = server.namesrv
+                try:
+                    await run.measure(namesrv, server)
+                finally:
+                    # Also when it failed or was interrupted: what was measured by then stays.
+                    if run.measured:
+                        files.show(run, notes, output)
+        finally:
+            # Last, because it takes long and may be given up when the run was interrupted.
+            if run.measured:
+                files.draw(run)
 
     run_client(main())
 
@@ -407,7 +413,7 @@ class _Files:
             check_can_plot()
 
     def show(self, run: Run, notes: list[str], output: Output) -> None:
-        """Print and write the result."""
+        """Print the result, and write the rows."""
         from tianzhou.bench.report import COLUMNS, compare, csv_text, differing, ratio_rows, table
 
         document = _document(run, notes)
@@ -428,9 +434,13 @@ class _Files:
             _remarks(document)
         if self._csv is not None:
             self._csv.write_text(csv_text(seconds), encoding="utf-8")
+
+    def draw(self, run: Run) -> None:
+        """Draw the picture."""
         if self._png is not None:
             from tianzhou.bench.plot import plot
 
+            seconds = {role.value: series.seconds() for role, series in run.series.items()}
             plot(self._png, f"tianzhou bench {run.given.kind.value} {' '.join(run.given.topics[:3])}", seconds)
 
 
