@@ -30,7 +30,7 @@ from typing import Any
 
 from lines import FIGURES, LINES, SERVERS, START, Line, Setting, chosen
 from machine import describe, disk_limit, in_words, touch_memory
-from sides import BROKER_CORE, LOAD_CORE, SIDES, CannotRunError, Server, build, load
+from sides import BROKER_CORE, HEAP, LOAD_CORE, SIDES, CannotRunError, Server, build, load
 from stored import fill
 from tables import growth, machine_list, table, with_section
 
@@ -199,7 +199,8 @@ class Run:
         )
         return (
             f"{self.rounds_done} of {given.rounds} rounds, medians; {given.secs} s a line after {given.warm} s of "
-            f"warming each server; 1 KiB bodies, 8 queues, ASYNC_FLUSH unless the line says otherwise; {cores}"
+            f"warming each server; 1 KiB bodies, 8 queues, ASYNC_FLUSH unless the line says otherwise; {cores}; "
+            f"Apache's heap {HEAP}"
         )
 
     def markdown(self) -> str:
