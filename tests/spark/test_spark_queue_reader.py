@@ -2,13 +2,18 @@
 
 import pytest
 from fake_queues import FakeQueues
+from pyspark.sql.datasource import CaseInsensitiveDict
 
+from tianzhou.client import validation
 from tianzhou.errors import ClientError
-from tianzhou.model import MessageQueue, PullStatus
+from tianzhou.model import Message, MessageQueue, PullStatus
 from tianzhou.spark import connections
 from tianzhou.spark.offsets import Bounds
 from tianzhou.spark.read_options import BATCH, parse_read
 from tianzhou.spark.reading import Ask
+from tianzhou.spark.schema import row_schema
+from tianzhou.spark.source import TianzhouSource
+from tianzhou.testing import Cluster
 from tianzhou.wire.record import decode_records
 
 
@@ -136,3 +141,32 @@ def test_time_passes(one):
     before = one.reader.monotonic()
     one.reader.wait(20)
     assert one.reader.monotonic() - before >= 0.019
+
+
+def test_light_queues_are_found_at_the_brokers_that_have_them(monkeypatch):
+    """As RocketMQ's MQTT proxy writes them; our own producers may not."""
+    monkeypatch.setattr(validation, "_REFUSED", frozenset())
+    given = {"subscribe": "%LMQ%a,%LMQ%none", "startingOffsets": "earliest"}
+    with Cluster(brokers=2, settings={"enableLmq": True, "enableMultiDispatch": True}) as cluster:
+        with cluster.admin() as admin, cluster.producer() as producer:
+            admin.topics.create("orders", read_queue_nums=2, write_queue_nums=2)
+            for number in range(40):
+                more = {"INNER_MULTI_DISPATCH": "%LMQ%b,%LMQ%a" if number % 4 else "%LMQ%b"}
+                producer.send(Message("orders", str(number).encode(), properties=more))
+        source = TianzhouSource(CaseInsensitiveDict({"namesrvAddr": cluster.namesrv_addr, **given}))
+        reader = source.reader(row_schema())
+        rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+        connections.Process.here().close()
+    assert sorted(int(row["body"]) for row in rows) == [number for number in range(40) if number % 4]
+    assert {(row["topic"], row["queueId"]) for row in rows} == {("%LMQ%a", 0)}
+    for broker in ("broker-a", "broker-b"):
+        offsets = [row["queueOffset"] for row in rows if row["brokerName"] == broker]
+        assert offsets == list(range(len(offsets))) != []
+
+
+def test_brokers_without_light_queues_say_so(server):
+    options = {"namesrvAddr": server.address, "subscribe": "%LMQ%a"}
+    reader = connections.connect(parse_read(options, BATCH))
+    with pytest.raises(ClientError, match="no broker of broker-a has light queues; set enableLmq=true and"):
+        reader.queues(["%LMQ%a"])
+    connections.Process.here().close()

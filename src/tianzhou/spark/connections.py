@@ -21,6 +21,7 @@ from tianzhou.client.pull_consumer import PullConsumer
 from tianzhou.client.staging import Staging
 from tianzhou.client.subscription import sql_subscription
 from tianzhou.client.tls import Tls
+from tianzhou.errors import BrokerError, ClientError
 from tianzhou.model import MessageQueue
 from tianzhou.remoting.loop import loop_factory
 from tianzhou.remoting.tls import client_context, load_tls
@@ -29,6 +30,9 @@ from tianzhou.spark.options import WriteOptions
 from tianzhou.spark.read_options import ReadOptions
 from tianzhou.spark.reading import Ask, Pulled
 from tianzhou.spark.selection import Selection
+from tianzhou.store.light import QUEUE_ID as LIGHT_QUEUE
+from tianzhou.store.light import is_light
+from tianzhou.wire.codes import ResponseCode
 
 T = TypeVar("T")
 Pulls = tuple[MessageQueue, tuple[Ask, ...], str, str | None]
@@ -123,8 +127,34 @@ class BrokerReader:
 
     def queues(self, topics: Sequence[str]) -> list[MessageQueue]:
         """See `QueueReader`."""
-        found = self._process.run(_gathered(self._consumer.queues(topic) for topic in topics))
+        found = self._process.run(
+            _gathered(self._light(topic) if is_light(topic) else self._consumer.queues(topic) for topic in topics)
+        )
         return sorted(queue for queues in found for queue in queues)
+
+    async def _light(self, topic: str) -> list[MessageQueue]:
+        """A light queue at each broker that has any. Name servers know of none: records make them."""
+        info = await self._admin.cluster.info()
+        masters = sorted(name for name, broker in info.broker_addr_table.items() if broker.master is not None)
+        queues = [MessageQueue(topic, name, LIGHT_QUEUE) for name in masters]
+        found = [queue for queue in queues if await self._has_light(queue)]
+        if not found:
+            raise ClientError(
+                f"topic {topic} does not exist: no broker of {', '.join(masters) or 'none'} has light queues; set "
+                "enableLmq=true and enableMultiDispatch=true there"
+            )
+        return found
+
+    async def _has_light(self, queue: MessageQueue) -> bool:
+        # A broker's address is found by the topic of its own name.
+        await self._consumer.queues(queue.broker_name)
+        try:
+            await self._consumer.pull_raw(queue, await self._consumer.max_offset(queue), 1)
+        except BrokerError as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                return False
+            raise
+        return True
 
     def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Bounds]:
         """See `QueueReader`."""
