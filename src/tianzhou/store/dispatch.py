@@ -140,14 +140,17 @@ class Dispatcher:
         return self.limit is None or first[2] + first[3] <= self.limit
 
     def _by_hand(self, most: int) -> int:
-        """Dispatch a few records whatever they are; how many it were.
+        """Dispatch a few records whatever they are, at least one; how many it were.
+
+        A new queue needs a file, and that may have to wait for the disk: then the others are served before the next.
 
         Raises:
             OSError: queue or index cannot be written; the record is still pending.
         """
         pending, limit, index = self.pending, self.limit, self.index
+        stop = perf_counter() + SLICE_SECONDS
         for done in range(most):
-            if not pending:
+            if not pending or (done and perf_counter() > stop):
                 return done
             queue, queue_offset, physical, size, tags, stored, kind, uniq_key, keys = pending[0]
             if limit is not None and physical + size > limit:

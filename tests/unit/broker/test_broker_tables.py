@@ -165,18 +165,19 @@ def test_a_connection_that_ends_is_looked_for_in_its_own_groups_alone() -> None:
         __iter__ = values = items
 
     clients = ClientTable()
-    for number in range(100):
-        client = Client(f"c{number}", f"id{number}", 0, 0, 0)
+    keys = [f"c{number}" for number in range(100)]
+    for number, key in enumerate(keys):
+        client = Client(key, f"id{number}", 0, 0, 0)
         clients.add_consumer(ConsumerData(f"g{number}"), client)
         clients.add_consumer(ConsumerData("all"), client)
         clients.add_producer(f"p{number}", client)
     clients.consumers, clients.producers = Walked(clients.consumers.items()), Walked(clients.producers.items())
-    assert clients.remove_connection("c7") == [Departure("all", "id7"), Departure("g7", "id7")]
+    assert clients.remove_connection(keys[7]) == [Departure("all", "id7"), Departure("g7", "id7")]
     assert clients.find_producer("id7") is None
     assert "g7" not in clients.consumers
     assert "p7" not in clients.producers
-    assert clients.remove_connection("c7") == []
-    assert clients.remove_connection("c8") == [Departure("all", "id8"), Departure("g8", "id8")]
+    assert clients.remove_connection(keys[7]) == []
+    assert clients.remove_connection(keys[8]) == [Departure("all", "id8"), Departure("g8", "id8")]
 
 
 def test_a_lock_belongs_to_one_client_until_it_expires() -> None:
