@@ -44,7 +44,8 @@ def broker_of(kind: str, folder: Path, conf: Mapping[str, object] | None = None)
                     conf=entries,
                     version=SERVERS[0] if kind == "apache" else kind,
                 )
-            stack.enter_context(broker)
+            stack.callback(broker.kill)  # nobody looks at its store
+            broker.start()
             yield namesrv.address, broker.address
     except ToolchainMissingError as error:
         pytest.skip(str(error))

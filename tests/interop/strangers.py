@@ -19,7 +19,7 @@ import toolchain
 
 Line = dict[str, Any]
 START_TIMEOUT = 60
-PRODUCE_TIMEOUT = 60
+PRODUCE_TIMEOUT = 150
 STOP_TIMEOUT = 40
 COUNT = 1000
 
@@ -104,6 +104,7 @@ def _java(version: str, *properties: str) -> Callable[[Path], list[str]]:
             f"-Duser.home={home}",
             "-cp",
             classpath,
+            "Impatient",
             "Main",
         ]
 

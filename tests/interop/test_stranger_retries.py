@@ -59,6 +59,8 @@ def outcomes(kind: str, folder: Path) -> dict[str, Any]:
         programs = {}
         for case in CASES:
             frames.create_topic(namesrv, broker, case.name, 1)
+            # The broker would make it when the members come, who then look for it every half minute only.
+            frames.create_topic(namesrv, broker, f"%RETRY%{case.name}", 1)
             programs[case.name] = stack.enter_context(program(case, namesrv))
             frames.send(broker, case.name, 0, b"poison", {"UNIQ_KEY": case.name.upper(), "TAGS": "t", "KEYS": "k"})
         asker = stack.enter_context(Asker(broker))

@@ -18,6 +18,7 @@ public final class Ordered {
     public static void main(String[] args) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[1]);
         consumer.setNamesrvAddr(args[0]);
+        consumer.setPollNameServerInterval(3_000);
         consumer.setInstanceName("ordered-" + System.nanoTime());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setConsumeThreadMin(8);

@@ -19,6 +19,7 @@ public final class Refusing {
     public static void main(String[] args) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[1]);
         consumer.setNamesrvAddr(args[0]);
+        consumer.setPollNameServerInterval(3_000);
         consumer.setInstanceName("refusing-" + System.nanoTime());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setMaxReconsumeTimes(Integer.parseInt(args[4]));

@@ -103,6 +103,7 @@ public final class Ways {
             DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group, role.equals("traced"), null);
             String name = role + "-" + n;
             consumer.setNamesrvAddr(namesrv);
+            consumer.setPollNameServerInterval(3_000);
             consumer.setInstanceName(name + "-" + group);
             consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
             if (System.getenv("STRANGER_FROM") != null) {
