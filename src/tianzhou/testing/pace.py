@@ -16,8 +16,8 @@ COARSEST_S = 50.0
 OURS_COARSEST_S = 600.0
 """The same for those of servers and clients, as far as nobody sees it: what is due for delivery comes in time. Who
 comes late to look for silence hears first what has arrived (`tianzhou.remoting.stalls`)."""
-OPEN_COARSEST_S = 5.0
-"""The same while a transaction waits for its decision: brokers ask every 30 s."""
+OPEN_COARSEST_S = 30.0
+"""The same while a transaction waits for its decision: brokers ask as often."""
 LOCKED_COARSEST_S = 25.0
 """The same while a consumer holds the lock of a queue, which it renews after 20 s and trusts for 30 s."""
 
