@@ -173,10 +173,10 @@ class Scale:
                 *options.split(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             )  # fmt: skip
             out, err = await process.communicate()
-            if process.returncode:
+            if not out:
                 raise SystemExit(f"loadgen ended with {process.returncode}: {err.decode()[:500]}")
             rounds.append(json.loads(out.decode().strip().splitlines()[-1]))
-        return {name: statistics.median(one[name] for one in rounds) for name in ("msgs", "p50_us", "p99_us")}
+        return {name: statistics.median(one[name] for one in rounds) for name in ("msgs", "p50_us", "p99_us", "bad")}
 
     async def measure(self, stage: str) -> None:
         """Latency, memory and idle CPU time with what there is now."""

@@ -87,7 +87,8 @@ class Load(threading.Thread):
         self.over = threading.Event()
 
     def run(self) -> None:
-        with sync.Producer("load", self.namesrv) as producer:
+        # Routes are asked for again every second, so that no test waits half a minute for it.
+        with sync.Producer("load", self.namesrv, poll_name_server_interval_ms=1_000) as producer:
             number = 0
             while not self.over.is_set():
                 body = b"%d" % number
@@ -116,7 +117,7 @@ def test_a_broker_that_is_killed_under_load_comes_back_and_nothing_acknowledged_
         def handle(message: Any) -> None:
             seen.setdefault(message.body, time.monotonic())
 
-        consumer = sync.PushConsumer("billing", namesrv)
+        consumer = sync.PushConsumer("billing", namesrv, poll_name_server_interval_ms=1_000)
         consumer.subscribe("orders", handler=handle)
         load = Load(namesrv, "orders")
         with consumer:
@@ -211,7 +212,7 @@ def test_a_folder_of_one_broker_grows_keeps_its_messages_and_its_ports(tmp_path:
         assert "holds the stores of 2 brokers; name one: data/store, data/broker-b/store" in checking.err
 
 
-@pytest.mark.parametrize("taken", ["port", "store"])
+@pytest.mark.parametrize("taken", ["port", pytest.param("store", marks=pytest.mark.slow)])
 def test_a_broker_that_cannot_start_ends_the_command_with_its_reason(tmp_path: Path, taken: str) -> None:
     with serve(tmp_path, "--brokers", 2) as first:
         ready = first.ready()
