@@ -1,7 +1,8 @@
 """Arrow arrays from NumPy ones and from spans of a buffer, by their buffers alone.
 
 `pyarrow.array`, `scalar`, `repeat` and `to_numpy` import pandas when they are first used, a second in every
-new Spark worker. Nothing in here does.
+new Spark worker. Nothing in here does. PyArrow's functions come in with the first array that needs one: a process that
+only plans makes none.
 """
 
 from __future__ import annotations
@@ -11,14 +12,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow  # noqa: ICN001 - `pa` is its untyped alias below
-import pyarrow.compute
 
 # The stubs of PyArrow and NumPy know neither each other's arrays nor buffers, so both are untyped in here.
 pa: Any = pyarrow
-pc: Any = pyarrow.compute
 Ints = Any
 Array = Any
 DataType = Any
+
+
+def function(name: str) -> Any:
+    """One of PyArrow's functions over arrays."""
+    import pyarrow.compute
+
+    return getattr(pyarrow.compute, name)
 
 
 def integers(values: Ints, kind: DataType, valid: Ints = None) -> Array:
@@ -88,7 +94,7 @@ def encoded(array: Array) -> tuple[Array, Ints]:
 
 def contained(array: Array, values: Array) -> Ints:
     """Which rows have one of the values, as NumPy booleans; a null has none."""
-    return bits(pc.is_in(array, values))
+    return bits(function("is_in")(array, values))
 
 
 def bits(array: Array) -> Ints:

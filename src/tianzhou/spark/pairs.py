@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from tianzhou.spark import arrays
-from tianzhou.spark.arrays import Array, DataType, Ints, pa, pc
+from tianzhou.spark.arrays import Array, DataType, Ints, pa
 
 _COUNTED: Final = 8
 """Names are counted, not sorted, while that takes no more numbers than this for each pair."""
@@ -29,7 +29,8 @@ class Pairs:
         if len(raw) and (raw[rows[1:][np.diff(rows) > 0] - 1] != 2).any():
             # Old brokers leave the last pair unterminated; an additional empty piece does no harm.
             ending, nothing = (arrays.repeated(mark, self._messages, pa.binary()) for mark in (b"\x02", b""))
-            raw, rows = arrays.content(pc.binary_join_element_wise(strings, ending, nothing))
+            joined = arrays.function("binary_join_element_wise")(strings, ending, nothing)
+            raw, rows = arrays.content(joined)
         self._raw = raw
         starts, middles, ends = _cut(raw)
         whole = (middles > starts) & (middles + 1 < ends)

@@ -19,7 +19,6 @@ from tianzhou.spark.mapped_files import MappedFiles, QueueFiles, Units
 from tianzhou.spark.offsets import Bounds, Positions
 from tianzhou.spark.undispatched import undispatched
 from tianzhou.store.check_index import slots_of
-from tianzhou.store.exchange import visible_topics
 from tianzhou.store.folder import StoreFolder, is_held
 from tianzhou.store.indexfile import ENTRY, ENTRY_SIZE, HEADER_SIZE, SLOT
 from tianzhou.store.light import is_light, stored_places
@@ -89,6 +88,9 @@ class StoreFiles:
 
     def user_topics(self) -> frozenset[str]:
         """The topics that are not the system's own."""
+        # Comes with the store that serves, which a read of topics that are named does without.
+        from tianzhou.store.exchange import visible_topics
+
         return visible_topics(StoreScan(self.root)) & self.topics()
 
     def queues(self, topics: Iterable[str]) -> list[MessageQueue]:

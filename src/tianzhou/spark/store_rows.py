@@ -20,7 +20,7 @@ from tianzhou.errors import CorruptRecord
 from tianzhou.filter.tags import parse_tags
 from tianzhou.model import MessageQueue, names
 from tianzhou.spark import arrays
-from tianzhou.spark.arrays import Ints, pa, pc
+from tianzhou.spark.arrays import Ints, pa
 from tianzhou.spark.columns import Records, made_of
 from tianzhou.spark.mapped_files import Units
 from tianzhou.spark.offsets import DataLoss, Loss, Span
@@ -305,7 +305,7 @@ def _with_key(records: Records, key: str) -> Ints:
     """Which messages can be found by a key."""
     unique = arrays.contained(records.pairs.column(names.UNIQ_KEY), arrays.strings([key.encode()], pa.string()))
     keys = records.pairs.column(names.KEYS)
-    candidates = arrays.bits(pc.match_substring(keys, key))
+    candidates = arrays.bits(arrays.function("match_substring")(keys, key))
     for row in np.flatnonzero(candidates).tolist():
         candidates[row] = key in (keys[row].as_py() or "").split(" ")
     return unique | candidates

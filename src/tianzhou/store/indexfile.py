@@ -5,11 +5,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tianzhou._hot.tails import IndexTail
 from tianzhou.store.segments import RetiredSegment, Segment
-from tianzhou.store.stepwise import Steps
+
+if TYPE_CHECKING:  # the event loop is below it, and who only reads files needs none
+    from tianzhou.store.stepwise import Steps
 
 HEADER: Final = struct.Struct(">qqqqii")
 HEADER_SIZE: Final = 40

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Final
 from tianzhou._hot.records import UNIT
 from tianzhou.errors import StoreUnreadable
 from tianzhou.store.checkpoint import Checkpoint
-from tianzhou.store.consumequeue import UNIT_SIZE
 from tianzhou.store.holes import is_hole
 from tianzhou.store.indexfile import ENTRY, ENTRY_SIZE, HEADER, HEADER_SIZE
 from tianzhou.store.logscan import Finding, LogEntry, LogItem
@@ -28,6 +27,7 @@ from tianzhou.store.recovery import survey
 if TYPE_CHECKING:
     from tianzhou.store.check_report import CheckReport
 
+UNIT_SIZE: Final = UNIT.size
 _STEP: Final = 1 << 20
 
 
