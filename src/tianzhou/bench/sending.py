@@ -148,19 +148,24 @@ class Sending:
                 await pacer.until(due_s)
                 if tickets.closed:
                     return
-            messages = [make(due_s) for _ in range(batch)]
             try:
-                result = await (producer.send(messages[0]) if batch == 1 else producer.send_batch(messages))
+                if batch == 1:
+                    message = make(due_s)
+                    size = len(message.body)
+                    result = await producer.send(message)
+                else:
+                    messages = [make(due_s) for _ in range(batch)]
+                    size = sum(len(message.body) for message in messages)
+                    result = await producer.send_batch(messages)
             except TianzhouError as error:
                 gathering.fail(clock(), reason_of(error), batch)
                 await asyncio.sleep(AFTER_FAILURE_S)
                 continue
             now_s = clock()
-            if result.status is not SendStatus.SEND_OK:
+            if result.status is SendStatus.SEND_OK:
+                gathering.timed(now_s, now_s - due_s, size, batch)
+            else:
                 gathering.fail(now_s, result.status.name, batch)
-                continue
-            size = len(messages[0].body) if batch == 1 else sum(len(message.body) for message in messages)
-            gathering.timed(now_s, now_s - due_s, size, batch)
 
     def _maker(self, topic: str) -> Callable[[float], Message]:
         """What makes the next message of a topic, told when it is due."""
