@@ -316,7 +316,8 @@ class Scale:
     async def herd(self, crowd: Crowd) -> None:
         """All polls of one queue's topic end together: the longest that a send takes meanwhile, one at a time."""
         longest, before = 0.0, crowd.polls
-        async with Producer("scale", NAMESRV) as producer:
+        pid, cpu = self.servers.broker.pid, cpu_s(self.servers.broker.pid)
+        async with Producer("scale", NAMESRV, send_msg_timeout_ms=30_000) as producer:
             end = time.monotonic() + POLL_MS / 1000 + 5
             while time.monotonic() < end and crowd.polls - before < len(crowd.consumers):
                 began = time.perf_counter()
@@ -327,6 +328,7 @@ class Scale:
                 longest = max(longest, time.perf_counter() - began)
                 await asyncio.sleep(0.01)
         self.note("polls.ended", crowd.polls - before)
+        self.note("polls.cpu_us_each_end", (cpu_s(pid) - cpu) * 1e6 / max(crowd.polls - before, 1))
         self.note("polls.longest_send_while_ending_ms", longest * 1000)
 
     async def grow(self) -> None:
