@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
-import urllib.error
-import urllib.request
 
 from tianzhou.errors import ConnectFailed
 
@@ -36,10 +33,14 @@ async def look_up(url: str) -> str:
     Raises:
         ConnectFailed: the address server does not answer, or names nobody.
     """
+    # Few clients have an address server, and all of them start sooner without HTTP.
+    from http.client import HTTPException
+    from urllib.error import URLError
+
     try:
         text = await asyncio.to_thread(_get, url)
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    except (OSError, HTTPException, ValueError) as error:
+        reason = error.reason if isinstance(error, URLError) else error
         raise ConnectFailed(f"address server {url} does not answer: {reason}; pass namesrv_addr instead?") from error
     if not text:
         raise ConnectFailed(f"address server {url} names no name server; pass namesrv_addr instead?")
@@ -47,6 +48,8 @@ async def look_up(url: str) -> str:
 
 
 def _get(url: str) -> str:
+    import urllib.request
+
     with urllib.request.urlopen(url, timeout=LOOKUP_TIMEOUT_S) as answer:
         lines = answer.read(_MOST_BYTES).decode("utf-8", "replace").strip().splitlines()
     return lines[0].strip() if lines else ""

@@ -108,16 +108,20 @@ class Records:
         return bool((self._head["sys_flag"] & INNER_BATCH).any())
 
     def _walk(self, buffer: bytes) -> Ints:
-        starts = []
-        at, end, read = 0, len(buffer), _SIZE.unpack_from
-        while at < end:
-            starts.append(at)
-            size = read(buffer, at)[0] if end - at >= OVERHEAD else 0
+        starts: list[int] = []
+        # The one step in Python for each message: nothing is in it that could be outside.
+        note, read = starts.append, _SIZE.unpack_from
+        at, end = 0, len(buffer)
+        last = end - OVERHEAD
+        while at <= last:
+            note(at)
+            (size,) = read(buffer, at)
             if size < OVERHEAD:
                 raise self._corrupt(len(starts) - 1)
             at += size
         if at != end:
-            raise self._corrupt(len(starts) - 1)
+            # What is too short for a record is the next one; one that reaches too far is the last.
+            raise self._corrupt(len(starts) - (at > end))
         return np.array(starts, np.int64)
 
     def _unwrap(self, buffer: bytes, starts: Ints) -> bytes:

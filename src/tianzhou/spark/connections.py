@@ -12,13 +12,11 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tianzhou.admin import Admin
 from tianzhou.client import calls
-from tianzhou.client.producer import Producer
 from tianzhou.client.pull_consumer import PullConsumer
-from tianzhou.client.staging import Staging
 from tianzhou.client.subscription import sql_subscription
 from tianzhou.client.tls import Tls
 from tianzhou.errors import BrokerError, ClientError
@@ -33,6 +31,10 @@ from tianzhou.spark.selection import Selection
 from tianzhou.store.light import QUEUE_ID as LIGHT_QUEUE
 from tianzhou.store.light import is_light
 from tianzhou.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from tianzhou.client.producer import Producer
+    from tianzhou.client.staging import Staging
 
 T = TypeVar("T")
 Pulls = tuple[MessageQueue, tuple[Ask, ...], str, str | None]
@@ -259,6 +261,8 @@ def connect(options: ReadOptions) -> BrokerReader:
 
 def staging(options: WriteOptions) -> tuple[Process, Staging]:
     """This process's way to write exactly once, and the loop it lives on."""
+    from tianzhou.client.staging import Staging
+
     process = Process.here()
 
     async def make() -> Staging:
@@ -272,6 +276,8 @@ def staging(options: WriteOptions) -> tuple[Process, Staging]:
 
 def producer(options: WriteOptions) -> tuple[Process, Producer]:
     """This process's producer for the brokers and group of the options, and the loop it lives on."""
+    from tianzhou.client.producer import Producer
+
     process = Process.here()
 
     async def make() -> Producer:

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageQueue
-from tianzhou.spark import columns, offsets
+from tianzhou.spark import offsets
 from tianzhou.spark.offsets import Bounds, Loss, Positions, Span
 from tianzhou.spark.pacing import Pacing
 from tianzhou.spark.pushdown import Needed, needed
@@ -62,9 +62,11 @@ class _Rows:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, SpanPartition):  # Spark's stand-in for "no partitions"
             return
+        from tianzhou.spark.columns import to_batch
+
         reader = self._connect(self._options)
         for span in partition.spans:
-            yield from read_span(reader, span, self._options, self._schema, self._columns, columns.to_batch)
+            yield from read_span(reader, span, self._options, self._schema, self._columns, to_batch)
 
 
 class BatchReader(Shipped, DataSourceReader):
