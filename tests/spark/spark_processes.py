@@ -142,11 +142,11 @@ def started(command: list[str], log: Path, environ: dict[str, str]) -> Iterator[
 
 
 @contextmanager
-def standalone(folder: Path, workers: int = 2) -> Iterator[str]:
-    """A standalone cluster of workers with a core each: its `spark://` address."""
+def standalone(folder: Path, workers: int = 2, **more: str) -> Iterator[str]:
+    """A standalone cluster of workers with a core each, more in their environment: its `spark://` address."""
     kind = [str(SPARK_HOME / "bin" / "spark-class"), "org.apache.spark.deploy"]
     here = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-    environ = {**environment(), "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": QUICK}
+    environ = {**environment(), "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": QUICK, **more}
     with ExitStack() as stack:
         master = stack.enter_context(started([kind[0], f"{kind[1]}.master.Master", *here], folder / "master", environ))
         address = master.says(r"Starting Spark master at (spark://127\.0\.0\.1:\d+)")
