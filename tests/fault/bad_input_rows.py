@@ -875,6 +875,17 @@ SPARK = [
     ),
     SparkRow(
         "write",
+        "maxMessagesPerSecond=0: expected a whole number from 1, for each task; with delivery=at-least-once only",
+        options={"topic": "orders", "maxMessagesPerSecond": "0"},
+    ),
+    SparkRow(
+        "write",
+        "maxMessagesPerSecond=5: what is delivered exactly-once becomes visible a batch at a time; bound the batch by "
+        "the source's maxOffsetsPerTrigger and a trigger interval, or leave the option out",
+        options={"topic": "orders", "delivery": "exactly-once", "batchKey": "today", "maxMessagesPerSecond": "5"},
+    ),
+    SparkRow(
+        "write",
         "batchKey=today: counts with delivery=exactly-once only; give that too, or leave it out",
         options={"topic": "orders", "batchKey": "today"},
     ),
