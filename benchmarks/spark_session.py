@@ -54,9 +54,11 @@ class Tianzhou:
         }
         self.spark = session("benchmark", "local", master=MASTER, **conf)
 
-    def table(self, source: str, schema: str | None = None, topic: str | None = None) -> Any:
-        """What is read: `live` from the broker or `store` from its files."""
+    def table(self, source: str, schema: str | None = None, topic: str | None = None, *, empty: bool = False) -> Any:
+        """What is read: `live` from the broker or `store` from its files; nothing of it when `empty`."""
         reader = self._options(self.spark.read, source, topic or self.given["topic"])
+        if empty:
+            reader = reader.option("startingTimestamp", tomorrow_ms())
         return (reader if schema is None else reader.schema(schema)).load()
 
     def stream(self, topic: str) -> Any:
@@ -98,11 +100,15 @@ class Kafka:
             builder = builder.config(name, value)
         self.spark = builder.getOrCreate()
 
-    def table(self, source: str, schema: str | None = None, topic: str | None = None) -> Any:
-        """What is read; there is nothing but `live`, and always all columns."""
+    def table(self, source: str, schema: str | None = None, topic: str | None = None, *, empty: bool = False) -> Any:
+        """What is read; there is nothing but `live`, and always all columns; nothing of it when `empty`."""
         if source != "live" or schema is not None:
             raise ValueError(f"Spark's Kafka source has no {source} with {schema}")
-        return self._options(self.spark.read, topic or self.given["topic"]).option("startingOffsets", "earliest").load()
+        reader = self._options(self.spark.read, topic or self.given["topic"])
+        if empty:
+            behind = {"startingTimestamp": str(tomorrow_ms()), "startingOffsetsByTimestampStrategy": "latest"}
+            return reader.options(**behind).load()
+        return reader.option("startingOffsets", "earliest").load()
 
     def stream(self, topic: str) -> Any:
         """What is read as it comes, from now on."""
@@ -132,6 +138,11 @@ class Kafka:
         for topic, ends in offset(source["endOffset"]).items():
             for partition, end in ends.items():
                 yield int(partition), starts.get(topic, {}).get(partition, end), end
+
+
+def tomorrow_ms() -> int:
+    """A time at which nothing has arrived yet."""
+    return int((time.time() + 86_400) * 1000)
 
 
 def offset(value: Any) -> Any:
@@ -180,11 +191,13 @@ class Meter:
             cpu_s(process) - before for process, before in zip(self._processes, self._cpu, strict=True)
         )
 
-    def per_row(self, rows: int) -> dict[str, float]:
-        """Rows a second, and microseconds of the processors' time for each."""
+    def per_row(self, rows: int, start_s: float) -> dict[str, float]:
+        """Rows a second, all in all and behind the query's start, and the processors' time for each."""
         return {
             "krows_per_s": rows / self.seconds / 1000,
+            "running_krows_per_s": rows / (self.seconds - start_s) / 1000 if self.seconds > start_s else 0.0,
             "seconds": self.seconds,
+            "start_s": start_s,
             "session_cpu_us": self.session_s / rows * 1e6,
             "broker_cpu_us": self.broker_s / rows * 1e6,
         }
@@ -195,17 +208,30 @@ def count(side: Any, given: Mapping[str, Any]) -> dict[str, float]:
     return {"rows": side.table(given["source"], given.get("schema")).count()}
 
 
+def _thrown_away(table: Any) -> None:
+    table.write.format("noop").mode("overwrite").save()
+
+
+def started(side: Any, given: Mapping[str, Any]) -> float:
+    """Seconds that the same query takes when there is nothing to read."""
+    began = time.perf_counter()
+    _thrown_away(side.table(given["source"], given.get("schema"), empty=True))
+    return time.perf_counter() - began
+
+
 def noop(side: Any, given: Mapping[str, Any]) -> dict[str, float]:
     """From naming the source until all rows are read and thrown away."""
+    start_s = started(side, given)
     with Meter(side.given["broker"]) as meter:
-        side.table(given["source"], given.get("schema")).write.format("noop").mode("overwrite").save()
-    return meter.per_row(side.given["rows"])
+        _thrown_away(side.table(given["source"], given.get("schema")))
+    return meter.per_row(side.given["rows"], start_s)
 
 
 def parquet(side: Any, given: Mapping[str, Any]) -> dict[str, float]:
     """From naming the source until all rows are in Parquet files, which are looked at and removed."""
     target = Path(side.given["scratch"], "rows.parquet")
     shutil.rmtree(target, ignore_errors=True)
+    start_s = started(side, given)
     try:
         with Meter(side.given["broker"]) as meter:
             table = side.table(given["source"], given.get("schema"))
@@ -216,7 +242,7 @@ def parquet(side: Any, given: Mapping[str, Any]) -> dict[str, float]:
         size = sum(file.stat().st_size for file in target.glob("*.parquet"))
     finally:
         shutil.rmtree(target, ignore_errors=True)
-    return {**meter.per_row(side.given["rows"]), "bytes_per_row": size / side.given["rows"]}
+    return {**meter.per_row(side.given["rows"], start_s), "bytes_per_row": size / side.given["rows"]}
 
 
 def waits(
