@@ -30,6 +30,9 @@ LENGTHY = frozenset(
 """Files that start many processes, kill them, or wait for them; `./test --quick` leaves them out."""
 QUICK_EXAMPLES = 50
 """So many examples at most a property is tried with in `./test --quick`."""
+# A machine that is busy otherwise makes no property wrong.
+hypothesis.settings.register_profile("busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("busy")
 
 
 @pytest.fixture(autouse=True)
