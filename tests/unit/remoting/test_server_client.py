@@ -102,7 +102,7 @@ def test_thousands_in_flight_share_one_connection(run: Runner) -> None:
     async def main() -> None:
         async with server() as one, RemotingClient() as client:
             replies = await asyncio.gather(
-                *(client.invoke(address_of(one), Command(ECHO, body=b"%d" % i)) for i in range(5000))
+                *(client.invoke(address_of(one), Command(ECHO, body=b"%d" % i), 60_000) for i in range(5000))
             )
             assert [int(bytes(reply.body)) for reply in replies] == list(range(5000))
             assert len(one.connections) == 1
