@@ -195,9 +195,11 @@ class Segment:
         while position < self.size:
             try:
                 position = os.lseek(fd, position, os.SEEK_DATA)
+                # What follows is a hole nearly always, and reading that costs a store of many queues seconds.
+                hole = os.lseek(fd, position, os.SEEK_HOLE)
             except OSError:
                 return True
-            chunk = os.pread(fd, min(1 << 20, self.size - position), position)
+            chunk = os.pread(fd, min(1 << 20, hole - position, self.size - position), position)
             if chunk.count(0) != len(chunk):
                 return False
             position += len(chunk)
