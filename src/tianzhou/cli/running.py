@@ -135,7 +135,7 @@ def run_server(
             stop = await starting
         except asyncio.CancelledError:
             return
-        waits = {asyncio.ensure_future(asked.wait())}
+        waits: set[asyncio.Future[object]] = {asyncio.ensure_future(asked.wait())}
         if over is not None:
             waits.add(asyncio.ensure_future(over()))
         _, others = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
