@@ -10,13 +10,15 @@ import ssl
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+import pytest
 from frames import GET_ROUTE, Connection, masters, wait_until
-from toolchain import SERVERS, server_classpath, tool
+from toolchain import SERVERS, ToolchainMissingError, server_classpath, tool
 
 HOST = "127.0.0.1"
 SEGMENT_SIZE = 64 * 1024 * 1024
@@ -305,3 +307,28 @@ class ApacheBroker(_JavaServer):
             self.stop()
         finally:
             self._remove_home()
+
+
+@contextmanager
+def serving(version: str, conf: Mapping[str, object] | None = None) -> Iterator[str]:
+    """Address of Apache's name server of a version, with a broker behind it; for tests that read no store afterwards.
+
+    Args:
+        version: of both.
+        conf: settings of the broker.
+    """
+    namesrv = ApacheNamesrv(version=version)
+    broker = None
+    try:
+        namesrv.start()
+        broker = ApacheBroker(namesrv.address, conf=conf, version=version)
+        broker.start()
+        yield namesrv.address
+    except ToolchainMissingError as error:
+        pytest.skip(str(error))
+    finally:
+        # A clean stop of Apache's broker takes a quarter of a minute.
+        for server in (broker, namesrv):
+            if server is not None:
+                server.kill()
+                server._remove_home()

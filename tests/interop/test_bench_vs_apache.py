@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from apache import ApacheBroker, ApacheNamesrv
-from toolchain import ToolchainMissingError
+from apache import serving
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "fault"))
 
@@ -23,20 +22,8 @@ RUN_LIMIT_S = 120
 @pytest.fixture(scope="module", params=["5.3.3", "4.9.7"])
 def apache(request: pytest.FixtureRequest) -> Iterator[str]:
     """Address of Apache's name server of the wanted version, with a broker behind it."""
-    namesrv = ApacheNamesrv(version=request.param)
-    broker = None
-    try:
-        namesrv.start()
-        broker = ApacheBroker(namesrv.address, version=request.param)
-        broker.start()
-        yield namesrv.address
-    except ToolchainMissingError as error:
-        pytest.skip(str(error))
-    finally:
-        for server in (broker, namesrv):
-            if server is not None:
-                server.kill()
-                server._remove_home()
+    with serving(request.param) as address:
+        yield address
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from apache import ApacheBroker, ApacheNamesrv
-from toolchain import ToolchainMissingError
+from apache import serving
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "contract"))
 
@@ -30,21 +29,8 @@ MISSING_IN_4_9 = {
 @pytest.fixture(scope="module", params=["5.3.3", "4.9.7"])
 def apache(request: pytest.FixtureRequest) -> Iterator[str]:
     """Address of Apache's name server of the wanted version, with a broker behind it."""
-    namesrv = ApacheNamesrv(version=request.param)
-    broker = None
-    try:
-        namesrv.start()
-        broker = ApacheBroker(namesrv.address, conf={"messageDelayLevel": DELAY_LEVELS}, version=request.param)
-        broker.start()
-        yield namesrv.address
-    except ToolchainMissingError as error:
-        pytest.skip(str(error))
-    finally:
-        # A clean stop of Apache's broker takes a quarter of a minute, and nobody reads its store afterwards.
-        for server in (broker, namesrv):
-            if server is not None:
-                server.kill()
-                server._remove_home()
+    with serving(request.param, {"messageDelayLevel": DELAY_LEVELS}) as address:
+        yield address
 
 
 @pytest.mark.parametrize("check", ALL_CHECKS, ids=lambda check: check.__name__)

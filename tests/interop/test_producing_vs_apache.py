@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from apache import ApacheBroker, ApacheNamesrv
-from toolchain import ToolchainMissingError
+from apache import serving
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "contract"))
 
@@ -18,21 +17,8 @@ from producing_suite import CHECKS, TRANSACTION_SETTINGS
 @pytest.fixture(scope="module", params=["5.3.3", "4.9.7"])
 def apache(request: pytest.FixtureRequest) -> Iterator[str]:
     """Address of Apache's name server of the wanted version, with a broker behind it."""
-    namesrv = ApacheNamesrv(version=request.param)
-    broker = None
-    try:
-        namesrv.start()
-        conf = {"messageDelayLevel": DELAY_LEVELS, **TRANSACTION_SETTINGS}
-        broker = ApacheBroker(namesrv.address, conf=conf, version=request.param)
-        broker.start()
-        yield namesrv.address
-    except ToolchainMissingError as error:
-        pytest.skip(str(error))
-    finally:
-        for server in (broker, namesrv):
-            if server is not None:
-                server.kill()
-                server._remove_home()
+    with serving(request.param, {"messageDelayLevel": DELAY_LEVELS, **TRANSACTION_SETTINGS}) as address:
+        yield address
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

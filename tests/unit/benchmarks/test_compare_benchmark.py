@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 from tianzhou.store import MessageStore, StoreSettings
 from tianzhou.store.scan import StoreScan
 
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
-
-
-@pytest.fixture
-def tables(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("tables")
-
-
-@pytest.fixture
-def lines(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("lines")
-
-
-@pytest.fixture
-def stored(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("stored")
 
 
 def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:

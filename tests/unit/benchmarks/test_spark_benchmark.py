@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
-
-
-@pytest.fixture
-def measured(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("spark_session")
-
-
-@pytest.fixture
-def feed(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("spark_feed")
-
-
-@pytest.fixture
-def spark(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("spark")
 
 
 def ended(spark, monkeypatch, capsys, *arguments: str) -> tuple[object, str, str]:
