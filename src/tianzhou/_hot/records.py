@@ -283,43 +283,48 @@ def gather(
         and whether a unit pointed to a record that is gone before any was found.
     """
     parts: list[memoryview] = []
+    keep = parts.append
     total = scanned = last = 0
     gone = False
-    locate = _PLACE.unpack_from
+    locate, magics, hole = _PLACE.unpack_from, _MAGICS, HOLE
     memory_bound, count_in_memory, bytes_in_memory, count_on_disk, bytes_on_disk = limits
+    in_memory = log_end - memory_bound
     log_begin = segments[0].start if segments else log_end
+    # Consecutive units mostly point into one segment: from `begin` to `latest` records may start in `view`.
+    begin, latest, view = 0, -1, memoryview(b"")
     for physical, size, tags in UNIT.iter_unpack(units):
         if parts:
-            if log_end - physical <= memory_bound:
-                if len(parts) >= count_in_memory or total + size > bytes_in_memory:
+            if physical >= in_memory:
+                if total + size > bytes_in_memory or len(parts) >= count_in_memory:
                     break
-            elif len(parts) >= count_on_disk or total + size > bytes_on_disk:
+            elif total + size > bytes_on_disk or len(parts) >= count_on_disk:
                 break
         scanned += 1
         if tag_codes is not None and tags not in tag_codes and tags > EXTENSION_ADDRESS:
             continue
-        if tags == HOLE:
+        if tags == hole or physical + size > log_end or size > segment_size:
             gone = gone or not parts
             continue
-        at = physical - log_begin
-        if at < 0 or physical + size > log_end or size > segment_size:
-            gone = gone or not parts
-            continue
-        segment = segments[at // segment_size]
-        at = physical - segment.start
-        if at > segment_size - _PLACE.size:
-            gone = gone or not parts
-            continue
-        view = segment.view
+        if not begin <= physical <= latest:
+            if physical < log_begin:
+                gone = gone or not parts
+                continue
+            segment = segments[(physical - log_begin) // segment_size]
+            begin, view = segment.start, segment.view
+            latest = begin + segment_size - _PLACE.size
+            if physical > latest:
+                gone = gone or not parts
+                continue
+        at = physical - begin
         stated, magic, place = locate(view, at)
-        if stated != size or place != physical or magic not in _MAGICS:
+        if stated != size or place != physical or magic not in magics:
             # Unit or record was changed on the disk; a reader could not even tell where the next record begins.
             gone = gone or not parts
             continue
         record = view[at : at + size]
         if accept is not None and not accept(record):
             continue
-        parts.append(record)
+        keep(record)
         total += size
         last = physical
     return parts, total, scanned, last, gone

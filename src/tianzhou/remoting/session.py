@@ -59,6 +59,11 @@ class Session:
         max_frame: most bytes of a frame including its length word; a longer one is an error before any of its
             memory is taken.
         scratch: a buffer made by `scratch_buffer`, to share it; by default the session has its own.
+
+    Attributes:
+        error: why nothing more can be read.
+        kept: bytes set aside for a half-received frame; 0 when there is none.
+        pending: awaited replies.
     """
 
     __slots__ = (
@@ -70,6 +75,7 @@ class Session:
         "_tail",
         "_view",
         "error",
+        "kept",
         "pending",
     )
 
@@ -81,6 +87,7 @@ class Session:
         self._large: bytearray | None = None
         self._large_size = 0
         self._filled = 0
+        self.kept = 0
         self.error: ProtocolError | None = None
         self.pending: dict[int, tuple[float, Any, float]] = {}
 
@@ -90,11 +97,6 @@ class Session:
     def buffered(self) -> int:
         """Bytes of a half frame kept between reads."""
         return self._filled if self._large is not None else len(self._tail)
-
-    @property
-    def kept(self) -> int:
-        """Bytes set aside for a half-received frame; 0 when there is none."""
-        return len(self._tail) if self._large is None else len(self._large)
 
     def writable(self, most: int = READ_SIZE) -> memoryview:
         """Where the next bytes from the peer are to be written; never empty.
@@ -127,6 +129,7 @@ class Session:
             commands, start = self._up_to_error(end)
         if start == end:
             self._tail = b""
+            self.kept = 0
         elif self.error is None:
             self._keep(start, end)
         return commands
@@ -158,8 +161,10 @@ class Session:
                 large = bytearray(min(size, max(_LARGE_START, 2 * have)))
                 large[:have] = self._view[start:end]
                 self._large, self._large_size, self._filled, self._tail = large, size, have, b""
+                self.kept = len(large)
                 return
         self._tail = bytes(self._view[start:end])
+        self.kept = have
 
     def _received_large(self, count: int) -> list[Command]:
         large, size = self._large, self._large_size
@@ -171,8 +176,9 @@ class Session:
                 grown = bytearray(min(size, 2 * filled))
                 grown[:filled] = large
                 self._large = grown
+                self.kept = len(grown)
             return []
-        self._large, self._filled = None, 0
+        self._large, self._filled, self.kept = None, 0, 0
         try:
             return split(large, 0, size, self._max_frame)[0]
         except ProtocolError as error:

@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter
-from typing import Final
+from typing import Final, cast
 
 from tianzhou._hot import BY_HAND, fill
 from tianzhou._hot.tails import Pending
@@ -27,6 +27,7 @@ SLICE_SECONDS: Final = 0.002
 _STEP: Final = 32
 BACKLOG_LIMIT: Final = 65_536
 _RETRY_SECONDS: Final = 1.0
+_Pending = tuple[ConsumeQueue, int, int, int, int, int, int, str, str]
 
 
 class Dispatcher:
@@ -147,16 +148,16 @@ class Dispatcher:
         Raises:
             OSError: queue or index cannot be written; the record is still pending.
         """
-        pending, limit, index = self.pending, self.limit, self.index
+        pending, limit, index = cast("deque[_Pending]", self.pending), self.limit, self.index
         stop = perf_counter() + SLICE_SECONDS
-        for done in range(most):
-            if not pending or (done and perf_counter() > stop):
-                return done
+        begun = min(most, len(pending))
+        for left in range(begun, 0, -1):
             queue, queue_offset, physical, size, tags, stored, kind, uniq_key, keys = pending[0]
             if limit is not None and physical + size > limit:
-                return done
-            assert isinstance(queue, ConsumeQueue)
+                return begun - left
+            new = False
             if kind != PREPARED and kind != ROLLBACK:
+                new = queue_offset == 0
                 queue.put(queue_offset, physical, size, tags, stored)
                 if not queue.dirty:
                     queue.dirty = True
@@ -166,9 +167,10 @@ class Dispatcher:
             pending.popleft()
             if queue.arrived is not None:
                 queue.arrived.advance(queue.max_offset)
-            self.position = physical + size
-            self.logics_timestamp = stored
-        return most
+            self.position, self.logics_timestamp = physical + size, stored
+            if new and perf_counter() > stop:
+                return begun - left + 1
+        return begun
 
     def _fail(self, error: OSError, flag: RunningFlag) -> None:
         self._on_failure(error, flag)

@@ -110,9 +110,14 @@ class PullHandler:
         if not isinstance(read, GetResult):
             return self._read_cold(connection, command, header, group, topic, wanted, read)
         found = read
-        if header.sys_flag & SUSPEND and pull_code(found.status, offset) is ResponseCode.PULL_NOT_FOUND:
+        if found.status is not GetStatus.FOUND and self._may_wait(header, found):
             return self._wait(connection, command, header, group, topic, wanted, found)
         return self._answer(command, header, group, topic, found)
+
+    @staticmethod
+    def _may_wait(header: Any, found: GetResult) -> bool:
+        code = pull_code(found.status, header.queue_offset)
+        return code is ResponseCode.PULL_NOT_FOUND and header.sys_flag & SUSPEND != 0
 
     def _tell_reset(self, command: Command, header: Any, group: SubscriptionGroupConfig, topic: TopicConfig) -> Reply:
         offset = self._tables.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
@@ -192,7 +197,7 @@ class PullHandler:
         cold_ms = int((self._clock.monotonic() - began) * 1000)
         self._stats.longest_get_ms = max(self._stats.longest_get_ms, cold_ms)
         await connection.drain()
-        if header.sys_flag & SUSPEND and pull_code(found.status, header.queue_offset) is ResponseCode.PULL_NOT_FOUND:
+        if self._may_wait(header, found):
             return await self._wait(connection, command, header, group, topic, wanted, found)
         return self._answer(command, header, group, topic, found, cold_ms=cold_ms)
 
@@ -386,7 +391,9 @@ class PullHandler:
         name = header.topic
         self._tables.offsets.pulled(header.consumer_group, name, header.queue_id, found.next_offset)
         status = found.status
+        # Enum members are slow keys, so what is usual is not looked up.
         if status is GetStatus.FOUND:
+            code, told = ResponseCode.SUCCESS, "FOUND"
             self._stats.found += 1
             traffic = self._stats.got(name, header.consumer_group)
             traffic.add(header.queue_id, found.count, found.bytes)
@@ -398,14 +405,15 @@ class PullHandler:
                 behind = self._store.end_offset - int.from_bytes(last[28:36], "big") - len(last)
                 self._stats.behind[name, header.consumer_group, header.queue_id] = behind
         else:
+            code, told = pull_code(status, header.queue_offset), _NAMES.get(status, status.name)
             self._stats.missed += 1
         suggested = 0
         if self._tables.settings.slave_read_enable:
             suggested = group.which_broker_when_consume_slowly if found.suggest_slave else group.broker_id
         return pull_reply(
             command.opaque,
-            pull_code(status, header.queue_offset),
-            remark or _NAMES.get(status, status.name),
+            code,
+            remark or told,
             found.next_offset,
             found.min_offset,
             found.max_offset,
