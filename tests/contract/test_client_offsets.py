@@ -6,6 +6,7 @@ import pytest
 from scripted import ScriptedCluster, record, until
 
 from tianzhou import PullConsumer, PushConsumer
+from tianzhou.client import commits
 from tianzhou.model import MessageQueue
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_header
@@ -134,6 +135,78 @@ def test_what_is_done_is_stored_as_soon_as_the_group_changes():
                 assert "T" in known(consumer)
                 told.set()
                 await until(lambda: "T" not in known(consumer), "the queue is given up")
+
+    run(main)
+
+
+async def polled_twice(broker, consumer):
+    """Have a consumer hold T's only queue, at 3 as far as is stored, and poll messages 3 and 4 of it, one by one."""
+    consumer.subscribe("T")
+    await until(lambda: consumer.assignment, "it has the queue")
+    for offset in (3, 4):
+        broker.deliver(record("T", offset))
+        assert [message.queue_offset for message in await consumer.poll(5_000)] == [offset]
+
+
+def test_a_polling_member_stores_what_is_done_as_soon_as_the_group_changes():
+    """The others need not wait until we know which queues are theirs."""
+
+    async def main() -> None:
+        async with ScriptedCluster(1) as cluster:
+            broker = cluster.brokers[0]
+            broker.offsets["T", 0] = 3
+            async with PullConsumer("G", cluster.address, pull_batch_size=1) as consumer:
+                await polled_twice(broker, consumer)
+                told = asyncio.Event()
+
+                async def slowly(command):
+                    await told.wait()
+                    return broker._on_38(command)
+
+                broker.answers[38] = slowly
+                take_away(broker)
+                await until(lambda: broker.offsets["T", 0] == 4, "what is done is stored")
+                assert consumer.assignment
+                told.set()
+                await until(lambda: not consumer.assignment, "the queue is given up")
+
+    run(main)
+
+
+@pytest.mark.parametrize("auto_commit", [True, False])
+def test_what_a_poll_returned_last_counts_when_the_caller_comes_back_in_a_moment(auto_commit, monkeypatch):
+    monkeypatch.setattr(commits, "REST_S", 10.0)
+
+    async def main() -> None:
+        async with ScriptedCluster(1) as cluster:
+            broker = cluster.brokers[0]
+            broker.offsets["T", 0] = 3
+            async with PullConsumer("G", cluster.address, pull_batch_size=1, auto_commit=auto_commit) as consumer:
+                await polled_twice(broker, consumer)
+                take_away(broker)
+                await until(lambda: not consumer.assignment, "the queue is given up")
+                if auto_commit:
+                    assert await consumer.poll(1) == []
+                else:
+                    await consumer.commit()
+                await until(lambda: broker.offsets["T", 0] == 5, "both are stored")
+
+    run(main)
+
+
+def test_who_unsubscribes_leaves_what_is_done(monkeypatch):
+    monkeypatch.setattr(commits, "REST_S", 10.0)
+
+    async def main() -> None:
+        async with ScriptedCluster(1) as cluster:
+            broker = cluster.brokers[0]
+            broker.offsets["T", 0] = 3
+            async with PullConsumer("G", cluster.address, pull_batch_size=1) as consumer:
+                await polled_twice(broker, consumer)
+                consumer.unsubscribe("T")
+                assert not consumer.assignment
+                await until(lambda: broker.offsets["T", 0] == 4, "what is done is stored")
+            assert broker.offsets["T", 0] == 5, "who stops has done what polls returned"
 
     run(main)
 

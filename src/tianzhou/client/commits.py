@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from typing import Any
 
 from tianzhou.client.offset_store import OffsetStore
 from tianzhou.client.polling import Polling
@@ -13,9 +15,12 @@ from tianzhou.model import MessageQueue
 
 _log = logging.getLogger(__name__)
 
+REST_S = 0.2
+"""So long the caller may go on with messages of a queue that is given up, and still have them counted."""
+
 
 class Commits:
-    """The positions of the assigned queues, stored on demand or now and then.
+    """The positions of the assigned queues, stored on demand, now and then, and when queues change hands.
 
     Args:
         group: the consumer group.
@@ -43,7 +48,10 @@ class Commits:
         self._interval_ms = interval_ms
         self._next_s = 0.0
         self._stored: dict[MessageQueue, int] = {}
-        self._settled: dict[MessageQueue, int] = {}
+        self._leaving: dict[MessageQueue, int] = {}
+        """Positions of queues that are polled no more and may still be committed."""
+        self._storing = asyncio.Lock()
+        """An offset on its way must not arrive behind a later one."""
 
     @property
     def automatic(self) -> bool:
@@ -63,13 +71,14 @@ class Commits:
         Raises:
             ClientError: some could not be stored; the log has the reasons.
         """
-        await self._store_known(
-            {
-                queue: at
-                for queue, at in self._polling.known_positions().items()
-                if self._stored.get(queue) != at and (queues is None or queue in queues)
-            }
-        )
+        async with self._storing:
+            await self._store_known(
+                {
+                    queue: at
+                    for queue, at in (self._leaving | self._polling.known_positions()).items()
+                    if self._stored.get(queue) != at and (queues is None or queue in queues)
+                }
+            )
 
     async def _store_known(self, offsets: Mapping[MessageQueue, int]) -> None:
         if offsets:
@@ -78,7 +87,6 @@ class Commits:
 
     async def before_poll(self) -> None:
         """What former polls returned counts as done by now; commit it when that is due."""
-        self._settled = self._polling.known_positions()
         if self._interval_ms is None:
             return
         now_s = self._clock.monotonic()
@@ -91,16 +99,45 @@ class Commits:
             except TianzhouError as error:
                 _log.warning("positions of group %s are not committed now: %s", self._group, error)
 
-    async def before_leaving(self, queues: Collection[MessageQueue]) -> None:
-        """Queues go to another member: commit of them what is done without doubt, unless the user commits."""
-        if self.automatic:
-            ahead = {
-                queue: at for queue in queues if (at := self._settled.get(queue, -1)) > self._stored.get(queue, -1)
-            }
+    async def before_sharing(self) -> None:
+        """Others may take queues before we learn which: commit what is done without doubt, unless the user commits."""
+        await self._advance(self._polling.done_positions)
+
+    def leave(self, queues: Collection[MessageQueue]) -> Coroutine[Any, Any, None]:
+        """Have queues polled no more, at once, and commit of them what is done; unless the user commits.
+
+        What the last poll returned is done when the caller polls again soon, and is else left to whoever gets the
+        queue. A user who commits has as long to do it.
+
+        Returns:
+            What is to be awaited for the second part.
+        """
+        positions, done = (
+            {queue: of[queue] for queue in queues if queue in of}
+            for of in (self._polling.known_positions(), self._polling.done_positions())
+        )
+        self._polling.give_up(queues)
+        self._leaving |= positions
+        return self._end(positions, done)
+
+    async def _end(self, positions: dict[MessageQueue, int], done: dict[MessageQueue, int]) -> None:
+        await self._advance(lambda: done)
+        if positions != done and await self._polling.back_within(REST_S):
+            await self._advance(lambda: positions)
+        for queue, at in positions.items():
+            if self._leaving.get(queue) == at:
+                del self._leaving[queue]
+            if queue not in self._polling.queues:
+                self._stored.pop(queue, None)
+
+    async def _advance(self, known: Callable[[], Mapping[MessageQueue, int]]) -> None:
+        """Store offsets that are ahead of those stored, unless the user commits."""
+        if not self.automatic:
+            return
+        async with self._storing:
             try:
-                await self._store_known(ahead)
+                await self._store_known(
+                    {queue: at for queue, at in known().items() if at > self._stored.get(queue, -1)}
+                )
             except TianzhouError as error:
-                _log.warning("positions of group %s are not committed: %s", self._group, error)
-        for queue in queues:
-            self._stored.pop(queue, None)
-            self._settled.pop(queue, None)
+                _log.warning("positions of group %s are not committed now: %s", self._group, error)

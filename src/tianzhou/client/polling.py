@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from typing import NamedTuple
 
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.retry import needs_heartbeat, pull_delay_ms
@@ -13,6 +15,13 @@ from tianzhou.errors import ClientError, TianzhouError
 from tianzhou.model import MessageExt, MessageQueue, PullResult, PullStatus
 
 _log = logging.getLogger(__name__)
+
+
+class _InHand(NamedTuple):
+    """What the caller was given last, and may still work on."""
+
+    queue: MessageQueue
+    first_offset: int
 
 
 class Polling:
@@ -41,6 +50,8 @@ class Polling:
         self._ready: deque[tuple[MessageQueue, PullResult]] = deque()
         self._arrived = asyncio.Event()
         self._paused: set[MessageQueue] = set()
+        self._in_hand: _InHand | None = None
+        self._back = asyncio.Event()
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -50,6 +61,22 @@ class Polling:
     def known_positions(self) -> dict[MessageQueue, int]:
         """The next offset to return, of the queues whose beginning is known by now."""
         return {queue: at for queue, at in self._positions.items() if at is not None}
+
+    def done_positions(self) -> dict[MessageQueue, int]:
+        """Likewise, but what was returned last does not count while the caller has not come back for more."""
+        positions = self.known_positions()
+        if self._in_hand is not None and self._in_hand.queue in positions:
+            positions[self._in_hand.queue] = self._in_hand.first_offset
+        return positions
+
+    async def back_within(self, limit_s: float) -> bool:
+        """Whether the caller comes back for more in that time, or has come already, seconds."""
+        if self._in_hand is None:
+            return True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._back.wait()
+        return self._back.is_set()
 
     def assign(self, queues: Iterable[MessageQueue]) -> None:
         """Read these queues from now on; those that stay keep their positions."""
@@ -84,6 +111,8 @@ class Polling:
         self.check_assigned(queue)
         self._drop_fetched(queue)
         self._positions[queue] = offset
+        if self._in_hand is not None and self._in_hand.queue == queue:
+            self._in_hand = None
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Fetch no more from queues; what was fetched is still returned."""
@@ -124,12 +153,16 @@ class Polling:
         """The messages of the next pull that brought some; empty when none does in time."""
         clock = self._instance.clock
         deadline = clock.monotonic() + timeout_ms / 1000
+        self._in_hand = None
+        self._back.set()
         while True:
             while self._ready:
                 queue, result = self._ready.popleft()
-                self._positions[queue] = result.next_offset
+                former, self._positions[queue] = self._positions[queue], result.next_offset
                 self._fetch(queue)
                 if result.messages:
+                    self._in_hand = _InHand(queue, result.messages[0].queue_offset if former is None else former)
+                    self._back.clear()
                     return result.messages
             self._arrived.clear()
             for queue in self._positions:

@@ -132,6 +132,7 @@ class PullConsumer(QueueReader):
             options = TraceOptions(trace_topic, trace_msg_batch_num, access_channel).check()
             self._trace = trace_dispatcher(self._instance, group, "CONSUME", options)
             self._hooks.append(self._trace.on_consume)
+        self._model = message_model
         self._where = consume_from_where
         self._timestamp_ms = consume_timestamp_ms
         self._batch_size = pull_batch_size
@@ -151,7 +152,7 @@ class PullConsumer(QueueReader):
             topics=lambda: self._shared,
             owned=lambda: self._polling.queues,
             take=self._take,
-            give_up=self._give_up,
+            give_up=self._commits.leave,
             changed=queues_changed,
         )
         self._member = PullMember(
@@ -161,6 +162,7 @@ class PullConsumer(QueueReader):
             self._sharing,
             shared=self._shared,
             subscription=lambda topic: self._subscription(topic, *self._tags[topic]),
+            commit_soon=self._commit_soon,
         )
         self._watch = QueueWatch(self._instance, topic_check_interval_ms / 1000)
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -273,8 +275,13 @@ class PullConsumer(QueueReader):
         """Give up a topic's queues; the brokers learn of it with the next heartbeat."""
         self._shared.discard(topic)
         gone = [queue for queue in self._polling.queues if queue.topic == topic]
-        self._polling.give_up(gone)
+        if gone:
+            self._instance.spawn(self._commits.leave(gone))
         self._sharing.wake()
+
+    def _commit_soon(self) -> None:
+        if self._shared and self._running and not self._stopped and self._model is MessageModel.CLUSTERING:
+            self._instance.spawn(self._commits.before_sharing())
 
     async def _take(self, queue: MessageQueue) -> bool:
         try:
@@ -285,10 +292,6 @@ class PullConsumer(QueueReader):
         if not self._stopped and queue.topic in self._shared:
             self._polling.take(queue, at)
         return True
-
-    async def _give_up(self, queues: list[MessageQueue]) -> None:
-        self._polling.give_up(queues)
-        await self._commits.before_leaving(queues)
 
     # --- assigned queues -------------------------------------------------------------------------------------
 

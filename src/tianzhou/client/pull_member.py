@@ -29,6 +29,7 @@ class PullMember:
         sharing: decides which these are, when topics are subscribed.
         shared: the topics subscribed; the consumer changes them.
         subscription: the subscription of a topic that is read.
+        commit_soon: stores the positions of shared queues before others take some.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class PullMember:
         *,
         shared: Collection[str],
         subscription: Callable[[str], SubscriptionData],
+        commit_soon: Callable[[], None],
     ) -> None:
         self._group = group
         self._model = model
@@ -47,6 +49,7 @@ class PullMember:
         self._sharing = sharing
         self._shared = shared
         self._subscription = subscription
+        self._commit_soon = commit_soon
 
     @property
     def group(self) -> str:
@@ -69,6 +72,7 @@ class PullMember:
 
     def wake_rebalance(self) -> None:
         """See `GroupMember`; of no consequence when queues are assigned by hand."""
+        self._commit_soon()
         self._sharing.wake()
 
     async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
