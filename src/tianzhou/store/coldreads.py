@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from time import monotonic
 from typing import Any, Final, TypeVar
 
 from tianzhou._hot.records import EXTENSION_ADDRESS, UNIT
@@ -22,6 +23,7 @@ from tianzhou.store.consumequeue import UNIT_SIZE, ConsumeQueue
 from tianzhou.store.extension import ExtendedQueue
 from tianzhou.store.holes import is_hole
 from tianzhou.store.pages import HeldMap
+from tianzhou.store.segments import Segment
 from tianzhou.store.stepwise import Range, Steps, follow
 
 T = TypeVar("T")
@@ -32,6 +34,10 @@ _THREADS: Final = 4
 ROUNDS: Final = 3
 _AHEAD: Final = 512 << 10
 _GAP: Final = 64 << 10
+_BLOCK: Final = 2 << 20
+_NEAR: Final = 8 << 20
+BELIEVED_S: Final = 0.05
+"""So long what was found in memory is taken to be there still: asking costs more than copying the records does."""
 
 Missing = list[Range]
 """Byte ranges of segments that have to come from the disk."""
@@ -48,6 +54,8 @@ class ColdReads:
         self._log = log
         self._threads = ThreadPoolExecutor(_THREADS, "tianzhou-cold")
         self._closed = False
+        self._believed: dict[tuple[Segment, int], bool] = {}
+        self._believed_until = 0.0
         self.opened_at = 0
 
     def missing(
@@ -73,11 +81,17 @@ class ColdReads:
             return []
         start = position - segment.start
         end = min(segment.size, start + units * UNIT_SIZE, queue.max_offset * UNIT_SIZE - segment.start)
-        if not segment.resident(start, end):
+        if not self._is_there(segment, start, end, queue.max_offset * UNIT_SIZE - segment.start):
             return [(segment, start, end)]
-        view = segment.view[start:end]
-        if self._is_hot(UNIT.unpack_from(view, 0)[0]):
+        view = segment.view
+        first = UNIT.unpack_from(view, start)[0]
+        if self._is_hot(first):
             return []
+        upto = min(end, start + messages * UNIT_SIZE) if codes is None else end
+        last, length, _ = UNIT.unpack_from(view, upto - UNIT_SIZE)
+        if self._is_stretch_there(first, last + length):
+            return []
+        view = view[start:end]
         if codes is not None and isinstance(queue, ExtendedQueue):
             missing = [one for one in queue.extensions(view) if not one[0].resident(one[1], one[2])]
             if missing:
@@ -109,6 +123,35 @@ class ColdReads:
 
     def _is_hot(self, physical: int) -> bool:
         return physical >= self.opened_at and physical >= self._log.end - HOT_BYTES
+
+    def _is_stretch_there(self, begin: int, end: int) -> bool:
+        """Whether a short stretch of the log is in memory; the units of a queue point to places in their order."""
+        if not 0 < end - begin <= _NEAR:
+            return False
+        segment = self._log.files.find(begin)
+        if segment is None or end > segment.end:
+            return False
+        base = segment.start
+        return self._is_there(segment, begin - base, end - base, self._log.end - base)
+
+    def _is_there(self, segment: Segment, start: int, end: int, written: int) -> bool:
+        """Whether [start, end) of a segment, which is written up to `written`, is in memory.
+
+        Its surroundings are asked for with it, and the answers are believed for a moment.
+        """
+        now = monotonic()
+        believed = self._believed
+        if now >= self._believed_until:
+            believed.clear()
+            self._believed_until = now + BELIEVED_S
+        for number in range(start // _BLOCK, (end - 1) // _BLOCK + 1):
+            there = believed.get((segment, number))
+            if there is None:
+                there = segment.resident(number * _BLOCK, min((number + 1) * _BLOCK, max(written, end)))
+                believed[segment, number] = there
+            if not there:
+                return segment.resident(start, end)
+        return True
 
     def _missing_records(self, view: memoryview, messages: int, size: int, codes: frozenset[int] | None) -> Missing:
         spans: list[tuple[int, int]] = []
@@ -203,6 +246,7 @@ class ColdReads:
     def close(self) -> None:
         """End the threads, after what they are at; who waits for them is told."""
         self._closed = True
+        self._believed.clear()
         self._threads.shutdown(cancel_futures=True)
 
 

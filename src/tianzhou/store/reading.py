@@ -18,6 +18,7 @@ from tianzhou.store.stepwise import Steps
 
 MAX_BYTES: Final = 128 << 20
 _JUDGED: Final = frozenset((ACCEPTED,))
+_MOST_MADE: Final = 256
 
 
 class ReadLimits:
@@ -28,26 +29,38 @@ class ReadLimits:
         memory: bytes of main memory; None for this machine's.
     """
 
-    __slots__ = ("_settings", "memory_bound", "segments", "units")
+    __slots__ = ("_made", "_settings", "memory_bound", "segments", "units")
 
     def __init__(self, settings: StoreSettings, memory: int | None = None) -> None:
         if memory is None:
             memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self._settings = settings
+        self._made: dict[tuple[int, int], GatherLimits] = {}
         self.memory_bound = memory * settings.access_message_in_memory_max_ratio // 100
         self.units = -(-settings.max_filter_message_size // UNIT_SIZE)
         self.segments = max(1, settings.travel_cq_file_num_when_get_message)
 
     def of(self, max_messages: int, max_bytes: int) -> GatherLimits:
         """The limits of a read that itself wants at most so much."""
+        made = self._made.get((max_messages, max_bytes))
+        return self._make(max_messages, max_bytes) if made is None else made
+
+    def settings_changed(self) -> None:
+        """Take over limits that were changed while running."""
+        self._made.clear()
+
+    def _make(self, max_messages: int, max_bytes: int) -> GatherLimits:
         settings = self._settings
-        return GatherLimits(
+        if len(self._made) >= _MOST_MADE:
+            self._made.clear()
+        made = self._made[max_messages, max_bytes] = GatherLimits(
             self.memory_bound,
             min(max_messages, settings.max_transfer_count_on_message_in_memory),
             min(max_bytes, settings.max_transfer_bytes_on_message_in_memory),
             min(max_messages, settings.max_transfer_count_on_message_in_disk),
             min(max_bytes, settings.max_transfer_bytes_on_message_in_disk),
         )
+        return made
 
 
 def read_queue(

@@ -9,6 +9,7 @@ from typing import Any, Final
 from tianzhou.store.batchqueue import BatchQueue
 from tianzhou.store.batchreading import read_batch_queue
 from tianzhou.store.coldreads import ROUNDS, Missing
+from tianzhou.store.consumequeue import ConsumeQueue
 from tianzhou.store.extension import ExtensionUnit
 from tianzhou.store.parts import StoreParts
 from tianzhou.store.reading import MAX_BYTES, read_queue
@@ -45,10 +46,21 @@ class StoreReads(StoreParts):
             accept_unit: looks at a record's extension unit, if it has one, before the record is touched; without
                 `tag_codes` only.
         """
-        try:
-            queue = self._queues[topic][queue_id]
-        except KeyError:
+        queue = self._known(topic, queue_id)
+        if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
+        return self._get(queue, offset, max_messages, tag_codes, max_bytes, accept, accept_unit)
+
+    def _get(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        max_messages: int,
+        tag_codes: frozenset[int] | None,
+        max_bytes: int | None,
+        accept: Callable[[memoryview], bool] | None,
+        accept_unit: Callable[[ExtensionUnit], bool] | None,
+    ) -> GetResult:
         limit = MAX_BYTES if max_bytes is None else min(max_bytes, MAX_BYTES)
         if isinstance(queue, BatchQueue):
             return read_batch_queue(self._log, queue, self._limits, offset, max_messages, tag_codes, limit, accept)
@@ -71,26 +83,25 @@ class StoreReads(StoreParts):
             The messages when they are in memory, otherwise a coroutine that returns them when they are. It raises
             StoreError when the store is closed meanwhile, or its disk cannot be read.
         """
-        missing = self._missing(topic, queue_id, offset, max_messages, tag_codes, max_bytes, accept)
+        queue = self._known(topic, queue_id)
+        if queue is None:
+            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
+        missing = self._missing(queue, offset, max_messages, tag_codes, max_bytes, accept)
         if missing:
             return self._read_cold(
                 missing, topic, queue_id, offset, max_messages, tag_codes, max_bytes, accept, accept_unit
             )
-        return self.get(topic, queue_id, offset, max_messages, tag_codes, max_bytes, accept, accept_unit)
+        return self._get(queue, offset, max_messages, tag_codes, max_bytes, accept, accept_unit)
 
     def _missing(
         self,
-        topic: str,
-        queue_id: int,
+        queue: ConsumeQueue,
         offset: int,
         max_messages: int,
         tag_codes: frozenset[int] | None,
         max_bytes: int | None,
         accept: Callable[[memoryview], bool] | None,
     ) -> Missing:
-        queue = self._known(topic, queue_id)
-        if queue is None:
-            return []
         limits = self._limits.of(max_messages, MAX_BYTES if max_bytes is None else max_bytes)
         units = max(self._limits.units, max_messages)
         if accept is not None:
@@ -115,7 +126,10 @@ class StoreReads(StoreParts):
         if isinstance(queue, BatchQueue):
             await self._cold.follow(queue.find_steps(offset))
         for _ in range(ROUNDS):
-            missing = self._missing(topic, queue_id, offset, max_messages, tag_codes, max_bytes, accept)
+            queue = self._known(topic, queue_id)
+            if queue is None:
+                break
+            missing = self._missing(queue, offset, max_messages, tag_codes, max_bytes, accept)
             if not missing:
                 break
             await self._cold.fetch(missing, ahead=True)

@@ -172,6 +172,7 @@ class MessageStore(StorePuts, StoreReads, StoreLookups):
     def settings_changed(self) -> None:
         """Let changed settings count now rather than in a few seconds."""
         self._log.stall_limit_ms = self.settings.os_page_cache_busy_time_out_mills
+        self._limits.settings_changed()
         self._cleaner.wake()
 
     def delete_expired(self) -> None:
