@@ -105,12 +105,13 @@ class Producer(Sender):
         address = target.address
         try:
             connection = self._remoting.connected(address)
+            left_ms = limit_ms
             if connection is None:
                 address = await self._attempts.address(target, message.topic)
-                connection = await self._remoting.connect(address, limit_ms)
+                connection, left_ms = await self._remoting.reach(address, limit_ms)
             opaque = self._next_opaque()
             frame = target.template.single(opaque, now_ms, properties, body, message.flag, sys_flag)
-            reply = await connection.invoke_frame(opaque, frame, limit_ms)
+            reply = await connection.invoke_frame(opaque, frame, left_ms)
             return self._attempts.result(reply, target, address, unique_key)
         except TianzhouError as error:
             elapsed_s = max(0, self._now_ms() - now_ms) / 1000

@@ -8,13 +8,13 @@ import os
 import socket
 import ssl
 from asyncio import get_running_loop
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 from tianzhou.clock import Clock
-from tianzhou.errors import ClientError, ConfigError, ConnectFailed, ConnectionLost
+from tianzhou.errors import ClientError, ConfigError, ConnectFailed, ConnectionLost, RequestTimeout
 from tianzhou.remoting.connection import Connection, Processor
 from tianzhou.remoting.group import MAX_IN_FLIGHT, ConnectionGroup
 from tianzhou.remoting.proxy import ProxyHeader
@@ -27,6 +27,9 @@ from tianzhou.wire.command import Command, decode, encode
 _OF_ANOTHER_HOST = frozenset({62, 64})
 """OpenSSL's codes for a certificate of another name or address, which Python does not name."""
 _log = logging.getLogger(__name__)
+
+NOTABLE_SHARE = 0.1
+"""A reply that did not come in time is put down to connecting, too, when that took so much of the time."""
 
 
 def parse_address(address: str) -> tuple[str, int]:
@@ -176,16 +179,54 @@ class RemotingClient:
 
     async def _invoke(self, address: str, command: Command, timeout_ms: float) -> Command:
         connection = self.connected(address)
+        began_s = self.group.monotonic()
         if connection is None:
-            started = self.group.monotonic()
-            connection = await self.connect(address, timeout_ms)
-            timeout_ms -= (self.group.monotonic() - started) * 1000
-        reply = await connection.invoke(command, timeout_ms)
+            connection, reply = await self._over_new(address, timeout_ms, lambda new, left: new.invoke(command, left))
+        else:
+            reply = await connection.invoke(command, timeout_ms)
         if reply.code == ResponseCode.GO_AWAY:
             self._forget(address, connection)
-            connection = await self.connect(address, timeout_ms)
-            reply = await connection.invoke(command, timeout_ms)
+            left_ms = timeout_ms - (self.group.monotonic() - began_s) * 1000
+            _, reply = await self._over_new(address, left_ms, lambda new, left: new.invoke(command, left))
         return reply
+
+    async def _over_new(
+        self, address: str, timeout_ms: float, ask: Callable[[Connection, float], Awaitable[Command]]
+    ) -> tuple[Connection, Command]:
+        connection, left_ms = await self.reach(address, timeout_ms)
+        try:
+            return connection, await ask(connection, left_ms)
+        except RequestTimeout as error:
+            took_ms = timeout_ms - left_ms
+            if took_ms < timeout_ms * NOTABLE_SHARE:
+                raise
+            raise RequestTimeout(
+                f"{error}; of the {timeout_ms:.0f} ms given, connecting to {address} took the first {took_ms:.0f}"
+            ) from None
+
+    async def reach(self, address: str, timeout_ms: float) -> tuple[Connection, float]:
+        """A connection for a request, made when there is none, and what is then left of the request's time.
+
+        Args:
+            address: `host:port` of the server.
+            timeout_ms: for connecting and the reply together.
+
+        Returns:
+            The connection, and milliseconds above zero.
+
+        Raises:
+            ConnectFailed: no connection could be made, or making it used up the time.
+            ConnectionLost: the client is closed.
+        """
+        began_s = self.group.monotonic()
+        connection = await self.connect(address, timeout_ms)
+        took_ms = (self.group.monotonic() - began_s) * 1000
+        if took_ms >= timeout_ms:
+            raise ConnectFailed(
+                f"connecting to {address} took {took_ms:.0f} ms and the request was given {max(timeout_ms, 0):.0f}, so "
+                "it was not sent; is this machine or the server too busy?"
+            )
+        return connection, timeout_ms - took_ms
 
     async def invoke_frame(self, address: str, opaque: int, frame: bytes, timeout_ms: float = 3000) -> Command:
         """`invoke` for a request the caller encoded with an id of `group.opaques`; GO_AWAY is just returned."""
@@ -202,7 +243,10 @@ class RemotingClient:
     async def _invoke_frame(self, address: str, opaque: int, frame: bytes, timeout_ms: float) -> Command:
         connection = self.connected(address)
         if connection is None:
-            connection = await self.connect(address, timeout_ms)
+            _, reply = await self._over_new(
+                address, timeout_ms, lambda new, left: new.invoke_frame(opaque, frame, left)
+            )
+            return reply
         return await connection.invoke_frame(opaque, frame, timeout_ms)
 
     async def invoke_oneway(self, address: str, command: Command) -> None:
@@ -288,7 +332,7 @@ class RemotingClient:
             async with asyncio.timeout(max(timeout_ms, 0) / 1000):
                 return await asyncio.shield(dial)
         except TimeoutError:
-            raise ConnectFailed(f"cannot connect to {address} within {timeout_ms:.0f} ms") from None
+            raise ConnectFailed(f"cannot connect to {address} within {max(timeout_ms, 0):.0f} ms") from None
 
     async def _dial(self, address: str, host: str, port: int) -> Connection:
         shutdown_s = None if self._tls is None else SHUTDOWN_TIMEOUT_S

@@ -244,6 +244,66 @@ def test_go_away_moves_to_a_new_connection_once(run: Runner) -> None:
     run(main)
 
 
+class SlowToConnect(RemotingClient):
+    """A client whose every connection is made at once, and by its clock took `took_s`."""
+
+    def __init__(self, took_s: float, **options: Any) -> None:
+        super().__init__(clock=self, **options)
+        self._took_s = took_s
+        self._ahead_s = 0.0
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self._ahead_s
+
+    async def connect(self, address: str, timeout_ms: float | None = None) -> Connection:
+        connection = await super().connect(address, timeout_ms)
+        self._ahead_s += self._took_s
+        return connection
+
+
+def test_a_connection_that_took_all_the_time_is_named_and_nothing_is_sent(run: Runner) -> None:
+    seen: list[int] = []
+
+    def note(_connection: Connection, command: Command) -> Reply:
+        seen.append(command.code)
+        return command.reply(1500)
+
+    async def main() -> None:
+        async with RemotingServer("127.0.0.1", 0, note) as one:
+            took = (
+                rf"connecting to {address_of(one)} took \d{{4}} ms and the request was given 3000, so it was not sent"
+            )
+            async with SlowToConnect(3.865) as client:
+                with pytest.raises(ConnectFailed, match=took):
+                    await client.invoke(address_of(one), Command(ECHO), 3000)
+            async with SlowToConnect(3.865) as client:
+                opaque = client.group.opaques.next()
+                with pytest.raises(ConnectFailed, match=took):
+                    await client.invoke_frame(address_of(one), opaque, encode(Command(ECHO, opaque=opaque)), 3000)
+            assert not seen
+            async with SlowToConnect(2) as client:
+                # The second connection, after GO_AWAY, shares the time of the first.
+                with pytest.raises(ConnectFailed, match=r"took \d{4} ms and the request was given \d+, so"):
+                    await client.invoke(address_of(one), Command(ECHO), 3000)
+            assert seen == [ECHO]
+
+    run(main)
+
+
+def test_a_reply_that_is_late_names_what_connecting_took(run: Runner) -> None:
+    async def main() -> None:
+        async with server() as one, SlowToConnect(2.9) as client:
+            with pytest.raises(
+                RequestTimeout, match=r"unknown; of the 3000 ms given, connecting to \S+ took the first 29"
+            ):
+                await client.invoke(address_of(one), Command(SILENT), 3000)
+
+    run(main)
+
+
 def test_one_way_requests_arrive(run: Runner) -> None:
     async def main() -> None:
         arrived = asyncio.Event()
