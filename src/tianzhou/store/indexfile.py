@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tianzhou._hot.tails import IndexTail
+from tianzhou.store.pages import RANDOM
 from tianzhou.store.segments import RetiredSegment, Segment
 
 if TYPE_CHECKING:  # the event loop is below it, and who only reads files needs none
@@ -38,6 +39,7 @@ class IndexFile(IndexTail):
 
     def __init__(self, segment: Segment, slots: int, capacity: int) -> None:
         self._segment = segment
+        segment.advise(RANDOM)  # as keys lie: what is beside an entry is of other keys
         self._map = segment.map
         self.slots = slots
         self.capacity = capacity

@@ -31,7 +31,7 @@ class Segment:
         named: whether the disk has its name for all that is known; otherwise the next `sync` sees to it.
     """
 
-    __slots__ = ("_address", "_map", "_view", "flushed", "named", "path", "size", "start")
+    __slots__ = ("_address", "_advice", "_map", "_view", "flushed", "named", "path", "size", "start")
 
     def __init__(self, path: Path, start: int, size: int) -> None:
         self.path = path
@@ -41,6 +41,7 @@ class Segment:
         self._map: mmap.mmap | None = None
         self._view: memoryview | None = None
         self._address = 0
+        self._advice = mmap.MADV_NORMAL
         self.named = True
 
     @classmethod
@@ -62,6 +63,7 @@ class Segment:
 
     def advise(self, advice: int) -> None:
         """Say how the file will be read (`mmap.MADV_…`); the call only leaves a mark at the map."""
+        self._advice = advice
         if self._map is not None:
             self._map.madvise(advice)
 
@@ -97,6 +99,8 @@ class Segment:
         self._map = pages.map_file(fd, self.size)
         self._view = memoryview(self._map).toreadonly()
         self._address = pages.address_of(self._map)
+        if self._advice != mmap.MADV_NORMAL:
+            self._map.madvise(self._advice)
 
     def reserve_range(self, start: int, end: int) -> None:
         """Make sure that writing to [start, end) of the file cannot fail for want of disk space.
@@ -108,7 +112,15 @@ class Segment:
         """
         memory = self.map
         with memoryview(memory):  # keeps the map from being closed meanwhile
-            pages.populate(self._address, start, min(end, self.size))
+            if self._advice == pages.RANDOM:
+                pages.populate(self._address, start, min(end, self.size))
+                return
+            # Two threads at once may undo each other's advice; then something is read ahead after all.
+            pages.advise(self._address, self.size, pages.RANDOM)
+            try:
+                pages.populate(self._address, start, min(end, self.size))
+            finally:
+                pages.advise(self._address, self.size, self._advice)
 
     def sync(self, start: int, end: int) -> None:
         """Bring [start, end) of the file to the disk; may run on another thread.
