@@ -79,7 +79,7 @@ def until(condition: Callable[[], object], what: str) -> None:
 def done(query: Any, rows: int) -> bool:
     """Whether a micro-batch of so many rows is done, its commit included."""
     assert query.exception() is None
-    return any(progress["numInputRows"] == rows for progress in query.recentProgress)
+    return any(progress.numInputRows == rows for progress in query.recentProgress)
 
 
 def rows_of(frame: Any) -> list[tuple[int, int]]:
@@ -393,7 +393,7 @@ def progress_tells_the_lag_and_the_group_what_was_done(spark: Any, peer: Peer, f
     options = peer.options(subscribe=topic, startingOffsets="earliest", consumerGroup=group, maxOffsetsPerTrigger=4)
     query = Stream(spark, folder, **options).run()
     queue = MessageQueue(topic, peer.broker, 0)
-    assert [lag(progress)[queue] for progress in query.recentProgress if progress["numInputRows"]] == [6, 2, 0]
+    assert [lag(progress)[queue] for progress in query.recentProgress if progress.numInputRows] == [6, 2, 0]
     with sync.PullConsumer(group, peer.address) as consumer:
         assert consumer.committed(queue) == 8  # Spark tells a source of a batch only when the next one begins
 
