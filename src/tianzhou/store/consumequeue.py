@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 
 UNIT_SIZE: Final = 20
 _PAGE: Final = 4096
+_MORE_PAGES: Final = 3
 _NO_LIMIT: Final = 1 << 63
 
 
@@ -174,7 +175,9 @@ class ConsumeQueue(QueueTail):
             assert segment is not None
         end = self._position + self.unit_size
         if end > self._reserved:
-            upto = min(segment.size, -(-end // _PAGE) * _PAGE)
+            # A queue that has little gets a page, one that grows a few at a time.
+            pages = -(-end // _PAGE) + min(self._position // _PAGE, _MORE_PAGES)
+            upto = min(segment.size, pages * _PAGE)
             segment.reserve_range(self._reserved, upto)
             self._reserved = upto
 

@@ -47,10 +47,16 @@ def begin_directory(path: Path) -> None:
     Raises:
         OSError: it cannot be made.
     """
-    if not path.is_dir():
+    try:
+        os.mkdir(path)  # noqa: PTH102 - each new queue asks, and asking first what is there costs as much again
+    except FileNotFoundError:
         begin_directory(path.parent)
         path.mkdir(exist_ok=True)
-        _with_news.add(path.parent)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+        return
+    _with_news.add(path.parent)
 
 
 def sync_new_directories(path: Path) -> None:

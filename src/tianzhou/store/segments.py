@@ -357,7 +357,9 @@ class SegmentQueue:
 
     def path_of(self, start: int) -> Path:
         """Where the segment that starts at `start` is to be created."""
-        candidates = sorted(set(self.directories) - self.avoided) or sorted(self.directories)
+        candidates = self.directories
+        if len(candidates) > 1:
+            candidates = sorted(set(candidates) - self.avoided) or sorted(candidates)
         return candidates[start // self.size % len(candidates)] / segment_name(start)
 
     def create(self, start: int) -> Segment:
