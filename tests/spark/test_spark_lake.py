@@ -1,6 +1,7 @@
 """`format("tianzhou_lake")`: rows into tables and back, exactly once whatever fails in between."""
 
 import json
+import os
 
 import pytest
 from pyspark.sql import functions as sql
@@ -12,6 +13,8 @@ ROUNDS = {
     "parquet": ("task", "before", "after"),
 }
 """Where each run of a query fails: in a task, before its commit, after its commit."""
+BEGINS_TASKS_AGAIN = "TIANZHOU_TEST_SPARK" in os.environ
+"""On a cluster a task that failed is run again within its batch; on one machine the query fails."""
 
 
 @pytest.fixture(params=FORMATS)
@@ -93,12 +96,13 @@ def test_a_batch_that_is_written_again_changes_nothing(spark, lake):
 
 
 def test_exactly_once_whatever_fails(spark, server, source, topic, lake, tmp_path):
-    server.send(topic, range(600))
     plan = tmp_path / "plan"
     spark.dataSource.register(failing(str(plan)))
-    failures = 0
+    failures, sent = 0, 0
     rounds = ROUNDS[lake["tableFormat"]]
     for place in [*rounds, None]:
+        server.send(topic, range(sent, sent + 150))
+        sent += 150
         if place is not None:
             plan.write_text(place)
         stream = source(spark.readStream, startingOffsets="earliest", maxOffsetsPerTrigger=100).load()
@@ -110,16 +114,16 @@ def test_exactly_once_whatever_fails(spark, server, source, topic, lake, tmp_pat
             .trigger(availableNow=True)
             .start()
         )
-        if place is None:
-            query.awaitTermination(120)
+        if place is None or (place == "task" and BEGINS_TASKS_AGAIN):
+            assert query.awaitTermination(120)
         else:
             with pytest.raises(Exception, match=f"injected: {place}"):
                 query.awaitTermination(120)
-            failures += 1
+        failures += place is not None and not plan.exists()
         assert not query.isActive
     assert failures == len(rounds)
     found = sorted(int(row["n"]) for row in read(spark, lake).collect())
-    assert found == list(range(600))
+    assert found == list(range(sent))
 
 
 def test_small_files_are_merged_under_way(spark, server, source, topic, lake, tmp_path):
