@@ -15,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "fault"))
 
 from processes import Tianzhou
 
+from tianzhou import sync
+
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 RUN_LIMIT_S = 120
 
@@ -52,3 +54,6 @@ def test_every_command(args: tuple[object, ...], roles: dict[str, int], apache: 
     else:
         assert found["receive"]["messages"] == roles["receive"]
     assert found["notes"] == []
+    # Also those that the broker made anew for pulls it held: the command has waited for their end.
+    with sync.Admin(apache) as admin:
+        assert [name for name in admin.groups.names(system=True) if name.startswith("bench-")] == []

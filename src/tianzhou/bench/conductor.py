@@ -16,6 +16,7 @@ from tianzhou.bench.given import Given, Kind, Role
 from tianzhou.bench.jobs import Job, group_name, receiving_jobs, sending_jobs
 from tianzhou.bench.local_server import LocalServer
 from tianzhou.bench.payloads import MARK_LENGTH, Keys
+from tianzhou.bench.run_groups import RunGroups
 from tianzhou.bench.sending import make_bodies
 from tianzhou.bench.series import Series
 from tianzhou.bench.telling import Told
@@ -27,7 +28,6 @@ LOOK_EVERY_S = 0.05
 START_IN_S = 0.1
 QUIET_S = 10.0
 """Consumers that get nothing for so long get no more."""
-LEAVING_LIMIT_S = 1.0
 FILL_ATTEMPTS = 5
 FILL_BATCH = 32
 FILL_IN_FLIGHT = 16
@@ -62,6 +62,15 @@ class Run:
         self._progress = progress
         self._say = say
         self._mark = os.urandom(MARK_LENGTH // 2).hex()
+        self._groups = RunGroups(
+            [
+                group_name(self._mark, topic_number, number)
+                for topic_number in range(len(given.topics))
+                for number in range(given.groups)
+            ]
+            if given.receives
+            else []
+        )
         self._crew = Crew(self._heard)
         self._wanted = 0
         self._server_cpu_s: float | None = None
@@ -133,8 +142,7 @@ class Run:
             self._wanted = there * given.groups
             if given.count is not None:
                 self._wanted = min(self._wanted, given.count)
-        for group in self._groups():
-            await admin.groups.create(group)
+        await self._groups.make(admin)
         if given.timed:
             # New groups would begin with all that is stored, and latencies be those of a backlog.
             for number, topic in enumerate(given.topics):
@@ -143,13 +151,6 @@ class Run:
                     group = group_name(self._mark, number, group_number)
                     async with PullConsumer(group, instance=admin.instance) as consumer:
                         await consumer.commit_offsets(ends)
-
-    def _groups(self) -> list[str]:
-        return [
-            group_name(self._mark, topic_number, number)
-            for topic_number in range(len(self.given.topics))
-            for number in range(self.given.groups)
-        ]
 
     async def _fill(self) -> None:
         self._say(f"storing {self.given.fill} messages first")
@@ -309,14 +310,27 @@ class Run:
     # --- after -----------------------------------------------------------------------------------------------
 
     async def _forget_groups(self, admin: Admin) -> None:
-        if not self.given.receives:
+        if not self._groups.names:
             return
-        try:
-            async with asyncio.timeout(LEAVING_LIMIT_S):
-                await asyncio.gather(*(admin.groups.delete(group) for group in self._groups()))
-        except (TianzhouError, TimeoutError) as error:
-            reason = str(error) or f"no answer within {LEAVING_LIMIT_S:g} s"
+        self._note_left(await self._groups.forget(admin))
+        if self.interrupted and self._groups.left_s:
+            self.notes.append(
+                f"the groups of this run, bench-{self._mark}-…, may come back, empty: a broker of Apache's makes them "
+                "anew when a pull that waited for messages runs out of time"
+            )
+
+    def _note_left(self, reason: str) -> None:
+        if reason:
             self.notes.append(f"the groups of this run, bench-{self._mark}-…, could not all be deleted: {reason}")
+
+    async def forget_groups_again(self) -> None:
+        """Delete the groups once more when brokers may have made them anew; returns at once when none does."""
+        if (left_s := self._groups.left_s) > 0:
+            self._say(
+                f"a broker of Apache's makes deleted groups anew for pulls it still holds: they are deleted once more "
+                f"in {left_s:.0f} s; Ctrl-C leaves them, empty"
+            )
+            self._note_left(await self._groups.forget_again(self._namesrv, self._tls))
 
     def _note_server(self) -> None:
         now_s = self.server.cpu_s() if self.server is not None else None

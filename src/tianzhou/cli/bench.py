@@ -297,6 +297,11 @@ def _bench(kind: Kind, options: Mapping[str, Any], asked: set[str] | None = None
                     # Also when it failed or was interrupted: what was measured by then stays.
                     if run.measured:
                         files.show(run, notes, output)
+                if server is None:
+                    told = len(run.notes)
+                    await run.forget_groups_again()
+                    for note in run.notes[told:]:
+                        print_note(note)
         finally:
             # Last, because it takes long and may be given up when the run was interrupted.
             if run.measured:

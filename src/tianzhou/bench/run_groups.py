@@ -1,0 +1,89 @@
+"""The consumer groups of a run: made before it, and gone after it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from tianzhou.admin import Admin
+from tianzhou.client.pull_options import BROKER_SUSPEND_MS
+from tianzhou.errors import TianzhouError
+from tianzhou.wire.codes import LanguageCode, RequestCode
+from tianzhou.wire.command import Command
+
+FORGET_LIMIT_S = 1.0
+HELD_LOOK_S = 5.0
+"""So often Apache's broker looks for held pulls whose time is over."""
+HELD_LIMIT_S = BROKER_SUSPEND_MS / 1000 + HELD_LOOK_S + 1.0
+"""So long after its consumers have left a group may be asked for by one of their pulls."""
+
+
+class RunGroups:
+    """Groups that nobody is to see after the run.
+
+    Apache's broker keeps a held pull whose client has gone, carries it out when its time is over, and then makes the
+    group anew that was deleted meanwhile. Ours ends held pulls with their connection.
+
+    Args:
+        names: what they are called.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = list(names)
+        self._again_at_s: float | None = None
+
+    @property
+    def left_s(self) -> float:
+        """How long a broker may still make them anew, seconds; 0 when none does."""
+        return 0.0 if self._again_at_s is None else max(0.0, self._again_at_s - time.monotonic())
+
+    async def make(self, admin: Admin) -> None:
+        """Make them.
+
+        Raises:
+            TianzhouError: a broker cannot be reached, or refuses.
+        """
+        for name in self.names:
+            await admin.groups.create(name)
+
+    async def forget(self, admin: Admin) -> str:
+        """Delete them, now that their consumers have left.
+
+        Returns:
+            Why they could not all be deleted; empty when they were.
+        """
+        try:
+            async with asyncio.timeout(FORGET_LIMIT_S):
+                keeps = await asyncio.gather(
+                    *(_keeps_pulls(admin, address) for address in (await admin.cluster.masters()).values())
+                )
+                self._again_at_s = time.monotonic() + HELD_LIMIT_S if any(keeps) else None
+                await asyncio.gather(*map(admin.groups.delete, self.names))
+        except (TianzhouError, TimeoutError) as error:
+            return str(error) or f"no answer within {FORGET_LIMIT_S:g} s"
+        return ""
+
+    async def forget_again(self, namesrv: str, tls: bool | None) -> str:
+        """Delete them once more, when the last held pull has ended.
+
+        Args:
+            namesrv: the name servers.
+            tls: see `ClientInstance`.
+
+        Returns:
+            As `forget`.
+        """
+        await asyncio.sleep(self.left_s)
+        try:
+            async with Admin(namesrv, tls=tls) as admin:
+                return await self.forget(admin)
+        except TianzhouError as error:
+            return str(error)
+        finally:
+            self._again_at_s = None
+
+
+async def _keeps_pulls(admin: Admin, address: str) -> bool:
+    asked = Command(RequestCode.GET_BROKER_RUNTIME_INFO)
+    return (await admin.instance.remoting.invoke(address, asked)).language == LanguageCode.JAVA
