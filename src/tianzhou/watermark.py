@@ -2,6 +2,9 @@
 
 Sync flush is `flushed.reach(end)`, a quorum is `committed.reach(end)`, a long poll is
 `arrived.reach(offset + 1)` under a deadline. A parked request *is* its coroutine: cancelling it forgets it.
+
+Thousands may wait for the same mark. They are woken a few in each turn of the loop, the longest waiting first, so
+that the loop serves others in between.
 """
 
 from __future__ import annotations
@@ -9,6 +12,10 @@ from __future__ import annotations
 import asyncio
 import heapq
 from itertools import count
+from typing import Final
+
+AT_ONCE: Final = 32
+"""So many waiters are woken in one turn of the loop, each of which may read and send a page or more."""
 
 
 class Watermark:
@@ -18,12 +25,13 @@ class Watermark:
         value: where it starts.
     """
 
-    __slots__ = ("_error", "_gone", "_sequence", "_waiters", "value")
+    __slots__ = ("_error", "_gone", "_sequence", "_waiters", "_waking", "value")
 
     def __init__(self, value: int = 0) -> None:
         self.value = value
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
         self._gone = 0  # how many of the waiters were cancelled
+        self._waking = False  # the next turn of the loop goes on with waking
         self._sequence = count()
         self._error: BaseException | None = None
 
@@ -37,21 +45,38 @@ class Watermark:
         if value <= self.value or self._error is not None:
             return
         self.value = value
-        waiters = self._waiters
+        if self._waiters and not self._waking:
+            self._wake()
+
+    def _wake(self) -> None:
+        self._waking = False
+        waiters, value = self._waiters, self.value
+        left = AT_ONCE
         while waiters and waiters[0][0] <= value:
-            future = heapq.heappop(waiters)[2]
+            future = waiters[0][2]
             if future.done():
                 self._gone -= 1
-            else:
+            elif left:
                 future.set_result(None)
+                left -= 1
+            else:
+                # Behind those just woken, which the loop gets to first.
+                self._waking = True
+                future.get_loop().call_soon(self._wake)
+                return
+            heapq.heappop(waiters)
 
     def fail(self, error: BaseException) -> None:
         """Make every present and future wait above the present value raise `error`: the mark will not move again."""
         self._error = error
         waiters, self._waiters = self._waiters, []
         self._gone = 0
-        for _, _, future in waiters:
-            if not future.done():
+        for value, _, future in waiters:
+            if future.done():
+                continue
+            if value <= self.value:
+                future.set_result(None)
+            else:
                 future.set_exception(error)
 
     async def reach(self, value: int) -> None:

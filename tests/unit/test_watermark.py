@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tianzhou.watermark import Watermark
+from tianzhou.watermark import AT_ONCE, Watermark
 
 
 def test_reach_returns_at_once_when_the_mark_is_there() -> None:
@@ -101,5 +101,55 @@ def test_fail_reaches_present_and_future_waiters_but_not_what_was_passed() -> No
         with pytest.raises(OSError, match="disk"):
             await mark.reach(6)
         await mark.reach(4)
+
+    asyncio.run(main())
+
+
+def test_thousands_are_woken_a_few_a_turn_the_longest_waiting_first_and_none_forgotten() -> None:
+    woken: list[int] = []
+    others: list[int] = []
+
+    async def wait(mark: Watermark, number: int, value: int) -> None:
+        await mark.reach(value)
+        woken.append(number)
+
+    async def main() -> None:
+        mark = Watermark()
+        # Two marks: those of the second are passed while the first ones are still being woken.
+        tasks = [asyncio.create_task(wait(mark, number, 1 if number < 600 else 2)) for number in range(1_000)]
+        await asyncio.sleep(0)
+        tasks[5].cancel()
+        await asyncio.sleep(0)
+        mark.advance(1)
+        turns = 0
+        while mark.waiting:
+            before = len(woken)
+            await asyncio.sleep(0)
+            others.append(len(woken))
+            assert len(woken) - before <= AT_ONCE
+            turns += 1
+            assert turns < 100
+            if turns == 5:
+                mark.advance(2)
+                tasks[700].cancel()
+        await asyncio.wait(tasks)
+        await mark.reach(2)
+
+    asyncio.run(main())
+    assert woken == [number for number in range(1_000) if number not in {5, 700}]
+    assert len(others) >= 1_000 // AT_ONCE - 1
+
+
+def test_who_was_passed_before_the_mark_failed_is_told_so() -> None:
+    async def main() -> None:
+        mark = Watermark()
+        passed = [asyncio.create_task(mark.reach(1)) for _ in range(3 * AT_ONCE)]
+        stuck = asyncio.create_task(mark.reach(2))
+        await asyncio.sleep(0)
+        mark.advance(1)
+        mark.fail(OSError("disk"))
+        assert await asyncio.gather(*passed) == [None] * len(passed)
+        with pytest.raises(OSError, match="disk"):
+            await stuck
 
     asyncio.run(main())

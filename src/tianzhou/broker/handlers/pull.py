@@ -10,6 +10,7 @@ from tianzhou._hot import pull_reply
 from tianzhou.broker.broadcast_offsets import BY_PROXY, SUFFIX
 from tianzhou.broker.clients import Subscription
 from tianzhou.broker.consumer_filters import TAG_TYPES, compile_expression
+from tianzhou.broker.deadlines import Deadlines
 from tianzhou.broker.selection import (
     Selection,
     by_entry,
@@ -75,7 +76,8 @@ class PullHandler:
         self._store = store
         self._stats = stats
         self._clock = clock
-        self._held: dict[tuple[str, str, int], list[asyncio.Timeout]] = {}
+        self._held: dict[tuple[str, str, int], dict[asyncio.Timeout, None]] = {}
+        self._deadlines = Deadlines()
         tables.offsets.on_reset = self._wake
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
@@ -178,9 +180,7 @@ class PullHandler:
 
     def _wake(self, group: str, topic: str, queue_id: int) -> None:
         """Let held pulls of a queue end now, because the group's offset was reset."""
-        for limit in self._held.get((group, topic, queue_id), ()):
-            if not limit.expired():
-                limit.reschedule(0)
+        self._deadlines.hurry(self._held.get((group, topic, queue_id), ()))
 
     async def _read_cold(
         self,
@@ -348,11 +348,12 @@ class PullHandler:
         codes, accept, accept_unit, _ = wanted
         most = max(header.max_msg_nums, 1)
         place = header.consumer_group, name, queue_id
-        limit = asyncio.timeout(max(suspend_ms, 0) / 1000)
-        held = self._held.setdefault(place, [])
+        limit = asyncio.timeout(None)
+        held = self._held.setdefault(place, {})
         try:
             async with limit:
-                held.append(limit)
+                held[limit] = None
+                self._deadlines.add(limit, max(suspend_ms, 0) / 1000)
                 while True:
                     await arrived.reach(position + 1)
                     # Whoever waits here may wake with a thousand others, for a peer that reads slowly.
@@ -373,7 +374,8 @@ class PullHandler:
                 codes, accept, accept_unit, _ = self._selection(header)
                 found = self._store.get(name, queue_id, header.queue_offset, most, codes, None, accept, accept_unit)
         finally:
-            held.remove(limit)
+            self._deadlines.drop(limit)
+            del held[limit]
             if not held:
                 self._held.pop(place, None)
         return self._answer(command, header, group, topic, found)

@@ -1,0 +1,111 @@
+"""Waits that end together end a few a turn, in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Coroutine
+from typing import Any
+
+from tianzhou.broker.deadlines import AT_ONCE, Deadlines
+from tianzhou.testing.virtual_loop import VirtualLoop
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(main)
+
+
+class Waits:
+    """Coroutines that wait for nothing until their time is up."""
+
+    def __init__(self) -> None:
+        self.deadlines = Deadlines()
+        self.limits: dict[int, asyncio.Timeout] = {}
+        self.ended: list[tuple[int, float]] = []
+        self.done: list[int] = []
+
+    async def wait(self, number: int, seconds: float, enough: asyncio.Event | None = None) -> None:
+        limit = asyncio.timeout(None)
+        try:
+            async with limit:
+                self.limits[number] = limit
+                self.deadlines.add(limit, seconds)
+                await (enough or asyncio.Event()).wait()
+                self.done.append(number)
+        except TimeoutError:
+            self.ended.append((number, round(asyncio.get_running_loop().time(), 3)))
+        finally:
+            self.deadlines.drop(limit)
+
+
+def test_each_ends_at_its_time() -> None:
+    async def main() -> None:
+        waits = Waits()
+        now = asyncio.get_running_loop().time()
+        await asyncio.gather(waits.wait(1, 3), waits.wait(2, 1), waits.wait(3, 2), waits.wait(4, 0))
+        assert [number for number, _ in waits.ended] == [4, 2, 3, 1]
+        for (_, at), seconds in zip(waits.ended, (0, 1, 2, 3), strict=True):
+            assert abs(at - now - seconds) <= 0.002
+        assert len(waits.deadlines) == 0
+
+    run(main())
+
+
+def test_thousands_that_end_together_end_a_few_a_turn_in_order() -> None:
+    async def main() -> None:
+        waits, loop, turn = Waits(), asyncio.get_running_loop(), 0
+        ended_in: list[int] = []
+
+        def tick() -> None:
+            nonlocal turn
+            turn += 1
+            if len(ended_in) < 2_000:
+                loop.call_soon(tick)
+
+        async def wait(number: int) -> None:
+            await waits.wait(number, 5)
+            if not ended_in:
+                loop.call_soon(tick)
+            ended_in.append(turn)
+
+        await asyncio.gather(*(wait(number) for number in range(2_000)))
+        assert [number for number, _ in waits.ended] == list(range(2_000))
+        assert max(Counter(ended_in).values()) <= AT_ONCE
+        assert turn >= 2_000 // AT_ONCE - 2
+
+    run(main())
+
+
+def test_who_is_hurried_ends_before_the_others_and_who_is_done_does_not_end() -> None:
+    async def main() -> None:
+        waits, enough = Waits(), asyncio.Event()
+        tasks = [asyncio.create_task(waits.wait(number, 10, enough if number == 0 else None)) for number in range(4)]
+        await asyncio.sleep(1)
+        enough.set()
+        await asyncio.sleep(0)
+        waits.deadlines.hurry([waits.limits[0], waits.limits[3], waits.limits[2]])
+        waits.deadlines.hurry([waits.limits[3]])
+        await asyncio.wait(tasks[2:])
+        assert asyncio.get_running_loop().time() < 5
+        assert [number for number, _ in waits.ended] == [3, 2]
+        await asyncio.wait(tasks)
+        assert [number for number, _ in waits.ended] == [3, 2, 1]
+        assert waits.done == [0]
+
+    run(main())
+
+
+def test_what_is_over_takes_no_memory() -> None:
+    async def main() -> None:
+        deadlines = Deadlines()
+        async with asyncio.timeout(None) as stays:
+            deadlines.add(stays, 3600)
+            for _ in range(1_000):
+                async with asyncio.timeout(None) as limit:
+                    deadlines.add(limit, 1800)
+                    deadlines.drop(limit)
+            assert len(deadlines) == 1
+            assert len(deadlines._heap) <= AT_ONCE + 3
+
+    run(main())
