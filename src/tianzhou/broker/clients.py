@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from tianzhou.errors import FilterSyntaxError
@@ -21,6 +22,8 @@ from tianzhou.model import (
 )
 
 TAG = "TAG"
+_SHOWN = 10
+"""Of more wishes than these nobody makes sense in a log."""
 
 
 @dataclass(slots=True)
@@ -72,9 +75,14 @@ class Departure(NamedTuple):
 class ConsumerGroup:
     """The members of a consumer group and what they said last.
 
+    Nothing here looks through the members when one of them speaks: there may be thousands.
+
     Attributes:
+        clients: the members by connection; a client that reconnected may be here on two of them.
         wishes: what each member subscribes; all have to subscribe the same.
         conflicts: how often members were found to subscribe different things.
+        news: whether members subscribe something that others do not and that has not been shown yet.
+        ids_body: what clients are told who ask for the members; None when it has to be made anew.
     """
 
     name: str
@@ -85,17 +93,80 @@ class ConsumerGroup:
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     wishes: dict[Hashable, Wishes] = field(default_factory=dict)
     conflicts: int = 0
+    news: bool = False
+    ids_body: bytes | None = None
+    _by_id: dict[str, dict[Hashable, Client]] = field(default_factory=dict)
+    _wanting: dict[frozenset[tuple[str, tuple[str, str]]], dict[Hashable, None]] = field(default_factory=dict)
+
+    def take(self, client: Client) -> bool:
+        """Note a member, or that it is still there; whether it is new."""
+        former = self.clients.get(client.connection)
+        if former is not None and former.client_id != client.client_id:
+            self._forget_id(former)
+        self.clients[client.connection] = client
+        of_id = self._by_id.get(client.client_id)
+        if of_id is None:
+            of_id = self._by_id[client.client_id] = {}
+            self.ids_body = None
+        of_id[client.connection] = client
+        return former is None
+
+    def drop(self, connection: Hashable) -> Client | None:
+        """A member leaves; None when it was not there."""
+        client = self.clients.pop(connection, None)
+        if client is not None:
+            self._forget_id(client)
+        former = self.wishes.pop(connection, None)
+        if former is not None:
+            self._forget_wishes(connection, former)
+        return client
+
+    def _forget_id(self, client: Client) -> None:
+        of_id = self._by_id[client.client_id]
+        del of_id[client.connection]
+        if not of_id:
+            del self._by_id[client.client_id]
+            self.ids_body = None
+
+    def _forget_wishes(self, connection: Hashable, wishes: Wishes) -> None:
+        kind = frozenset(wishes.items())
+        del self._wanting[kind][connection]
+        if not self._wanting[kind]:
+            del self._wanting[kind]
+
+    def wants(self, connection: Hashable, wishes: Wishes) -> None:
+        """Note what a member subscribes, and whether that is what all others do."""
+        former = self.wishes.get(connection)
+        if former == wishes:
+            return
+        if former is not None:
+            self._forget_wishes(connection, former)
+        self.wishes[connection] = wishes
+        kind = frozenset(wishes.items())
+        same = self._wanting.setdefault(kind, {})
+        same[connection] = None
+        if len(self._wanting) > 1:
+            self.conflicts += 1
+            self.news |= len(same) == 1
 
     def disagreement(self) -> dict[str, Wishes]:
         """What each member subscribes by client id when they do not all subscribe the same; empty when they do."""
-        wishes = list(self.wishes.items())
-        if all(one == wishes[0][1] for _, one in wishes):
+        if len(self._wanting) <= 1:
             return {}
-        return {self.clients[key].client_id: one for key, one in wishes if key in self.clients}
+        return {self.clients[key].client_id: one for key, one in self.wishes.items() if key in self.clients}
+
+    def examples(self) -> dict[str, Wishes]:
+        """As `disagreement`, with one member for each of the first few things that are subscribed."""
+        some = [next(iter(members)) for members in islice(self._wanting.values(), _SHOWN)]
+        return {self.clients[key].client_id: self.wishes[key] for key in some if key in self.clients}
 
     def client_ids(self) -> list[str]:
         """Ids of the members, each once: a client that reconnected may be here on two connections."""
-        return list(dict.fromkeys(client.client_id for client in self.clients.values()))
+        return list(self._by_id)
+
+    def find(self, client_id: str) -> Client | None:
+        """A member by its id."""
+        return next(iter(self._by_id.get(client_id, {}).values()), None)
 
 
 class ClientTable:
@@ -135,20 +206,13 @@ class ClientTable:
         group.consume_type = said.consume_type
         group.message_model = said.message_model
         group.consume_from_where = said.consume_from_where
-        changed = client.connection not in group.clients
-        group.clients[client.connection] = client
+        changed = group.take(client)
         self._consumes.setdefault(client.connection, set()).add(said.group_name)
         if not keep_subscriptions:
             changed |= _subscribe(group, said.subscription_data_set)
-            self._compare(group, said, client)
+            wishes = {one.topic: (one.sub_string, one.expression_type or TAG) for one in said.subscription_data_set}
+            group.wants(client.connection, wishes)
         return changed
-
-    def _compare(self, group: ConsumerGroup, said: ConsumerData, client: Client) -> None:
-        wishes = {one.topic: (one.sub_string, one.expression_type or TAG) for one in said.subscription_data_set}
-        if group.wishes.get(client.connection) != wishes:
-            group.wishes[client.connection] = wishes
-            if any(other != wishes for other in group.wishes.values()):
-                group.conflicts += 1
 
     def remove_producer(self, group: str, connection: Hashable) -> None:
         """A producer said that it leaves."""
@@ -168,9 +232,7 @@ class ClientTable:
     def remove_consumer(self, group: str, connection: Hashable) -> Departure | None:
         """A consumer said that it leaves; None when it was not there."""
         found = self.consumers.get(group)
-        client = None if found is None else found.clients.pop(connection, None)
-        if found is not None:
-            found.wishes.pop(connection, None)
+        client = None if found is None else found.drop(connection)
         if found is None or client is None:
             return None
         _leave(self._consumes, connection, group)
@@ -187,13 +249,21 @@ class ClientTable:
 
     def silent(self, now_ms: int, limit_ms: int) -> set[Hashable]:
         """Connections from which no heartbeat came for longer than the limit."""
-        tables: list[Iterable[Client]] = [clients.values() for clients in self.producers.values()]
-        tables += [group.clients.values() for group in self.consumers.values()]
-        seen: dict[Hashable, int] = {}
-        for clients in tables:
-            for client in clients:
-                seen[client.connection] = max(seen.get(client.connection, 0), client.seen_ms)
-        return {connection for connection, at in seen.items() if now_ms - at > limit_ms}
+        before = now_ms - limit_ms
+        quiet = {
+            one.connection
+            for group in self.consumers.values()
+            for one in group.clients.values()
+            if one.seen_ms < before
+        }
+        quiet |= {one.connection for group in self.producers.values() for one in group.values() if one.seen_ms < before}
+        # In another of its groups it may have been heard of since.
+        return {connection for connection in quiet if self._seen_ms(connection) < before}
+
+    def _seen_ms(self, connection: Hashable) -> int:
+        consumes = (self.consumers[group].clients for group in self._consumes.get(connection, ()))
+        produces = (self.producers[group] for group in self._produces.get(connection, ()))
+        return max(clients[connection].seen_ms for clients in (*consumes, *produces))
 
     def pulled_by(self, group: str, topic: str, expression: str, kind: str, now_ms: int) -> None:
         """Note the subscription that a pull brought along; tools are shown it when no heartbeat tells of another."""
@@ -238,9 +308,7 @@ class ClientTable:
     def find_consumer(self, group: str, client_id: str) -> Client | None:
         """A member of a consumer group by its id."""
         found = self.consumers.get(group)
-        if found is None:
-            return None
-        return next((client for client in found.clients.values() if client.client_id == client_id), None)
+        return None if found is None else found.find(client_id)
 
     def find_producer(self, client_id: str) -> Client | None:
         """The producing client of an id, on the connection it spoke on last."""

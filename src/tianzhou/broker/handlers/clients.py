@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from typing import cast
 
 from tianzhou.broker.admission import topic_sys_flag
 from tianzhou.broker.clients import Client, ConsumerGroup, Departure
 from tianzhou.broker.consumer_filters import TAG_TYPES
+from tianzhou.broker.member_news import MemberNews
 from tianzhou.broker.selection import compile_wish
 from tianzhou.broker.stats import BrokerStats
 from tianzhou.broker.tables import Tables
 from tianzhou.clock import Clock
-from tianzhou.errors import BrokerError, ConnectionLost, FilterSyntaxError
+from tianzhou.errors import BrokerError, FilterSyntaxError
 from tianzhou.filter import parse_tags
-from tianzhou.model import ConsumerData, ConsumeType, MessageModel, SubscriptionGroupConfig, names
+from tianzhou.model import ConsumerData, ConsumeType, MessageModel, names
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.wire.bodies import Connection as ConnectionBody
 from tianzhou.wire.bodies import (
@@ -30,7 +32,7 @@ from tianzhou.wire.bodies import (
 )
 from tianzhou.wire.codes import LanguageCode, RequestCode, ResponseCode
 from tianzhou.wire.command import Command
-from tianzhou.wire.fields import read_header, write_header, write_reply
+from tianzhou.wire.fields import read_header, write_reply
 
 _log = logging.getLogger(__name__)
 _ATTRIBUTE = "broker.clients"
@@ -51,6 +53,7 @@ class ClientHandler:
         self._tables = tables
         self._stats = stats
         self._untold: set[str] = set()
+        self._news = MemberNews(self._listeners)
         self._clock = clock
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
@@ -111,52 +114,47 @@ class ClientHandler:
             order=any(config is not None and config.order for config in topics),
             sys_flag=topic_sys_flag(said.unit_mode, is_retry=True),
         )
-        before = tables.clients.conflicts(said.group_name)
         began = self._clock.monotonic()
         changed = tables.clients.add_consumer(said, client, keep_subscriptions=without_sub)
         self._registered("CONSUMER_REGISTER_TIME", began)
         if changed:
-            self._notify(group)
+            self._notify(group.group_name)
         if not without_sub:
             for problem in tables.filters.register(said.group_name, said.subscription_data_set, now_ms):
                 _log.warning("%s", problem)
-        if tables.clients.conflicts(said.group_name) != before:
+        online = tables.clients.consumers[said.group_name]
+        if online.news:
+            online.news = False
             _log.warning(
                 "members of group %s subscribe different things, so messages will be missed: %s; let all subscribe"
                 " the same topics with the same expressions",
                 said.group_name,
-                tables.clients.consumers[said.group_name].disagreement(),
+                online.examples(),
             )
 
-    def _notify(self, group: SubscriptionGroupConfig) -> None:
+    def _notify(self, group: str) -> None:
         if self._tables.settings.real_time_notify_consumer_change:
-            self._tell(group)
+            self._news.tell(group)
         else:
             if not self._untold:
                 asyncio.get_running_loop().call_later(NOTIFY_S, self.notify_waiting)
-            self._untold.add(group.group_name)
+            self._untold.add(group)
 
     def notify_waiting(self) -> None:
         """Tell the members of all groups that changed since last time (`realTimeNotifyConsumerChange` is off)."""
         untold, self._untold = self._untold, set()
-        for name in untold:
-            group = self._tables.groups.get(name)
-            if group is not None:
-                self._tell(group)
+        for group in untold:
+            self._news.tell(group)
 
-    def _tell(self, group: SubscriptionGroupConfig) -> None:
-        online = self._tables.clients.consumers.get(group.group_name)
-        wanted = group.notify_consumer_ids_changed_enable and self._tables.settings.notify_consumer_ids_changed_enable
-        if online is None or not wanted or online.message_model is MessageModel.BROADCASTING:
-            return
-        code = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
-        fields = write_header(code, consumer_group=group.group_name)
-        for connection in list(online.clients):
-            assert isinstance(connection, Connection)
-            try:
-                connection.invoke_oneway(Command(code, fields=fields))
-            except ConnectionLost:
-                continue
+    def _listeners(self, name: str) -> list[Connection]:
+        """Connections of the members of a group that want to hear of others."""
+        tables = self._tables
+        group, online = tables.groups.get(name), tables.clients.consumers.get(name)
+        if group is None or online is None or online.message_model is MessageModel.BROADCASTING:
+            return []
+        if not (group.notify_consumer_ids_changed_enable and tables.settings.notify_consumer_ids_changed_enable):
+            return []
+        return [cast("Connection", connection) for connection in online.clients]
 
     def _left(self, departures: Iterable[Departure]) -> None:
         """Free the locks of who left, and tell who stays."""
@@ -165,9 +163,7 @@ class ClientHandler:
                 self._tables.locks.release(departure.group, departure.client_id)
             if departure.group not in self._tables.clients.consumers:
                 self._tables.filters.unregister(departure.group, self._clock.now_ms())
-            group = self._tables.groups.get(departure.group)
-            if group is not None:
-                self._notify(group)
+            self._notify(departure.group)
 
     def _closed(self, connection: Connection) -> None:
         self._left(self._tables.clients.remove_connection(connection))
@@ -211,7 +207,9 @@ class ClientHandler:
         group = self._tables.clients.consumers.get(name)
         if group is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
-        return command.reply(ResponseCode.SUCCESS, body=encode_consumer_ids(group.client_ids()))
+        if group.ids_body is None:
+            group.ids_body = encode_consumer_ids(group.client_ids())
+        return command.reply(ResponseCode.SUCCESS, body=group.ids_body)
 
     def consumer_connections(self, connection: Connection, command: Command) -> Reply:
         """A group's members and what it subscribes."""
