@@ -1,7 +1,6 @@
 """`format("tianzhou_lake")`: rows into tables and back, exactly once whatever fails in between."""
 
 import json
-import os
 
 import pytest
 from pyspark.sql import functions as sql
@@ -13,8 +12,6 @@ ROUNDS = {
     "parquet": ("task", "before", "after"),
 }
 """Where each run of a query fails: in a task, before its commit, after its commit."""
-BEGINS_TASKS_AGAIN = "TIANZHOU_TEST_SPARK" in os.environ
-"""On a cluster a task that failed is run again within its batch; on one machine the query fails."""
 
 
 @pytest.fixture(params=FORMATS)
@@ -95,7 +92,7 @@ def test_a_batch_that_is_written_again_changes_nothing(spark, lake):
     assert sorted(row[0] for row in read(spark, lake).collect()) == list(range(5))
 
 
-def test_exactly_once_whatever_fails(spark, server, source, topic, lake, tmp_path):
+def test_exactly_once_whatever_fails(spark, server, source, topic, lake, tasks_are_run_again, tmp_path):
     plan = tmp_path / "plan"
     spark.dataSource.register(failing(str(plan)))
     failures, sent = 0, 0
@@ -114,7 +111,7 @@ def test_exactly_once_whatever_fails(spark, server, source, topic, lake, tmp_pat
             .trigger(availableNow=True)
             .start()
         )
-        if place is None or (place == "task" and BEGINS_TASKS_AGAIN):
+        if place is None or (place == "task" and tasks_are_run_again):
             assert query.awaitTermination(120)
         else:
             with pytest.raises(Exception, match=f"injected: {place}"):
