@@ -24,10 +24,11 @@ find_python() {
   return 1
 }
 
-# The package itself, in place, with its hot functions compiled where there is a C compiler. Once per state of their
-# sources; without a compiler they stay Python.
+# The package itself, in place, with its hot functions (and Spark's rows) compiled where there is a C compiler. Once per
+# state of their sources; without a compiler they stay Python.
 need_package() {
-  hot=$({ cat pyproject.toml scripts/hatch_build.py src/tianzhou/_hot/*.py src/tianzhou/_hot/*.px* src/tianzhou/_hot/*.h
+  hot=$({ for part in src/tianzhou/_hot src/tianzhou/spark/_rows; do cat "$part"/*.py "$part"/*.px* "$part"/*.h; done
+    cat pyproject.toml scripts/hatch_build.py
     can_compile && echo compiler; } | sha256sum | cut -d' ' -f1)
   [ "$(cat .venv/.tianzhou-hot 2>/dev/null)" != "$hot" ] || return 0
   if [ "$kind" = dev ] && is_debian_root && ! can_compile; then

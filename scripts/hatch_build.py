@@ -1,6 +1,7 @@
-"""Compiles `tianzhou._hot._compiled` while the package is built, where that is possible; hatchling runs it.
+"""Compiles what is compiled of the package while it is built, where that is possible; hatchling runs it.
 
-By hand, into the source tree, in an environment with Cython and setuptools: `python scripts/hatch_build.py`.
+These are `tianzhou._hot._compiled` (docs/adr/0004-hot-path.md) and `tianzhou.spark._rows._compiled` (0008-rows.md). By
+hand, into the source tree, in an environment with Cython and setuptools: `python scripts/hatch_build.py`.
 """
 
 from __future__ import annotations
@@ -18,22 +19,25 @@ try:
 except ImportError:  # run by hand
     BuildHookInterface = object
 
-ROOT = Path(__file__).resolve().parents[1]
-HOT = ROOT / "src" / "tianzhou" / "_hot"
+SOURCE = Path(__file__).resolve().parents[1] / "src"
+HOT = SOURCE / "tianzhou" / "_hot"
+ROWS = SOURCE / "tianzhou" / "spark" / "_rows"
+FOLDERS = (HOT, ROWS)
+"""Where a `_compiled.pyx` is."""
 
 
-def digest() -> str:
-    """The mark of the sources, as the package itself computes it."""
+def digest(folder: Path) -> str:
+    """The mark of the sources in a folder, as the package itself computes it."""
     spec = importlib.util.spec_from_file_location("tianzhou_hot_sources", HOT / "sources.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return str(module.digest(HOT))
+    return str(module.digest(folder))
 
 
-def compile_hot(target: Path) -> Path:
-    """Compile the extension into a folder; returns the file.
+def compile_in(folder: Path, target: Path) -> Path:
+    """Compile the extension whose sources are in a folder into another; returns the file.
 
     Raises:
         Exception: whatever is in the way: no compiler, no headers of Python, no Cython.
@@ -41,20 +45,21 @@ def compile_hot(target: Path) -> Path:
     from Cython.Build import cythonize
     from setuptools import Distribution, Extension
 
+    name = ".".join([*folder.relative_to(SOURCE).parts, "_compiled"])
     with tempfile.TemporaryDirectory() as scratch:
         extension = Extension(
-            "tianzhou._hot._compiled",
-            [str(HOT / "_compiled.pyx")],
-            include_dirs=[str(HOT)],
-            define_macros=[("TIANZHOU_SOURCE", f'"{digest()}"')],
+            name,
+            [str(folder / "_compiled.pyx")],
+            include_dirs=[str(folder)],
+            define_macros=[("TIANZHOU_SOURCE", f'"{digest(folder)}"')],
             extra_compile_args=["-O2", "-g0"] if os.name == "posix" else [],
         )
-        modules = cythonize([extension], build_dir=scratch, quiet=True, include_path=[str(HOT)])
+        modules = cythonize([extension], build_dir=scratch, quiet=True, include_path=[str(folder)])
         command = Distribution({"ext_modules": modules}).get_command_obj("build_ext")
         command.build_lib, command.build_temp = scratch, scratch
         command.ensure_finalized()
         command.run()
-        built = Path(command.get_ext_fullpath("tianzhou._hot._compiled"))
+        built = Path(command.get_ext_fullpath(name))
         # Never half a file, and never into one that a running server has mapped.
         with tempfile.NamedTemporaryFile(dir=target, prefix=built.name, delete=False) as fresh:
             fresh.write(built.read_bytes())
@@ -64,32 +69,38 @@ def compile_hot(target: Path) -> Path:
 
 
 class CompileHot(BuildHookInterface):
-    """Adds the extension to wheels, and to the source tree of an editable installation."""
+    """Adds the extensions to wheels, and to the source tree of an editable installation."""
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, or say why not: without the extension the package works as well, only slower."""
-        for stale in HOT.glob("_compiled" + sysconfig.get_config_var("EXT_SUFFIX")):
-            if version != "editable":
-                break
-            stale.unlink(missing_ok=True)
+        """Compile, or say why not: without the extensions the package works as well, only slower."""
+        if version == "editable":
+            for folder in FOLDERS:
+                for stale in folder.glob("_compiled" + sysconfig.get_config_var("EXT_SUFFIX")):
+                    stale.unlink(missing_ok=True)
         if os.environ.get("TIANZHOU_PURE", "0") not in {"", "0"}:
             self.app.display_info("tianzhou: TIANZHOU_PURE is set, the hot functions stay pure Python")
             return
+        for folder in FOLDERS:
+            self._compile(folder, version, build_data)
+
+    def _compile(self, folder: Path, version: str, build_data: dict[str, Any]) -> None:
+        place = folder.relative_to(SOURCE).as_posix()
         try:
-            built = compile_hot(HOT if version == "editable" else Path(tempfile.mkdtemp()))
+            built = compile_in(folder, folder if version == "editable" else Path(tempfile.mkdtemp()))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the pure twin serves
             self.app.display_warning(
-                f"tianzhou: the hot functions stay pure Python, they could not be compiled ({error}); "
-                "a C compiler and the headers of Python (on Debian: gcc, python3-dev) make servers faster"
+                f"tianzhou: the hot functions stay pure Python, they could not be compiled ({place}: {error}); "
+                "a C compiler and the headers of Python (on Debian: gcc, python3-dev) make servers and Spark faster"
             )
             return
         if version != "editable":
             build_data["pure_python"] = False
             build_data["infer_tag"] = True
-            build_data["force_include"][str(built)] = f"tianzhou/_hot/{built.name}"
+            build_data["force_include"][str(built)] = f"{place}/{built.name}"
 
 
 if __name__ == "__main__":
-    print(compile_hot(HOT), file=sys.stderr)
+    for source in FOLDERS:
+        print(compile_in(source, source), file=sys.stderr)

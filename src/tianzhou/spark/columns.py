@@ -21,6 +21,7 @@ from tianzhou.model import MessageQueue, names
 from tianzhou.spark import arrays
 from tianzhou.spark.arrays import Array, DataType, Ints, pa
 from tianzhou.spark.pairs import Pairs
+from tianzhou.spark.usual import Usual
 from tianzhou.store.light import is_light, offset_in
 from tianzhou.wire.batch import decode_batch
 from tianzhou.wire.compression import COMPRESSED, decompress
@@ -350,6 +351,7 @@ def to_batch(
     start: int = 0,
     end: int | None = None,
     tags: frozenset[str] = frozenset(),
+    usual: Usual | None = None,
 ) -> RecordBatch:
     """The records of a buffer as one batch.
 
@@ -361,10 +363,15 @@ def to_batch(
         start: first offset wanted; earlier records are dropped.
         end: offset after the last one wanted, None for no bound.
         tags: tags to keep; empty keeps all. Brokers compare hashes only, so the text is compared here.
+        usual: the short way for this schema and these tags; None for the long one.
 
     Raises:
         CorruptRecord: the bytes are no records, or a body cannot be unpacked.
     """
+    if usual is not None and not is_light(queue.topic):
+        made = usual.walked(buffer, queue, start, end)
+        if made is not None:
+            return made
     records = Records(buffer, queue)
     if is_light(queue.topic):
         records.renumber(records.light_offsets())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -63,10 +64,12 @@ class _Rows:
         if not isinstance(partition, SpanPartition):  # Spark's stand-in for "no partitions"
             return
         from tianzhou.spark.columns import to_batch
+        from tianzhou.spark.usual import Usual
 
         reader = self._connect(self._options)
+        decode = partial(to_batch, usual=Usual(self._schema, self._columns, self._options.wanted_tags))
         for span in partition.spans:
-            yield from read_span(reader, span, self._options, self._schema, self._columns, to_batch)
+            yield from read_span(reader, span, self._options, self._schema, self._columns, decode)
 
 
 class BatchReader(Shipped, DataSourceReader):

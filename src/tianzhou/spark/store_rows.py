@@ -25,6 +25,7 @@ from tianzhou.spark.columns import Records, made_of
 from tianzhou.spark.mapped_files import Units
 from tianzhou.spark.offsets import DataLoss, Loss, Span
 from tianzhou.spark.store_files import UNNAMED, StoreFiles
+from tianzhou.spark.usual import Usual
 from tianzhou.store.light import stored_places
 from tianzhou.store.logscan import LogEntry, read_item
 from tianzhou.wire.hashing import crc32, tags_code
@@ -78,6 +79,9 @@ class RowReader:
         self._wanted = wanted
         self._tags = parse_tags(wanted.tags).tags
         self._codes = np.array([tags_code(tag) for tag in sorted(self._tags)], np.int64)
+        # Whom CRCs or keys matter to looks at the records first.
+        plain = not wanted.verify_crc and wanted.key is None
+        self._usual = Usual(wanted.schema, wanted.columns, self._tags) if plain else None
         self._losses: list[Loss] = []
         self.lost = 0
 
@@ -221,6 +225,12 @@ class RowReader:
             log.look()
 
     def _decoded(self, queue: MessageQueue, span: Span, start: int, mapped: Any, units: Units) -> Iterator[RecordBatch]:
+        if self._usual is not None:
+            named = self._named(queue)
+            batch = self._usual.placed(mapped.data, units.physical - start, units.size, units.base, start, named)
+            if batch is not None:
+                yield batch
+                return
         records, good = self._records(queue, start, mapped, units)
         if not good.all():
             self._lose_units(queue, units.where(~good))
@@ -243,8 +253,7 @@ class RowReader:
 
     def _records(self, queue: MessageQueue, start: int, mapped: Any, units: Units) -> tuple[Records, Ints]:
         """The records of units that are what their queue says, and which units those are."""
-        named = MessageQueue(queue.topic, self._store.broker_name, queue.queue_id)
-        records, good = Records.at(mapped.data, units.physical - start, units.size, named)
+        records, good = Records.at(mapped.data, units.physical - start, units.size, self._named(queue))
         if not good.all():
             records.keep(good)
         rows = np.flatnonzero(good)
@@ -266,6 +275,10 @@ class RowReader:
         good = np.zeros(len(units.base), bool)
         good[rows] = True
         return records, good
+
+    def _named(self, queue: MessageQueue) -> MessageQueue:
+        """A queue with the name of its broker as rows have it."""
+        return MessageQueue(queue.topic, self._store.broker_name, queue.queue_id)
 
     def _further(self, queue: MessageQueue, record: memoryview, unit: Units) -> bool:
         """Whether a record that says to be of another queue is in this one as well (store.md §7)."""

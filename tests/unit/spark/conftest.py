@@ -13,6 +13,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from fake_queues import FakeQueues
 
+from tianzhou.spark import _rows
+
 
 @pytest.fixture
 def queues() -> FakeQueues:
@@ -27,3 +29,13 @@ def make_queues():
 @pytest.fixture
 def lost() -> ConnectionLost:
     return ConnectionLost("the connection to 127.0.0.1:10911 was lost")
+
+
+@pytest.fixture(params=["pure", "compiled"])
+def way(request, monkeypatch) -> str:
+    """Both ways from records to columns, one behind the other."""
+    if request.param == "pure":
+        monkeypatch.setattr(_rows, "fill", None)
+    elif _rows.fill is None:
+        pytest.skip("rows were not compiled here")
+    return request.param

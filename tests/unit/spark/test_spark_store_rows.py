@@ -30,6 +30,7 @@ from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import encode_properties
 
 TOPIC = "orders"
+pytestmark = pytest.mark.usefixtures("way")
 
 
 class Store:
