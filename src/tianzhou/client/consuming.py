@@ -8,14 +8,15 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tianzhou.client.consume_rates import ConsumeRates
-from tianzhou.client.handing import Handing, Work
+from tianzhou.client.handing import TURN_MESSAGES, Handing, Work
 from tianzhou.client.handlers import ConsumeContext, Handlers
 from tianzhou.client.process_queue import ProcessQueue
 from tianzhou.client.retry import SEND_BACK_RETRY_MS
 from tianzhou.client.send_back import SendBack
 from tianzhou.client.workers import Slot
 from tianzhou.clock import Clock
-from tianzhou.model import ConsumeResult, MessageExt, MessageModel
+from tianzhou.model import ConsumeResult, MessageExt, MessageModel, names
+from tianzhou.wire.delivered import DeliveredMessage, pair_behind
 
 _log = logging.getLogger(__name__)
 
@@ -26,7 +27,18 @@ SWEEPS_PER_TIMEOUT = 4
 SLOWEST_SWEEP_S = 1.0
 
 
-class Consuming(Handing[Work]):
+class Lot:
+    """What a pull has brought of a queue and waits for handlers, as what single calls get, the next one last."""
+
+    __slots__ = ("pq", "rest")
+
+    def __init__(self, pq: ProcessQueue, calls: list[list[MessageExt]] | list[MessageExt]) -> None:
+        calls.reverse()
+        self.pq = pq
+        self.rest: list[Any] = calls
+
+
+class Consuming(Handing[Lot]):
     """The messages waiting for handlers, and the workers that call them.
 
     What may wait is bounded by the limits of each queue; see `PullLimits`.
@@ -56,6 +68,7 @@ class Consuming(Handing[Work]):
     ) -> None:
         super().__init__(group, model, handlers, send_back, rates, clock, spawn)
         self._timeout_s = timeout_s
+        self._single = handlers.batch_size == 1
 
     def start_workers(self, count: int) -> None:
         """See `Consumption.start_workers`."""
@@ -66,53 +79,153 @@ class Consuming(Handing[Work]):
         """See `Consumption.put`."""
         if not messages:
             return
-        size = self._handlers.batch_size
-        if size == 1:
-            self._line.extend([Work(pq, [message]) for message in messages])
+        if self._single:
+            self._line.append(Lot(pq, messages.copy()))
         else:
-            by_topic: dict[str, list[MessageExt]] = {}
-            for message in messages:
-                by_topic.setdefault(message.topic, []).append(message)
-            for same in by_topic.values():
-                self._line.extend(Work(pq, same[i : i + size]) for i in range(0, len(same), size))
-        self._arrived.set()
+            size = self._handlers.batch_size
+            by_topic = {messages[0].topic: messages}
+            if any(message.topic != messages[0].topic for message in messages):  # of the retry topic
+                by_topic = {}
+                for message in messages:
+                    by_topic.setdefault(message.topic, []).append(message)
+            calls = [same[i : i + size] for same in by_topic.values() for i in range(0, len(same), size)]
+            self._line.append(Lot(pq, calls))
+        self._call_one()
 
-    def _work_of(self, first: Work) -> Work | None:
-        return None if first.pq.given_up else first
+    def _take(self) -> Work | None:
+        line = self._line
+        while line:
+            lot = line[0]
+            if lot.pq.given_up:
+                line.popleft()
+                continue
+            found = lot.rest.pop()
+            if not lot.rest:
+                line.popleft()
+            return Work(lot.pq, [found] if self._single else found)
+        return None
+
+    async def _work(self, slot: Slot) -> None:
+        if not self._single:
+            await super()._work(slot)
+            return
+        # What `Handing._work` does with `next` and `_consume`, in one piece for handlers that nothing is done around:
+        # most of them do not wait, and then what is between two calls is most of what a message costs.
+        line, plain, rates_of = self._line, self._handlers.plain, self._rates.of
+        monotonic, now_ms = self._clock.monotonic, self._clock.now_ms
+        stamped_ms, stamp = 0, b""
+        message: MessageExt | None
+        failure: BaseException | None
+        while not slot.retiring:
+            if not line or self._turn >= TURN_MESSAGES:
+                message = failure = None  # who waits keeps nothing alive
+                if not await self._pause(slot):
+                    return
+                continue
+            self._turn += 1
+            lot = line[0]
+            pq = lot.pq
+            if pq.dropped or pq.leaving:
+                line.popleft()
+                continue
+            message = lot.rest.pop()
+            if not lot.rest:
+                line.popleft()
+            if line and self._idle:
+                self._call_one()  # who goes on if this handler waits
+            pq.last_consume_ms = present_ms = now_ms()
+            if present_ms != stamped_ms:
+                stamped_ms, stamp = present_ms, pair_behind(names.CONSUME_START_TIME, str(present_ms))
+            if type(message) is DeliveredMessage and message.raw_properties is not None:
+                message.more_properties += stamp
+            else:
+                message.properties[names.CONSUME_START_TIME] = str(present_ms)
+            topic = message.topic
+            handler = plain.get(topic)
+            if handler is None:
+                await self._consume(Work(pq, [message]), slot)
+                continue
+            failure = None
+            result: ConsumeResult | None = None
+            pq.at_work += 1
+            try:
+                began_s = slot.since_s = monotonic()
+                try:
+                    result = await handler(message)
+                    if result is not None:
+                        result = self._handlers.answer(topic, result)
+                except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - as in `_consume`
+                    failure = error
+                finally:
+                    slot.since_s = None
+                rates = rates_of(topic)
+                rates.calls += 1
+                rates.call_ms += (monotonic() - began_s) * 1000
+                if failure is None and result is None and not pq.dropped:
+                    pq.finish(message.queue_offset)
+                    rates.consumed += 1
+                else:
+                    await self._follow(Work(pq, [message]), result, failure, ConsumeContext(pq.queue), slot)
+            finally:
+                pq.at_work -= 1
+                if pq.rest is not None:
+                    pq.look_for_rest()
+
+    async def _pause(self, slot: Slot) -> bool:
+        """Give others their turn, or wait for something in the line; False when nothing comes any more."""
+        slot.idle = True
+        if self._line:
+            self._turn = 0
+            await asyncio.sleep(0)
+        elif not self._open:
+            return False
+        else:
+            await self._called_for()
+        slot.idle = False
+        return True
 
     async def _consume(self, work: Work, slot: Slot) -> None:
-        work.pq.begin()
-        try:
-            await self._consume_one(work, slot)
-        finally:
-            work.pq.end()
-
-    async def _consume_one(self, work: Work, slot: Slot) -> None:
         topic = work.messages[0].topic
         context = ConsumeContext(work.pq.queue)
-        failure: Exception | None = None
+        failure: BaseException | None = None
         result: ConsumeResult | None = None
-        expired = False
-        began_s = slot.since_s = self._clock.monotonic()
+        work.pq.at_work += 1
         try:
-            result = await self._handlers.call(topic, work.messages, context)
-        except asyncio.CancelledError:
+            began_s = slot.since_s = self._clock.monotonic()
+            try:
+                result = await self._handlers.call(topic, work.messages, context)
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - whatever it is means "again later"
+                failure = error
+            finally:
+                slot.since_s = None
+            self._count(topic, began_s)
+            await self._follow(work, result, failure, context, slot)
+        finally:
+            work.pq.at_work -= 1
+            work.pq.look_for_rest()
+
+    async def _follow(
+        self,
+        work: Work,
+        result: ConsumeResult | None,
+        failure: BaseException | None,
+        context: ConsumeContext,
+        slot: Slot,
+    ) -> None:
+        """What follows from a handler's answer."""
+        expired = False
+        if isinstance(failure, asyncio.CancelledError):
             if not slot.expired or slot.task is None:
-                raise
+                raise failure
             slot.expired = False
             slot.task.uncancel()
             expired = True
-        except Exception as error:  # noqa: BLE001 - a handler may raise anything; it means "again later"
-            failure = error
-        finally:
-            slot.since_s = None
-        self._called(topic, began_s)
         if work.pq.dropped:
             return
         if expired:
             await self.expire(work)
-        elif failure is not None or result is ConsumeResult.RECONSUME_LATER:
-            await self.fail(work, failure, context)
+        elif isinstance(failure, Exception) or result is ConsumeResult.RECONSUME_LATER:
+            await self.fail(work, failure if isinstance(failure, Exception) else None, context)
         elif context.ack_index is None:
             self.finish(work)
         else:
@@ -139,8 +252,7 @@ class Consuming(Handing[Work]):
 
     def finish(self, work: Work) -> None:
         """See `Consumption.finish`."""
-        for message in work.messages:
-            work.pq.finish(message.queue_offset)
+        work.pq.finish_all(work.messages)
         self._rates.of(work.messages[0].topic).consumed += len(work.messages)
 
     async def fail(self, work: Work, failure: Exception | None, context: ConsumeContext) -> None:
@@ -181,8 +293,8 @@ class Consuming(Handing[Work]):
 
     async def _again(self, work: Work) -> None:
         await asyncio.sleep(SEND_BACK_RETRY_MS / 1000)
-        self._line.append(work)
-        self._arrived.set()
+        self._line.append(Lot(work.pq, work.messages.copy() if self._single else [work.messages]))
+        self._call_one()
 
 
 def _named(work: Work) -> str:

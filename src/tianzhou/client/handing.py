@@ -18,7 +18,7 @@ from tianzhou.client.send_back import SendBack
 from tianzhou.client.workers import Slot, Workers
 from tianzhou.clock import Clock
 from tianzhou.model import MessageExt, MessageModel, names
-from tianzhou.wire.record import add_property
+from tianzhou.wire.delivered import add_property
 
 T = TypeVar("T")
 
@@ -100,7 +100,8 @@ class Handing(ABC, Generic[T]):
         self._clock = clock
         self._spawn = spawn
         self._line: deque[T] = deque()
-        self._arrived = asyncio.Event()
+        self._idle: list[asyncio.Future[None]] = []
+        self._called = False
         self._workers = Workers(self._work, spawn)
         self._turn = 0
         self._open = True
@@ -118,7 +119,9 @@ class Handing(ABC, Generic[T]):
         """See `Consumption.drain`."""
         self._open = False
         self._line.clear()
-        self._arrived.set()
+        for waiter in self._idle:
+            if not waiter.done():
+                waiter.set_result(None)
         await self._workers.drain(timeout_s)
 
     async def next(self) -> Work | None:
@@ -127,18 +130,42 @@ class Handing(ABC, Generic[T]):
         if self._turn >= TURN_MESSAGES:
             self._turn = 0
             await asyncio.sleep(0)
-        line = self._line
         while True:
-            while line:
-                work = self._work_of(line.popleft())
-                if work is not None:
-                    work.pq.last_consume_ms = now_ms = self._clock.now_ms()
-                    add_property(work.messages, names.CONSUME_START_TIME, str(now_ms))
-                    return work
+            work = self._take()
+            if work is not None:
+                if self._line:
+                    self._call_one()
+                work.pq.last_consume_ms = now_ms = self._clock.now_ms()
+                add_property(work.messages, names.CONSUME_START_TIME, str(now_ms))
+                return work
             if not self._open:
                 return None
-            self._arrived.clear()
-            await self._arrived.wait()
+            await self._called_for()
+
+    def _call_one(self) -> None:
+        """Have one who waits look at the line; while it has not yet, nobody else is called."""
+        while self._idle and not self._called:
+            waiter = self._idle.pop()
+            if not waiter.done():
+                self._called = True
+                waiter.set_result(None)
+
+    async def _called_for(self) -> None:
+        """Wait until there may be something in the line, or nothing comes any more."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._idle.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.cancelled():
+                if waiter in self._idle:
+                    self._idle.remove(waiter)
+            else:
+                self._called = False
+                if self._line:
+                    self._call_one()
+            raise
+        self._called = False
 
     async def _work(self, slot: Slot) -> None:
         while not slot.retiring:
@@ -149,15 +176,15 @@ class Handing(ABC, Generic[T]):
                 return
             await self._consume(work, slot)
 
-    def _called(self, topic: str, began_s: float) -> TopicRates:
+    def _count(self, topic: str, began_s: float) -> TopicRates:
         """Count a call of a handler, which ends now."""
         rates = self._rates.of(topic)
         rates.called(self._clock.monotonic() - began_s)
         return rates
 
     @abstractmethod
-    def _work_of(self, first: T) -> Work | None:
-        """The work of who is first in line; None when there is none, or none now."""
+    def _take(self) -> Work | None:
+        """Take out what is first in line and may be handed out now, None when there is nothing."""
 
     @abstractmethod
     async def _consume(self, work: Work, slot: Slot) -> None:

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from tianzhou.client.hooks import ConsumeHook, ConsumeOutcome, HandlerCall, begin, end
 from tianzhou.errors import ClientError
@@ -71,6 +71,9 @@ class Handlers:
         self._group = group
         self._answers = ORDERLY if orderly else UNORDERED
         self._known: dict[str, _Known] = {}
+        self.plain: dict[str, Callable[..., Awaitable[Any]]] = {}
+        """By topic the coroutine functions that take the message alone and have no hooks around them: who calls them
+        here instead of with `call` gives to `answer` what they return."""
         self._threads = threads
         self._executor: ThreadPoolExecutor | None = None
         self.batch_size = batch_size
@@ -86,7 +89,10 @@ class Handlers:
             ClientError: it cannot be called as handlers are.
         """
         _check_handler(topic, handler)
-        self._known[topic] = _Known(handler, inspect.iscoroutinefunction(handler), _wants_context(handler))
+        known = self._known[topic] = _Known(handler, inspect.iscoroutinefunction(handler), _wants_context(handler))
+        self.plain.pop(topic, None)
+        if known.is_async and not known.wants_context and not self.hooks:
+            self.plain[topic] = cast("Callable[..., Awaitable[Any]]", handler)
 
     def resize(self, threads: int) -> None:
         """Change how many sync handlers run at the same time; those that run now are let finish."""
@@ -143,6 +149,14 @@ class Handlers:
             outcome = await asyncio.get_running_loop().run_in_executor(self._executor, run, handler, *arguments)
             if inspect.isawaitable(outcome):
                 outcome = await outcome
+        return self.answer(topic, outcome)
+
+    def answer(self, topic: str, outcome: Any) -> ConsumeResult | None:
+        """What the topic's handler has answered.
+
+        Raises:
+            ClientError: it is none of the answers this consumer knows.
+        """
         if outcome is None or (isinstance(outcome, ConsumeResult) and outcome in self._answers):
             return outcome
         allowed = ", ".join(sorted(f"ConsumeResult.{answer.name}" for answer in self._answers))

@@ -107,11 +107,18 @@ class InOrder(Handing[ProcessQueue]):
     def _to_the_end(self, pq: ProcessQueue) -> None:
         if self._open:
             self._line.append(pq)
-            self._arrived.set()
+            self._call_one()
 
-    def _work_of(self, first: ProcessQueue) -> Work | None:
+    def _take(self) -> Work | None:
+        line = self._line
+        while line:
+            work = self._work_of(line.popleft())
+            if work is not None:
+                return work
+        return None
+
+    def _work_of(self, pq: ProcessQueue) -> Work | None:
         # No other work of a queue is given out until this one has ended.
-        pq = first
         if pq.given_up or not pq.waiting:
             pq.scheduled = False
         elif self._model is MessageModel.CLUSTERING and not pq.is_locked(self._clock.monotonic()):
@@ -159,7 +166,7 @@ class InOrder(Handing[ProcessQueue]):
             result = await self._handlers.call(topic, messages, context)
         except Exception as error:  # noqa: BLE001 - a handler may raise anything; it means "again after a moment"
             failure = error
-        rates = self._called(topic, began_s)
+        rates = self._count(topic, began_s)
         if pq.dropped:
             return
         match step_after(result, raised=failure is not None, auto_commit=context.auto_commit):

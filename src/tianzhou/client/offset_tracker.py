@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import heapq
+from bisect import bisect_left
 from dataclasses import dataclass
+from itertools import islice
+from operator import lt
+
+PASSED = 512
+"""So many offsets may stand before the lowest unfinished one before the list is cut."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -41,42 +46,51 @@ def shared_limits(limits: PullLimits, messages: int, size_bytes: int, queues: in
 class OffsetTracker:
     """The unfinished messages of one queue, and the offset up to which all is done.
 
-    The committed offset is the lowest unfinished one, so a crash repeats messages and never skips any.
+    The committed offset is the lowest unfinished one, so a crash repeats messages and never skips any. Messages come
+    in the order of their offsets, and mostly end in it, so what is kept is a list and where in it the unfinished
+    begin; only what ends before others is noted by itself.
 
     Args:
         start: the offset from which the queue is consumed.
     """
 
-    __slots__ = ("_end", "_heap", "_highest", "_sizes", "size_bytes")
+    __slots__ = ("_at", "_early", "_end", "_highest", "_offsets", "_sizes", "size_bytes")
 
     def __init__(self, start: int) -> None:
         self._end = start
         self._highest = start - 1
-        self._sizes: dict[int, int] = {}
-        self._heap: list[int] = []
+        self._offsets: list[int] = []
+        self._sizes: list[int] = []
+        self._at = 0
+        self._early: set[int] = set()  # done, and behind one that is not
         self.size_bytes = 0
         """Bytes of the unfinished bodies."""
 
     def __len__(self) -> int:
-        return len(self._sizes)
+        return len(self._offsets) - self._at - len(self._early)
 
-    def __contains__(self, offset: object) -> bool:
-        return offset in self._sizes
+    def __contains__(self, offset: int) -> bool:
+        return self._place(offset) >= 0 and offset not in self._early
+
+    def _place(self, offset: int) -> int:
+        """Where in the list an offset is that has not been passed, -1 for nowhere."""
+        place = bisect_left(self._offsets, offset, self._at)
+        return place if place < len(self._offsets) and self._offsets[place] == offset else -1
 
     @property
     def committable(self) -> int:
         """The next offset to consume if all were lost now: the lowest unfinished, or where the queue stands."""
-        return self._heap[0] if self._heap else self._end
+        return self._offsets[self._at] if self._at < len(self._offsets) else self._end
 
     @property
     def highest(self) -> int | None:
         """The highest offset seen, None while nothing is unfinished."""
-        return self._highest if self._sizes else None
+        return self._highest if self._at < len(self._offsets) else None
 
     @property
     def span(self) -> int:
         """Distance between the lowest unfinished offset and the highest one seen; 0 when all is done."""
-        return self._highest - self._heap[0] if self._heap else 0
+        return self._highest - self._offsets[self._at] if self._at < len(self._offsets) else 0
 
     def add(self, offset: int, size_bytes: int = 0) -> bool:
         """Note a pulled message as unfinished.
@@ -84,47 +98,101 @@ class OffsetTracker:
         Returns:
             False when it is already known, so that a repeated pull is consumed once.
         """
-        if offset in self._sizes:
-            return False
-        self._sizes[offset] = size_bytes
-        self.size_bytes += size_bytes
-        heapq.heappush(self._heap, offset)
+        if self._at > PASSED:
+            self._cut()
         if offset > self._highest:
-            self._highest = offset
-            if offset >= self._end:
-                self._end = offset + 1
+            self._offsets.append(offset)
+            self._sizes.append(size_bytes)
+            self._rise(offset)
+        else:
+            place = bisect_left(self._offsets, offset, self._at)
+            if place == len(self._offsets) or self._offsets[place] != offset:
+                self._offsets.insert(place, offset)
+                self._sizes.insert(place, size_bytes)
+            elif offset in self._early:
+                self._early.discard(offset)
+                self._sizes[place] = size_bytes
+            else:
+                return False
+        self.size_bytes += size_bytes
         return True
 
-    def finish(self, offset: int) -> int:
-        """Note a message as done, or as handed back; unknown offsets change nothing.
+    def add_run(self, offsets: list[int], sizes: list[int]) -> bool:
+        """Note pulled messages as unfinished, when all of them come behind those that are known.
+
+        Args:
+            offsets: their offsets, at least one.
+            sizes: bytes of their bodies.
 
         Returns:
-            The committable offset.
+            False when they do not, or are not in order; then nothing is noted, and `add` has to look at each.
         """
-        size = self._sizes.pop(offset, None)
-        if size is not None:
-            self.size_bytes -= size
-            heap = self._heap
-            while heap and heap[0] not in self._sizes:
-                heapq.heappop(heap)
-        return self.committable
+        if offsets[0] <= self._highest or not all(map(lt, offsets, islice(offsets, 1, None))):
+            return False
+        if self._at > PASSED:
+            self._cut()
+        self._offsets += offsets
+        self._sizes += sizes
+        self.size_bytes += sum(sizes)
+        self._rise(offsets[-1])
+        return True
 
-    def skip_to(self, offset: int) -> int:
+    def _cut(self) -> None:
+        del self._offsets[: self._at], self._sizes[: self._at]
+        self._at = 0
+
+    def _rise(self, highest: int) -> None:
+        self._highest = highest
+        if highest >= self._end:
+            self._end = highest + 1
+
+    def finish(self, offset: int) -> None:
+        """Note a message as done, or as handed back; unknown offsets change nothing."""
+        at, offsets = self._at, self._offsets
+        if at < len(offsets) and offsets[at] == offset:
+            self.size_bytes -= self._sizes[at]
+            self._at = at + 1
+            if self._early:
+                self._pass_early()
+            return
+        place = self._place(offset)
+        if place >= 0 and offset not in self._early:
+            self.size_bytes -= self._sizes[place]
+            self._early.add(offset)
+
+    def finish_run(self, offsets: list[int]) -> None:
+        """`finish` for messages that were handed out together."""
+        at = self._at
+        end = at + len(offsets)
+        if self._offsets[at:end] != offsets or self._early:
+            for offset in offsets:
+                self.finish(offset)
+            return
+        self.size_bytes -= sum(self._sizes[at:end])
+        self._at = end
+
+    def _pass_early(self) -> None:
+        at, offsets, early = self._at, self._offsets, self._early
+        while at < len(offsets) and offsets[at] in early:
+            early.discard(offsets[at])
+            at += 1
+        self._at = at
+
+    def skip_to(self, offset: int) -> None:
         """Note that below `offset` the queue holds nothing for us but what was added (client.md §12.3).
 
-        Returns:
-            The committable offset; it moves at once only when nothing is unfinished.
+        What may be committed moves at once only when nothing is unfinished.
         """
         if offset > self._end:
             self._end = offset
-        return self.committable
 
     def pause_reason(self, limits: PullLimits) -> str | None:
         """Why no more may be pulled now, None when more may."""
-        if len(self._sizes) > limits.messages:
-            return f"{len(self._sizes)} messages wait, the limit is {limits.messages}"
+        count, span = len(self), self.span
+        if count > limits.messages:
+            return f"{count} messages wait, the limit is {limits.messages}"
         if self.size_bytes > limits.size_bytes:
             return f"{self.size_bytes} bytes wait, the limit is {limits.size_bytes}"
-        if self.span > limits.span:
-            return f"unfinished offsets span {self.span}, the limit is {limits.span}"
+        if span > limits.span:
+            return f"unfinished offsets span {span}, the limit is {limits.span}"
         return None

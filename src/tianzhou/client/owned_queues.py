@@ -328,29 +328,22 @@ class OwnedQueues:
         if subscription is None:
             await asyncio.sleep(1.0)  # unsubscribed: the next sharing of queues drops it
             return
-        address = await self._instance.reader(queue, pq.suggested_broker_id)
+        routes = self._instance.routes
+        address = routes.readable(queue.broker_name, pq.suggested_broker_id)
+        if address is None:
+            address = await self._instance.reader(queue, pq.suggested_broker_id)
         committable = pq.tracker.committable
         commit = (
             committable > 0
             and self._options.model is MessageModel.CLUSTERING
-            and address == self._instance.routes.master(queue.broker_name)
+            and address == routes.master(queue.broker_name)
         )
         began_s = self._instance.clock.monotonic()
         pq.carry(committable if commit else None, began_s)
-        raw = await pulling.pull(
-            self._instance.remoting,
-            address,
-            self._group,
-            queue,
-            pq.next_offset,
-            max_messages=self._options.batch_size,
-            max_bytes=self._options.batch_bytes,
-            subscription=subscription if self._options.post_subscription else None,
-            sub_version=subscription.sub_version,
-            commit_offset=committable if commit else None,
-            suspend_ms=self._options.suspend_ms,
-            timeout_ms=self._options.suspend_ms + PULL_ANSWER_MS,
-        )
+        template = pq.template
+        if template is None or template.subscription is not subscription:
+            template = pq.template = self._template(queue, subscription)
+        raw = await template.pull(self._instance.remoting, address, pq.next_offset, committable if commit else None)
         if pq.given_up:
             return
         pq.carry(None, began_s)
@@ -369,6 +362,19 @@ class OwnedQueues:
             await self._correct(pq, raw)
         else:
             pq.take_in([], raw.next_offset)
+
+    def _template(self, queue: MessageQueue, subscription: SubscriptionData) -> pulling.PullTemplate:
+        options = self._options
+        return pulling.PullTemplate(
+            self._group,
+            queue,
+            subscription,
+            max_messages=options.batch_size,
+            max_bytes=options.batch_bytes,
+            suspend_ms=options.suspend_ms,
+            timeout_ms=options.suspend_ms + PULL_ANSWER_MS,
+            post_subscription=options.post_subscription,
+        )
 
     def _messages_of(
         self, raw: pulling.RawPull, queue: MessageQueue, subscription: SubscriptionData

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from tianzhou.client.offset_tracker import OffsetTracker, PullLimits
+from tianzhou.client.pulling import PullTemplate
 from tianzhou.model import MessageExt, MessageQueue
 from tianzhou.wire.bodies import ProcessQueueInfo
 
@@ -56,12 +57,12 @@ class ProcessQueue:
     """
 
     __slots__ = (
-        "_rested",
         "at_work",
         "carried",
         "carried_s",
         "committed",
         "dropped",
+        "full",
         "in_hand",
         "last_consume_ms",
         "last_lock_ms",
@@ -72,9 +73,11 @@ class ProcessQueue:
         "next_offset",
         "pull_task",
         "queue",
+        "rest",
         "room",
         "scheduled",
         "suggested_broker_id",
+        "template",
         "tracker",
         "turn",
         "unlock_tries",
@@ -100,15 +103,16 @@ class ProcessQueue:
         self.suggested_broker_id = 0
         self.last_pull_ms = self.last_consume_ms = self.last_lock_ms = now_ms
         self.warned_ms = 0
+        self.full = False
         self.room = asyncio.Event()
         self.room.set()
+        self.template: PullTemplate | None = None
         self.pull_task: asyncio.Task[None] | None = None
         self.carried: int | None = None
         self.carried_s = 0.0
         self.at_work = 0
         self.leaving = False
-        self._rested = asyncio.Event()
-        self._rested.set()
+        self.rest: asyncio.Event | None = None
         # What follows is for orderly consumption only.
         self.waiting: deque[MessageExt] = deque()
         self.in_hand: list[MessageExt] = []
@@ -128,34 +132,50 @@ class ProcessQueue:
         Returns:
             The messages that were not known yet.
         """
-        add = self.tracker.add
-        fresh = [message for message in messages if add(message.queue_offset, len(message.body))]
-        self.tracker.skip_to(next_offset)
+        tracker, fresh = self.tracker, messages
+        if messages:
+            offsets, sizes = [m.queue_offset for m in messages], [len(m.body) for m in messages]
+            if not tracker.add_run(offsets, sizes):
+                fresh = [m for m, size in zip(messages, sizes, strict=True) if tracker.add(m.queue_offset, size)]
+        tracker.skip_to(next_offset)
         self.next_offset = next_offset
-        if self.tracker.pause_reason(self.limits) is not None:
+        if tracker.pause_reason(self.limits) is not None:
             self.room.clear()
+            self.full = True
         return fresh
 
     def finish(self, offset: int) -> None:
         """Note a message as done; wakes the pull loop when that makes room."""
         self.tracker.finish(offset)
-        if not self.room.is_set():
-            self._look_for_room()
+        if self.full:
+            self.look_for_room()
 
-    def begin(self) -> None:
-        """A handler gets messages of it."""
-        self.at_work += 1
-        self._rested.clear()
+    def finish_all(self, messages: list[MessageExt]) -> None:
+        """Note messages as done that were handed out together."""
+        self.tracker.finish_run([message.queue_offset for message in messages])
+        if self.full:
+            self.look_for_room()
 
-    def end(self) -> None:
-        """What followed from a handler's answer is done."""
-        self.at_work -= 1
-        if not self.at_work:
-            self._rested.set()
+    def look_for_room(self) -> None:
+        """Let the pull loop go on when there is room, pause it when there is none."""
+        self.full = self.tracker.pause_reason(self.limits) is not None
+        if self.full:
+            self.room.clear()
+        else:
+            self.room.set()
+
+    def look_for_rest(self) -> None:
+        """Tell who waits for `rested` when no handler is at work; whoever calls one counts it in `at_work`."""
+        if self.rest is not None and not self.at_work:
+            self.rest.set()
+            self.rest = None
 
     async def rested(self) -> None:
         """Wait until no handler is at work."""
-        await self._rested.wait()
+        if self.at_work:
+            if self.rest is None:
+                self.rest = asyncio.Event()
+            await self.rest.wait()
 
     def carry(self, committable: int | None, now_s: float) -> None:
         """Note that a pull is on its way, and what it commits."""
@@ -171,13 +191,7 @@ class ProcessQueue:
         """Change how much of it may wait."""
         if limits != self.limits:
             self.limits = limits
-            self._look_for_room()
-
-    def _look_for_room(self) -> None:
-        if self.tracker.pause_reason(self.limits) is None:
-            self.room.set()
-        else:
-            self.room.clear()
+            self.look_for_room()
 
     def leave(self) -> None:
         """Hand out no more of it; what a handler has in hand still counts."""
@@ -191,6 +205,7 @@ class ProcessQueue:
         self._stop_pulling()
 
     def _stop_pulling(self) -> None:
+        self.full = False
         self.room.set()
         if self.pull_task is not None:
             self.pull_task.cancel()
@@ -223,8 +238,7 @@ class ProcessQueue:
     def commit(self) -> None:
         """All messages in hand are consumed."""
         done, self.in_hand = self.in_hand, []
-        for message in done:
-            self.finish(message.queue_offset)
+        self.finish_all(done)
 
     def put_back(self, messages: Iterable[MessageExt]) -> None:
         """Have these messages, which are in hand, taken again before all others."""

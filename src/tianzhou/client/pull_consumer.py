@@ -45,7 +45,7 @@ from tianzhou.model import (
     PullResult,
     names,
 )
-from tianzhou.wire.record import add_property
+from tianzhou.wire.delivered import add_property
 
 _log = logging.getLogger(__name__)
 

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NamedTuple
+from struct import Struct
+from typing import Any, NamedTuple
 
+from tianzhou._hot.frames import java_json
+from tianzhou._hot.headers import PullReplyHeader
 from tianzhou.client import calls
 from tianzhou.client.hints import broker_error
 from tianzhou.client.namespace_border import message_inside
 from tianzhou.client.subscription import tag_wanted
 from tianzhou.model import MessageExt, MessageQueue, PullStatus, SubscriptionData, names
 from tianzhou.remoting.client import RemotingClient
-from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.codes import VERSION, LanguageCode, RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.delivered import pair_behind
 from tianzhou.wire.fields import read_reply
-from tianzhou.wire.record import decode_messages, pair_behind
+from tianzhou.wire.record import decode_messages
 
 COMMIT_OFFSET = 1
 SUSPEND = 2
 SUBSCRIPTION = 4
+_LANGUAGE = LanguageCode.PYTHON.name
+_pack_lengths = Struct(">ii").pack
 STATUSES = {status.value: status for status in PullStatus}
 
 
@@ -104,10 +111,16 @@ async def pull(
         ),
         timeout_ms,
     )
+    return _raw(reply, address)
+
+
+def _raw(reply: Command, address: str) -> RawPull:
     status = STATUSES.get(reply.code)
     if status is None:
         raise broker_error(reply, address)
-    header = read_reply(code, reply)
+    header = reply.header
+    if type(header) is not PullReplyHeader:
+        header = read_reply(RequestCode.PULL_MESSAGE, reply)
     return RawPull(
         status,
         header.next_begin_offset,
@@ -116,6 +129,90 @@ async def pull(
         bytes(reply.body),
         header.suggest_which_broker_id,
     )
+
+
+class PullTemplate:
+    """The pulls of one queue, of which only few numbers change: what `pull` asks, for less.
+
+    Args:
+        group: the consumer group.
+        queue: the queue.
+        subscription: what is subscribed to.
+        max_messages: as in `pull`; the others too.
+        max_bytes: most bytes of records.
+        suspend_ms: how long the broker may wait for a message to come.
+        timeout_ms: limit of a request.
+        post_subscription: whether each pull says what is subscribed to.
+    """
+
+    __slots__ = ("_before", "_between", "_end", "_flags", "_given", "queue", "subscription")
+
+    def __init__(
+        self,
+        group: str,
+        queue: MessageQueue,
+        subscription: SubscriptionData,
+        *,
+        max_messages: int,
+        max_bytes: int | None,
+        suspend_ms: int,
+        timeout_ms: float,
+        post_subscription: bool,
+    ) -> None:
+        self.queue = queue
+        self.subscription = subscription
+        self._given: dict[str, Any] = {
+            "group": group,
+            "max_messages": max_messages,
+            "max_bytes": max_bytes,
+            "subscription": subscription if post_subscription else None,
+            "sub_version": subscription.sub_version,
+            "suspend_ms": suspend_ms,
+            "timeout_ms": timeout_ms,
+        }
+        self._flags = (SUSPEND if suspend_ms else 0) | (SUBSCRIPTION if post_subscription else 0)
+        posted = f'"subscription":{_text(subscription.sub_string)},' if post_subscription else ""
+        limit = "" if max_bytes is None else f'"maxMsgBytes":"{max_bytes}",'
+        self._before = (
+            f'{{"code":{RequestCode.PULL_MESSAGE:d},"extFields":{{"consumerGroup":{_text(group)},'
+            f'"topic":{_text(queue.topic)},"queueId":"{queue.queue_id}","queueOffset":"'
+        )
+        self._between = (
+            f'","maxMsgNums":"{max_messages}","suspendTimeoutMillis":"{suspend_ms}",{posted}'
+            f'"subVersion":"{subscription.sub_version}",'
+            f'"expressionType":{_text(subscription.expression_type if post_subscription else "TAG")},{limit}'
+            f'"bname":{_text(queue.broker_name)},"sysFlag":"'
+        )
+        self._end = f',"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
+
+    def frame(self, opaque: int, offset: int, commit_offset: int | None) -> bytes:
+        """The whole frame of a pull."""
+        flags = self._flags if commit_offset is None else self._flags | COMMIT_OFFSET
+        header = (
+            f'{self._before}{offset}{self._between}{flags}","commitOffset":"{commit_offset or 0}"}},"flag":0,'
+            f'"language":"{_LANGUAGE}","opaque":{opaque}{self._end}'
+        ).encode()
+        size = len(header)
+        return _pack_lengths(4 + size, size) + header
+
+    async def pull(
+        self, remoting: RemotingClient, address: str, offset: int, commit_offset: int | None = None
+    ) -> RawPull:
+        """`pull` from this queue."""
+        timeout_ms = self._given["timeout_ms"]
+        connection = None if remoting.hooked else remoting.connected(address)
+        if connection is not None:
+            opaque = remoting.group.opaques.next()
+            reply = await connection.invoke_frame(opaque, self.frame(opaque, offset, commit_offset), timeout_ms)
+            if reply.code != ResponseCode.GO_AWAY:
+                return _raw(reply, address)
+        return await pull(
+            remoting, address, queue=self.queue, offset=offset, commit_offset=commit_offset, **self._given
+        )
+
+
+def _text(value: str) -> str:
+    return java_json(value).decode()
 
 
 def messages_of(

@@ -139,6 +139,11 @@ class RemotingClient:
     ) -> None:
         await self.close()
 
+    @property
+    def hooked(self) -> bool:
+        """Whether hooks see requests, so that each has to be a `Command` for them."""
+        return bool(self._command_hooks)
+
     async def invoke(self, address: str, command: Command, timeout_ms: float = 3000) -> Command:
         """Send a request and return the reply, whatever code that has.
 

@@ -6,12 +6,11 @@ segment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields, replace
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from struct import Struct
 from struct import error as struct_error
-from typing import Any, Final, cast
+from typing import Final
 
 import msgspec
 
@@ -19,6 +18,7 @@ from tianzhou.errors import CorruptRecord, ProtocolError
 from tianzhou.model import MessageExt, names
 from tianzhou.wire.batch import decode_batch
 from tianzhou.wire.compression import COMPRESSED, decompress
+from tianzhou.wire.delivered import DeliveredMessage
 from tianzhou.wire.hashing import Octets, crc32
 from tianzhou.wire.ids import host_text, offset_msg_id
 from tianzhou.wire.properties import MAX_BYTES, decode_properties
@@ -257,58 +257,6 @@ def decode_records(buffer: Octets) -> Iterator[Record]:
         at += record.size
 
 
-# The attribute of the base class, which the property below hides.
-_properties_slot: Final[Any] = MessageExt.__dict__["properties"]
-
-
-class DeliveredMessage(MessageExt):
-    """A message whose properties are parsed when they are first looked at.
-
-    Most of what decoding a message costs is its properties, and many consumers read only the body. It is made
-    like a `MessageExt`, with the property string in place of the dict.
-    """
-
-    __slots__ = ()
-
-    @property
-    def properties(self) -> dict[str, str]:
-        """What the record carries, system properties included."""
-        found: Any = _properties_slot.__get__(self)
-        if type(found) is not bytes:
-            return cast("dict[str, str]", found)
-        parsed = decode_properties(found)
-        _properties_slot.__set__(self, parsed)
-        return parsed
-
-    @properties.setter
-    def properties(self, value: dict[str, str] | bytes) -> None:
-        _properties_slot.__set__(self, value)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, MessageExt):
-            return NotImplemented
-        return all(getattr(self, f.name) == getattr(other, f.name) for f in fields(MessageExt))
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def pair_behind(name: str, value: str) -> bytes:
-    """One property, to be put behind a property string, with its last separator or without; the last of a name wins."""
-    return f"\x02{name}\x01{value}\x02".encode()
-
-
-def add_property(messages: Iterable[MessageExt], name: str, value: str) -> None:
-    """Give delivered messages one more property; those they have stay unparsed where they are so now."""
-    pair = pair_behind(name, value)
-    read, write = _properties_slot.__get__, _properties_slot.__set__
-    for message in messages:
-        found = read(message)
-        if type(found) is bytes:
-            write(message, found + pair)
-        else:
-            found[name] = value
-
-
 def to_message(
     record: Record, broker_name: str, limit_bytes: int = MAX_UNPACKED, added: bytes = b""
 ) -> list[MessageExt]:
@@ -337,7 +285,7 @@ def to_message(
         record.topic,
         body,
         record.flag,
-        record.properties + added,  # type: ignore[arg-type]
+        decode_properties(record.properties + added),
         broker_name,
         record.queue_id,
         record.queue_offset,
@@ -398,56 +346,47 @@ def decode_messages(
     """
     data = buffer if type(buffer) is bytes else bytes(buffer)
     messages: list[MessageExt] = []
-    unpack = _FIXED_V4.unpack_from
+    append = messages.append
+    unpack, short, new = _FIXED_V4.unpack_from, _SHORT.unpack_from, DeliveredMessage.__new__
+    topic_bytes, topic = b"", ""
     at, end = 0, len(data)
     while end - at >= OVERHEAD:
         (
-            size,
-            magic,
-            body_crc,
-            queue_id,
-            flag,
-            queue_offset,
-            physical_offset,
-            sys_flag,
-            born_timestamp,
-            born_host,
-            born_port,
-            store_timestamp,
-            store_host,
-            store_port,
-            reconsume_times,
-            prepared_transaction_offset,
-            body_size,
-        ) = unpack(data, at)
+            size, magic, body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_timestamp, born_host,
+            born_port, store_timestamp, store_host, store_port, reconsume_times, prepared_transaction_offset, body_size,
+        ) = unpack(data, at)  # fmt: skip
         following = at + size
         body_end = at + 88 + body_size
         if magic == MAGIC_V1 and not sys_flag & _UNUSUAL and body_size >= 0 and body_end < following <= end:
             topic_end = body_end + 1 + data[body_end]
             properties_at = topic_end + 2
-            if properties_at <= following and _SHORT.unpack_from(data, topic_end)[0] == following - properties_at:
-                messages.append(
-                    DeliveredMessage(
-                        _topic_text(data[body_end + 1 : topic_end]),
-                        data[at + 88 : body_end],
-                        flag,
-                        data[properties_at:following] + added,  # type: ignore[arg-type]
-                        broker_name,
-                        queue_id,
-                        queue_offset,
-                        physical_offset,
-                        sys_flag,
-                        born_timestamp,
-                        host_text(born_host, born_port),
-                        store_timestamp,
-                        host_text(store_host, store_port),
-                        reconsume_times,
-                        prepared_transaction_offset,
-                        body_crc,
-                        size,
-                        offset_msg_id(store_host, store_port, physical_offset),
-                    )
-                )
+            if properties_at <= following and short(data, topic_end)[0] == following - properties_at:
+                if data[body_end + 1 : topic_end] != topic_bytes:
+                    topic_bytes = data[body_end + 1 : topic_end]
+                    topic = topic_bytes.decode("utf-8", "replace")
+                # Filled here: a call for each message would cost more than all the rest.
+                message = new(DeliveredMessage)
+                message.topic = topic
+                message.body = data[at + 88 : body_end]
+                message.flag = flag
+                message.raw_properties = data[properties_at:following]
+                message.more_properties = added
+                message.broker_name = broker_name
+                message.queue_id = queue_id
+                message.queue_offset = queue_offset
+                message.commitlog_offset = physical_offset
+                message.sys_flag = sys_flag
+                message.born_timestamp = born_timestamp
+                message._born_host = born_host
+                message._born_port = born_port
+                message.store_timestamp = store_timestamp
+                message._store_host = store_host
+                message._store_port = store_port
+                message.reconsume_times = reconsume_times
+                message.prepared_transaction_offset = prepared_transaction_offset
+                message.body_crc = body_crc
+                message.store_size = size
+                append(message)
                 at = following
                 continue
         try:
@@ -462,11 +401,6 @@ def decode_messages(
             on_error(error)
         at += record.size
     return messages
-
-
-@lru_cache(maxsize=256)
-def _topic_text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
 
 
 def reserve_property_crc(properties: bytes) -> bytes:
