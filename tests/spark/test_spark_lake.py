@@ -142,6 +142,17 @@ def test_small_files_are_merged_under_way(spark, server, source, topic, lake, tm
     assert read(spark, lake).count() == 400
 
 
+def test_rows_are_divided_among_partitions(spark, lake):
+    rows = spark.range(100).selectExpr("id", "CAST(id % 3 AS INT) AS queueId", "timestamp_seconds(id * 3600) AS at")
+    by = "day(at), queueId" if lake["tableFormat"] == "iceberg" else "queueId"
+    write(rows, lake, partitionBy=by)
+    found = read(spark, lake)
+    assert found.schema["queueId"].dataType.simpleString() == "int"
+    assert sorted(map(tuple, found.select(rows.columns).collect())) == sorted(map(tuple, rows.collect()))
+    if lake["tableFormat"] == "parquet":
+        assert spark.read.parquet(lake["path"]).where("queueId = 1").count() == 33
+
+
 def test_json_and_avro_bodies(spark, server, source, topic):
     import io
 

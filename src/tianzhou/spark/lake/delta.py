@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from typing import Any, Final
+from urllib.parse import unquote
 
 import deltalake
 import pyarrow as pa
@@ -14,6 +15,8 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from tianzhou.spark.lake.files import NewFile
 from tianzhou.spark.lake.options import LakeOptions
+from tianzhou.spark.lake.partitions import Division, agreed, check_parts, parts_of
+from tianzhou.spark.lake.reading import TableFile
 from tianzhou.spark.lake.tables import TRIES, Batch, LakeError, fitting, refuse_new, requiring
 
 _COMPUTED: Final = {
@@ -36,6 +39,7 @@ class DeltaLake:
     def __init__(self, options: LakeOptions) -> None:
         self._options = options
         self._storage = dict(options.storage) or None
+        self.division: Division | None = None
 
     @property
     def location(self) -> str:
@@ -54,10 +58,20 @@ class DeltaLake:
         """See `LakeTable.prepare`."""
         name = self._options.name
         if not DeltaTable.is_deltatable(self._options.path, storage_options=self._storage):
-            DeltaTable.create(self._options.path, schema=schema, mode="ignore", storage_options=self._storage)
+            check_parts(self._options.parts, schema, name, in_files=False)
+            DeltaTable.create(
+                self._options.path,
+                schema=schema,
+                mode="ignore",
+                partition_by=[part.column for part in self._options.parts],
+                storage_options=self._storage,
+            )
         table = self._open()
         self._refuse(table, _not_written(table))
         there = _arrow(table)
+        parts = agreed(self._options.parts, parts_of(table.metadata().partition_columns), name)
+        check_parts(parts, schema, name, in_files=False)
+        self.division = Division(parts) if parts else None
         new = fitting(schema, there, name)
         if new:
             if not self._options.merge_schema:
@@ -88,7 +102,7 @@ class DeltaLake:
         """See `LakeTable.commit`."""
         now = int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [
-            AddAction(file.path, file.size, {}, now, True, file.stats) for file in files
+            AddAction(file.path, file.size, file.values, now, True, file.stats) for file in files
         ]
         for left in reversed(range(TRIES)):
             table = self._open()
@@ -102,6 +116,7 @@ class DeltaLake:
                     actions,
                     mode="overwrite" if overwrite else "append",
                     schema=table.schema(),
+                    partition_by=table.metadata().partition_columns or None,
                     commit_properties=_properties(batch),
                 )
             except CommitFailedError as error:
@@ -123,19 +138,27 @@ class DeltaLake:
         metrics: dict[str, Any] = table.optimize.compact(target_size=target_bytes)
         return int(metrics["numFilesRemoved"])
 
-    def data_files(self) -> tuple[list[str], pa.Schema]:
+    def data_files(self) -> tuple[list[TableFile], pa.Schema]:
         """See `LakeTable.data_files`."""
         table = self._open()
         self._refuse(table, _not_read(table))
-        return sorted(table.file_uris()), _arrow(table)
+        uris = table.file_uris()
+        columns = table.metadata().partition_columns
+        if not columns:
+            return [TableFile(uri) for uri in sorted(uris)], _arrow(table)
+        entries: Any = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        files = []
+        for uri, entry in zip(uris, entries, strict=True):
+            if unquote(uri).rpartition("/")[2] != unquote(entry["path"]).rpartition("/")[2]:
+                raise LakeError(f"{self._options.name}: deltalake lists {uri} where the log has {entry['path']}")
+            files.append(TableFile(uri, {column: entry[f"partition.{column}"] for column in columns}))
+        return sorted(files, key=lambda file: file.path), _arrow(table)
 
 
 def _not_read(table: DeltaTable) -> list[str]:
     """What of a table makes its rows other than those of its files, taken by name."""
     metadata, features = table.metadata(), table.protocol().reader_features or []
     found = []
-    if metadata.partition_columns:
-        found.append(f"partition columns ({', '.join(metadata.partition_columns)})")
     mode = metadata.configuration.get("delta.columnMapping.mode") or "none"
     if mode != "none":
         found.append(f"column mapping (delta.columnMapping.mode={mode})")

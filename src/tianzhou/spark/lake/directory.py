@@ -25,13 +25,32 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tianzhou.spark.lake.files import NewFile, write_files
-from tianzhou.spark.lake.options import LakeOptions
+from tianzhou.spark.lake.options import LakeOptions, Part
+from tianzhou.spark.lake.partitions import (
+    Division,
+    agreed,
+    check_parts,
+    folder_texts,
+    parts_of,
+    type_of,
+    value_of,
+)
+from tianzhou.spark.lake.reading import TableFile
 from tianzhou.spark.lake.tables import Batch, LakeError, fitting, refuse_new
 
 logger = logging.getLogger(__name__)
 
 STAGING: Final = "_staging"
 COMMITS: Final = "_tianzhou"
+PARTITIONS: Final = "partitions"
+"""Says by which columns a directory is partitioned, and their types, which folders' names do not tell."""
+_TYPES: Final = {
+    str(kind): kind
+    for kind in (
+        *(pa.string(), pa.bool_(), pa.date32()),
+        *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+    )
+}
 LOCK: Final = "lock"
 _NO_LOCKS: Final = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 """What file systems say that do not know `flock`."""
@@ -49,6 +68,7 @@ class ParquetDirectory:
     def __init__(self, options: LakeOptions) -> None:
         self._options = options
         self._root = Path(options.path)
+        self.division: Division | None = None
 
     @property
     def location(self) -> str:
@@ -57,8 +77,20 @@ class ParquetDirectory:
 
     def prepare(self, schema: pa.Schema) -> pa.Schema:
         """See `LakeTable.prepare`."""
-        name = self._options.name
+        name, asked = self._options.name, self._options.parts
         there = self._schema()
+        columns = self._partition_columns()
+        if asked and there is None and not columns:
+            check_parts(asked, schema, name, in_files=False)
+            with self._locked():
+                if not self._noted().exists():
+                    _replace(self._noted(), [[part.column, str(schema.field(part.column).type)] for part in asked])
+            columns = self._partition_columns()
+        parts = agreed(asked, parts_of([column.name for column in columns]), name)
+        if parts:
+            check_parts(parts, schema, name, in_files=False)
+            fitting(schema, pa.schema([*columns, *(one for one in schema if Part(one.name) not in parts)]), name)
+            self.division = Division(parts, exact=True)
         if there is not None:
             new = fitting(schema, there, name)
             if new and not self._options.merge_schema:
@@ -70,11 +102,51 @@ class ParquetDirectory:
 
     def _schema(self) -> pa.Schema | None:
         files = self._files()
-        return pa.unify_schemas([pq.read_schema(path) for path in (files[0], files[-1])]) if files else None
+        return self._with_partitions([files[0], files[-1]]) if files else None
+
+    def _with_partitions(self, files: Sequence[Path]) -> pa.Schema:
+        """The columns that files hold, and behind them those that folders tell of."""
+        held = pa.unify_schemas([pq.read_schema(path) for path in files])
+        return pa.schema([*held, *(column for column in self._partition_columns() if column.name not in held.names)])
 
     def _files(self) -> list[Path]:
-        found = self._root.glob("*.parquet") if self._root.is_dir() else []
-        return sorted((path for path in found if path.name[0] not in "._"), key=lambda path: path.stat().st_mtime_ns)
+        """The files of the rows, the oldest first, those in folders of partitions with them."""
+        found = self._root.rglob("*.parquet") if self._root.is_dir() else []
+        return sorted(filter(self._holds_rows, found), key=lambda path: path.stat().st_mtime_ns)
+
+    def _holds_rows(self, path: Path) -> bool:
+        *folders, name = path.relative_to(self._root).parts
+        return all("=" in folder and folder[0] not in "._" for folder in folders) and name[0] not in "._"
+
+    # --- partitions
+
+    def _noted(self) -> Path:
+        return self._root / COMMITS / f"{PARTITIONS}.noted"
+
+    def _partition_columns(self) -> list[pa.Field[Any]]:
+        """The columns that the directory is partitioned by: noted when we made it, else what folders' names say."""
+        if self._noted().exists():
+            return [pa.field(name, _TYPES[kind]) for name, kind in json.loads(self._noted().read_bytes())]
+        found: dict[str, list[str | None]] = {}
+        for path in self._files():
+            for column, text in self._texts(path).items():
+                found.setdefault(column, []).append(text)
+        return [pa.field(name, type_of(texts)) for name, texts in found.items()]
+
+    def _texts(self, path: Path) -> dict[str, str | None]:
+        return folder_texts(path.relative_to(self._root).parts[:-1])
+
+    def _values(self, path: Path, columns: Sequence[pa.Field[Any]]) -> dict[str, Any]:
+        """What a file's folders say of its rows.
+
+        Raises:
+            LakeError: a folder is of another kind of value.
+        """
+        texts = self._texts(path)
+        try:
+            return {column.name: value_of(texts.get(column.name), column.type) for column in columns}
+        except pa.ArrowInvalid as error:
+            raise LakeError(f"{self._options.name}: {path}: its folder is of no value of its column: {error}") from None
 
     # --- commits
 
@@ -124,13 +196,16 @@ class ParquetDirectory:
             last = self.committed(writer)
             if last is not None and last >= batch.number:
                 return False
-            removed = [path.name for path in self._files()] if overwrite else []
-            moves = {file.path: file.path.rpartition("/")[2] for file in files}
+            removed = [self._name(path) for path in self._files()] if overwrite else []
+            moves = {file.path: file.path.removeprefix(f"{STAGING}/") for file in files}
             self._decide(writer, batch.number, moves, removed)
             self._carry_out(writer)
             if batch.writer is None:
                 self._manifest(writer).unlink(missing_ok=True)
         return True
+
+    def _name(self, path: Path) -> str:
+        return str(path.relative_to(self._root))
 
     def _decide(self, writer: str, number: int, moves: dict[str, str], removed: Sequence[str]) -> None:
         path = self._manifest(writer)
@@ -143,6 +218,8 @@ class ParquetDirectory:
         manifest = self._read(writer)
         if manifest is None or manifest["done"]:
             return
+        for folder in {(self._root / name).parent for name in manifest["moves"].values()} - {self._root}:
+            folder.mkdir(parents=True, exist_ok=True)
         for staged, name in manifest["moves"].items():
             try:
                 (self._root / staged).rename(self._root / name)
@@ -154,6 +231,9 @@ class ParquetDirectory:
                     ) from None
         for name in manifest["removed"]:
             (self._root / name).unlink(missing_ok=True)
+        for folder in {place for name in manifest["moves"].values() for place in (self._root / name).parents}:
+            if folder.is_relative_to(self._root):
+                _sync_folder(folder)
         _sync_folder(self._root)
         _replace(self._manifest(writer), {**manifest, "moves": {}, "removed": [], "done": True})
 
@@ -186,22 +266,33 @@ class ParquetDirectory:
         small = [path for path in self._files() if path.stat().st_size < target_bytes // 2]
         if len(small) < 2:
             return 0
-        schema = pa.unify_schemas([pq.read_schema(path) for path in small])
-        batches = (batch for path in small for batch in _rows(path, schema))
-        files = write_files(batches, schema, self.location, self.prefix, self._options.compression, target_bytes)
+        by_folder: dict[str, list[Path]] = {}
+        for path in small:
+            by_folder.setdefault(self._name(path).rpartition("/")[0], []).append(path)
+        merged = [path for paths in by_folder.values() for path in paths if len(paths) > 1]
+        if not merged:
+            return 0
+        moves: dict[str, str] = {}
+        for folder, paths in by_folder.items():
+            if len(paths) > 1:
+                schema = pa.unify_schemas([pq.read_schema(path) for path in paths])
+                batches = (batch for path in paths for batch in _rows(path, schema))
+                prefix = "/".join(part for part in (STAGING, folder, "part") if part)
+                files = write_files(batches, schema, self.location, prefix, self._options.compression, target_bytes)
+                moves |= {file.path: file.path.removeprefix(f"{STAGING}/") for file in files}
         writer = f"compaction-{uuid.uuid4().hex}"
-        moves = {file.path: file.path.rpartition("/")[2] for file in files}
-        self._decide(writer, 0, moves, [path.name for path in small])
+        self._decide(writer, 0, moves, [self._name(path) for path in merged])
         self._carry_out(writer)
         self._manifest(writer).unlink(missing_ok=True)
-        return len(small)
+        return len(merged)
 
-    def data_files(self) -> tuple[list[str], pa.Schema]:
+    def data_files(self) -> tuple[list[TableFile], pa.Schema]:
         """See `LakeTable.data_files`."""
         files = self._files()
         if not files:
             raise LakeError(f"{self._options.name} has no files")
-        return [str(path) for path in files], pa.unify_schemas([pq.read_schema(path) for path in files])
+        columns = self._partition_columns()
+        return [TableFile(str(path), self._values(path, columns)) for path in files], self._with_partitions(files)
 
 
 def _rows(path: Path, schema: pa.Schema) -> list[pa.RecordBatch]:

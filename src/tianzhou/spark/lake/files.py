@@ -6,10 +6,10 @@ import contextlib
 import json
 import os
 import uuid
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 import pyarrow.fs
@@ -17,6 +17,11 @@ import pyarrow.parquet as pq
 
 from tianzhou.spark.lake.tables import LakeError
 
+if TYPE_CHECKING:
+    from tianzhou.spark.lake.partitions import Division, Values
+
+MOST_OPEN: Final = 64
+"""So many partitions' files a task writes at the same time; one more, and the largest is closed."""
 ROW_GROUP_BYTES: Final = 32 << 20
 
 
@@ -29,12 +34,14 @@ class NewFile:
         rows: how many.
         size: bytes.
         stats: Delta's statistics as JSON: rows, nulls, least and greatest of whole numbers.
+        values: what its rows have in common, by what the table is partitioned by.
     """
 
     path: str
     rows: int
     size: int
     stats: str
+    values: Mapping[str, str | None] = field(default_factory=dict)
 
 
 def filesystem(location: str) -> tuple[Any, str]:
@@ -52,6 +59,7 @@ def write_files(
     prefix: str,
     compression: str,
     target_bytes: int,
+    division: Division | None = None,
 ) -> list[NewFile]:
     """Write batches to as many files as they need; none for no rows.
 
@@ -60,31 +68,71 @@ def write_files(
 
     Args:
         batches: the rows.
-        schema: of the files.
+        schema: of the rows.
         location: folder or URI of the table.
         prefix: how the files' paths below it begin.
         compression: see `options.COMPRESSIONS`.
         target_bytes: a file that has become so large is followed by another.
+        division: how rows are divided; None when the table is not partitioned.
+
+    Raises:
+        LakeError: a row has what the table does not let be.
     """
     system, root = filesystem(location)
     written: list[NewFile] = []
-    current: _File | None = None
+    under_way: dict[Values, _File] = {}
     try:
-        for batch in _of_size(batches):
-            if current is None:
-                current = _File(system, root, f"{prefix}-{uuid.uuid4().hex}.parquet", schema, compression)
-            current.add(batch)
-            if current.size >= target_bytes:
-                written.append(current.close())
-                current = None
-        if current is not None:
+        for table in _of_size(batches):
+            _check_nulls(table, schema)
+            for values, rows in [((), table)] if division is None else division.split(table):
+                current = under_way.get(values)
+                if current is None:
+                    if len(under_way) >= MOST_OPEN:
+                        largest = max(under_way, key=lambda one: under_way[one].size)
+                        written.append(under_way[largest].close())
+                        del under_way[largest]
+                    current = under_way[values] = _begin(system, root, prefix, schema, compression, division, values)
+                current.add(rows)
+                if current.size >= target_bytes:
+                    written.append(current.close())
+                    del under_way[values]
+        while under_way:
+            values, current = next(iter(under_way.items()))
             written.append(current.close())
+            del under_way[values]
     except BaseException:
-        if current is not None:
+        for current in under_way.values():
             current.drop()
         remove_files(location, [file.path for file in written])
         raise
     return written
+
+
+def _begin(
+    system: Any,
+    root: str,
+    prefix: str,
+    schema: pa.Schema,
+    compression: str,
+    division: Division | None,
+    values: Values,
+) -> _File:
+    name = f"{prefix}-{uuid.uuid4().hex}.parquet"
+    if division is None:
+        return _File(system, root, name, schema, compression, {})
+    above, _, name = name.rpartition("/")
+    path = "/".join(part for part in (above, division.folder(values), name) if part)
+    texts = dict(zip((part.column for part in division.parts), values, strict=True))
+    return _File(system, root, path, division.of_files(schema), compression, texts)
+
+
+def _check_nulls(table: pa.Table, schema: pa.Schema) -> None:
+    for field_ in schema:
+        if not field_.nullable and field_.name in table.column_names and table.column(field_.name).null_count:
+            raise LakeError(
+                f"column {field_.name}: a row has null, which the table does not let it be; fill it in, as by "
+                "coalesce, or leave the row out"
+            )
 
 
 def _of_size(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -103,8 +151,10 @@ def _of_size(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 class _File:
-    def __init__(self, system: Any, root: str, path: str, schema: pa.Schema, compression: str) -> None:
-        self._system, self._path = system, path
+    def __init__(
+        self, system: Any, root: str, path: str, schema: pa.Schema, compression: str, values: Mapping[str, str | None]
+    ) -> None:
+        self._system, self._path, self._values = system, path, values
         self._full = f"{root}/{path}"
         self._schema = schema
         system.create_dir(self._full.rpartition("/")[0], recursive=True)
@@ -117,13 +167,7 @@ class _File:
         return int(self._sink.tell())
 
     def add(self, table: pa.Table) -> None:
-        for field in self._schema:
-            if not field.nullable and field.name in table.column_names and table.column(field.name).null_count:
-                raise LakeError(
-                    f"column {field.name}: a row has null, which the table does not let it be; fill it in, as by "
-                    "coalesce, or leave the row out"
-                )
-        self._writer.write_table(table.cast(self._schema), row_group_size=len(table))
+        self._writer.write_table(table.select(self._schema.names).cast(self._schema), row_group_size=len(table))
         self._rows += len(table)
 
     def close(self) -> NewFile:
@@ -133,7 +177,7 @@ class _File:
             _sync(self._full)
         info = self._system.get_file_info(self._full)
         stats = json.dumps(_stats(pq.read_metadata(self._full, filesystem=self._system)))
-        return NewFile(self._path, self._rows, info.size, stats)
+        return NewFile(self._path, self._rows, info.size, stats, self._values)
 
     def drop(self) -> None:
         with contextlib.suppress(pa.ArrowException, OSError):  # it would do so later, into a file that is gone

@@ -19,8 +19,9 @@ from pyiceberg.table import Table
 
 from tianzhou.errors import ConfigError
 from tianzhou.spark.lake.files import NewFile, remove_files, write_files
-from tianzhou.spark.lake.options import LakeOptions
-from tianzhou.spark.lake.reading import file_batches
+from tianzhou.spark.lake.options import TIMES, LakeOptions, Part
+from tianzhou.spark.lake.partitions import Division, agreed, check_parts
+from tianzhou.spark.lake.reading import TableFile, file_batches
 from tianzhou.spark.lake.tables import TRIES, Batch, LakeError, fitting, refuse_new, requiring
 
 WRITER: Final = "tianzhou.writer"
@@ -40,6 +41,7 @@ class IcebergTable:
     def __init__(self, options: LakeOptions) -> None:
         self._options = options
         self._location: str | None = None
+        self.division: Division | None = None
 
     def _catalog(self) -> Catalog:
         try:
@@ -73,10 +75,21 @@ class IcebergTable:
                 raise refuse_new(new, there, name)
             with table.update_schema() as update:
                 update.union_by_name(schema)
-        if table.spec().fields:
-            raise ConfigError(f"{name} is partitioned, which this sink does not write; use a table without partitions")
+        self.division = self._divided(table, schema)
         self._location = table.location()
         return requiring(schema, there)
+
+    def _divided(self, table: Table, rows: pa.Schema) -> Division | None:
+        """How rows are divided; a table that never held any takes on what is asked for."""
+        asked, name = self._options.parts, self._options.name
+        if asked and not table.spec().fields and table.current_snapshot() is None:
+            check_parts(asked, rows, name, in_files=True)
+            with table.update_spec() as update:
+                for part in asked:
+                    update.add_field(part.column, part.transform or "identity", part.name if part.transform else None)
+        parts = agreed(asked, _parts(table, name), name)
+        check_parts(parts, rows, name, in_files=True)
+        return Division(parts, in_files=True) if parts else None
 
     def committed(self, writer: str) -> int | None:
         """See `LakeTable.committed`."""
@@ -120,13 +133,14 @@ class IcebergTable:
         """See `LakeTable.compact`."""
         for left in reversed(range(TRIES)):
             table = self._open()
-            small = [file for file in _files(table, self._options.name) if file.file_size_in_bytes < target_bytes // 2]
-            if len(small) < 2:
+            small = _mergeable(_files(table, self._options.name), target_bytes // 2)
+            if not small:
                 return 0
             self._location = root = table.location()
             schema = table.schema().as_arrow()
-            batches = (batch for file in small for batch in file_batches(file.file_path, schema))
-            written = write_files(batches, schema, root, self.prefix, self._options.compression, target_bytes)
+            batches = (batch for file in small for batch in file_batches(TableFile(file.file_path), schema))
+            division = self._divided(table, schema)
+            written = write_files(batches, schema, root, self.prefix, self._options.compression, target_bytes, division)
             try:
                 with table.transaction() as transaction:
                     paths = iter([f"{root}/{file.path}" for file in written])
@@ -144,11 +158,40 @@ class IcebergTable:
             return len(small)
         raise AssertionError
 
-    def data_files(self) -> tuple[list[str], pa.Schema]:
+    def data_files(self) -> tuple[list[TableFile], pa.Schema]:
         """See `LakeTable.data_files`."""
         table = self._open()
         files = _files(table, self._options.name)
-        return sorted(file.file_path for file in files), table.schema().as_arrow()
+        return [TableFile(path) for path in sorted(file.file_path for file in files)], table.schema().as_arrow()
+
+
+def _parts(table: Table, name: str) -> tuple[Part, ...]:
+    """What a table is partitioned by.
+
+    Raises:
+        LakeError: by something that is not written here.
+    """
+    found = []
+    for field in table.spec().fields:
+        transform, column = str(field.transform), table.schema().find_column_name(field.source_id)
+        if transform == "void":
+            continue
+        if column is None or (transform != "identity" and transform not in TIMES):
+            raise LakeError(
+                f"{name} is partitioned by {transform}({column}), which tianzhou_lake does not write; it writes "
+                f"partitions by columns and by {', '.join(TIMES)}"
+            )
+        found.append(Part(column, None if transform == "identity" else transform))
+    return tuple(found)
+
+
+def _mergeable(files: Sequence[DataFile], limit: int) -> list[DataFile]:
+    """Files below a size that share their partition with another one."""
+    by_partition: dict[tuple[int, str], list[DataFile]] = {}
+    for file in files:
+        if file.file_size_in_bytes < limit:
+            by_partition.setdefault((file.spec_id, str(file.partition)), []).append(file)
+    return [file for group in by_partition.values() if len(group) > 1 for file in group]
 
 
 def _files(table: Table, name: str) -> list[DataFile]:

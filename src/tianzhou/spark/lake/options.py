@@ -15,7 +15,9 @@ ICEBERG: Final = "iceberg"
 PARQUET: Final = "parquet"
 FORMATS: Final = (DELTA, ICEBERG, PARQUET)
 COMPRESSIONS: Final = ("zstd", "snappy", "gzip", "none")
+TIMES: Final = ("year", "month", "day", "hour")
 _TABLE: Final = re.compile(r"\w+(\.\w+)+")
+_PART: Final = re.compile(r"(?:(?P<times>\w+)\((?P<of>[^,()]+)\)|(?P<column>[^,()]+))")
 
 KNOWN: Final[Mapping[str, str]] = {
     "tableFormat": "delta, iceberg or parquet",
@@ -24,6 +26,7 @@ KNOWN: Final[Mapping[str, str]] = {
     "catalogUri": "where an Iceberg catalog is, such as sqlite:////var/lake/catalog.db or a REST address",
     "catalogType": "sql, rest, hive, glue, dynamodb or in-memory",
     "warehouse": "the folder or URI below which an Iceberg catalog keeps its tables",
+    "partitionBy": "columns with commas between them; Iceberg also takes year(c), month(c), day(c) and hour(c)",
     "compression": "zstd, snappy, gzip or none",
     "targetFileBytes": "a whole number from 65536",
     "compactEvery": "a whole number from 1: small files are merged after so many batches; streams only",
@@ -36,6 +39,27 @@ _CATALOGS: Final = ("sql", "rest", "hive", "glue", "dynamodb", "in-memory")
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """What a table is partitioned by.
+
+    Attributes:
+        column: the column.
+        transform: None for its values, else one of TIMES: its time, cut there.
+    """
+
+    column: str
+    transform: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is called in folders' names."""
+        return self.column if self.transform is None else f"{self.column}_{self.transform}"
+
+    def __str__(self) -> str:
+        return self.column if self.transform is None else f"{self.transform}({self.column})"
+
+
+@dataclass(frozen=True, slots=True)
 class LakeOptions:
     """Options of a lake table.
 
@@ -45,6 +69,7 @@ class LakeOptions:
         table: an Iceberg table's full name; "" for the others.
         catalog: what pyiceberg's catalog is made with.
         storage: what deltalake's storage is opened with.
+        parts: what a table that is made is partitioned by.
         compression: of the Parquet files.
         target_bytes: about how large files become.
         compact_every: merge small files after so many batches; 0 for never.
@@ -58,6 +83,7 @@ class LakeOptions:
     table: str
     catalog: Mapping[str, str]
     storage: Mapping[str, str]
+    parts: tuple[Part, ...]
     compression: str
     target_bytes: int
     compact_every: int
@@ -116,6 +142,7 @@ def parse_lake(values: Mapping[str, str]) -> LakeOptions:
         table=given.read("table", "", _table) if table_format == ICEBERG else "",
         catalog=catalog,
         storage=storage,
+        parts=_parts(given, table_format),
         compression=given.read("compression", "zstd", _one_of(COMPRESSIONS)),
         target_bytes=given.read("targetFileBytes", 128 << 20, number(1 << 16)),
         compact_every=given.read("compactEvery", 0, number(1)),
@@ -123,6 +150,30 @@ def parse_lake(values: Mapping[str, str]) -> LakeOptions:
         app_id=app_id,
         version=version,
     )
+
+
+def _parts(given: Given, table_format: str) -> tuple[Part, ...]:
+    found: tuple[Part, ...] = given.read("partitionBy", (), _listed_parts)
+    text = given.text("partitionBy")
+    for part in found:
+        if part.transform is not None and table_format != ICEBERG:
+            raise ConfigError(
+                f"partitionBy={text}: {part} goes with tableFormat=iceberg only; make a column of it (to_date for "
+                "days) and give that"
+            )
+    if len({part.column for part in found}) < len(found):
+        raise ConfigError(f"partitionBy={text}: names a column twice; name it once")
+    return found
+
+
+def _listed_parts(text: str) -> tuple[Part, ...]:
+    found = []
+    for one in text.split(","):
+        match = _PART.fullmatch(one.strip())
+        if match is None or (match["times"] and match["times"].lower() not in TIMES):
+            raise ValueError(text)
+        found.append(Part(match["column"]) if match["column"] else Part(match["of"].strip(), match["times"].lower()))
+    return tuple(found)
 
 
 def _catalog(given: Given) -> dict[str, str]:

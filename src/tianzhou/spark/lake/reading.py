@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,14 +14,27 @@ from tianzhou.spark.lake.files import filesystem
 ROWS: Final = 8192
 
 
-def file_batches(file: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a Parquet file; columns it lacks are null.
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A file of a table.
+
+    Attributes:
+        path: path or URI.
+        values: columns it does not hold, and the value all its rows have there.
+    """
+
+    path: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+def file_batches(file: TableFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of a Parquet file; columns it lacks are what its partition says, or null.
 
     Args:
-        file: path or URI.
+        file: the file.
         schema: names and types of the batches.
     """
-    system, path = filesystem(file)
+    system, path = filesystem(file.path)
     with system.open_input_file(path) as opened:
         parquet = pq.ParquetFile(opened)
         there = set(parquet.schema_arrow.names)
@@ -28,7 +42,9 @@ def file_batches(file: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         for batch in parquet.iter_batches(ROWS, columns=columns):
             found = dict(zip(columns, batch.columns, strict=True))
             arrays = [
-                found[field.name].cast(field.type) if field.name in found else pa.nulls(batch.num_rows, field.type)
-                for field in schema
+                found[column.name].cast(column.type)
+                if column.name in found
+                else pa.repeat(pa.scalar(file.values.get(column.name), column.type), batch.num_rows)
+                for column in schema
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tianzhou.spark.lake.files import NewFile
+    from tianzhou.spark.lake.reading import TableFile
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class _Rows:
         self._options = options
         table = open_table(options)
         self._schema = table.prepare(arrow_schema(schema))
-        self._location, self._prefix = table.location, table.prefix
+        self._location, self._prefix, self._division = table.location, table.prefix, table.division
         self._overwrite = overwrite
 
     def table(self) -> LakeTable:
@@ -68,9 +69,8 @@ class _Rows:
             batch = context.getLocalProperty("streaming.sql.batchId")
             partition = context.partitionId()
         name = f"{self._prefix}-{batch or 0}-{partition:05d}"
-        files = write_files(
-            batches, self._schema, self._location, name, self._options.compression, self._options.target_bytes
-        )
+        compression, target = self._options.compression, self._options.target_bytes
+        files = write_files(batches, self._schema, self._location, name, compression, target, self._division)
         return Written(files, query)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch: Batch) -> bool:
@@ -163,8 +163,8 @@ class LakeStreamWriter(Shipped, DataSourceStreamArrowWriter):
 class FilePartition(InputPartition):
     """Files of a table: what one task reads."""
 
-    def __init__(self, files: list[str]) -> None:
-        super().__init__(", ".join(files))
+    def __init__(self, files: list[TableFile]) -> None:
+        super().__init__(", ".join(file.path for file in files))
         self.files = files
 
 

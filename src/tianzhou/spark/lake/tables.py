@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tianzhou.spark.lake.files import NewFile
+    from tianzhou.spark.lake.partitions import Division
+    from tianzhou.spark.lake.reading import TableFile
 
 TRIES: Final = 8
 """How often a commit is tried that others' commits get in the way of."""
@@ -48,11 +50,16 @@ class LakeTable(Protocol):
         """How paths of new files begin."""
         ...
 
+    @property
+    def division(self) -> Division | None:
+        """How rows are divided, known once `prepare` was called; None when the table is not partitioned."""
+        ...
+
     def prepare(self, schema: pa.Schema) -> pa.Schema:
         """Make the table when there is none, and see that rows of a schema fit.
 
         Returns:
-            The schema that files are to have.
+            The schema that rows are to have.
 
         Raises:
             ConfigError: they do not; names the column.
@@ -85,8 +92,8 @@ class LakeTable(Protocol):
         """Merge small files; how many were merged. Rows and batches stay what they are."""
         ...
 
-    def data_files(self) -> tuple[list[str], pa.Schema]:
-        """Paths or URIs of the files that hold the table's rows, and its schema.
+    def data_files(self) -> tuple[list[TableFile], pa.Schema]:
+        """The files that hold the table's rows, and its schema.
 
         Raises:
             LakeError: there is no such table, or its rows are not simply those of its files.
