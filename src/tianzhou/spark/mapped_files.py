@@ -7,8 +7,11 @@ is deleted before is told as missing.
 from __future__ import annotations
 
 import mmap
+import os
+import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -28,24 +31,70 @@ BATCH_UNIT: Final = np.dtype(
 )  # fmt: skip
 """A unit of a queue of type BatchCQ (store.md §6)."""
 _MAPS: Final = 64
+_POPULATE: Final = 22 if sys.platform == "linux" else None  # MADV_POPULATE_READ
 
 
-class _Mapped(NamedTuple):
-    """A file in memory: for Python, for NumPy and for Arrow."""
+class _Mapped:
+    """A file in memory: for Python, for NumPy and for Arrow.
 
-    view: memoryview
-    raw: Ints
-    data: Any
+    Args:
+        content: the map.
+
+    Attributes:
+        view: its bytes.
+        raw: the same for NumPy.
+        data: the same for Arrow.
+    """
+
+    __slots__ = ("_begin", "_content", "_end", "data", "raw", "view")
+
+    def __init__(self, content: mmap.mmap) -> None:
+        self._content = content
+        self.view = memoryview(content)
+        self.raw: Ints = np.frombuffer(self.view, np.uint8)
+        self.data: Any = pa.py_buffer(self.view)
+        self._begin = self._end = 0
+
+    def ready(self, begin: int, end: int) -> None:
+        """Have the pages of a part that will be read mapped at once, which costs half of what it does one by one."""
+        if _POPULATE is None or (self._begin <= begin and end <= self._end):
+            return
+        whole = self._end if self._begin <= begin <= self._end else begin // mmap.PAGESIZE * mmap.PAGESIZE
+        with suppress(OSError):  # a kernel before 5.14 does not know it, and has it happen as before
+            self._content.madvise(_POPULATE, whole, end - whole)
+        self._begin = self._begin if whole == self._end else whole
+        self._end = -(-end // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+_known: dict[tuple[int, int, int], tuple[Path, _Mapped]] = {}
+"""What this process has mapped, by device, inode and size: a worker that Spark keeps maps each file once, and its next
+task finds the pages there, which cost more to get than the rows in them do."""
 
 
 def _map(path: Path) -> _Mapped | None:
     """The file; None when it is not there or empty."""
     try:
         with path.open("rb") as file:
-            content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            status = os.fstat(file.fileno())
+            key = status.st_dev, status.st_ino, status.st_size
+            if key in _known:  # as long as it is mapped nobody else has its inode
+                return _known[key][1]
+            mapped = _Mapped(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (FileNotFoundError, ValueError):
         return None
-    return _Mapped(content, np.frombuffer(content, np.uint8), pa.py_buffer(content))
+    for other, (place, _) in list(_known.items()):
+        if len(_known) >= _MAPS or not _is_there(place, other):
+            del _known[other]  # whoever still reads it keeps it alive
+    _known[key] = path, mapped
+    return mapped
+
+
+def _is_there(path: Path, key: tuple[int, int, int]) -> bool:
+    try:
+        status = path.stat()
+    except OSError:
+        return False
+    return (status.st_dev, status.st_ino, status.st_size) == key
 
 
 class MappedFiles:

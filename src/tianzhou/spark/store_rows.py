@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 ROWS: Final = 8192
 BYTES: Final = 8 << 20
 """A batch is full with either."""
+SPARSE: Final = 8
+"""Where a queue's records are scattered more widely than this, what is between them is not fetched with them."""
 NAMED: Final = 20
 """So many lost ranges are named; of the others only the number."""
 _EXTENDED: Final = -(1 << 31) - 1
@@ -215,6 +217,9 @@ class RowReader:
                 self._lose_units(queue, piece.where(~fits))
                 piece = piece.where(fits)
             if len(piece.base):
+                first, last = int(piece.physical[0]) - start, int(piece.physical[-1] + piece.size[-1]) - start
+                if last - first <= SPARSE * int(piece.size.sum()):
+                    mapped.ready(first, last)
                 yield start, mapped, piece
 
     def _look_again(self, units: Units) -> None:
