@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from staging_talk import (
+    DECIDE,
+    DISCARD,
+    HERE,
+    NOTES,
+    PUBLISH,
+    SETTLE,
+    STAGE,
+    STATE_OF,
+    UNITS,
+    Run,
+    commit,
+    decide,
+    decision,
+    discard,
+    keys,
+    message,
+    publish,
+    settle,
+    stage,
+    waiting,
+)
 
-from tianzhou.broker import staging_history, staging_publisher
-from tianzhou.broker.staging_history import still_there
 from tianzhou.broker.staging_notes import Decided, Refused
-from tianzhou.store.results import PutResult, PutStatus
 from tianzhou.wire.bodies.staging import (
     ATTEMPTS,
     DECISION,
@@ -19,87 +37,10 @@ from tianzhou.wire.bodies.staging import (
     AttemptList,
     BatchDecision,
     StagedAttempt,
-    attempt_name,
 )
 from tianzhou.wire.fields import read_reply
-from tianzhou.wire.properties import decode_properties, encode_properties
-from tianzhou.wire.staging import StagedMessage, encode_unit
-
-Run = Callable[..., None]
-STATE_OF, STAGE, DECIDE, PUBLISH, SETTLE, DISCARD = range(31001, 31007)
-UNITS, NOTES = "rmq_sys_STAGED_TOPIC", "rmq_sys_STAGED_OP_TOPIC"
-HERE = "broker-a"
-
-
-def message(key: str, *, topic: str = "T", queue_id: int = 0, body: bytes = b"", **properties: str) -> StagedMessage:
-    pairs = {"UNIQ_KEY": key, "KEYS": f"k-{key}", "TAGS": "TagA"} | properties
-    return StagedMessage(topic, queue_id, 7, 0, encode_properties(pairs), body or key.encode())
-
-
-async def stage(
-    peer: Any, attempt: str, messages: list[StagedMessage], *, batch: int = 0, number: int = 0, **more: Any
-) -> Any:
-    fields = {
-        "writer": "W", "batch": batch, "attempt": attempt, "number": number, "coordinator": HERE,
-        "born_timestamp": 99, "last": True, "default_topic": "TBW102", "default_topic_queue_nums": 4,
-    }  # fmt: skip
-    return await peer.ask(STAGE, encode_unit(messages), **fields | more)
-
-
-def decision(batch: int = 0, writer: str = "W", coordinator: str = HERE, **attempts: int) -> BatchDecision:
-    """Attempts and how many units they have at this broker."""
-    return BatchDecision(
-        writer, batch, coordinator, [StagedAttempt(name, {HERE: count}) for name, count in attempts.items()]
-    )
-
-
-async def decide(peer: Any, wanted: BatchDecision) -> BatchDecision:
-    reply = await peer.ask(DECIDE, DECISION.dumps(wanted))
-    assert reply.code == 0, reply.remark
-    return DECISION.loads(reply.body)
-
-
-async def publish(peer: Any, decided: BatchDecision) -> None:
-    for _ in range(20):
-        reply = await peer.ask(PUBLISH, DECISION.dumps(decided))
-        assert reply.code == 0, reply.remark
-        if read_reply(PUBLISH, reply).published:
-            return
-    raise AssertionError("not published")
-
-
-async def commit(peer: Any, wanted: BatchDecision) -> BatchDecision:
-    decided = await decide(peer, wanted)
-    if decided.batch == wanted.batch:
-        await publish(peer, decided)
-    return decided
-
-
-async def settle(peer: Any, *attempts: str, batch: int = 0, coordinator: str = HERE) -> BatchDecision | None:
-    reply = await peer.ask(SETTLE, ATTEMPTS.dumps(AttemptList("W", batch, coordinator, list(attempts))))
-    assert reply.code == 0, reply.remark
-    return DECISION.loads(reply.body) if reply.body else None
-
-
-async def discard(peer: Any, *attempts: str, batch: int = 0) -> None:
-    reply = await peer.ask(DISCARD, ATTEMPTS.dumps(AttemptList("W", batch, HERE, list(attempts))))
-    assert reply.code == 0, reply.remark
-
-
-def keys(bench: Any, topic: str = "T", queue_id: int = 0) -> list[str]:
-    return [decode_properties(record.properties)["UNIQ_KEY"] for record in bench.records(topic, queue_id)]
-
-
-def waiting(bench: Any, writer: str = "W") -> list[str]:
-    found = bench.tables.staging.get(writer)
-    return [] if found is None else sorted(found.attempts)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Let (virtual) time pass until something holds; the thread that syncs the log may take any amount of it."""
-    async with asyncio.timeout(3600):
-        while not holds():
-            await asyncio.sleep(0.01)
+from tianzhou.wire.properties import decode_properties
+from tianzhou.wire.staging import StagedMessage
 
 
 def test_staged_messages_are_seen_when_their_batch_is_decided(broker: Run) -> None:
@@ -412,215 +353,5 @@ def test_one_broker_decides_for_a_writer(broker: Run) -> None:
         for code in (DECIDE, PUBLISH, SETTLE, DISCARD):
             reply = await peer.ask(code, b"{]")
             assert (reply.code, "the body cannot be read" in reply.remark) == (29, True)
-
-    broker(body)
-
-
-def test_staged_messages_nobody_decides_are_discarded(broker: Run) -> None:
-    async def body(bench: Any) -> None:
-        peer = bench.peer()
-        await stage(peer, "a", [message("1")])
-        since = bench.tables.staging.get("W").attempts["a"].since_ms
-        rounds = asyncio.ensure_future(bench.parts.staging.run())
-        # Virtual time does not wait for the thread that syncs the log; what is certain is when nothing happens yet.
-        while bench.clock.now_ms() <= since + 60_000:
-            assert waiting(bench) == ["a"]
-            await asyncio.sleep(1)
-        await until(lambda: not waiting(bench))
-        reply = await peer.ask(DECIDE, DECISION.dumps(decision(a=1)))
-        assert (reply.code, "given up" in reply.remark) == (604, True)
-        bench.settings.staged_writer_reserved_days = 0
-        await until(lambda: len(bench.tables.staging) == 0)
-        rounds.cancel()
-
-    broker(body, staged_message_time_out=60_000)
-
-
-def test_a_restart_knows_what_was_decided(broker: Run) -> None:
-    async def body(bench: Any) -> None:
-        peer = bench.peer()
-        for batch in range(600):
-            await stage(peer, f"a{batch}", [message(f"{batch}")], batch=batch)
-            await commit(peer, decision(batch, **{f"a{batch}": 1}))
-        await stage(peer, "open", [message("open")], batch=600)
-        await stage(peer, "gone", [message("gone")], batch=600)
-        await settle(peer, "gone", batch=600)
-        before = bench.tables.staging.snapshot(0)
-        ledger = bench.tables.staging
-        ledger.restore(type(before)(), [], [])
-        assert len(ledger) == 0
-        await bench.parts.staging.load()
-        assert ledger.snapshot(0).writers == before.writers
-        assert waiting(bench) == ["open"]
-        await commit(peer, decision(600, open=1))
-        assert keys(bench) == [*map(str, range(600)), "open"]
-        assert len(bench.records(NOTES)) < 3 * 600
-
-    broker(body)
-
-
-def test_a_start_looks_at_few_units_however_long_an_attempt_is_open(broker: Run, monkeypatch: Any) -> None:
-    monkeypatch.setattr(staging_publisher, "UNITS_TO_READ", 8)
-    looked_at: list[int] = []
-
-    def read_units(*given: Any) -> Any:
-        found = staging_history.read_units(*given)
-        looked_at.append(len(found))
-        return found
-
-    monkeypatch.setattr(staging_publisher, "read_units", read_units)
-
-    async def body(bench: Any) -> None:
-        peer, publisher, ledger = bench.peer(), bench.parts.staging, bench.tables.staging
-        publisher._units_to_read = 8
-        for number in range(3):
-            await stage(peer, "open", [message(f"open{number}", body=b"x" * 5000)], number=number, writer="V")
-        for batch in range(40):
-            await stage(peer, f"a{batch}", [message(f"{batch}")], batch=batch)
-            await commit(peer, decision(batch, **{f"a{batch}": 1}))
-        await stage(peer, "open", [message("open3")], number=3, writer="V")
-        assert len(bench.records(UNITS)) == 44
-        before = ledger.snapshot(0)
-        ledger.restore(type(before)(), [], [])
-        await publisher.load()
-        assert looked_at[-1] <= 8
-        assert ledger.snapshot(0) == before
-        await commit(peer, decision(writer="V", open=4))
-        assert keys(bench) == [*map(str, range(40)), *(f"open{number}" for number in range(4))]
-
-    broker(body)
-
-
-def test_a_unit_that_the_log_has_lost_is_not_believed_to_be_there(broker: Run) -> None:
-    async def body(bench: Any) -> None:
-        peer, ledger = bench.peer(), bench.tables.staging
-        for number in range(3):
-            await stage(peer, "a", [message(str(number))], number=number)
-        snapshot = ledger.snapshot(3)
-        assert still_there(bench.store, snapshot) == snapshot
-        # What a power failure leaves: a snapshot of units that are not where it says.
-        units = snapshot.writers[0].open[0].units
-        units[5] += 1
-        units[7] = 99
-        ledger.restore(still_there(bench.store, snapshot), [], [])
-        assert list(ledger.get("W").attempts["a"].units) == [0]
-        reply = await stage(peer, "a", [], number=3)
-        assert (reply.code, "its unit 1 is not, or no longer" in reply.remark) == (604, True)
-        reply = await peer.ask(DECIDE, DECISION.dumps(decision(a=3)))
-        assert (reply.code, "has not, or no longer, all" in reply.remark) == (604, True)
-
-    broker(body)
-
-
-def test_topics_that_keep_the_last_of_each_key_need_keys(broker: Run) -> None:
-    async def body(bench: Any) -> None:
-        peer = bench.peer()
-        bench.tables.topics.ensure("K", 1, 0).attributes["cleanup.policy"] = "COMPACTION"
-        reply = await stage(peer, "a", [message("1", topic="K"), message("2", topic="K", KEYS=" ")])
-        assert (reply.code, read_reply(STAGE, reply).refused) == (13, 1)
-        assert "Required message key is missing: topic K keeps the last message of each key" in reply.remark
-        assert bench.records(UNITS) == []
-        assert (await stage(peer, "a", [message("1", topic="K")])).code == 0
-        await commit(peer, decision(a=1))
-        assert keys(bench, "K") == ["1"]
-
-    broker(body)
-
-
-def test_a_writer_that_fails_again_and_again_is_told_how_often(broker: Run) -> None:
-    async def body(bench: Any) -> None:
-        peer = bench.peer()
-        for run in range(3):
-            state = STATE.loads((await peer.ask(STATE_OF, writer="W")).body)
-            assert state.refusals == 2 * run
-            names = [attempt_name(state.refusals, f"{run}.{task}") for task in range(2)]
-            for name in names:
-                await stage(peer, name, [message(name)])
-            for _ in range(2):
-                await settle(peer, *names)
-            await discard(peer, *names)
-        assert waiting(bench) == []
-        refusals = [record for record in bench.records(NOTES) if b'"kind":"refused"' in record.body]
-        assert len(refusals) == 3, "said again, they are not written again"
-
-    broker(body)
-
-
-def test_a_snapshot_keeps_to_the_limits_of_the_store(broker: Run) -> None:
-    async def body(bench: Any) -> None:
-        peer = bench.peer()
-        refused = [f"{n}-{'x' * 190}" for n in range(300)]
-        for begin in range(0, 300, 50):
-            assert await settle(peer, *refused[begin : begin + 50]) is None
-        await bench.parts.staging.load()
-        await asyncio.sleep(1)
-        parts = [record for record in bench.records(NOTES) if b'"kind":"snapshot"' in record.body]
-        assert len(parts) > 3
-        assert max(len(record.body) for record in parts) <= 20_000
-        count = len(bench.records(NOTES))
-        await bench.parts.staging.load()
-        assert set(bench.tables.staging.get("W").refused) == set(refused)
-        bench.parts.staging._snapshot_place = -1
-        await bench.parts.staging.round()
-        await bench.parts.staging.round()
-        await asyncio.sleep(1)
-        assert len(bench.records(NOTES)) < count + 3 * len(parts), "once for the start, once for the round"
-
-    broker(body, store={"max_message_size": 20_000})
-
-
-def test_a_snapshot_that_cannot_be_written_is_not_tried_every_second(broker: Run) -> None:
-    async def body(bench: Any) -> None:
-        peer, tried = bench.peer(), []
-        await settle(peer, "a")
-        real = bench.store.append
-
-        def append(record: Any) -> Any:
-            if b'"kind":"snapshot"' not in record.body:
-                return real(record)
-            tried.append(bench.clock.monotonic())
-            return PutResult(PutStatus.MESSAGE_ILLEGAL, remark="too long")
-
-        bench.store.append = append
-        for _ in range(150):
-            await bench.parts.staging.round()
-            await asyncio.sleep(1)
-        assert 2 <= len(tried) <= 3
-        await settle(peer, "b")
-        assert "b" in bench.tables.staging.get("W").refused, "notes are written meanwhile"
-        bench.store.append = real
-        await asyncio.sleep(60)
-        await bench.parts.staging.round()
-        await asyncio.sleep(1)
-        assert b'"kind":"snapshot"' in bench.records(NOTES)[-1].body
-
-    broker(body)
-
-
-def test_publishing_goes_on_when_the_disk_has_room_again(broker: Run) -> None:
-    async def body(bench: Any) -> None:
-        peer = bench.peer()
-        await stage(peer, "a", [message(str(n)) for n in range(700)])
-        real = bench.store.append
-        full = [False]
-
-        def append(record: Any) -> Any:
-            if record.topic == "T" and record.uniq_key == "400" and not full[0]:
-                full[0] = True
-                bench.store.put_up(flag, "disk full: no room")
-            return real(record)
-
-        from tianzhou.store.flags import RunningFlag
-
-        flag = RunningFlag.DISK_FULL
-        bench.store.append = append
-        decided = await decide(peer, decision(a=1))
-        reply = await peer.ask(PUBLISH, DECISION.dumps(decided))
-        assert reply.code == 14
-        assert "disk full" in reply.remark
-        assert len(keys(bench)) == 400
-        bench.store.take_down(flag)
-        await publish(peer, decided)
-        assert keys(bench) == [str(n) for n in range(700)]
 
     broker(body)

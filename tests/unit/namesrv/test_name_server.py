@@ -5,93 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
 
 import pytest
+from name_server_desk import BROKER, Desk
 
-from tianzhou.errors import ConfigError, ConnectFailed
-from tianzhou.model import DataVersion, TopicConfig
-from tianzhou.namesrv.server import NameServer
-from tianzhou.namesrv.settings import NamesrvSettings
+from tianzhou.errors import ConfigError
+from tianzhou.model import DataVersion
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.settings import parse_properties
-from tianzhou.testing.clock import VirtualClock
 from tianzhou.wire import bodies
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
-from tianzhou.wire.fields import read_header, read_reply, write_header
-from tianzhou.wire.hashing import crc32
-
-BROKER = "10.0.0.1:10911"
-Ask = Callable[..., Awaitable[Command]]
-
-
-class Desk:
-    """A name server, a client of it, and its clock."""
-
-    def __init__(self, home: Path, **settings: Any) -> None:
-        self.clock = VirtualClock()
-        usual = NamesrvSettings(
-            bind_address="127.0.0.1",
-            listen_port=0,
-            kv_config_path=str(home / "kvConfig.json"),
-            config_store_path=str(home / "namesrv.properties"),
-        )
-        self.server = NameServer(replace(usual, **settings), clock=self.clock)
-        self.client = RemotingClient()
-
-    async def __aenter__(self) -> Self:
-        await self.server.start()
-        self.address = f"127.0.0.1:{self.server.port}"
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.client.close()
-        await self.server.close()
-
-    async def ask(self, code: int, body: bytes = b"", version: int = 479, **fields: str) -> Command:
-        return await self.client.invoke(self.address, Command(code, fields=fields, body=body, version=version))
-
-    async def register(
-        self,
-        *topics: str,
-        address: str = BROKER,
-        client: RemotingClient | None = None,
-        compressed: bool = False,
-        version: int = 479,
-        counter: int = 1,
-        crc: int | None = None,
-        mappings: dict[str, Any] | None = None,
-        **changes: Any,
-    ) -> Command:
-        table = bodies.TopicTable(
-            {name: TopicConfig(name, 4, 4) for name in topics}, DataVersion(counter, 1_700_000_000_000)
-        )
-        table.topic_queue_mapping_info_map = mappings or {}
-        body = bodies.encode_register_body(bodies.RegisterBody(table), compressed, version)
-        header: dict[str, Any] = {
-            "broker_name": "broker-a",
-            "broker_addr": address,
-            "cluster_name": "DefaultCluster",
-            "ha_server_addr": "10.0.0.1:10912",
-            "broker_id": 0,
-            "compressed": compressed,
-            "body_crc32": crc32(body) if crc is None else crc,
-        }
-        if version >= 413:
-            header["enable_acting_master"] = False
-        fields = write_header(RequestCode.REGISTER_BROKER, **(header | changes))
-        command = Command(RequestCode.REGISTER_BROKER, fields=fields, body=body, version=version)
-        return await (client or self.client).invoke(self.address, command)
-
-    async def route(self, topic: str, version: int = 479, **fields: str) -> Any:
-        reply = await self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic, version=version, **fields)
-        return bodies.decode_route(reply.body) if reply.code == 0 else reply.code
+from tianzhou.wire.fields import read_header, read_reply
 
 
 def test_the_three_forms_of_a_registration(tmp_path: Path) -> None:
@@ -473,66 +401,3 @@ def test_binary_headers_are_understood(tmp_path: Path) -> None:
             assert reply.serialize_type == 0
 
     asyncio.run(main())
-
-
-# --- routes of another environment ------------------------------------------------------------------------------------
-
-
-def test_a_test_environment_asks_the_other_one_for_routes_it_does_not_know(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def main() -> None:
-        async with Desk(tmp_path / "product") as product, Desk(tmp_path / "test", cluster_test=True) as test:
-            monkeypatch.setenv("NAMESRV_ADDR", f"127.0.0.1:9;{product.address}")
-            await product.register("Theirs", "Both")
-            await test.register("Ours", "Both", address="10.0.0.2:10911")
-            assert (await test.route("Ours")).broker_datas[0].broker_addrs == {0: "10.0.0.2:10911"}
-            assert (await test.route("Both")).broker_datas[0].broker_addrs == {0: "10.0.0.2:10911"}
-            assert (await test.route("Theirs")).broker_datas[0].broker_addrs == {0: BROKER}
-            assert b'{0:"10.0.0.1:10911"}' in (await test.ask(105, topic="Theirs", version=317)).body
-            assert await test.route("Nobodys") == 17
-            assert await product.route("Ours") == 17, "only the test environment asks"
-            # Whoever changes the setting by request need not start it again.
-            assert (await test.ask(318, b"clusterTest=false\n")).code == 0
-            assert await test.route("Theirs") == 17
-
-    asyncio.run(main())
-
-
-def test_environments_that_ask_each_other_come_to_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        async with Desk(tmp_path, cluster_test=True) as desk:
-            monkeypatch.setenv("NAMESRV_ADDR", desk.address)
-            asked = []
-            serve = desk.server._server.group.processor
-            desk.server._server.group.processor = lambda *given: asked.append(given[1].code) or serve(*given)
-            assert await asyncio.gather(*(desk.route("T") for _ in range(5))) == [17] * 5
-            assert asked == [105] * 6, "five questions, and one to itself for all of them"
-
-    asyncio.run(main())
-
-
-def test_where_nobody_can_be_asked_routes_are_unknown_and_the_log_says_so_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    asked = []
-
-    async def look_up(url: str) -> str:
-        asked.append(url)
-        raise ConnectFailed("address server does not answer")
-
-    async def main() -> None:
-        monkeypatch.delenv("NAMESRV_ADDR", raising=False)
-        monkeypatch.setattr("tianzhou.client.address_server.look_up", look_up)
-        monkeypatch.setenv("ROCKETMQ_NAMESRV_DOMAIN", "lists:81")
-        async with Desk(tmp_path, cluster_test=True, product_env_name="live") as desk:
-            assert [await desk.route("T") for _ in range(3)] == [17] * 3
-            assert asked == ["http://lists:81/rocketmq/nsaddr-live?nofix=1"], "not again for each question"
-            said = [record.getMessage() for record in caplog.records if "clusterTest" in record.getMessage()]
-            assert said == ["clusterTest: name servers of live cannot be looked up: address server does not answer"]
-            desk.clock.advance(11)
-            assert await desk.route("T") == 17
-            assert len(asked) == 2
-
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(main())
