@@ -307,3 +307,107 @@ def test_without_a_word_of_name_servers_a_broker_counts_alone(tmp_path: Path) ->
                 assert (reply.code, decode_locked_queues(reply.body)) == (0, [])
 
     run(main())
+
+
+# --- tables of many topics --------------------------------------------------------------------------------------------
+
+
+class Careful(Scripted):
+    """A name server that tells its settings and versions, as real ones do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings = "deleteTopicWithBrokerRegistration=false\n"
+        self.connections: list[Connection] = []
+
+    def _serve(self, connection: Connection, command: Command) -> Command:
+        self.connections.append(connection)
+        reply = super()._serve(connection, command)
+        if command.code == RequestCode.GET_NAMESRV_CONFIG:
+            return command.reply(0, body=self.settings.encode())
+        return reply
+
+    def told(self) -> list[set[str]]:
+        """Topics of each registration."""
+        return [set(decode_register_body(said.body).table.topic_config_table) for said in self.asked(103)]
+
+
+def test_of_many_topics_those_that_changed_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tianzhou.broker.registrar.MANY_TOPICS", 10)
+
+    async def main() -> None:
+        careful = Careful()
+        async with careful.server, name_server(tmp_path) as real:
+            where = f"{careful.address};127.0.0.1:{real.port}"
+            async with make_broker(tmp_path, namesrv_addr=where) as broker:
+                await broker.ready()
+                topics, registrar = broker.tables.topics, broker._parts.registrar
+
+                async def change(*names: str) -> set[str]:
+                    before = len(careful.asked(103))
+                    for name in names:
+                        topics.ensure(name, 3, 1)
+                    assert await registrar.settled()
+                    assert len(careful.asked(103)) == before + 1
+                    return careful.told()[-1]
+
+                whole = careful.told()[0]
+                assert len(whole) > 10
+                assert await change("one") == {"one"}
+                assert await change("two", "three") == {"two", "three"}
+                version = decode_register_body(careful.asked(103)[-1].body).table.data_version
+                assert version == topics.version
+                # Asked before: what it was told last, and whether it drops what a registration does not list.
+                assert decode_data_version(careful.asked(322)[0].body) != version
+                for name in ("one", "two", "three", "TBW102"):
+                    route = real.routes.route(name)
+                    assert route is not None, name
+                assert real.routes.data_version("DefaultCluster", broker.address) == version
+
+                # Where something could be lost by it, all are told.
+                careful.settings = "deleteTopicWithBrokerRegistration=true\n"
+                assert await change("four") == whole | {"one", "two", "three", "four"}
+                careful.settings = "something=else\n"
+                assert await change("five") == {"five"}
+                careful.changed = True
+                assert await change("six") > whole
+                careful.changed = False
+                topics.delete(["six"], 1)
+                assert await registrar.settled()
+                assert careful.told()[-1] == whole | {"one", "two", "three", "four", "five"}
+                topics.touch(1)
+                assert await registrar.settled()
+                assert careful.told()[-1] > whole
+                assert await change("seven") == {"seven"}
+                # Nothing is said again to those that know it.
+                told = len(careful.asked(103))
+                registrar.request()
+                assert await registrar.settled()
+                assert len(careful.asked(103)) == told
+
+    run(main())
+
+
+def test_everything_is_told_again_after_a_lost_connection_and_every_period(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tianzhou.broker.registrar.MANY_TOPICS", 10)
+    monkeypatch.setattr("tianzhou.broker.registrar.SHORTEST_PERIOD_MS", 50)
+
+    async def main() -> None:
+        careful = Careful()
+        async with careful.server:
+            # One of them is never there, which keeps nobody from hearing of the others.
+            where = f"{careful.address};127.0.0.1:1"
+            async with make_broker(tmp_path, namesrv_addr=where, register_name_server_period=1) as broker:
+                await broker.ready()
+                whole = careful.told()[0]
+                monkeypatch.setattr("tianzhou.broker.registrar.RETRY_S", 0.02)
+                await until(lambda: len(careful.told()) > 2)
+                monkeypatch.setattr("tianzhou.broker.registrar.SHORTEST_PERIOD_MS", 60_000)
+                told = len(careful.told())
+                careful.connections[-1].abort()
+                await until(lambda: len(careful.told()) > told)
+                assert careful.told()[-1] == whole
+
+    run(main())

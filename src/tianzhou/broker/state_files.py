@@ -1,24 +1,27 @@
 """The tables on disk: RocketMQ's JSON files below `config` (store.md §15).
 
-Texts are made on the loop, where the tables are, and written by a thread of their own: each write waits for the
-disk, and the loop must not.
+Texts are made on the loop, where the tables are, large ones a few entries at a time, and written by a thread of their
+own: each write waits for the disk, and the loop must not.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from tianzhou.broker.tables import Tables
+from tianzhou.broker.topic_texts import TopicTexts
 from tianzhou.errors import ProtocolError, StoreUnreadable
 from tianzhou.store.config_file import JsonFile
 from tianzhou.watermark import Watermark
-from tianzhou.wire.bodies import SUBSCRIPTION_GROUP_TABLE, TOPIC_TABLE, SubscriptionGroupTable, TopicTable
-from tianzhou.wire.json_dialect import dumps, dumps_pretty
+from tianzhou.wire.bodies import SUBSCRIPTION_GROUP_TABLE, TOPIC_TABLE, SubscriptionGroupTable
+from tianzhou.wire.bodies.topics import DATA_VERSION, TOPIC_CONFIG
+from tianzhou.wire.json_dialect import dumps
+from tianzhou.wire.json_pieces import pretty_entries, pretty_pieces, pretty_table
 
 RETRY_S = 1.0
 
@@ -43,13 +46,14 @@ class StateFiles:
         self._delays = JsonFile(folder / "delayOffset.json")
         self._filters = JsonFile(folder / "consumerFilter.json")
         self._metrics = JsonFile(folder / "transactionMetrics")
-        self._texts: dict[JsonFile, Callable[[], bytes]] = {
-            self._topics: lambda: dumps_pretty(self._topics_json()),
-            self._groups: lambda: dumps_pretty(self._groups_json()),
-            self._offsets: lambda: dumps_pretty(tables.offsets.to_json()),
-            self._delays: lambda: dumps_pretty(tables.delays.to_file()),
-            self._filters: lambda: dumps_pretty(tables.filters.to_json()),
-            self._metrics: lambda: dumps(tables.transaction_metrics.to_json()),
+        self._topic_texts = TopicTexts(lambda topic: pretty_entries({topic.topic_name: TOPIC_CONFIG.encode(topic)}))
+        self._pieces: dict[JsonFile, Callable[[], Iterator[bytes]]] = {
+            self._topics: self._topics_pieces,
+            self._groups: lambda: pretty_pieces(self._groups_json()),
+            self._offsets: lambda: pretty_pieces(tables.offsets.to_json()),
+            self._delays: lambda: pretty_pieces(tables.delays.to_file()),
+            self._filters: lambda: pretty_pieces(tables.filters.to_json()),
+            self._metrics: lambda: iter([dumps(tables.transaction_metrics.to_json())]),
         }
         # RocketMQ 4.9 has no such file; who never had a transaction does not get one.
         self._has_metrics = False
@@ -123,7 +127,7 @@ class StateFiles:
             await self._asked.reach(self._written.value + 1)
             asked, due = self._asked.value, list(self._due)
             self._due.clear()
-            texts = [(file, self._texts[file]()) for file in due]
+            texts = [(file, await self._text(file)) for file in due]
             try:
                 await loop.run_in_executor(self._thread, _write, texts)
             except OSError as error:
@@ -133,13 +137,19 @@ class StateFiles:
             else:
                 self._written.advance(asked)
 
+    async def _text(self, file: JsonFile) -> bytes:
+        pieces = []
+        for piece in self._pieces[file]():
+            pieces.append(piece)
+            await asyncio.sleep(0)
+        return b"".join(pieces)
+
     def close(self) -> None:
         """Write everything, at the stop."""
         self._thread.shutdown()
+        files = [file for file in self._pieces if file is not self._metrics or self._has_metrics]
         try:
-            _write(
-                [(file, text()) for file, text in self._texts.items() if file is not self._metrics or self._has_metrics]
-            )
+            _write([(file, b"".join(self._pieces[file]())) for file in files])
         except OSError as error:
             _log.error("the broker's tables could not be written at the stop: %s", error)
 
@@ -155,10 +165,12 @@ class StateFiles:
         found = SUBSCRIPTION_GROUP_TABLE.decode(value, "subscriptionGroup.json")
         self._tables.groups.load(found.subscription_group_table, found.forbidden_table, found.data_version)
 
-    def _topics_json(self) -> Any:
+    def _topics_pieces(self) -> Iterator[bytes]:
         topics = self._tables.topics
-        members = TOPIC_TABLE.encode(TopicTable(dict(topics.all()), topics.version))
-        return {member: members[member] for member in ("dataVersion", "topicConfigTable")}
+        for _ in self._topic_texts.refresh(topics.all()):
+            yield b""
+        head = {"dataVersion": DATA_VERSION.encode(topics.version)}
+        yield pretty_table(head, "topicConfigTable", self._topic_texts.all(topics.all()))
 
     def _groups_json(self) -> Any:
         groups = self._tables.groups

@@ -93,7 +93,10 @@ from tianzhou.wire.bodies.offsets import (
 from tianzhou.wire.bodies.register import (
     RegisterBody,
     decode_register_body,
+    decode_register_steps,
     encode_register_body,
+    encode_registered_topic,
+    join_register_body,
 )
 from tianzhou.wire.bodies.replication import (
     ColdReadLimits,
@@ -208,6 +211,7 @@ __all__ = [
     "decode_producer_table",
     "decode_queue_units",
     "decode_register_body",
+    "decode_register_steps",
     "decode_route",
     "decode_running_info",
     "decode_subscription_group",
@@ -249,6 +253,7 @@ __all__ = [
     "encode_producer_table",
     "encode_queue_units",
     "encode_register_body",
+    "encode_registered_topic",
     "encode_route",
     "encode_running_info",
     "encode_subscription_group",
@@ -260,4 +265,5 @@ __all__ = [
     "encode_topic_list",
     "encode_topic_stats",
     "encode_topic_table",
+    "join_register_body",
 ]

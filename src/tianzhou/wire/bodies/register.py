@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from struct import Struct
 from typing import Any, Final
 
@@ -14,6 +16,7 @@ from tianzhou.wire.bodies.topics import (
     DATA_VERSION,
     LEGACY_DATA_VERSION,
     LEGACY_TOPIC_TABLE,
+    TOPIC_CONFIG,
     TOPIC_TABLE,
     TopicTable,
 )
@@ -24,6 +27,8 @@ from tianzhou.wire.json_dialect import dumps, dumps_plain, loads
 VERSION_5: Final = 413
 """From this sender version (5.0.0) on: attributes, state versions and queue mappings."""
 MAX_UNPACKED: Final = 64 << 20
+TOPICS_A_STEP: Final = 256
+"""So many topics are read before others can be served; each takes some 3 µs."""
 
 _LENGTH: Final = Struct(">i")
 _SERVERS: Final = list_of(TEXT)
@@ -56,6 +61,22 @@ def encode_register_body(body: RegisterBody, compressed: bool = False, version: 
     return dumps_plain(members)
 
 
+def encode_registered_topic(config: TopicConfig) -> bytes:
+    """The text of one topic, for `join_register_body`."""
+    return dumps_plain({config.topic_name: TOPIC_CONFIG.encode(config)})[1:-1]
+
+
+def join_register_body(version: DataVersion, topics: Iterable[bytes]) -> bytes:
+    """What `encode_register_body` gives for a table whose topics are texts already.
+
+    Args:
+        version: of the table.
+        topics: from `encode_registered_topic`.
+    """
+    head, table, tail = encode_register_body(RegisterBody(TopicTable({}, version))).partition(b'"topicConfigTable":{')
+    return head + table + b",".join(topics) + tail
+
+
 def decode_register_body(data: Octets, compressed: bool = False, version: int = 479) -> RegisterBody:
     """The topics and filter servers of a registration; no body is an empty table.
 
@@ -69,6 +90,19 @@ def decode_register_body(data: Octets, compressed: bool = False, version: int = 
     Raises:
         ProtocolError: the body cannot be read.
     """
+    steps = decode_register_steps(data, compressed, version)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            body: RegisterBody = end.value
+            return body
+
+
+def decode_register_steps(
+    data: Octets, compressed: bool = False, version: int = 479
+) -> Generator[None, None, RegisterBody]:
+    """As `decode_register_body`, a few topics at a time: whenever it yields others can be served."""
     if not data:
         return RegisterBody()
     if compressed or bytes(data[:1]) == b"\x78":
@@ -78,10 +112,18 @@ def decode_register_body(data: Octets, compressed: bool = False, version: int = 
     if wrapper is None:
         # Up to 3.0.10 the table was sent alone.
         wrapper = members if "topicConfigTable" in members else {}
-    return RegisterBody(
-        TOPIC_TABLE.decode(wrapper, "register body"),
-        _SERVERS.read(members.get("filterServerList") or [], "register body.filterServerList"),
-    )
+    topics = wrapper.get("topicConfigTable") if isinstance(wrapper, dict) else None
+    if not isinstance(topics, dict) or len(topics) <= TOPICS_A_STEP:
+        table = TOPIC_TABLE.decode(wrapper, "register body")
+    else:
+        yield
+        table = TOPIC_TABLE.decode({**wrapper, "topicConfigTable": {}}, "register body")
+        left = iter(topics.items())
+        while some := dict(islice(left, TOPICS_A_STEP)):
+            decoded = TOPIC_TABLE.decode({"topicConfigTable": some}, "register body")
+            table.topic_config_table.update(decoded.topic_config_table)
+            yield
+    return RegisterBody(table, _SERVERS.read(members.get("filterServerList") or [], "register body.filterServerList"))
 
 
 def _pack(body: RegisterBody, version: int) -> bytes:
