@@ -21,6 +21,7 @@ from tianzhou.wire.compression import COMPRESSED, KIND_MASK, compress
 _pack_lengths = Struct(">ii").pack
 _PLAIN = re.compile(r"[ !#-\[\]-~]*").fullmatch
 _LANGUAGE = LanguageCode.PYTHON.name
+_LAST = f',"version":{VERSION}}}'
 _OF_ONE_DELIVERY = (
     names.TRAN_MSG,
     names.RECONSUME_TIME,
@@ -137,6 +138,11 @@ def pack_body(body: bytes, threshold: int, kind: int, level: int) -> tuple[bytes
     return (packed, COMPRESSED | kind & KIND_MASK) if len(packed) < len(body) else (body, 0)
 
 
+def mark(born_ms: int, flag: int = 0, sys_flag: int = 0) -> str:
+    """The numbers of a message that most messages of a millisecond have in common, for `FrameTemplate.single`."""
+    return f'{sys_flag}","g":"{born_ms}","h":"{flag}","i":"'
+
+
 class FrameTemplate:
     """Builds send frames (code 310, or 320 for batches) for one queue.
 
@@ -172,12 +178,9 @@ class FrameTemplate:
         self._single = f'{{"code":{RequestCode.SEND_MESSAGE_V2:d},{self._start}'
         self._end = f'","j":"0{self._middle},"m":"false"}},"flag":0,"language":"{_LANGUAGE}","opaque":'
 
-    def single(self, opaque: int, born_ms: int, properties: str, body: bytes, flag: int, sys_flag: int) -> bytes:
-        """The same frame as `frame` makes of these arguments, in half the time: the path of nearly all messages."""
-        header = (
-            f'{self._single}{sys_flag}","g":"{born_ms}","h":"{flag}","i":"{properties}{self._end}{opaque},"version":'
-            f"{VERSION}}}"
-        ).encode()
+    def single(self, opaque: int, mark: str, properties: str, body: bytes) -> bytes:
+        """The frame that `frame` makes of what `mark` was made of, in a third of the time: the path of nearly all."""
+        header = f"{self._single}{mark}{properties}{self._end}{opaque}{_LAST}".encode()
         size = len(header)
         return b"".join((_pack_lengths(4 + size + len(body), size), header, body))
 

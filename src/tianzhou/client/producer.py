@@ -14,6 +14,7 @@ from typing import Any
 
 from tianzhou.client.outgoing import (
     is_plain,
+    mark,
     message_properties,
     plain_properties_json,
     properties_json,
@@ -81,18 +82,23 @@ class Producer(Sender):
             check_body(body, self._max_message_size)
             body = bytes(body)
         plain = is_plain(message)
+        labelled = message.tags or message.keys
         if not plain:
             if not names.SPECIAL.isdisjoint(message.properties):
                 return await self._send_carefully(message, None, None, None, timeout_ms)
             check_attributes(message)
-        elif message.tags or message.keys:
+        elif labelled:
             check_attributes(message)
         plan = self._ready_plans.get(message.topic)
         if plan is None or plan.version != self._routes.version or not self._running:
             plan = await self._plan_of(message.topic)
         now_ms = self._now_ms()
+        if now_ms != self._marked_ms:
+            self._marked_ms, self._mark = now_ms, mark(now_ms)
         unique_key = self._ids.next(now_ms)
-        if plain:
+        if plain and not labelled:
+            properties = f"UNIQ_KEY\\u0001{unique_key}\\u0002"
+        elif plain:
             properties = plain_properties_json(unique_key, message)
         else:
             properties = properties_json(message_properties(message, unique_key))
@@ -110,7 +116,8 @@ class Producer(Sender):
                 address = await self._attempts.address(target, message.topic)
                 connection, left_ms = await self._remoting.reach(address, limit_ms)
             opaque = self._next_opaque()
-            frame = target.template.single(opaque, now_ms, properties, body, message.flag, sys_flag)
+            usual = self._mark if not message.flag and not sys_flag else mark(now_ms, message.flag, sys_flag)
+            frame = target.template.single(opaque, usual, properties, body)
             reply = await connection.invoke_frame(opaque, frame, left_ms)
             return self._attempts.result(reply, target, address, unique_key)
         except TianzhouError as error:

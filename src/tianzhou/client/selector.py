@@ -27,16 +27,19 @@ class RoundRobin:
 
     Args:
         start: the first index; random, so that many producers do not march in step.
+
+    Attributes:
+        index: the last one that was taken; it only grows.
     """
 
-    __slots__ = ("_index",)
+    __slots__ = ("index",)
 
     def __init__(self, start: int) -> None:
-        self._index = start - 1
+        self.index = start - 1
 
     def next_index(self, count: int) -> int:
         """The next of `count` indices."""
-        self._index = index = self._index + 1
+        self.index = index = self.index + 1
         return index % count
 
     def choose(

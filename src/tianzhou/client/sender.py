@@ -211,6 +211,7 @@ class Sender:
         self._monotonic = self._instance.clock.monotonic
         self._next_opaque = self._remoting.group.opaques.next
         self._ids = self._instance.ids
+        self._mark, self._marked_ms = "", -1
         self._state_check: StateCheck | None = None
         self._running = False
 

@@ -39,7 +39,7 @@ class Plan:
         start: the first one's index.
     """
 
-    __slots__ = ("_ring", "queues", "route", "targets", "turn", "version")
+    __slots__ = ("_count", "_ring", "queues", "route", "targets", "turn", "version")
 
     def __init__(self, route: TopicRoute, version: int, targets: list[Target], start: int) -> None:
         self.route = route
@@ -48,10 +48,13 @@ class Plan:
         self.queues = list(self.targets)
         self.turn = RoundRobin(start)
         self._ring = targets
+        self._count = len(targets)
 
     def next_target(self) -> Target:
         """The next queue in turn, for first attempts."""
-        return self._ring[self.turn.next_index(len(self._ring))]
+        turn = self.turn
+        turn.index = index = turn.index + 1
+        return self._ring[index % self._count]
 
 
 class Failed(NamedTuple):

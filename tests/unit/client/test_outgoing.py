@@ -8,6 +8,7 @@ from tianzhou.client.outgoing import (
     FrameTemplate,
     is_plain,
     json_text,
+    mark,
     message_properties,
     pack_body,
     plain_properties_json,
@@ -49,6 +50,20 @@ def test_a_frame_reads_back_as_it_was_meant(properties, body, opaque, flag):
     assert (header.born_timestamp, header.flag, header.sys_flag) == (1_700_000_000_000, flag, 0x301)
     assert (header.reconsume_times, header.max_reconsume_times, header.batch) == (0, None, False)
     assert decode_properties(header.properties.encode()) == properties
+
+
+@given(
+    properties=st.dictionaries(text, text, max_size=3),
+    opaque=st.integers(-(2**31), 2**31 - 1),
+    born_ms=st.integers(0, 2**62),
+    flag=st.integers(-(2**31), 2**31 - 1),
+    sys_flag=st.integers(0, 1023),
+)
+def test_the_quick_way_for_a_frame_gives_the_same_bytes(properties, opaque, born_ms, flag, sys_flag):
+    template = FrameTemplate("pg", QUEUE, "TBW102", 4)
+    pairs = properties_json(properties)
+    expected = template.frame(opaque, born_ms, pairs, b"body", flag=flag, sys_flag=sys_flag)
+    assert template.single(opaque, mark(born_ms, flag, sys_flag), pairs, b"body") == expected
 
 
 def test_batches_one_way_sends_and_retries_say_so():
