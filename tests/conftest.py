@@ -48,7 +48,7 @@ def log_levels_are_left_as_they_were() -> Iterator[None]:
 def hot(request: pytest.FixtureRequest) -> Iterator[SimpleNamespace]:
     """The hot functions of one twin after the other; `wire.command.split` is that twin's meanwhile."""
     if request.param == "pure":
-        names = {**vars(properties), **vars(records), "split": frames.split, "send_reply": frames.send_reply}
+        names = {**vars(properties), **vars(records), **vars(frames)}
     else:
         compiled = pytest.importorskip(sources.MODULE, reason="the compiled twin was not built here")
         if sources.digest() != compiled.SOURCE:

@@ -13,7 +13,7 @@ import warnings
 from typing import TYPE_CHECKING, Final
 
 from tianzhou._hot import sources
-from tianzhou._hot.frames import pull_reply as pull_reply
+from tianzhou._hot.frames import send_reply as send_reply
 
 
 def _choose() -> str:
@@ -41,17 +41,17 @@ MODE: Final = _choose()
 """Which implementation is active, "compiled" or "pure"; shown when a server starts."""
 
 if TYPE_CHECKING or MODE == "pure":
-    from tianzhou._hot.frames import send_reply as send_reply
+    from tianzhou._hot.frames import pull_reply as pull_reply
     from tianzhou._hot.frames import split as split
     from tianzhou._hot.frames import stored_reply as stored_reply
     from tianzhou._hot.properties import PropertyReader as PropertyReader
     from tianzhou._hot.records import BY_HAND as BY_HAND
     from tianzhou._hot.records import fill as fill
     from tianzhou._hot.records import gather as gather
-    from tianzhou._hot.records import put_record as put_record
+    from tianzhou._hot.records import put_batch as put_batch
     from tianzhou._hot.records import put_usual as put_usual
 else:
     _twin = importlib.import_module(sources.MODULE)
     BY_HAND, PropertyReader, fill, gather = _twin.BY_HAND, _twin.PropertyReader, _twin.fill, _twin.gather
-    put_record, put_usual, split = _twin.put_record, _twin.put_usual, _twin.split
-    send_reply, stored_reply = _twin.send_reply, _twin.stored_reply
+    put_batch, put_usual, split = _twin.put_batch, _twin.put_usual, _twin.split
+    pull_reply, stored_reply = _twin.pull_reply, _twin.stored_reply

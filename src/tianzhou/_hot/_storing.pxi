@@ -1,297 +1,42 @@
 # Included by _compiled.pyx: the hot functions of the store.
 
-# Records into a mapped segment
+# Properties of messages to be stored
 
-cdef Py_ssize_t R_QUEUE_ID = slot(NewRecord, "queue_id"), R_BODY = slot(NewRecord, "body")
-cdef Py_ssize_t R_PROPERTIES = slot(NewRecord, "properties"), R_FLAG = slot(NewRecord, "flag")
-cdef Py_ssize_t R_SYS_FLAG = slot(NewRecord, "sys_flag"), R_BORN = slot(NewRecord, "born_timestamp")
-cdef Py_ssize_t R_HOST = slot(NewRecord, "born_host"), R_PORT = slot(NewRecord, "born_port")
-cdef Py_ssize_t R_RECONSUMED = slot(NewRecord, "reconsume_times")
-cdef Py_ssize_t R_PREPARED = slot(NewRecord, "prepared_transaction_offset")
-cdef Py_ssize_t R_TAGS = slot(NewRecord, "tags_code"), R_KEYS = slot(NewRecord, "keys"), R_UNIQUE = slot(NewRecord, "uniq_key")
-cdef Py_ssize_t L_MAP = slot(LogTail, "_map"), L_CHECK = slot(LogTail, "_check"), L_OVERHEAD = slot(LogTail, "_overhead")
-cdef Py_ssize_t L_BITS = slot(LogTail, "_sys_bits"), L_CRC = slot(LogTail, "appends_crc"), L_BASE = slot(LogTail, "base")
-cdef Py_ssize_t L_POSITION = slot(LogTail, "position"), L_HOST = slot(LogTail, "store_host_field")
-cdef Py_ssize_t Q_MAP = slot(QueueTail, "_map"), Q_POSITION = slot(QueueTail, "_position"), Q_TOPIC = slot(QueueTail, "topic")
-cdef Py_ssize_t Q_RESERVED = slot(QueueTail, "_reserved"), Q_ARRIVED = slot(QueueTail, "arrived")
-cdef Py_ssize_t Q_DELAYED = slot(QueueTail, "delayed"), Q_DIRTY = slot(QueueTail, "dirty"), Q_MAGIC = slot(QueueTail, "magic")
-cdef Py_ssize_t Q_MAX = slot(QueueTail, "max_offset"), Q_PHYSICAL = slot(QueueTail, "max_physical")
-cdef Py_ssize_t Q_NEXT = slot(QueueTail, "next_offset"), Q_PLAIN = slot(QueueTail, "plain")
-cdef Py_ssize_t Q_FIELD = slot(QueueTail, "topic_field")
-cdef object _crc32 = _records.crc32
+cdef struct Told:
+    Place at[4]  # value of UNIQ_KEY, KEYS, TAGS, WAIT; NULL when there is none
+    Py_ssize_t size[4]
 
-
-cdef bint store(
-    memory, int64_t at, int64_t size, int64_t physical, int64_t magic, topic_field, int64_t queue_offset,
-    int64_t sys_flag, int64_t stored, store_host, record,
-) except -1:
-    """Write a record; False, and nothing is written, when it is none as `NewRecord` says or does not fill `size`."""
-    cdef Py_buffer view
-    cdef uint8_t *p
-    cdef int odd = 0
-    cdef PyObject *body = tz_peek(record, R_BODY)
-    cdef PyObject *properties = tz_peek(record, R_PROPERTIES)
-    cdef PyObject *host = tz_peek(record, R_HOST)
-    if not (PyBytes_CheckExact(<object>body) and PyBytes_CheckExact(<object>properties) and PyBytes_CheckExact(<object>host)
-            and PyBytes_CheckExact(topic_field) and PyBytes_CheckExact(store_host)):
-        return False
-    cdef int64_t queue_id = tz_i32(tz_peek(record, R_QUEUE_ID), &odd), flag = tz_i32(tz_peek(record, R_FLAG), &odd)
-    cdef int64_t born = tz_i64(tz_peek(record, R_BORN), &odd), port = tz_i32(tz_peek(record, R_PORT), &odd)
-    cdef int64_t reconsumed = tz_i32(tz_peek(record, R_RECONSUMED), &odd)
-    cdef int64_t prepared = tz_i64(tz_peek(record, R_PREPARED), &odd)
-    cdef int64_t length = PyBytes_GET_SIZE(<object>body), more = PyBytes_GET_SIZE(<object>properties)
-    cdef int64_t needed = length + more + PyBytes_GET_SIZE(topic_field) + 78
-    needed += PyBytes_GET_SIZE(<object>host) + PyBytes_GET_SIZE(store_host)
-    odd |= PyBytes_GET_SIZE(<object>host) not in (4, 16) or PyBytes_GET_SIZE(store_host) not in (8, 20)
-    if odd or needed != size or more > 32767 or sys_flag != <int32_t>sys_flag or magic != <int32_t>magic:
-        return False
-    crc = _crc32(<object>body)
-    PyObject_GetBuffer(memory, &view, PyBUF_WRITABLE)
-    if 0 <= at <= view.len - size:
-        p = <uint8_t *>view.buf + at
-        p = tz_put32(tz_put32(tz_put32(p, <uint32_t>size), <uint32_t>magic), <uint32_t>crc & 0x7FFFFFFF)
-        p = tz_put32(tz_put32(p, <uint32_t>queue_id), <uint32_t>flag)
-        p = tz_put32(tz_put64(tz_put64(p, queue_offset), physical), <uint32_t>sys_flag)
-        p = tz_put32(tz_put(tz_put64(p, born), host), <uint32_t>port)
-        p = tz_put(tz_put64(p, stored), <PyObject *>store_host)
-        p = tz_put32(tz_put64(tz_put32(p, <uint32_t>reconsumed), prepared), <uint32_t>length)
-        p = tz_put(tz_put(p, body), <PyObject *>topic_field)
-        p[0], p[1] = <uint8_t>(more >> 8), <uint8_t>more
-        tz_put(p + 2, properties)
-        odd = -1
-    PyBuffer_Release(&view)
-    return odd == -1
-
-
-def put_record(
-    target, position, size, physical_offset, magic, topic_field, queue_offset, sys_flag, store_timestamp,
-    store_host_field, record,
-):
-    """See `tianzhou._hot.records.put_record`."""
-    if type(record) is not NewRecord or not store(
-        target, position, size, physical_offset, magic, topic_field, queue_offset, sys_flag, store_timestamp,
-        store_host_field, record,
-    ):
-        _records.put_record(
-            target, position, size, physical_offset, magic, topic_field, queue_offset, sys_flag, store_timestamp,
-            store_host_field, record,
-        )
-
-
-cdef object _result_kind = None
-cdef Py_ssize_t _result_at[4]
-
-
-def put_usual(log, queue, record, int64_t stored, pending, done):
-    """See `tianzhou._hot.records.put_usual`."""
-    global _result_kind
-    cdef int odd = 0
-    if type(done) is not _result_kind:
-        names = ("physical_offset", "queue_offset", "store_timestamp", "end_offset")
-        for odd, name in enumerate(names):
-            _result_at[odd] = slot(type(done), name)
-        _result_kind, odd = type(done), 0
-    if type(record) is not NewRecord or not PyObject_TypeCheck(log, LogTail) or not PyObject_TypeCheck(queue, QueueTail):
-        return None
-    cdef PyObject *body = tz_peek(record, R_BODY)
-    cdef PyObject *properties = tz_peek(record, R_PROPERTIES)
-    cdef PyObject *host = tz_peek(record, R_HOST)
-    cdef PyObject *topic_field = tz_peek(queue, Q_FIELD)
-    cdef int64_t sys_flag = tz_i32(tz_peek(record, R_SYS_FLAG), &odd), position = tz_i64(tz_peek(log, L_POSITION), &odd)
-    if odd or sys_flag & 0x84:  # inner batches, halves, what was rolled back
-        return None
-    if not (PyBytes_CheckExact(<object>body) and PyBytes_CheckExact(<object>properties) and PyBytes_CheckExact(<object>host)):
-        return None
-    if PyBytes_GET_SIZE(<object>host) != 4 or <object>tz_peek(queue, Q_DELAYED) or <object>tz_peek(log, L_CRC):
-        return None
-    if memchr(PyBytes_AS_STRING(<object>properties), 0, PyBytes_GET_SIZE(<object>properties)) != NULL:
-        return None
-    cdef int64_t size = tz_i64(tz_peek(log, L_OVERHEAD), &odd) + PyBytes_GET_SIZE(<object>topic_field)
-    size += PyBytes_GET_SIZE(<object>body) + PyBytes_GET_SIZE(<object>properties)
-    cdef int64_t physical = tz_i64(tz_peek(log, L_BASE), &odd) + position
-    cdef int64_t offset = tz_i64(tz_peek(queue, Q_NEXT), &odd), check = tz_i64(tz_peek(log, L_CHECK), &odd)
-    if odd or position + size > check or <object>tz_peek(log, L_MAP) is None:
-        return None
-    sys_flag = sys_flag & ~0x30 | tz_i32(tz_peek(log, L_BITS), &odd)
-    place = physical
-    number = offset
-    if not store(<object>tz_peek(log, L_MAP), position, size, physical, <object>tz_peek(queue, Q_MAGIC),
-                 <object>topic_field, offset, sys_flag, stored, <object>tz_peek(log, L_HOST), record):
-        return None
-    tz_set(log, L_POSITION, position + size)
-    tz_set(queue, Q_NEXT, offset + 1)
-    pending.append((queue, number, place, size, <object>tz_peek(record, R_TAGS), stored, sys_flag & 0xC,
-                    <object>tz_peek(record, R_UNIQUE), <object>tz_peek(record, R_KEYS)))
-    result = done.__copy__()
-    tz_set(result, _result_at[0], place)
-    tz_set(result, _result_at[1], number)
-    tz_set(result, _result_at[2], stored)
-    tz_set(result, _result_at[3], physical + size)
-    return result
-
-
-def gather(const uint8_t[:] units, segments, int64_t segment_size, int64_t log_end, tag_codes, accept, limits):
-    """See `tianzhou._hot.records.gather`."""
-    cdef int64_t memory_bound, count_in_memory, bytes_in_memory, count_on_disk, bytes_on_disk
-    cdef int64_t physical, tags, at, number, held = -1, begin = 0, total = 0, last = 0, found = 0, scanned = 0
-    cdef int64_t log_begin = segments[0].start if segments else log_end
-    cdef int32_t size
-    cdef Py_ssize_t unit = 0
-    cdef bint gone = False
-    cdef Place p
-    cdef const uint8_t[:] data = None
-    cdef list parts = []
-    cdef Py_ssize_t count = len(segments)
-    memory_bound, count_in_memory, bytes_in_memory, count_on_disk, bytes_on_disk = limits
-    view = None
-    while unit + 20 <= units.shape[0]:
-        p = &units[unit]
-        physical, size, tags = <int64_t>tz_get64(p), <int32_t>tz_get32(p + 8), <int64_t>tz_get64(p + 12)
-        if found:
-            if log_end - physical <= memory_bound:
-                if found >= count_in_memory or total + size > bytes_in_memory:
-                    return parts, total, scanned, last, gone
-            elif found >= count_on_disk or total + size > bytes_on_disk:
-                return parts, total, scanned, last, gone
-        scanned += 1
-        unit += 20
-        if tag_codes is not None and tags > -0x80000001LL and tags not in tag_codes:
-            continue
-        at = physical - log_begin
-        if tags == 0x7FFFFFFF7FFFFFFF or at < 0 or physical + size > log_end or size > segment_size:
-            gone = gone or not found
-            continue
-        number = at // segment_size
-        if number >= count:
-            break
-        if number != held:
-            segment = segments[number]
-            view, begin, held = segment.view, segment.start, number
-            data = view
-        at = physical - begin
-        if at > segment_size - 36:
-            gone = gone or not found
-            continue
-        if not 0 <= at <= data.shape[0] - 36:
-            break
-        p = &data[at]
-        number = <int32_t>tz_get32(p + 4)
-        if (<int32_t>tz_get32(p) != size or <int64_t>tz_get64(p + 28) != physical
-                or (number != -626843481 and number != -626843477)):
-            gone = gone or not found
-            continue
-        record = view[at : at + size]
-        if accept is not None and not accept(record):
-            continue
-        parts.append(record)
-        found += 1
-        total += size
-        last = physical
-    else:
-        return parts, total, scanned, last, gone
-    # The arguments contradict each other.
-    return _records.gather(units.base, segments, segment_size, log_end, tag_codes, accept, limits)
-
-
-# Properties of a message to be stored
-
-cdef Py_ssize_t _FROM_V2[8]
-cdef Py_ssize_t _FROM_V1[8]
-cdef Py_ssize_t _INTO[8]
+cdef list _TOLD = [b"UNIQ_KEY", b"KEYS", b"TAGS", b"WAIT"]
 cdef object _RECORD = NewRecord("", 0, b"", b"")
-_names = ("topic", "queue_id", "properties", "flag", "sys_flag", "born_timestamp", "reconsume_times", "batch_text")
-for _byte, _name in enumerate(_names):
-    _FROM_V2[_byte], _FROM_V1[_byte] = slot(SendHeaderV2, _name), slot(SendHeader, _name)
-    _INTO[_byte] = slot(NewRecord, _name) if _byte < 7 else 0
 
-cdef class PropertyReader:
-    """See `tianzhou._hot.properties.PropertyReader`."""
 
-    cdef object pure
-    cdef bytes tail
-    cdef list special
+cdef bint look(Place p, Py_ssize_t size, list names, Told *told) except -1:
+    """Take down what a property string tells; False when it is odd, says a thing twice, or has one of the further
+    names."""
+    cdef Place end = p + size, name, value
+    cdef Py_ssize_t number
+    while p < end:
+        name = p
+        p = <Place>memchr(name, 2, end - name)
+        if p == NULL:
+            p = end
+        if p > name:
+            value = <Place>memchr(name, 1, p - name)
+            if value == NULL:
+                return False
+            for number in range(len(names)):
+                known = names[number]
+                if PyBytes_GET_SIZE(known) == value - name and memcmp(PyBytes_AS_STRING(known), name, value - name) == 0:
+                    if number > 3 or told.at[number] != NULL:
+                        return False
+                    told.at[number], told.size[number] = value + 1, p - value - 1
+                    break
+        p += 1
+    return True
 
-    def __init__(self, special, tail, tags_code):
-        self.pure = _properties.PropertyReader(special, tail, tags_code)
-        self.tail, self.special = tail, [name.encode() for name in special]
 
-    def record(self, header, body, host, port, int64_t flags):
-        """See `tianzhou._hot.properties.PropertyReader.record`."""
-        cdef Py_ssize_t *at = &_FROM_V2[0] if type(header) is SendHeaderV2 else &_FROM_V1[0]
-        cdef int odd = 0
-        if (type(header) is not SendHeaderV2 and type(header) is not SendHeader) or not PyBytes_CheckExact(body):
-            return self.pure.record(header, body, host, port, flags)
-        cdef int64_t sys_flag = tz_i32(tz_peek(header, at[4]), &odd)
-        if odd or sys_flag & 0xC0 or PyBytes_GET_SIZE(body) == 0 or <object>tz_peek(header, at[7]) == "true":
-            return None
-        usual = self.read(<object>tz_peek(header, at[2]))
-        if usual is None:
-            return None
-        record = _RECORD.__copy__()
-        properties, unique, keys, code, waits = usual
-        for odd in range(7):
-            if odd != 4 and odd != 2:
-                tz_set(record, _INTO[odd], <object>tz_peek(header, at[odd]))
-        tz_set(record, R_SYS_FLAG, sys_flag | flags)
-        tz_set(record, R_BODY, body)
-        tz_set(record, R_PROPERTIES, properties)
-        tz_set(record, R_HOST, host)
-        tz_set(record, R_PORT, port)
-        tz_set(record, R_TAGS, code)
-        tz_set(record, R_KEYS, keys)
-        tz_set(record, R_UNIQUE, unique)
-        return record, waits
-
-    def read(self, text):
-        """See `tianzhou._hot.properties.PropertyReader.read`."""
-        cdef Py_ssize_t size = 0
-        cdef Place p, end, name, value
-        cdef Place unique = NULL, keys = NULL
-        cdef Py_ssize_t unique_size = 0, keys_size = 0
-        cdef uint32_t tags = 0
-        cdef bint waits = True
-        if not tz_ascii(text):
-            return self.pure.read(text)
-        p = <Place>PyUnicode_AsUTF8AndSize(text, &size)
-        end = p + size
-        while p < end:
-            name = p
-            p = <Place>memchr(name, 2, end - name)
-            if p == NULL:
-                p = end
-            if p > name:
-                value = <Place>memchr(name, 1, p - name)
-                if value == NULL:
-                    return None
-                size = value - name
-                value += 1
-                if size == 8 and memcmp(name, b"UNIQ_KEY", 8) == 0:
-                    unique, unique_size = value, p - value
-                elif size == 4 and memcmp(name, b"KEYS", 4) == 0:
-                    keys, keys_size = value, p - value
-                elif size == 4 and memcmp(name, b"TAGS", 4) == 0:
-                    tags = polynomial(0, value, p - value)
-                elif size == 4 and memcmp(name, b"WAIT", 4) == 0:
-                    waits = p - value != 5 or memcmp(value, b"false", 5) != 0
-                else:
-                    for known in self.special:
-                        if PyBytes_GET_SIZE(known) == size and memcmp(PyBytes_AS_STRING(known), name, size) == 0:
-                            return None
-            p += 1
-        if unique_size == 0:
-            return None
-        p = <Place>PyUnicode_AsUTF8AndSize(text, &size)
-        cdef bint ended = p[size - 1] == 2
-        stored = PyBytes_FromStringAndSize(NULL, size + (not ended) + PyBytes_GET_SIZE(self.tail))
-        cdef char *target = PyBytes_AS_STRING(stored)
-        memcpy(target, p, size)
-        if not ended:
-            target[size] = 2
-        memcpy(target + size + (not ended), PyBytes_AS_STRING(self.tail), PyBytes_GET_SIZE(self.tail))
-        return (
-            stored, PyUnicode_DecodeUTF8(<const char *>unique, unique_size, NULL),
-            PyUnicode_DecodeUTF8(<const char *>keys, keys_size, NULL), <int32_t>tags, waits,
-        )
+cdef inline object told_text(Told *told, int which):
+    return PyUnicode_DecodeUTF8(<const char *>told.at[which], told.size[which], NULL) if told.at[which] != NULL else ""
 
 
 cdef uint32_t polynomial(uint32_t value, Place text, Py_ssize_t size) noexcept:
@@ -302,16 +47,328 @@ cdef uint32_t polynomial(uint32_t value, Place text, Py_ssize_t size) noexcept:
     return value
 
 
+cdef class PropertyReader:
+    """See `tianzhou._hot.properties.PropertyReader`."""
+
+    cdef object pure
+    cdef bytes tail
+    cdef list names
+
+    def __init__(self, special, tail, tags_code):
+        self.pure = _properties.PropertyReader(special, tail, tags_code)
+        self.tail, self.names = tail, _TOLD + [name.encode() for name in special]
+
+    def record(self, header, body, host, port, int64_t flags):
+        """See `tianzhou._hot.properties.PropertyReader.record`."""
+        cdef int first = V2_TOPIC if type(header) is SendHeaderV2 else V1_TOPIC, odd = 0, step
+        cdef Told told
+        cdef Py_ssize_t size = 0
+        if (first == V1_TOPIC and type(header) is not SendHeader) or not PyBytes_CheckExact(body):
+            return self.pure.record(header, body, host, port, flags)
+        text = <object>of(header, first + V2_PROPERTIES - V2_TOPIC)
+        cdef int64_t sys_flag = tz_i32(of(header, first + V2_SYS_FLAG - V2_TOPIC), &odd)
+        memset(&told, 0, sizeof(told))
+        if (odd or sys_flag & 0xC0 or PyBytes_GET_SIZE(body) == 0 or not tz_ascii(text)
+                or <object>of(header, first + V2_BATCH - V2_TOPIC) == "true"):
+            return self.pure.record(header, body, host, port, flags)
+        p = <Place>PyUnicode_AsUTF8AndSize(text, &size)
+        if not look(p, size, self.names, &told) or told.size[0] == 0:
+            return self.pure.record(header, body, host, port, flags)
+        cdef bint ended = p[size - 1] == 2
+        properties = PyBytes_FromStringAndSize(NULL, size + (not ended) + PyBytes_GET_SIZE(self.tail))
+        cdef char *target = PyBytes_AS_STRING(properties)
+        memcpy(target, p, size)
+        if not ended:
+            target[size] = 2
+        memcpy(target + size + (not ended), PyBytes_AS_STRING(self.tail), PyBytes_GET_SIZE(self.tail))
+        record = _RECORD.__copy__()
+        for step in range(5):
+            tz_set(record, AT[R_TOPIC + step], <object>of(header, first + step))
+        tz_set(record, AT[R_SYS_FLAG], sys_flag | flags)
+        tz_set(record, AT[R_PROPERTIES], properties)
+        tz_set(record, AT[R_BODY], body)
+        tz_set(record, AT[R_HOST], host)
+        tz_set(record, AT[R_PORT], port)
+        tz_set(record, AT[R_TAGS], <int32_t>polynomial(0, told.at[2], told.size[2]))
+        tz_set(record, AT[R_KEYS], told_text(&told, 1))
+        tz_set(record, AT[R_UNIQUE], told_text(&told, 0))
+        return record, told.size[3] != 5 or memcmp(told.at[3], b"false", 5) != 0
+
+
+# Records into a mapped segment
+
+cdef struct Put:  # what the records of a put have in common, and where the next one goes
+    PyObject *host
+    PyObject *store_host
+    PyObject *topic_field
+    int64_t magic, queue_id, sys_flag, born, port, stored, reconsumed, prepared, overhead, base, position, room, offset
+
+cdef object _crc32 = _records.crc32
+cdef object _result_kind = None
+cdef Py_ssize_t _result_at[5]
+
+
+cdef bint begin(Put *put, log, queue, record, int64_t stored) except -1:
+    """Take down what a put is about; False when its messages are none as most are."""
+    cdef int odd = 0
+    if type(record) is not NewRecord or not PyObject_TypeCheck(log, LogTail) or not PyObject_TypeCheck(queue, QueueTail):
+        return False
+    put.host, put.store_host, put.topic_field = of(record, R_HOST), of(log, L_HOST), of(queue, Q_FIELD)
+    if (not PyBytes_CheckExact(<object>put.host) or PyBytes_GET_SIZE(<object>put.host) != 4
+            or not PyBytes_CheckExact(<object>put.store_host) or not PyBytes_CheckExact(<object>put.topic_field)
+            or <object>of(queue, Q_DELAYED) or <object>of(log, L_CRC) or <object>of(log, L_MAP) is None):
+        return False
+    put.stored, put.offset, put.base = stored, whole(queue, Q_NEXT, &odd), whole(log, L_BASE, &odd)
+    put.position, put.room = whole(log, L_POSITION, &odd), whole(log, L_CHECK, &odd)
+    put.overhead = whole(log, L_OVERHEAD, &odd) + PyBytes_GET_SIZE(<object>put.topic_field)
+    put.born, put.prepared = whole(record, R_BORN, &odd), whole(record, R_PREPARED, &odd)
+    put.magic, put.queue_id = tz_i32(of(queue, Q_MAGIC), &odd), tz_i32(of(record, R_QUEUE_ID), &odd)
+    put.port, put.reconsumed = tz_i32(of(record, R_PORT), &odd), tz_i32(of(record, R_RECONSUMED), &odd)
+    put.sys_flag = tz_i32(of(record, R_SYS_FLAG), &odd)
+    # Inner batches, halves and what was rolled back are not counted as others are; a store host is of 4 or 16 bytes.
+    odd |= put.sys_flag & 0x84 or put.overhead != (82 + PyBytes_GET_SIZE(<object>put.store_host)
+                                                   + PyBytes_GET_SIZE(<object>put.topic_field))
+    put.sys_flag = put.sys_flag & ~0x30 | tz_i32(of(log, L_BITS), &odd)
+    return not odd
+
+
+cdef uint8_t *write(Put *put, uint8_t *p, int64_t size, uint32_t flag, body, int64_t more) except NULL:
+    """Write the next record but for its properties, which are `more` bytes; where they go."""
+    crc = _crc32(body)
+    p = tz_put32(tz_put32(tz_put32(p, <uint32_t>size), <uint32_t>put.magic), <uint32_t>crc & 0x7FFFFFFF)
+    p = tz_put32(tz_put32(p, <uint32_t>put.queue_id), flag)
+    p = tz_put32(tz_put64(tz_put64(p, put.offset), put.base + put.position), <uint32_t>put.sys_flag)
+    p = tz_put32(tz_put(tz_put64(p, put.born), put.host), <uint32_t>put.port)
+    p = tz_put32(tz_put(tz_put64(p, put.stored), put.store_host), <uint32_t>put.reconsumed)
+    p = tz_put32(tz_put64(p, put.prepared), <uint32_t>PyBytes_GET_SIZE(body))
+    p = tz_put(tz_put(p, <PyObject *>body), put.topic_field)
+    p[0], p[1] = <uint8_t>(more >> 8), <uint8_t>more
+    return p + 2
+
+
+cdef object done(Put *put, log, queue, result, place, offset, places):
+    """Move the ends behind what was written; the answer."""
+    global _result_kind
+    if type(result) is not _result_kind:
+        names = ("physical_offset", "queue_offset", "store_timestamp", "end_offset", "physical_offsets")
+        for step, name in enumerate(names):
+            _result_at[step] = slot(type(result), name)
+        _result_kind = type(result)
+    tz_set(log, AT[L_POSITION], put.position)
+    tz_set(queue, AT[Q_NEXT], put.offset)
+    result = result.__copy__()
+    tz_set(result, _result_at[0], place)
+    tz_set(result, _result_at[1], offset)
+    tz_set(result, _result_at[2], put.stored)
+    tz_set(result, _result_at[3], put.base + put.position)
+    tz_set(result, _result_at[4], places)
+    return result
+
+
+def put_usual(log, queue, record, int64_t stored, pending, result):
+    """See `tianzhou._hot.records.put_usual`."""
+    cdef Put put
+    cdef Py_buffer view
+    cdef uint8_t *p
+    cdef int odd = 0
+    if not begin(&put, log, queue, record, stored):
+        return None
+    body, properties = <object>of(record, R_BODY), <object>of(record, R_PROPERTIES)
+    cdef int64_t flag = tz_i32(of(record, R_FLAG), &odd)
+    if odd or not PyBytes_CheckExact(body) or not PyBytes_CheckExact(properties):
+        return None
+    cdef int64_t more = PyBytes_GET_SIZE(properties), size = put.overhead + PyBytes_GET_SIZE(body) + more
+    if put.position + size > put.room or more > 32767 or memchr(PyBytes_AS_STRING(properties), 0, more) != NULL:
+        return None
+    PyObject_GetBuffer(<object>of(log, L_MAP), &view, PyBUF_WRITABLE)
+    try:
+        if put.position < 0 or put.position + size > view.len:
+            return None
+        p = write(&put, <uint8_t *>view.buf + put.position, size, <uint32_t>flag, body, more)
+        tz_put(p, <PyObject *>properties)
+    finally:
+        PyBuffer_Release(&view)
+    place, offset = put.base + put.position, put.offset
+    pending.append((queue, offset, place, size, <object>of(record, R_TAGS), stored, put.sys_flag & 0xC,
+                    <object>of(record, R_UNIQUE), <object>of(record, R_KEYS)))
+    put.position += size
+    put.offset += 1
+    return done(&put, log, queue, result, place, offset, ())
+
+
+def put_batch(log, queue, record, batch, int64_t most, int64_t stored, pending, result):
+    """See `tianzhou._hot.records.put_batch`."""
+    cdef Put put
+    cdef Told shared, told
+    cdef Py_buffer view
+    cdef Place p, end
+    cdef uint8_t *q
+    cdef int64_t length, own, gap, size, bodies = 0, total = 0
+    cdef list units = []
+    tail = <object>of(record, R_PROPERTIES)
+    if not PyBytes_CheckExact(batch) or not PyBytes_CheckExact(tail) or not begin(&put, log, queue, record, stored):
+        return None
+    cdef int64_t more = PyBytes_GET_SIZE(tail), first = put.offset
+    p = <Place>PyBytes_AS_STRING(tail)
+    memset(&shared, 0, sizeof(shared))
+    if put.sys_flag & 0x8 or not plain(p, more) or not look(p, more, _TOLD, &shared):
+        return None
+    p = <Place>PyBytes_AS_STRING(batch)
+    end = p + PyBytes_GET_SIZE(batch)
+    while p < end:  # nothing is written before all of it is known to be usual
+        length = <int32_t>tz_get32(p + 16) if end - p >= 22 else -1
+        if not 0 <= length <= end - p - 22:
+            return None
+        own = p[20 + length] << 8 | p[21 + length]
+        size = 22 + length + own
+        if own > 32767 or size > end - p or (tz_get32(p) != 0 and tz_get32(p) != size):
+            return None
+        p += size
+        told = shared
+        if not plain(p - own, own) or not look(p - own, own, _TOLD, &told):
+            return None
+        gap = own > 0 and more > 0 and (p - 1)[0] != 2
+        size = put.overhead + length + own + gap + more
+        units.append((queue, first + len(units), put.base + put.position + total, size,
+                      <int32_t>polynomial(0, told.at[2], told.size[2]), stored, 0, told_text(&told, 0), told_text(&told, 1)))
+        bodies += length
+        total += size
+        if own + gap + more > 32767 or bodies > most or put.position + total > put.room:
+            return None
+    PyObject_GetBuffer(<object>of(log, L_MAP), &view, PyBUF_WRITABLE)
+    try:
+        if not units or put.position < 0 or put.position + total > view.len:
+            return None
+        p = <Place>PyBytes_AS_STRING(batch)
+        for unit in units:
+            length = <int32_t>tz_get32(p + 16)
+            own = p[20 + length] << 8 | p[21 + length]
+            gap = own > 0 and more > 0 and p[21 + length + own] != 2
+            size = (<tuple>unit)[3]
+            q = write(&put, <uint8_t *>view.buf + put.position, size, tz_get32(p + 12),
+                      PyBytes_FromStringAndSize(<const char *>p + 20, length), own + gap + more)
+            memcpy(q, p + 22 + length, own)
+            if gap:
+                q[own] = 2
+            memcpy(q + own + gap, PyBytes_AS_STRING(tail), more)
+            p += 22 + length + own
+            put.position += size
+            put.offset += 1
+    finally:
+        PyBuffer_Release(&view)
+    pending.extend(units)
+    return done(&put, log, queue, result, units[0][2], first, tuple([unit[2] for unit in units]))
+
+
+cdef bint plain(Place p, int64_t size) noexcept:
+    """Whether a property string is of ASCII characters other than zeros."""
+    cdef int64_t at
+    cdef uint8_t odd = 0
+    for at in range(size):
+        odd |= p[at] - 1 | p[at]
+    return odd < 0x80
+
+
+# Records out of mapped segments
+
+cdef class Found:
+    """The records that a read found, as a sequence of views; `pull_reply` copies them without making these."""
+
+    cdef list views  # for each its segment
+    cdef bytes places  # and where in it, from and length
+    cdef int64_t total
+
+    def __len__(self):
+        return len(self.views)
+
+    def __iter__(self):
+        cdef int64_t *at = <int64_t *>PyBytes_AS_STRING(self.places)
+        return iter([view[at[2 * n] : at[2 * n] + at[2 * n + 1]] for n, view in enumerate(self.views)])
+
+    def __getitem__(self, which):
+        return list(self)[which]
+
+    def __eq__(self, other):
+        return list(self) == list(other)
+
+
+def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, accept, limits):
+    """See `tianzhou._hot.records.gather`."""
+    cdef int64_t memory_bound, count_in_memory, bytes_in_memory, count_on_disk, bytes_on_disk
+    cdef int64_t physical, tags, at, number, held = -1, begin = 0, last = 0, count = 0, scanned = 0, total = 0, segment_count
+    cdef int64_t log_begin = segments[0].start if segments else log_end
+    cdef int32_t size
+    cdef Py_buffer wanted, data
+    cdef Place p, end
+    cdef int64_t *place
+    cdef bint gone = False, odd = accept is not None
+    cdef Found found = Found()
+    memory_bound, count_in_memory, bytes_in_memory, count_on_disk, bytes_on_disk = limits
+    segment_count = len(segments)
+    found.views = []
+    memset(&data, 0, sizeof(data))
+    view = None
+    PyObject_GetBuffer(units, &wanted, PyBUF_SIMPLE)
+    found.places = PyBytes_FromStringAndSize(NULL, wanted.len // 20 * 16)
+    place = <int64_t *>PyBytes_AS_STRING(found.places)
+    try:
+        p = <Place>wanted.buf
+        end = p + wanted.len
+        while not odd and end - p >= 20:
+            physical, size, tags = <int64_t>tz_get64(p), <int32_t>tz_get32(p + 8), <int64_t>tz_get64(p + 12)
+            if count:
+                if log_end - physical <= memory_bound:
+                    if count >= count_in_memory or total + size > bytes_in_memory:
+                        break
+                elif count >= count_on_disk or total + size > bytes_on_disk:
+                    break
+            scanned += 1
+            p += 20
+            if tag_codes is not None and tags > -0x80000001LL and tags not in tag_codes:
+                continue
+            at = physical - log_begin
+            if tags == 0x7FFFFFFF7FFFFFFF or at < 0 or physical + size > log_end or size > segment_size:
+                gone = gone or not count
+                continue
+            number = at // segment_size
+            if number >= segment_count:
+                odd = True  # the arguments contradict each other
+                break
+            if number != held:
+                PyBuffer_Release(&data)
+                view, begin, held = segments[number].view[:], segments[number].start, number
+                PyObject_GetBuffer(view, &data, PyBUF_SIMPLE)
+            at = physical - begin
+            if at <= segment_size - 36 and not 0 <= at <= data.len - 36:
+                odd = True
+                break
+            if at > segment_size - 36 or not is_record(<Place>data.buf + at, size, physical):
+                gone = gone or not count
+                continue
+            found.views.append(view)
+            place[2 * count], place[2 * count + 1] = at, min(size, data.len - at)
+            found.total += place[2 * count + 1]
+            count += 1
+            total += size
+            last = physical
+    finally:
+        PyBuffer_Release(&wanted)
+        PyBuffer_Release(&data)
+    if odd:
+        return _records.gather(units, segments, segment_size, log_end, tag_codes, accept, limits)
+    return found, total, scanned, last, gone
+
+
+cdef bint is_record(Place p, int32_t size, int64_t physical) noexcept:
+    cdef int32_t magic = <int32_t>tz_get32(p + 4)
+    return (<int32_t>tz_get32(p) == size and <int64_t>tz_get64(p + 28) == physical
+            and (magic == -626843481 or magic == -626843477))
+
+
 # Dispatch: queue units and index entries
 
 cdef enum:
     MOST_KEYS = 16
-
-cdef Py_ssize_t I_MAP = slot(IndexTail, "_map"), I_ENTRIES = slot(IndexTail, "_entries")
-cdef Py_ssize_t I_RESERVED = slot(IndexTail, "_reserved"), I_TOUCHED = slot(IndexTail, "_touched")
-cdef Py_ssize_t I_BEGIN = slot(IndexTail, "begin_timestamp"), I_CAPACITY = slot(IndexTail, "capacity")
-cdef Py_ssize_t I_COUNT = slot(IndexTail, "count"), I_END = slot(IndexTail, "end_offset"), I_SLOTS = slot(IndexTail, "slots")
-cdef Py_ssize_t I_STORED = slot(IndexTail, "end_timestamp"), I_USED = slot(IndexTail, "slot_count")
 
 
 cdef int key_hashes(topic, unique, keys, uint32_t *hashes) except -2:
@@ -342,33 +399,29 @@ cdef int key_hashes(topic, unique, keys, uint32_t *hashes) except -2:
     return count
 
 
-cdef bint index_record(file, uint32_t *hashes, int count, int64_t physical, int64_t stored, bint write) except -1:
-    """Add a record's entries to an index file; without `write` only see to it that nothing is in the way."""
+cdef bint index_record(file, uint32_t *hashes, int count, int64_t physical, int64_t stored) except -1:
+    """Add a record's entries to an index file; False, and nothing is done, when someone else has to see to it."""
     cdef int odd = 0, step
-    cdef int64_t at = tz_i64(tz_peek(file, I_COUNT), &odd), entries = tz_i64(tz_peek(file, I_ENTRIES), &odd)
-    cdef int64_t slots = tz_i64(tz_peek(file, I_SLOTS), &odd), begin = tz_i64(tz_peek(file, I_BEGIN), &odd)
-    cdef int64_t used = tz_i64(tz_peek(file, I_USED), &odd), seconds = (stored - begin) // 1000, place, previous
+    if not PyObject_TypeCheck(file, IndexTail) or of(file, I_MAP) == NULL:
+        return False
+    cdef int64_t at = whole(file, I_COUNT, &odd), entries = whole(file, I_ENTRIES, &odd), place, previous
+    cdef int64_t slots = whole(file, I_SLOTS, &odd), first = whole(file, I_BEGIN, &odd)
+    cdef int64_t used = whole(file, I_USED, &odd), seconds = min(max((stored - first) // 1000, 0), 0x7FFFFFFF)
     cdef Py_buffer view
     cdef uint8_t *p
     cdef uint8_t *entry
-    if odd or tz_peek(file, I_MAP) == NULL or slots <= 0:
+    if (slots <= 0 or at <= 1 or first <= 0 or at + count > whole(file, I_CAPACITY, &odd)
+            or physical <= whole(file, I_END, &odd) or entries < 40 + 4 * slots):
         return False
-    if not write:
-        if at <= 1 or begin <= 0 or at + count > tz_i64(tz_peek(file, I_CAPACITY), &odd):
-            return False
-        if physical <= tz_i64(tz_peek(file, I_END), &odd):
-            return False
-        touched = <object>tz_peek(file, I_TOUCHED)
-        for step in range(count):
-            place = 40 + 4 * (hashes[step] % slots)
-            if not touched[place >> 12]:
-                file._touch(place)
-        if entries + 20 * (at + count) > tz_i64(tz_peek(file, I_RESERVED), &odd):
-            return False
-        return not odd
-    seconds = 0 if seconds < 0 else min(seconds, 0x7FFFFFFF)
-    PyObject_GetBuffer(<object>tz_peek(file, I_MAP), &view, PyBUF_WRITABLE)
-    odd = entries < 40 + 4 * slots or entries + 20 * (at + count) > view.len
+    touched = <object>of(file, I_TOUCHED)
+    for step in range(count):
+        place = 40 + 4 * (hashes[step] % slots)
+        if not touched[place >> 12]:
+            file._touch(place)
+    if entries + 20 * (at + count) > whole(file, I_RESERVED, &odd) or odd:
+        return False
+    PyObject_GetBuffer(<object>of(file, I_MAP), &view, PyBUF_WRITABLE)
+    odd = entries + 20 * (at + count) > view.len
     for step in range(0 if odd else count):
         p = <uint8_t *>view.buf + 40 + 4 * (hashes[step] % slots)
         previous = <int32_t>tz_get32(p)
@@ -382,11 +435,11 @@ cdef bint index_record(file, uint32_t *hashes, int count, int64_t physical, int6
         at += 1
     PyBuffer_Release(&view)
     if odd:
-        raise ValueError("an index file is smaller than it says")
-    tz_set(file, I_COUNT, at)
-    tz_set(file, I_USED, used)
-    tz_set(file, I_END, physical)
-    tz_set(file, I_STORED, stored)
+        return False
+    tz_set(file, AT[I_COUNT], at)
+    tz_set(file, AT[I_USED], used)
+    tz_set(file, AT[I_END], physical)
+    tz_set(file, AT[I_STORED], stored)
     return True
 
 
@@ -394,45 +447,39 @@ def fill(pending, list dirty, bint indexed, newest, limit, Py_ssize_t most):
     """See `tianzhou._hot.records.fill`."""
     cdef uint32_t hashes[MOST_KEYS]
     cdef int odd = 0, count = 0
-    cdef Py_ssize_t done = 0
+    cdef Py_ssize_t taken = 0
     cdef int64_t upto = 0x7FFFFFFFFFFFFFFF if limit is None else limit
     cdef int64_t offset, physical, size, tags, stored = 0, kind, at, reached = 0
     cdef Py_buffer view
-    while done < most and pending:
+    while taken < most and pending:
         queue, number, place, length, code, when, bits, unique, keys = pending[0]
         offset, physical, size, tags, kind = number, place, length, code, bits
-        if physical + size > upto or not PyObject_TypeCheck(queue, QueueTail) or not <object>tz_peek(queue, Q_PLAIN):
+        if physical + size > upto or not PyObject_TypeCheck(queue, QueueTail) or not <object>of(queue, Q_PLAIN):
             break
-        at = tz_i64(tz_peek(queue, Q_POSITION), &odd)
-        if (odd or at < 0 or kind == 4 or kind == 0xC or offset != tz_i64(tz_peek(queue, Q_MAX), &odd)
-                or at + 20 > tz_i64(tz_peek(queue, Q_RESERVED), &odd) or <object>tz_peek(queue, Q_MAP) is None
-                or physical < tz_i64(tz_peek(queue, Q_PHYSICAL), &odd)):
+        at = whole(queue, Q_POSITION, &odd)
+        if (odd or at < 0 or kind == 4 or kind == 0xC or offset != whole(queue, Q_MAX, &odd)
+                or at + 20 > whole(queue, Q_RESERVED, &odd) or <object>of(queue, Q_MAP) is None
+                or physical < whole(queue, Q_PHYSICAL, &odd)):
             break
-        count = key_hashes(<object>tz_peek(queue, Q_TOPIC), unique, keys, hashes) if indexed else 0
+        count = key_hashes(<object>of(queue, Q_TOPIC), unique, keys, hashes) if indexed else 0
+        PyObject_GetBuffer(<object>of(queue, Q_MAP), &view, PyBUF_WRITABLE)
         try:
-            if count < 0 or (count and (not PyObject_TypeCheck(newest, IndexTail)
-                                        or not index_record(newest, hashes, count, physical, when, False))):
+            if at + 20 > view.len or count < 0 or (count and not index_record(newest, hashes, count, physical, when)):
                 break
+            tz_put64(tz_put32(tz_put64(<uint8_t *>view.buf + at, physical), <uint32_t>size), tags)
         except OSError:
             break  # it comes again, in its place
-        PyObject_GetBuffer(<object>tz_peek(queue, Q_MAP), &view, PyBUF_WRITABLE)
-        odd = at > view.len - 20
-        if not odd:
-            tz_put64(tz_put32(tz_put64(<uint8_t *>view.buf + at, physical), <uint32_t>size), tags)
-        PyBuffer_Release(&view)
-        if odd:
-            raise ValueError("a consume queue's file is smaller than it says")
-        tz_set(queue, Q_POSITION, at + 20)
-        tz_set(queue, Q_MAX, offset + 1)
-        tz_set(queue, Q_PHYSICAL, physical + size)
-        if not <object>tz_peek(queue, Q_DIRTY):
-            tz_set(queue, Q_DIRTY, True)
+        finally:
+            PyBuffer_Release(&view)
+        tz_set(queue, AT[Q_POSITION], at + 20)
+        tz_set(queue, AT[Q_MAX], offset + 1)
+        tz_set(queue, AT[Q_PHYSICAL], physical + size)
+        if not <object>of(queue, Q_DIRTY):
+            tz_set(queue, AT[Q_DIRTY], True)
             dirty.append(queue)
-        if count:
-            index_record(newest, hashes, count, physical, when, True)
         pending.popleft()
-        if <object>tz_peek(queue, Q_ARRIVED) is not None:
-            (<object>tz_peek(queue, Q_ARRIVED)).advance(offset + 1)
-        done += 1
+        if <object>of(queue, Q_ARRIVED) is not None:
+            (<object>of(queue, Q_ARRIVED)).advance(offset + 1)
+        taken += 1
         reached, stored = physical + size, when
-    return done, reached, stored
+    return taken, reached, stored

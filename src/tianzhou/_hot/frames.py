@@ -54,7 +54,12 @@ def _decoder(header: type[msgspec.Struct], *codes: int) -> Callable[[memoryview]
         rename={"header": "extFields"},
         gc=False,
     )
+    FRAMES.append(frame)
     return msgspec.json.Decoder(frame, strict=False).decode
+
+
+FRAMES: list[type[msgspec.Struct]] = []
+"""What frames of the hot kinds are decoded into; their attributes are in the same places."""
 
 
 def _number(text: bytes) -> int:
@@ -70,8 +75,8 @@ _PULL_REPLY = _decoder(PullReplyHeader, 0, 19, 20, 21)
 _peek = struct.Struct(">iIQI").unpack_from
 _PEEK_SIZE = 20
 _START = _number(b'{"code":')
-# What stands behind that in a request says what it is.
-_BY_CODE = {
+# What stands behind that in a request says what it is. (The compiled twin looks into these tables, too.)
+BY_CODE = {
     _number(b"310,"): _SEND_V2,
     _number(b"320,"): _SEND_V2,
     _number(b"325,"): _SEND_V2,
@@ -81,14 +86,14 @@ _BY_CODE = {
     _number(b"361,"): _PULL,
 }
 # A reply does not say what it answers, but its first field does; here, where in the frame that field's name is.
-_FIRST_FIELD_AT = {
+FIRST_FIELD_AT = {
     _number(b'0,"e'): 8 + len(b'{"code":0,"extFields":{"'),
     _number(b'19,"'): 8 + len(b'{"code":19,"extFields":{"'),
     _number(b'20,"'): 8 + len(b'{"code":20,"extFields":{"'),
     _number(b'21,"'): 8 + len(b'{"code":21,"extFields":{"'),
 }
 _peek_name = struct.Struct(">Q").unpack_from
-_BY_FIRST_FIELD = {_number(b'queueId"'): _SEND_REPLY, _number(b"suggestW"): _PULL_REPLY}
+BY_FIRST_FIELD = {_number(b'queueId"'): _SEND_REPLY, _number(b"suggestW"): _PULL_REPLY}
 _JSON_WORD_MAX = 0xFFFFFF
 
 
@@ -128,11 +133,11 @@ def split(
             return commands, position
         body = position + 8 + word
         if first == _START and body <= stop and word <= _JSON_WORD_MAX:
-            unpack = _BY_CODE.get(second)
+            unpack = BY_CODE.get(second)
             if unpack is None:
-                at = _FIRST_FIELD_AT.get(second)
+                at = FIRST_FIELD_AT.get(second)
                 if at is not None and position + at + 8 <= stop:
-                    unpack = _BY_FIRST_FIELD.get(_peek_name(buffer, position + at)[0])
+                    unpack = BY_FIRST_FIELD.get(_peek_name(buffer, position + at)[0])
             if unpack is not None:
                 try:
                     found = unpack(view[position + 8 : body])

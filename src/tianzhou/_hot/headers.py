@@ -6,7 +6,7 @@ one, goes to the general codec and keeps its text fields.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -251,22 +251,3 @@ class PullReplyHeader(msgspec.Struct, kw_only=True, rename="camel", forbid_unkno
 def header_fields(header: msgspec.Struct) -> dict[str, str]:
     """A hot header as the text fields it came from, by wire name; fields at None are left out."""
     return {name: str(value) for name, value in msgspec.to_builtins(header).items() if value is not None}
-
-
-_KINDS = ((Int32, "i"), (Int64, "l"), (Switch, "b"), (str, "s"))
-
-
-def layout_of(header: type[msgspec.Struct]) -> list[tuple[str, str, str, bool]]:
-    """The fields of a header struct: attribute, name on the wire, kind of value, whether it has to be there.
-
-    Kinds are `s` text, `i` and `l` numbers of 32 and 64 bits, `b` true or false as text.
-    """
-    return [
-        (field.name, field.encode_name, _kind_of(field.type), field.required)
-        for field in msgspec.structs.fields(header)
-    ]
-
-
-def _kind_of(annotation: Any) -> str:
-    known = next((kind for given, kind in _KINDS if given == annotation), "")
-    return known or next(filter(None, map(_kind_of, get_args(annotation))), "")

@@ -201,6 +201,36 @@ def put_usual(
     return result
 
 
+def put_batch(
+    log: LogTail,
+    queue: QueueTail,
+    record: NewRecord,
+    batch: bytes | memoryview,
+    most: int,
+    stored: int,
+    pending: deque[Pending],
+    done: Result,
+) -> Result | None:
+    """Store a usual batch as it came: a record for each of its messages, all in one segment.
+
+    This twin leaves all of them to the store, which takes them apart.
+
+    Args:
+        log: where the log ends; moved.
+        queue: the messages' queue, whose next offsets they get.
+        record: what they have in common; its properties are added behind those of each.
+        batch: the messages, as they travel (wire.md §4.5).
+        most: bytes that their bodies may have together.
+        stored: the store's time, ms.
+        pending: gets what is to be dispatched.
+        done: the store's answer to a put that went well, to be copied.
+
+    Returns:
+        That answer, with places and time; None when something is not usual, and nothing was done.
+    """
+    return None
+
+
 BY_HAND: Final = 32
 """How many records the dispatcher does itself when `fill` stops at one that is not ordinary."""
 
@@ -266,7 +296,7 @@ def gather(
     tag_codes: frozenset[int] | None,
     accept: Callable[[memoryview], bool] | None,
     limits: GatherLimits,
-) -> tuple[list[memoryview], int, int, int, bool]:
+) -> tuple[Sequence[memoryview], int, int, int, bool]:
     """The records that queue units point to, until a limit is reached; the first one is never too much.
 
     Args:

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from tianzhou._hot import put_record
+from tianzhou._hot.records import put_record
 from tianzhou._hot.tails import LogTail
 from tianzhou.errors import PageCacheBusy, StoreError
 from tianzhou.store.logscan import RECORD_HEAD, store_time

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import structs
 
-from tianzhou._hot import put_usual
+from tianzhou._hot import put_batch, put_usual
 from tianzhou.errors import PageCacheBusy, StoreError
 from tianzhou.model import names
 from tianzhou.store.admission import (
@@ -33,7 +33,7 @@ from tianzhou.store.light import dispatched_queues, is_light, with_offsets
 from tianzhou.store.logscan import PREPARED, ROLLBACK, TRANSACTION_BITS, deliver_time
 from tianzhou.store.parts import StoreParts
 from tianzhou.store.results import NewRecord, PutResult, PutStatus
-from tianzhou.wire.hashing import tags_code
+from tianzhou.wire.hashing import Octets, tags_code
 from tianzhou.wire.properties import MAX_BYTES as MAX_PROPERTIES
 from tianzhou.wire.properties import decode_properties, encode_properties, get_property
 from tianzhou.wire.record import reserve_property_crc
@@ -107,7 +107,23 @@ class StorePuts(StoreParts):
         elif len(dispatcher.pending) > BACKLOG_LIMIT:
             dispatcher.run(SLICE_RECORDS, 1.0)
 
-    def append_batch(self, record: NewRecord, entries: Iterable[tuple[int, bytes, bytes]]) -> PutResult:
+    def append_usual_batch(self, record: NewRecord, batch: bytes | memoryview) -> PutResult | None:
+        """Store a batch as it came; None when something about it is not as usual, and it takes `append_batch`.
+
+        Args:
+            record: as there.
+            batch: the messages, as they travel (wire.md §4.5).
+        """
+        queue = self._known(record.topic, record.queue_id)
+        if queue is None or self._refusal is not None or self._amends:
+            return None
+        most, stored, pending = self.settings.max_message_size, self._now(), self._dispatcher.pending
+        result: PutResult | None = put_batch(self._log, queue, record, batch, most, stored, pending, _DONE)
+        if result is not None:
+            self._appended(stored)
+        return result
+
+    def append_batch(self, record: NewRecord, entries: Iterable[tuple[int, Octets, Octets]]) -> PutResult:
         """Store several messages of one queue, all in one segment (store.md §16.1).
 
         Args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum, auto
 
 import msgspec
@@ -84,7 +85,7 @@ class GetResult(msgspec.Struct):
     next_offset: int
     min_offset: int = 0
     max_offset: int = 0
-    parts: list[memoryview] = []
+    parts: Sequence[memoryview] = []
     count: int = 0
     bytes: int = 0
     suggest_slave: bool = False

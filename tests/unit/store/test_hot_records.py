@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tianzhou._hot.records import UNIT, GatherLimits
+from tianzhou._hot.records import UNIT, GatherLimits, put_record
 from tianzhou.store import NewRecord
 from tianzhou.wire.record import MAGIC_V1, MAGIC_V2, Record, encode_record
 
@@ -32,7 +32,6 @@ UNLIMITED = GatherLimits(1 << 60, 1000, 1 << 30, 1000, 1 << 30)
 )
 @settings(max_examples=150, deadline=None)
 def test_bytes_equal_those_of_the_reference_encoder(
-    hot: SimpleNamespace,
     topic: str,
     body: bytes,
     properties: bytes,
@@ -58,7 +57,7 @@ def test_bytes_equal_those_of_the_reference_encoder(
     for body_form in (body, memoryview(body)):
         record.body = body_form  # type: ignore[assignment]
         target = mmap.mmap(-1, 4096)
-        hot.put_record(
+        put_record(
             target,
             17,
             len(expected),

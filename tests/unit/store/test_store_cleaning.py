@@ -185,7 +185,7 @@ def test_a_segment_being_read_stays_readable_until_the_reader_is_done(tmp_path: 
         async with MessageStore(settings) as store:
             put(store, 60)
             await flushed(store)
-            held = store.get("T", 0, 0, 5).parts
+            held = list(store.get("T", 0, 0, 5).parts)
             before = [bytes(part) for part in held]
             age(tmp_path)
             store.delete_expired()

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tianzhou._hot import pull_reply
+from tianzhou._hot import pull_reply, send_reply
 from tianzhou._hot.headers import PullHeader, PullReplyHeader, SendHeader, SendHeaderV2, SendReplyHeader
 from tianzhou.errors import ProtocolError
 from tianzhou.wire.command import Command, decode, encode, split
@@ -213,20 +213,20 @@ def test_a_name_split_by_the_frames_end_is_not_read_beyond_it() -> None:
 def test_send_reply_equals_the_general_codec(
     hot: SimpleNamespace, transaction_id: str | None, region: str, trace_on: bool
 ) -> None:
-    for opaque in (0, -1, 2**31 - 1):
+    for opaque, ids in ((0, "7F0000010000792300,7F0000010000792301"), (-1, ""), (2**31 - 1, "7F00000100002A9F")):
         fields = write_reply(
             310,
             queue_id=3,
             transaction_id=transaction_id,
-            msg_id="7F0000010000792300,7F0000010000792301",
+            msg_id=ids + "0000000012345ABC",
             trace_on=trace_on,
             msg_region=region,
             queue_offset=1 << 50,
         )
         general = encode(Command(310, opaque).reply(0, fields=fields))
-        made = hot.send_reply(
-            opaque, "7F0000010000792300,7F0000010000792301", 3, 1 << 50, transaction_id, region, trace_on
-        )
+        told = 3, 1 << 50, transaction_id, region, trace_on
+        assert send_reply(opaque, ids + "0000000012345ABC", *told) == general
+        made = hot.stored_reply(opaque, ids, 0x12345ABC, *told)
         assert made == general
         assert one(made).header is not None
 
@@ -257,4 +257,4 @@ def test_many_remarks_and_regions_stay_right(hot: SimpleNamespace) -> None:
         remark = f"remark {number % 150}"
         assert decode(pull_reply(1, 19, remark, 0, 0, 0, 0, 0, 0, ())[4:]).remark == remark
         region = f"region {number % 150}"
-        assert read_reply(310, decode(hot.send_reply(1, "m", 0, 0, None, region, True)[4:])).msg_region == region
+        assert read_reply(310, decode(hot.stored_reply(1, "m", 0, 0, 0, "u", region, True)[4:])).msg_region == region

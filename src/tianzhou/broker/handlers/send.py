@@ -319,12 +319,6 @@ class SendHandler:
         shared.pop(names.POP_CK, None)
         if shared.get(names.TRAN_MSG, "").lower() == "true" or shared.get(names.DELAY, "0") not in ("0", "-1"):
             raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "a batch can be neither transactional nor delayed")
-        try:
-            entries = decode_batch(command.body)
-        except ProtocolError as error:
-            raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        if not entries:
-            raise BrokerError(ResponseCode.SYSTEM_ERROR, "the batch holds no message")
         queue_id = self._queue(config, header.queue_id)
         record = NewRecord(
             topic,
@@ -338,13 +332,22 @@ class SendHandler:
             connection.remote_port,
             header.reconsume_times,
         )
-        if is_batch_type(config.attributes) and shared.get(names.UNIQ_KEY):
-            return self._inner_batch(command, record, shared, len(entries))
-        members = [(flag, bytes(body), bytes(properties)) for flag, body, properties in entries]
-        result = self._store.append_batch(record, members)
+        inner = bool(shared.get(names.UNIQ_KEY)) and is_batch_type(config.attributes)
+        result = None if inner else self._store.append_usual_batch(record, command.body)
+        if result is None:
+            try:
+                entries = decode_batch(command.body)
+            except ProtocolError as error:
+                raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+            if not entries:
+                raise BrokerError(ResponseCode.SYSTEM_ERROR, "the batch holds no message")
+            if inner:
+                return self._inner_batch(command, record, shared, len(entries))
+            result = self._store.append_batch(record, entries)
         if result.status is not PutStatus.PUT_OK:
             return self._refused(command, result)
-        self._stats.put(topic).add(queue_id, len(members), result.end_offset - result.physical_offset)
+        size = result.end_offset - result.physical_offset
+        self._stats.put(topic).add(queue_id, len(result.physical_offsets), size)
         unique = shared.get(names.UNIQ_KEY)
         waits = shared.get(names.WAIT) != "false"
         return self._stored(connection, command, topic, result, queue_id, unique, waits=waits)

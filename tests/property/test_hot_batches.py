@@ -1,0 +1,122 @@
+"""Batches that the compiled twin stores as they came against those that the store takes apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tianzhou._hot import records, sources
+from tianzhou.errors import ProtocolError
+from tianzhou.store import MessageStore, NewRecord, StoreSettings, puts
+from tianzhou.store.results import PutStatus
+from tianzhou.testing.clock import VirtualClock
+from tianzhou.wire.batch import decode_batch, encode_batch
+
+compiled = pytest.importorskip("tianzhou._hot._compiled", reason="the compiled twin was not built here")
+pytestmark = pytest.mark.skipif(
+    sources.digest() != compiled.SOURCE, reason="the compiled twin was built from other sources"
+)
+
+USUAL = b"UNIQ_KEY\x01AC11\x02WAIT\x01true\x02TAGS\x01TagA"
+ENTRIES = st.lists(
+    st.tuples(
+        st.sampled_from([0, 7, -1]),
+        st.binary(max_size=60),
+        st.just(USUAL)
+        | st.sampled_from(
+            [
+                b"",
+                b"\x02",
+                USUAL + b"\x02",
+                USUAL + b"\x02KEYS\x01a b\x02",
+                USUAL + b"\x02UNIQ_KEY\x01other\x02",
+                "KEYS\x01ключ\x02".encode(),
+                b"KEYS\x01\x02",
+                b"none",
+                b"a\x01\x00\x02",
+                b"x\x01" + b"y" * 32_700,
+            ]
+        )
+        | st.binary(max_size=20),
+    ),
+    max_size=5,
+)
+SHARED = st.sampled_from([b"", b"", b"C\x01c\x02", b"TAGS\x01t\x02", b"C\x01c", b"KEYS\x01k\x02", b"p\x01\xff\x02"])
+DAMAGE = st.none() | st.tuples(st.integers(0, 200), st.integers(0, 255)) | st.integers(0, 200)
+BATCHES = st.lists(
+    st.tuples(
+        ENTRIES, SHARED, st.sampled_from([0, 0, 1, 2, 8, 4, 12, 0x80, 0x30]), st.sampled_from([4, 4, 4, 16]), DAMAGE
+    ),
+    max_size=4,
+)
+
+
+def damaged(batch: bytes, how: Any) -> bytes:
+    if isinstance(how, int):
+        return batch[:how]
+    if how and how[0] < len(batch):
+        return batch[: how[0]] + bytes([how[1]]) + batch[how[0] + 1 :]
+    return batch
+
+
+def stored(root: Path, twin: Any, batches: list[Any], changes: dict[str, Any]) -> Any:
+    """What a store answers and holds that was given batches; and how many of them the twin stored itself."""
+    given_settings = StoreSettings(
+        store_path_root_dir=str(root), mapped_file_size_commit_log=65_536, mapped_file_size_consume_queue=2000,
+        max_hash_slot_num=50, max_index_num=200, **changes,
+    )  # fmt: skip
+    store = MessageStore(given_settings, VirtualClock())
+    store.open()
+    before, taken, answers = puts.put_batch, 0, []
+    puts.put_batch = twin.put_batch
+    try:
+        store.append(NewRecord("T", 0, b"first", b""))
+        for entries, shared, sys_flag, host, damage in batches:
+            record = NewRecord("T", 0, b"", shared, 5, sys_flag, 6, bytes(range(host)), 7, 8)
+            batch = damaged(encode_batch(entries), damage)
+            result = store.append_usual_batch(record, batch)
+            taken += result is not None
+            if result is None:
+                try:
+                    result = store.append_batch(record, decode_batch(batch))
+                except ProtocolError as error:
+                    answers.append(str(error))
+                    continue
+            answers.append(result)
+        found = (
+            answers,
+            [bytes(segment.view) for segment in store._log.files],
+            store._log.position,
+            [(queue.next_offset, queue.max_offset, queue.max_physical) for queue in store._queues["T"].values()],
+            [bytes(segment.view) for queue in store._queues["T"].values() for segment in queue.files],
+            [bytes(file._map) for file in store._index.files] if store._index else [],
+        )
+        return found, taken
+    finally:
+        puts.put_batch = before
+        store.close_now()
+
+
+@settings(max_examples=40, deadline=None)
+@given(BATCHES, st.sampled_from([{}, {}, {}, {"max_message_size": 100}, {"enabled_append_prop_crc": True}]))
+@example([([(0, b"x", USUAL)], b"", 0, 4, (20, 255))], {})
+@example([([(0, b"x" * 60, USUAL)] * 5, b"C\x01c\x02", 0, 4, None)] * 40, {})
+def test_batches_are_stored_alike(batches: list[Any], changes: dict[str, Any]) -> None:
+    found = []
+    for twin in (records, compiled):
+        with TemporaryDirectory() as root:
+            found.append(stored(Path(root), twin, batches, changes)[0])
+    assert found[0] == found[1]
+
+
+def test_usual_batches_are_stored_as_they_came(tmp_path: Path) -> None:
+    batches = [([(0, b"body", USUAL)] * 5, b"C\x01c\x02", 0, 4, None)] * 20
+    (answers, *_), taken = stored(tmp_path, compiled, batches, {})
+    assert taken >= 18
+    assert all(answer.status is PutStatus.PUT_OK for answer in answers)
+    assert [len(answer.physical_offsets) for answer in answers] == [5] * 20
