@@ -343,7 +343,7 @@ MAKERS: Final[Mapping[str, Maker]] = {
 
 
 def to_batch(
-    buffer: bytes,
+    buffer: bytes | list[bytes],
     queue: MessageQueue,
     schema: Schema,
     columns: tuple[str, ...],
@@ -356,7 +356,7 @@ def to_batch(
     """The records of a buffer as one batch.
 
     Args:
-        buffer: what pulls brought: whole records, one behind the other.
+        buffer: what pulls brought: whole records, one behind the other, in one piece or several.
         queue: where they are from.
         schema: names and types of the batch.
         columns: the column of the row schema behind each field of `schema`.
@@ -369,10 +369,10 @@ def to_batch(
         CorruptRecord: the bytes are no records, or a body cannot be unpacked.
     """
     if usual is not None and not is_light(queue.topic):
-        made = usual.walked(buffer, queue, start, end)
+        made = usual.walked(buffer if isinstance(buffer, list) else [buffer], queue, start, end)
         if made is not None:
             return made
-    records = Records(buffer, queue)
+    records = Records(b"".join(buffer) if isinstance(buffer, list) else buffer, queue)
     if is_light(queue.topic):
         records.renumber(records.light_offsets())
     offsets = records.fixed("queue_offset")

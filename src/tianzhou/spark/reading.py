@@ -258,8 +258,8 @@ class SpanReader:
         self._size = 0  # messages the broker gives at once, 0 while unknown
         self._waiting_since: float | None = None
 
-    def chunks(self) -> Iterator[bytes]:
-        """The range's records as bytes, in buffers of about `BATCH_ROWS` records or `BATCH_BYTES`.
+    def chunks(self) -> Iterator[list[bytes]]:
+        """The range's records as bytes, as they came, about `BATCH_ROWS` records or `BATCH_BYTES` at a time.
 
         Records before or behind the range may be among them.
 
@@ -275,15 +275,13 @@ class SpanReader:
                 size += len(body)
             if size >= BATCH_BYTES or self._at - begun >= BATCH_ROWS:
                 if parts:
-                    chunk = b"".join(parts)
-                    parts.clear()
                     if self._ahead and self._at < self._span.end:
                         # The broker answers while Spark takes the rows.
                         self._reader.ahead(self._span.queue, self._asks(), self._tags, self._sql)
-                    yield chunk
+                    yield parts
                 parts, size, begun = [], 0, self._at
         if parts:
-            yield b"".join(parts)
+            yield parts
 
     def _asks(self) -> list[Ask]:
         left = self._span.end - self._at
@@ -385,5 +383,6 @@ def read_span(
     tags = options.wanted_tags
     for chunk in SpanReader(reader, span, options).chunks():
         batch = decode(chunk, span.queue, schema, columns, start=span.start, end=span.end, tags=tags)
+        chunk.clear()  # what comes next takes its place in memory
         if batch.num_rows:
             yield batch

@@ -43,11 +43,11 @@ class Usual:
         self._made = [name for name in _rows.NAMES if name in needed]
         self._wanted = sum(1 << bit for bit, name in enumerate(_rows.NAMES) if name in needed)
 
-    def walked(self, buffer: bytes, queue: MessageQueue, low: int, high: int | None) -> RecordBatch | None:
-        """The records of a buffer, one behind the other, whose queue offsets are in a range; None for not usual ones.
+    def walked(self, parts: list[bytes], queue: MessageQueue, low: int, high: int | None) -> RecordBatch | None:
+        """Records whose queue offsets are in a range; None when one is not usual.
 
         Args:
-            buffer: the records.
+            parts: whole records, one behind the other in each.
             queue: where they are from.
             low: first offset wanted.
             high: the one behind the last, None for no bound.
@@ -55,7 +55,7 @@ class Usual:
         if self._fill is None:
             return None
         high = _HIGH if high is None else high
-        return self._batch(self._fill(buffer, None, None, None, 0, 0, b"", low, high, self._wanted), queue)
+        return self._batch(self._fill(parts, None, None, None, 0, 0, b"", low, high, self._wanted), queue)
 
     def placed(
         self, data: Any, starts: Ints, sizes: Ints, offsets: Ints, position: int, queue: MessageQueue

@@ -73,4 +73,8 @@ def test_importing_the_package_imports_neither_pyspark_nor_pyarrow():
 def test_a_session_on_a_server_sets_only_what_a_session_may():
     connect, cluster = sessions.settings("connect"), sessions.settings("cluster")
     assert connect.items() <= cluster.items()
-    assert cluster.keys() - connect.keys() == {"spark.python.unix.domain.socket.enabled"}
+    unique = ("body", "msgId", "queueOffset", "physicalOffset")
+    assert cluster.keys() - connect.keys() == {
+        "spark.python.unix.domain.socket.enabled",
+        *(f"spark.hadoop.parquet.enable.dictionary#{column}" for column in unique),
+    }

@@ -130,7 +130,7 @@ def test_damaged_records_give_the_same_error_or_the_same_rows(data):
 @compiled
 def test_what_is_usual_is_not_left_to_the_other_way():
     many = [record(n, b"%d" % n * (n % 7), b"KEYS\x01%d\x02TAGS\x01A\x02k\x01v" % n) for n in range(3000)]
-    batch = Usual(SCHEMA, COLUMNS).walked(b"".join(map(encode_record, many)), QUEUE, 1000, None)
+    batch = Usual(SCHEMA, COLUMNS).walked(list(map(encode_record, many)), QUEUE, 1000, None)
     assert batch is not None
     assert batch.num_rows == 2000
     assert same(b"".join(map(encode_record, many)), start=1000).equals(batch)
@@ -143,9 +143,24 @@ def test_only_rows_with_the_tags_are_made_and_others_are_left():
     )
     columns = ("queueOffset",)
     schema = pa.schema([SCHEMA.field("queueOffset")])
-    assert Usual(schema, columns, frozenset({"Aa"})).walked(both, QUEUE, 0, None) is None
-    assert Usual(schema, columns, frozenset({"Aa", "BB"})).walked(both, QUEUE, 0, None).num_rows == 2
+    assert Usual(schema, columns, frozenset({"Aa"})).walked([both], QUEUE, 0, None) is None
+    assert Usual(schema, columns, frozenset({"Aa", "BB"})).walked([both], QUEUE, 0, None).num_rows == 2
     assert same(both, columns, tags=frozenset({"Aa"})).to_pylist() == [{"queueOffset": 0}]
+
+
+@compiled
+def test_what_is_still_held_stays_as_it_is_while_more_is_made():
+    usual, held = Usual(SCHEMA, COLUMNS), {}
+    for number in range(60):
+        body = b"%d" % number * (number % 5 * 4000 + 1)
+        batch = usual.walked([encode_record(record(number, body)) * 3], QUEUE, 0, None)
+        if number % 3:
+            held[number] = batch.column(7) if number % 2 else batch
+        for other, kept in held.items():
+            bodies = kept if isinstance(kept, pa.Array) else kept.column(7)
+            assert bodies.to_pylist() == [b"%d" % other * (other % 5 * 4000 + 1)] * 3
+        for gone in [other for other in held if other < number - 7]:
+            del held[gone]
 
 
 NOT_USUAL = {
@@ -163,7 +178,7 @@ NOT_USUAL = {
 @pytest.mark.parametrize("what", NOT_USUAL)
 def test_what_is_not_usual_is_left_with_all_its_batch(what):
     body = encode_record(record(5)) + encode_record(NOT_USUAL[what])
-    assert Usual(SCHEMA, COLUMNS).walked(body, QUEUE, 0, None) is None
+    assert Usual(SCHEMA, COLUMNS).walked([body], QUEUE, 0, None) is None
     assert same(body).num_rows == 2
 
 

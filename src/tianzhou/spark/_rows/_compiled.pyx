@@ -19,6 +19,7 @@ cdef extern from "rows.h":
     uint64_t tz_get64(const uint8_t *) nogil
     bint tz_ascii(const uint8_t *, size_t) nogil
     object PyUnicode_DecodeUTF8(const char *, Py_ssize_t, const char *)
+    Py_ssize_t Py_REFCNT(object)
 
 SOURCE = SOURCE_TEXT.decode()
 """Digest of the sources this was compiled from; `tianzhou.spark._rows` compares it."""
@@ -51,27 +52,18 @@ cdef struct Row:
     Place start, properties
     int32_t body_size, properties_size
 
-cdef struct Text:
-    int32_t *edges
-    uint8_t *content
-    uint8_t *valid
-    int32_t used
-    Py_ssize_t missing
 
-cdef struct Host:
-    uint64_t value
-    uint8_t text[HOST_TEXT]
-    int32_t size
-
-
-cdef Place locate(Place p, int64_t size, Row *row) noexcept nogil:
-    """Find the parts of a record of at most so many bytes; where its topic begins, NULL when it is not usual."""
+cdef Place locate(Place p, int64_t size, uint32_t wanted, Row *row) noexcept nogil:
+    """Find the parts of a record of so many bytes; where its topic begins, NULL when it is not usual."""
     cdef uint32_t magic = tz_get32(p + 4)
     cdef int wide = magic == MAGIC_V2
     cdef int64_t body_size = <int32_t>tz_get32(p + BODY_SIZE)
     cdef Place end = p + size
     cdef Place topic
-    if (magic != MAGIC_V1 and not wide) or tz_get32(p + SYS_FLAG) & NOT_USUAL:
+    cdef uint32_t flags = tz_get32(p + SYS_FLAG)
+    if (magic != MAGIC_V1 and not wide) or <int32_t>tz_get32(p) != size:
+        return NULL
+    if flags & NOT_USUAL or (flags & COMPRESSED and wanted >> C_BODY & 1):
         return NULL
     if body_size < 0 or body_size > size - SMALLEST - wide:
         return NULL
@@ -85,82 +77,7 @@ cdef Place locate(Place p, int64_t size, Row *row) noexcept nogil:
     return topic
 
 
-cdef inline void add(Text *text, Py_ssize_t row, Place value, int32_t size) noexcept nogil:
-    """Put a value behind those that are there; `NULL` for none."""
-    if value == NULL:
-        text.missing += 1
-        text.valid[row >> 3] &= ~(1 << (row & 7))
-    else:
-        memcpy(text.content + text.used, value, size)
-        text.used += size
-    text.edges[row + 1] = text.used
-
-
-cdef int32_t number(uint8_t *target, uint32_t value) noexcept nogil:
-    """A whole number as decimal text; how long it is."""
-    cdef uint8_t[10] digits
-    cdef int32_t count = 0, step
-    while True:
-        digits[count] = c"0" + value % 10
-        count += 1
-        value //= 10
-        if not value:
-            break
-    for step in range(count):
-        target[step] = digits[count - 1 - step]
-    return count
-
-
-cdef inline void add_host(Text *text, Py_ssize_t row, Place p, Host *last) noexcept nogil:
-    """Put an address and port of 8 bytes as `ip:port`; most are the one before."""
-    cdef uint64_t value = tz_get64(p)
-    cdef int32_t port = <int32_t>value, at = 0
-    cdef int step
-    if value != last.value or not last.size:
-        for step in range(4):
-            at += number(last.text + at, p[step])
-            last.text[at] = c"." if step < 3 else c":"
-            at += 1
-        if port < 0:
-            last.text[at] = c"-"
-            at += 1
-        at += number(last.text + at, <uint32_t>port if port >= 0 else 0 - <uint32_t>port)
-        last.value, last.size = value, at
-    add(text, row, last.text, last.size)
-
-
-cdef void add_made_id(Text *text, Py_ssize_t row, Place start) noexcept nogil:
-    """Put the offset id of a record (store.md §0.6)."""
-    cdef uint8_t[ID_TEXT] made
-    cdef int step
-    cdef uint8_t byte
-    for step in range(16):
-        byte = start[STORE_HOST + step] if step < 8 else start[PHYSICAL + step - 8]
-        made[2 * step] = b"0123456789ABCDEF"[byte >> 4]
-        made[2 * step + 1] = b"0123456789ABCDEF"[byte & 15]
-    add(text, row, made, ID_TEXT)
-
-
-cdef class Buffers:
-    """What becomes the buffers of Arrow arrays: bytes, so that they need no one who gives them back."""
-
-    cdef list made
-
-    def __cinit__(self):
-        self.made = []
-
-    cdef void *take(self, int64_t size) except NULL:
-        made = PyBytes_FromStringAndSize(NULL, size if size else 1)
-        self.made.append(made)
-        return PyBytes_AS_STRING(made)
-
-    cdef int text(self, Text *text, Py_ssize_t rows, int64_t most) except -1:
-        text.edges = <int32_t *>self.take(4 * (rows + 1))
-        text.content = <uint8_t *>self.take(most)
-        text.valid = <uint8_t *>self.take((rows + 7) // 8)
-        memset(text.valid, 0xFF, (rows + 7) // 8)
-        text.edges[0], text.used, text.missing = 0, 0, 0
-        return 0
+include "_texts.pxi"
 
 
 def fill(data, const int64_t[::1] starts, const int64_t[::1] sizes, const int64_t[::1] offsets, int64_t position,
@@ -168,8 +85,8 @@ def fill(data, const int64_t[::1] starts, const int64_t[::1] sizes, const int64_
     """The buffers of the columns of usual records; None when one of them is not.
 
     Args:
-        data: a buffer.
-        starts: where each record begins in it; None when they are one behind the other and fill it.
+        data: a buffer; without `starts` a list of bytes, each of which holds whole records one behind the other.
+        starts: where each record begins in it.
         sizes: how long each is, beside `starts`.
         offsets: the queue offset each says it has, beside `starts`; they have to be of the topic and queue, and to say
             that they are where they are.
@@ -183,58 +100,85 @@ def fill(data, const int64_t[::1] starts, const int64_t[::1] sizes, const int64_
     Returns:
         How many rows there are, and for each column that is wanted, in the order of `NAMES`: its values, or, of text:
         edges, content, which are there and how many are not; of the properties: their edges, and how many there are,
-        followed by edges, content, edges and content of names and values.
+        followed by edges, content and its length of names and of values.
     """
     cdef Py_buffer view
-    cdef Row *rows = NULL
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-    try:
-        most = view.len // SMALLEST if starts is None else starts.shape[0]
-        if starts is not None and (sizes.shape[0] < starts.shape[0] or offsets.shape[0] < starts.shape[0]):
+    cdef int64_t most = 0
+    cdef Py_ssize_t count = 0
+    cdef Row *rows
+    cdef bytes part
+    for part in data if starts is None else ():
+        most += PyBytes_GET_SIZE(part) // SMALLEST
+    if starts is not None:
+        most = starts.shape[0]
+        if sizes.shape[0] < most or offsets.shape[0] < most:
             return None
-        rows = <Row *>PyMem_Malloc((most + 1) * sizeof(Row))
-        if rows == NULL:
-            raise MemoryError
-        return filled(&view, rows, most, starts, sizes, offsets, position, queue_id, topic, low, high, wanted)
+    rows = <Row *>PyMem_Malloc((most + 1) * sizeof(Row))
+    if rows == NULL:
+        raise MemoryError
+    try:
+        if starts is None:
+            for part in data:
+                count = walk(<Place>PyBytes_AS_STRING(part), PyBytes_GET_SIZE(part), rows, count, low, high, wanted)
+                if count < 0:
+                    return None
+            return filled(rows, count, wanted)
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            if not are_there(&view, rows, starts, sizes, offsets, position, queue_id, topic, wanted):
+                return None
+            return filled(rows, most, wanted)
+        finally:
+            PyBuffer_Release(&view)
     finally:
         PyMem_Free(rows)
-        PyBuffer_Release(&view)
 
 
-cdef filled(Py_buffer *view, Row *rows, Py_ssize_t most, const int64_t[::1] starts, const int64_t[::1] sizes,
-            const int64_t[::1] offsets, int64_t position, int32_t queue_id, bytes topic, int64_t low, int64_t high, uint32_t wanted):
-    cdef Place begin = <Place>view.buf, named, p
-    cdef Py_ssize_t topic_size = PyBytes_GET_SIZE(topic)
-    cdef int64_t at = 0, size, offset, body_bytes = 0, property_bytes = 0
-    cdef Py_ssize_t row, count = 0, number = 0
-    cdef Row *one
-    while number < most if starts is not None else at < view.len:
-        if starts is not None:
-            at, size = starts[number], sizes[number]
-            if at < 0 or at > view.len:
-                return None
-        else:
-            size = <int32_t>tz_get32(begin + at) if view.len - at >= SMALLEST else 0
-        p = begin + at
-        if size < SMALLEST or size > view.len - at or <int32_t>tz_get32(p) != size:
-            return None
-        one = &rows[count]
-        named = locate(p, size, one)
-        offset = <int64_t>tz_get64(p + QUEUE_OFFSET)
-        if named == NULL or (wanted >> C_BODY & 1 and tz_get32(p + SYS_FLAG) & COMPRESSED):
-            return None
-        if starts is not None:
-            if (offset != offsets[number] or <int32_t>tz_get32(p + QUEUE_ID) != queue_id
-                    or <int64_t>tz_get64(p + PHYSICAL) != position + at
-                    or one.properties - 2 - named != topic_size or memcmp(named, PyBytes_AS_STRING(topic), topic_size)):
-                return None
-            number += 1
-        else:
-            at += size
-        if low <= offset < high:
-            body_bytes += one.body_size
-            property_bytes += one.properties_size
+cdef Py_ssize_t walk(Place p, int64_t left, Row *rows, Py_ssize_t count, int64_t low, int64_t high,
+                     uint32_t wanted) noexcept nogil:
+    """Add the records one behind the other that are in the range; how many there are now, -1 for not usual ones."""
+    cdef int64_t size
+    while left:
+        size = <int32_t>tz_get32(p) if left >= SMALLEST else 0
+        if size < SMALLEST or size > left or locate(p, size, wanted, &rows[count]) == NULL:
+            return -1
+        if low <= <int64_t>tz_get64(p + QUEUE_OFFSET) < high:
             count += 1
+        p += size
+        left -= size
+    return count
+
+
+cdef bint are_there(Py_buffer *view, Row *rows, const int64_t[::1] starts, const int64_t[::1] sizes,
+                    const int64_t[::1] offsets, int64_t position, int32_t queue_id, bytes topic, uint32_t wanted):
+    """Find the records at some places; whether all are usual, and what they are said to be."""
+    cdef Py_ssize_t topic_size = PyBytes_GET_SIZE(topic), row
+    cdef int64_t at, size
+    cdef Place p, named
+    for row in range(starts.shape[0]):
+        at, size = starts[row], sizes[row]
+        if at < 0 or at > view.len or size < SMALLEST or size > view.len - at:
+            return False
+        p = <Place>view.buf + at
+        named = locate(p, size, wanted, &rows[row])
+        if (named == NULL or <int32_t>tz_get32(p + QUEUE_ID) != queue_id
+                or <int64_t>tz_get64(p + QUEUE_OFFSET) != offsets[row]
+                or <int64_t>tz_get64(p + PHYSICAL) != position + at
+                or rows[row].properties - 2 - named != topic_size
+                or memcmp(named, PyBytes_AS_STRING(topic), topic_size)):
+            return False
+    return True
+
+
+cdef filled(Row *rows, Py_ssize_t count, uint32_t wanted):
+    """The columns of records that were found."""
+    cdef Place p
+    cdef int64_t body_bytes = 0, property_bytes = 0
+    cdef Py_ssize_t row
+    cdef Row *one
+    for row in range(count):
+        body_bytes += rows[row].body_size
+        property_bytes += rows[row].properties_size
     if body_bytes + property_bytes + <int64_t>ID_TEXT * count > LARGEST:
         return None
 
