@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path += [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
 
 from processes import LIMIT_S, Tianzhou, serve, until
 
+from process_tree import children
 from tianzhou import sync
 from tianzhou.embedded import free_port_pair
 from tianzhou.errors import TianzhouError
@@ -39,11 +40,10 @@ def pids(ready: dict[str, Any]) -> dict[str, int]:
 
 def child(server: Tianzhou, name: str) -> int | None:
     """The process of a broker now."""
-    for path in Path(f"/proc/{server.pid}/task").glob("*/children"):
-        for pid in path.read_text(encoding="ascii").split():
-            with contextlib.suppress(OSError):
-                if f'"name":"{name}"'.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    return int(pid)
+    for pid in children(server.pid):
+        with contextlib.suppress(OSError):
+            if f'"name":"{name}"'.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return pid
     return None
 
 

@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from process_tree import children
 from tianzhou.pipelines.archive import archive
 from tianzhou.pipelines.topics import Topics
 
@@ -89,9 +92,7 @@ def cpu_s(pid: int) -> float:
     with contextlib.suppress(OSError):
         figures = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
         total += sum(map(int, figures[11:15])) / os.sysconf("SC_CLK_TCK")
-        for path in Path(f"/proc/{pid}/task").glob("*/children"):
-            total += sum(cpu_s(int(child)) for child in path.read_text(encoding="ascii").split())
-    return total
+    return total + sum(map(cpu_s, children(pid)))
 
 
 @pytest.mark.slow
