@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from tianzhou.errors import ConfigError, FilterSyntaxError
+from tianzhou.filter.tags import parse_tags
 
 T = TypeVar("T")
 
@@ -78,6 +79,17 @@ class Given:
         """
         return ConfigError(f"{name}={self.text(name)}: {why + '; ' if why else ''}expected {self._known[name]}")
 
+    def either(self, one: str, other: str) -> tuple[str | None, str | None]:
+        """The values of two options of which at most one may be given.
+
+        Raises:
+            ConfigError: both are.
+        """
+        first, second = self.text(one), self.text(other)
+        if first is not None and second is not None:
+            raise ConfigError(f"{one}={first} and {other}={second} are both given; give one of them")
+        return first, second
+
     def read(self, name: str, default: T, convert: Callable[[str], T]) -> T:
         """An option's value, `default` when it is not given.
 
@@ -96,6 +108,12 @@ class Given:
             return convert(value)
         except (ValueError, FilterSyntaxError):
             raise self.bad(name) from None
+
+
+def tags(text: str) -> str:
+    """A tag expression."""
+    parse_tags(text)
+    return text
 
 
 def number(least: int) -> Callable[[str], int]:

@@ -177,7 +177,7 @@ def parse_read(options: Mapping[str, str], mode: str | None = None) -> ReadOptio
         max_records_per_partition=given.read("maxRecordsPerPartition", 0, values.number(1)),
         fail_on_data_loss=given.read("failOnDataLoss", True, values.flag),
         include_properties=given.read("includeProperties", True, values.flag),
-        tags=given.read("tags", "*", _tags),
+        tags=given.read("tags", "*", values.tags),
         sql=_sql(given),
         filter_pushdown=given.read("filterPushdown", False, values.flag),
         poll_timeout_ms=given.read("pollTimeoutMs", 60_000, values.number(1)),
@@ -187,11 +187,6 @@ def parse_read(options: Mapping[str, str], mode: str | None = None) -> ReadOptio
     _check_mode(given, result, mode)
     _check_together(given, result)
     return result
-
-
-def _tags(text: str) -> str:
-    parse_tags(text)
-    return text
 
 
 def _duration(text: str) -> int:
@@ -216,9 +211,7 @@ def _sql(given: Given) -> str | None:
 
 def _where(given: Given, side: str, default: int) -> Where:
     by_offset, by_time = f"{side}Offsets", f"{side}Timestamp"
-    text, time = given.text(by_offset), given.text(by_time)
-    if text is not None and time is not None:
-        raise ConfigError(f"{by_offset}={text} and {by_time}={time} are both given; give one of them")
+    text, time = given.either(by_offset, by_time)
     if time is not None and time.startswith("{"):
         return Where(by_time, timestamps_ms=parse_times(time, by_time))
     if time is not None:
@@ -256,19 +249,33 @@ def _check_mode(given: Given, options: ReadOptions, mode: str | None) -> None:
             if given.text(name) is not None:
                 raise given.bad(name)
         if options.starting.mark == LATEST or _marked(options.starting, LATEST):
-            raise ConfigError(
-                f"startingOffsets={given.text('startingOffsets')}: a batch read that starts at the latest offset "
-                "reads nothing; expected earliest or offsets that exist"
-            )
+            raise reads_nothing(given)
     if mode == STREAM:
         if options.filter_pushdown:
             raise given.bad("filterPushdown", "Spark pushes no conditions down into streams")
-        for name in ("endingOffsets", "endingTimestamp"):
-            if given.text(name) is not None:
-                raise ConfigError(
-                    f"{name}={given.text(name)}: a stream has no end; read in batches, or use "
-                    "trigger(availableNow=True) to stop at what is there now"
-                )
+        check_no_end(given)
+
+
+def reads_nothing(given: Given) -> ConfigError:
+    """The error for a batch that would begin where all queues end."""
+    return ConfigError(
+        f"startingOffsets={given.text('startingOffsets')}: a batch read that starts at the latest offset "
+        "reads nothing; expected earliest or offsets that exist"
+    )
+
+
+def check_no_end(given: Given) -> None:
+    """See that a stream is given no end.
+
+    Raises:
+        ConfigError: it is.
+    """
+    for name in ("endingOffsets", "endingTimestamp"):
+        if given.text(name) is not None:
+            raise ConfigError(
+                f"{name}={given.text(name)}: a stream has no end; read in batches, or use "
+                "trigger(availableNow=True) to stop at what is there now"
+            )
 
 
 def _marked(where: Where, mark: int) -> bool:

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tianzhou.errors import ConfigError
-from tianzhou.filter.tags import parse_tags
 from tianzhou.model import MessageQueue
-from tianzhou.spark.given import Given, flag, number
+from tianzhou.spark.given import Given, flag, number, tags
 from tianzhou.spark.offsets import EARLIEST, LATEST, Bounds, Positions
 from tianzhou.spark.positions import TIME_RULE, milliseconds
-from tianzhou.spark.read_options import BATCH, STREAM
+from tianzhou.spark.read_options import BATCH, STREAM, check_no_end, reads_nothing
 
 _OFFSETS: Final = '{"topic": {"0": 42, "1": -2}} with -1 for latest and -2 for earliest'
 KNOWN: Final[Mapping[str, str]] = {
@@ -170,7 +169,7 @@ def parse_store(values: Mapping[str, str], mode: str | None = None) -> StoreOpti
         starting=_point(given, "starting", EARLIEST if mode == BATCH else LATEST, mode),
         ending=_point(given, "ending", LATEST, mode),
         key=key,
-        tags=given.read("tags", "*", _tags),
+        tags=given.read("tags", "*", tags),
         verify_crc=given.read("verifyCrc", False, flag),
         fail_on_data_loss=given.read("failOnDataLoss", True, flag),
         include_properties=given.read("includeProperties", True, flag),
@@ -189,11 +188,6 @@ def _with_path(values: Mapping[str, str]) -> dict[str, str]:
             raise ConfigError(f"storePath={other} and load({path!r}) name two folders; give one of them")
         result.setdefault(next((key for key in result if key.lower() == "storepath"), "storePath"), path)
     return result
-
-
-def _tags(text: str) -> str:
-    parse_tags(text)
-    return text
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -241,15 +235,9 @@ def _is_number(value: object, least: int = 0) -> bool:
 
 def _point(given: Given, side: str, default: int, mode: str | None) -> Point:
     by_offset, by_time = f"{side}Offsets", f"{side}Timestamp"
-    text, time = given.text(by_offset), given.text(by_time)
-    if text is not None and time is not None:
-        raise ConfigError(f"{by_offset}={text} and {by_time}={time} are both given; give one of them")
-    if mode == STREAM and side == "ending" and (text is not None or time is not None):
-        name = by_offset if text is not None else by_time
-        raise ConfigError(
-            f"{name}={given.text(name)}: a stream has no end; read in batches, or use "
-            "trigger(availableNow=True) to stop at what is there now"
-        )
+    text, time = given.either(by_offset, by_time)
+    if mode == STREAM and side == "ending":
+        check_no_end(given)
     if time is not None:
         return Point(by_time, timestamp_ms=given.read(by_time, 0, milliseconds))
     if text is None:
@@ -263,10 +251,7 @@ def _point(given: Given, side: str, default: int, mode: str | None) -> Point:
     if side == "ending" and EARLIEST in holds:
         raise given.bad(by_offset)
     if mode == BATCH and side == "starting" and LATEST in holds:
-        raise ConfigError(
-            f"startingOffsets={text}: a batch read that starts at the latest offset reads nothing; "
-            "expected earliest or offsets that exist"
-        )
+        raise reads_nothing(given)
     return point
 
 
