@@ -84,6 +84,20 @@ def filter_oracle(version: str) -> str:
     return f"{classes}{os.pathsep}{jars}"
 
 
+def integration_tests() -> str:
+    """Return the class path of RocketMQ's own integration tests (4.9.7), before them our stand-in for their servers."""
+    javac = tool("javac")
+    jars = _jars(HERE / "java" / "integration-4.9.7" / "pom.xml")
+    sources = sorted((HERE / "java" / "integration").rglob("*.java"))
+
+    def compile_into(target: Path) -> None:
+        command = [javac, "-nowarn", "-encoding", "UTF-8", "-d", str(target), "-cp", f"{jars}/*"]
+        _run([*command, *map(str, sources)], cwd=HERE)
+
+    classes = cached("integration-4.9.7", _digest(sources, salt=str(jars)), compile_into)
+    return f"{classes}{os.pathsep}{jars}/*"
+
+
 def go_program() -> Path:
     """Return the compiled Go program."""
     go = tool("go")
