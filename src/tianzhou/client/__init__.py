@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tianzhou.client.idempotence import MemoryIds, idempotent
     from tianzhou.client.instance import ClientInstance
     from tianzhou.client.processed_ids import RedisIds, SqliteIds
+    from tianzhou.client.processes import in_processes
     from tianzhou.client.producer import Producer
     from tianzhou.client.pull_consumer import PullConsumer
     from tianzhou.client.pulling import RawPull
@@ -52,6 +53,7 @@ _HOMES = {
     "TransactionProducer": "transactions",
     "create_reply_message": "requests",
     "idempotent": "idempotence",
+    "in_processes": "processes",
     "select_at_random": "selector",
     "select_by_hash": "selector",
 }
@@ -77,6 +79,7 @@ __all__ = [
     "TransactionProducer",
     "create_reply_message",
     "idempotent",
+    "in_processes",
     "select_at_random",
     "select_by_hash",
 ]

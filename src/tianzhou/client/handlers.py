@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from tianzhou.client.hooks import ConsumeHook, ConsumeOutcome, HandlerCall, begin, end
+from tianzhou.client.processes import InProcesses
 from tianzhou.errors import ClientError
 from tianzhou.model import ConsumeResult, MessageExt, MessageQueue
 
@@ -89,7 +90,7 @@ class Handlers:
             ClientError: it cannot be called as handlers are.
         """
         _check_handler(topic, handler)
-        known = self._known[topic] = _Known(handler, inspect.iscoroutinefunction(handler), _wants_context(handler))
+        known = self._known[topic] = _Known(handler, _is_async(handler), _wants_context(handler))
         self.plain.pop(topic, None)
         if known.is_async and not known.wants_context and not self.hooks:
             self.plain[topic] = cast("Callable[..., Awaitable[Any]]", handler)
@@ -97,13 +98,19 @@ class Handlers:
     def resize(self, threads: int) -> None:
         """Change how many sync handlers run at the same time; those that run now are let finish."""
         self._threads = threads
-        self.close()
-        self._executor = None
+        self._drop_threads()
 
-    def close(self) -> None:
-        """Drop the threads; handlers that still run in them are not waited for."""
+    def _drop_threads(self) -> None:
         if self._executor is not None:
             self._executor.shutdown(wait=False)
+            self._executor = None
+
+    def close(self) -> None:
+        """Drop the threads and processes; handlers that still run in them are not waited for."""
+        self._drop_threads()
+        for known in self._known.values():
+            if isinstance(known.handler, InProcesses):
+                known.handler.close()
 
     async def call(self, topic: str, messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult | None:
         """Call the topic's handler, with the hooks around it; sync ones in a thread.
@@ -184,6 +191,11 @@ def _check_handler(topic: str, handler: object) -> None:
         f"the handler {name}{signature} of topic {topic} cannot be called; it takes the message (or the list of them), "
         "and a ConsumeContext besides when it wants one"
     )
+
+
+def _is_async(handler: Handler) -> bool:
+    called = None if inspect.isclass(handler) else getattr(handler, "__call__", None)  # noqa: B004 - of an object
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(called)
 
 
 def _wants_context(handler: Handler) -> bool:

@@ -1,0 +1,139 @@
+"""Handlers that compute for long, run in processes of their own (client.md §13.2)."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor
+from typing import TYPE_CHECKING, Any
+
+from tianzhou.client.validation import check_number
+from tianzhou.errors import ClientError
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
+
+
+class InProcesses:
+    """A handler whose function runs in other processes; made by `in_processes`."""
+
+    def __init__(self, function: Callable[[Any], Any], processes: int) -> None:
+        check_number("processes", processes, 1)
+        self.__name__ = self.__qualname__ = _check(function)
+        self._function = function
+        self._processes = processes
+        self._pool: ProcessPoolExecutor | None = None
+
+    async def __call__(self, message: Any) -> Any:
+        """Have a process consume the message, or the list of messages; what the function answers is the answer.
+
+        Raises:
+            Exception: what the function raises.
+            ClientError: the process died; the next call starts others.
+        """
+        if self._pool is None:
+            self._pool = _fresh_pool(self._processes)
+        pool = self._pool
+        try:
+            return await asyncio.get_running_loop().run_in_executor(pool, _consume, self._function, message)
+        except BrokenExecutor as error:
+            if self._pool is pool:
+                self.close()
+            raise ClientError(
+                f"a process that ran the handler {self.__qualname__} died: killed, out of memory, or it cannot import "
+                "the function's module (a program needs `if __name__ == '__main__':` around what it runs); the message "
+                "is delivered again"
+            ) from error
+
+    def close(self) -> None:
+        """End the processes once they have done what they were given; the next call starts others."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=False)
+
+
+def in_processes(function: Callable[[Any], Any], processes: int | None = None) -> InProcesses:
+    """A handler that runs a function in other processes, so that long computations do not stop this one.
+
+    Threads, in which plain functions run otherwise, share one core in Python; processes do not. Give what it returns to
+    `subscribe`, with `consume_concurrency` at least as large as `processes`. The processes start with the first message
+    and end with the consumer.
+
+    Args:
+        function: takes the message, or the list of them, and answers as handlers do; a plain function at the top level
+            of a module. It gets a copy of the message and no context. A call that takes longer than
+            `consume_timeout_ms` is given up here and still runs to its end there.
+        processes: how many; by default one per core.
+
+    Raises:
+        ClientError: the function cannot be given to other processes; the text says why and what to do.
+        ConfigError: `processes` is below 1.
+    """
+    return InProcesses(function, (os.cpu_count() or 1) if processes is None else processes)
+
+
+def _check(function: object) -> str:
+    name: str = getattr(function, "__qualname__", repr(function))
+    if not callable(function):
+        raise ClientError(f"in_processes got {function!r}; it needs a function")
+    if inspect.iscoroutinefunction(function):
+        raise ClientError(f"the handler {name} is async, and other processes have no event loop; give a plain function")
+    try:
+        pickle.dumps(function)
+    except Exception as error:
+        raise ClientError(
+            f"the handler {name} cannot be given to other processes: {error}; they find it by name, so it has to be "
+            "a function at the top level of a module, not a lambda, a function within a function, or one whose name a "
+            "decorator has taken"
+        ) from error
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError as error:
+        raise ClientError(
+            f"the handler {name} cannot run in other processes: {error}; it gets the message alone, a ConsumeContext "
+            "stays here"
+        ) from None
+    except ValueError:  # some builtins do not tell
+        pass
+    return name
+
+
+def _fresh_pool(processes: int) -> ProcessPoolExecutor:
+    # Imported here, because few programs need it. Copies of this process would have its event loop, connections and
+    # locks, so the others are started anew.
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    return ProcessPoolExecutor(processes, get_context("spawn"), _settle_in)
+
+
+def _consume(function: Callable[[Any], Any], message: Any) -> Any:
+    try:
+        return function(message)
+    except Exception as error:
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:  # noqa: BLE001 - one that cannot travel would end the processes instead
+            raise RuntimeError(f"{type(error).__name__}: {error}") from None
+        raise
+
+
+def _settle_in() -> None:
+    # Ctrl-C reaches every process of a terminal, and the consumer decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    # A consumer that was killed cannot end its processes.
+    from multiprocessing import parent_process
+
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(0)
