@@ -32,6 +32,7 @@ from scale import allow_files  # noqa: E402 - run from a checkout
 
 from tianzhou.broker.server import Broker  # noqa: E402 - run from a checkout
 from tianzhou.broker.settings import BrokerSettings  # noqa: E402
+from tianzhou.cli.long_lived import LongLived  # noqa: E402
 from tianzhou.model import ConsumerData, HeartbeatData, SubscriptionData, TopicConfig  # noqa: E402
 from tianzhou.namesrv.server import NameServer  # noqa: E402
 from tianzhou.namesrv.settings import NamesrvSettings  # noqa: E402
@@ -209,7 +210,7 @@ class Turns:
             await asyncio.sleep(0.5)
         with self.measured("registrations without news"):
             for _ in range(5):
-                self.broker._parts.registrar.request()
+                await self.broker._parts.registrar._round(periodic=True)
                 await asyncio.sleep(0.2)
 
     def poll(self, number: int, wait_ms: int) -> list[bytes]:
@@ -316,7 +317,10 @@ def main() -> None:
     arguments = parser.parse_args()
     allow_files(2 * min(arguments.count, 5_000) + 1_000)
     loop = CountedLoop()
-    with tempfile.TemporaryDirectory(prefix="turns-") as folder, asyncio.Runner(loop_factory=lambda: loop) as runner:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(LongLived())  # as the commands have it
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="turns-"))
+        runner = stack.enter_context(asyncio.Runner(loop_factory=lambda: loop))
         figures = runner.run(measure(loop, arguments.count, Path(folder)))
     if arguments.json:
         arguments.json.write_text(json.dumps({"count": arguments.count, "figures": figures}, indent=1) + "\n")

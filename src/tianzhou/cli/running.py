@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 
 import typer
 
+from tianzhou.cli.long_lived import LongLived
 from tianzhou.cli.main import EXIT_FAILED, EXIT_INTERRUPTED
 from tianzhou.cli.output import print_note
 
@@ -149,5 +150,5 @@ def run_server(
         print_note(f"{why}; the next start recovers the store")
         os._exit(EXIT_FAILED)
 
-    with Ending(limit_s, end_at_once) as ending:
+    with Ending(limit_s, end_at_once) as ending, LongLived():
         run(main())

@@ -1,0 +1,64 @@
+"""A server's collector looks at what lives long once, and at everything once an hour."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from tianzhou.cli.long_lived import WHOLE_S, LongLived
+
+
+class Ring:
+    """Something that only the collector can free."""
+
+    def __init__(self) -> None:
+        self.me: Ring | None = self
+
+
+@pytest.fixture
+def seconds() -> Iterator[list[float]]:
+    now = [100.0]
+    with LongLived(lambda: now[0]):
+        yield now
+
+
+def test_what_was_looked_at_is_not_looked_at_again_for_an_hour(seconds: list[float]) -> None:
+    gc.collect()
+    kept = [Ring() for _ in range(1_000)]
+    dead = weakref.ref(Ring())
+    gc.collect()
+    assert dead() is None, "garbage that nobody has looked at goes as ever"
+    frozen = gc.get_freeze_count()
+    assert frozen >= 1_000
+    assert len(gc.get_objects()) < 1_000, "all others are not looked at"
+
+    gone = weakref.ref(kept.pop())
+    freed = weakref.ref(kept[0])
+    kept[0].me = None
+    del kept[0]
+    assert freed() is None, "what is no ring goes at once"
+    gc.collect()
+    assert gone() is not None
+    seconds[0] += WHOLE_S
+    gc.collect()
+    assert gone() is None, "a ring goes within the hour"
+    assert gc.get_freeze_count() >= 990
+
+
+def test_it_ends_as_it_began() -> None:
+    before = list(gc.callbacks)
+    with LongLived():
+        gc.collect()
+        assert gc.get_freeze_count()
+    assert gc.callbacks == before
+    assert gc.get_freeze_count() == 0
+
+
+def test_small_collections_change_nothing(seconds: list[float]) -> None:
+    gc.unfreeze()
+    gc.collect(0)
+    gc.collect(1)
+    assert gc.get_freeze_count() == 0
