@@ -8,7 +8,7 @@ Both sides have the same messages of 1 KiB in as many queues, a broker of their 
 is the median over the rounds. Kafka 4.1.0 comes from Maven, and PySpark 3.5.3, the newest whose Kafka source is all
 there, from pip, both into the tests' cache; without them, or with `--only tianzhou`, our side is measured alone, and it
 says so. Everything is timed from naming the source to the last row; beside that stand the same query without any rows,
-and the rows a second without the time that takes. Three rounds take about ten minutes on a quiet machine.
+and the rows a second without the time that takes. Three rounds take about twelve minutes.
 
 lines:
   live-noop      all columns from the broker, thrown away
@@ -275,7 +275,7 @@ def positive(text: str) -> int:
 def main() -> None:
     """Parse arguments, run, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=positive, default=2_000_000, help="messages in the topic (2000000)")
+    parser.add_argument("--rows", type=positive, default=3_000_000, help="messages in the topic (3000000)")
     parser.add_argument("--rounds", type=positive, default=5, help="how often each line is measured (5)")
     parser.add_argument("--lines", type=names, default=list(LINES), help="comma list of the lines below; all")
     parser.add_argument("--only", choices=BOTH, help="one side alone")
