@@ -32,6 +32,7 @@ class LongLived:
         self._whole_at = monotonic() + WHOLE_S
 
     def __enter__(self) -> Self:
+        gc.freeze()
         gc.callbacks.append(self._collecting)
         return self
 

@@ -1,0 +1,86 @@
+"""Our broker's registrations of changed topics alone, at Apache's name servers."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from apache import ApacheNamesrv
+from toolchain import SERVERS, ToolchainMissingError
+
+from tianzhou.broker.registrar import Registrar
+from tianzhou.broker.server import Broker
+from tianzhou.broker.settings import BrokerSettings
+from tianzhou.model import DataVersion, TopicConfig
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.store.settings import StoreSettings
+from tianzhou.wire.bodies import decode_data_version, decode_register_body, decode_route, encode_data_version
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import write_header
+
+
+@pytest.mark.parametrize("version", SERVERS)
+def test_apaches_name_server_takes_changed_topics_and_keeps_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    monkeypatch.setattr("tianzhou.broker.registrar.MANY_TOPICS", 10)
+    told: list[set[str]] = []
+    register = Registrar._register
+
+    async def noted(self: Registrar, address: str, body: bytes) -> bool | None:
+        told.append(set(decode_register_body(body).table.topic_config_table))
+        return await register(self, address, body)
+
+    monkeypatch.setattr(Registrar, "_register", noted)
+
+    async def check(where: str) -> None:
+        settings = replace(
+            BrokerSettings(), broker_name="broker-a", broker_ip1="127.0.0.1", bind_address="127.0.0.1", listen_port=0,
+            namesrv_addr=where,
+        )  # fmt: skip
+        store = replace(
+            StoreSettings(), store_path_root_dir=str(tmp_path / "store"), mapped_file_size_commit_log=1 << 20,
+            disk_max_used_space_ratio=99,
+        )  # fmt: skip
+        async with Broker(settings, store) as broker, RemotingClient() as client:
+            await broker.ready()
+            topics, registrar = broker.tables.topics, broker._parts.registrar
+
+            async def queues(topic: str) -> int:
+                fields = {"topic": topic}
+                reply = await client.invoke(where, Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=fields), 10_000)
+                assert reply.code == ResponseCode.SUCCESS, (topic, reply.remark)
+                return decode_route(reply.body).queue_datas[0].read_queue_nums
+
+            async def known() -> DataVersion:
+                fields = write_header(
+                    RequestCode.QUERY_DATA_VERSION, broker_name="broker-a", broker_addr=broker.address,
+                    cluster_name=settings.broker_cluster_name, broker_id=0,
+                )  # fmt: skip
+                body = encode_data_version(topics.version)
+                command = Command(RequestCode.QUERY_DATA_VERSION, fields=fields, body=body)
+                return decode_data_version((await client.invoke(where, command, 10_000)).body)
+
+            for name, count in (("new", 3), ("newer", 5), ("new", 7)):
+                topics.put(TopicConfig(name, count, count), 1)
+                assert await registrar.settled(20)
+                assert await queues(name) == count
+            assert told[1:] == [{"new"}, {"newer"}, {"new"}]
+            assert await queues("TBW102") == 8
+            assert await queues("newer") == 5
+            assert (await known()).counter == topics.version.counter
+            # Several that change together are told together.
+            topics.put_all([TopicConfig("a", 1, 1), TopicConfig("b", 2, 2)], 2)
+            assert await registrar.settled(20)
+            assert told[-1] == {"a", "b"}
+            assert (await queues("a"), await queues("b")) == (1, 2)
+
+    try:
+        server = ApacheNamesrv(version=version)
+        with server:
+            asyncio.run(check(f"127.0.0.1:{server.port}"))
+    except ToolchainMissingError as error:
+        pytest.skip(str(error))
