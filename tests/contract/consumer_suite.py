@@ -16,7 +16,7 @@ from client_suite import FIRST, Check, fresh, lag_of, make_topic, read_all, unti
 
 from tianzhou import ConsumeResult, Message, MessageModel, Producer, PullConsumer, PushConsumer
 from tianzhou.admin import Admin
-from tianzhou.client import ByCircle, ConsistentHash, ConsumeContext
+from tianzhou.client import ByCircle, ConsistentHash, ConsumeContext, PullSchedule
 from tianzhou.errors import BrokerError, ClientError, ConfigError
 from tianzhou.wire.codes import ResponseCode
 
@@ -790,3 +790,35 @@ async def each_pull_says_what_is_subscribed_to_when_that_is_wanted(namesrv: str,
         assert set(seen) == {"A", "B"}
         told = {pull[1:] for pull in pulls if pull[0] == topic}
         assert told == {("A || B", True) if post else (None, False)}
+
+
+@check
+async def a_callback_pulls_each_of_our_queues_again_and_again(namesrv: str, folder: Path) -> None:
+    topic, group = await make_topic(namesrv, 4), fresh("G")
+    seen: Counter[bytes] = Counter()
+    failed: set[int] = set()
+
+    async def pull(queue, turn) -> None:
+        if queue.queue_id not in failed:
+            failed.add(queue.queue_id)
+            raise ValueError("each queue's first call fails, and it goes on")
+        at = await turn.consumer.committed(queue) or 0
+        found = await turn.consumer.pull(queue, at, suspend_ms=200)
+        seen.update([message.body for message in found.messages])
+        await turn.consumer.commit_offsets({queue: found.next_offset})
+        turn.next_delay_ms = 1
+
+    def member() -> PullSchedule:
+        schedule = PullSchedule(group, namesrv)
+        schedule.register(topic, pull)
+        return schedule
+
+    async with Producer(fresh("P"), namesrv) as producer, member() as first:
+        await until(lambda: len(first.assignment) == 4, "the first has all queues")
+        await send_in_order(producer, topic, 0, 5)
+        await until(lambda: len(seen) == 20, "all are seen")
+        async with member() as second:
+            await until(lambda: len(first.assignment) == len(second.assignment) == 2, "both have two", 10)
+            await send_in_order(producer, topic, 5, 5)
+            await until(lambda: len(seen) == 40, "the others are seen")
+        await until(lambda: len(first.assignment) == 4, "the one that stays has all again", 10)

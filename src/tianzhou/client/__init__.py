@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tianzhou.client.processes import in_processes
     from tianzhou.client.producer import Producer
     from tianzhou.client.pull_consumer import PullConsumer
+    from tianzhou.client.pull_schedule import PullSchedule, PullTurn
     from tianzhou.client.pulling import RawPull
     from tianzhou.client.push_consumer import PushConsumer
     from tianzhou.client.queue_reader import QueueReader
@@ -44,6 +45,8 @@ _HOMES = {
     "NearbyRoom": "rebalance",
     "Producer": "producer",
     "PullConsumer": "pull_consumer",
+    "PullSchedule": "pull_schedule",
+    "PullTurn": "pull_schedule",
     "PushConsumer": "push_consumer",
     "QueueReader": "queue_reader",
     "RawPull": "pulling",
@@ -70,6 +73,8 @@ __all__ = [
     "NearbyRoom",
     "Producer",
     "PullConsumer",
+    "PullSchedule",
+    "PullTurn",
     "PushConsumer",
     "QueueReader",
     "RawPull",
