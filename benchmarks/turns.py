@@ -178,7 +178,9 @@ class Turns:
         await self.polls()
         await crowd.do(crowd.drop())
         await asyncio.sleep(1)
-        await crowd.do(crowd.connect(min(count, 5_000)))
+        with self.measured("connections that are made"):
+            await crowd.do(crowd.connect(min(count, 5_000)))
+            await asyncio.sleep(2)
         await self.members()
 
     async def queues(self) -> None:
