@@ -988,6 +988,17 @@ OFFLINE = [
         "targetFileBytes=1k: expected a whole number from 65536",
         options={"path": "lake/orders", "targetFileBytes": "1k"},
     ),
+    SparkRow(
+        LAKE,
+        "partitionBy=day(storeTimestamp): day(storeTimestamp) goes with tableFormat=iceberg only; make a column of it "
+        "(to_date for days) and give that",
+        options={"path": "lake/orders", "partitionBy": "day(storeTimestamp)"},
+    ),
+    SparkRow(
+        LAKE,
+        "partitionBy=day,day: names a column twice; name it once",
+        options={"path": "lake/orders", "partitionBy": "day,day"},
+    ),
 ]
 """Options that are refused before anything is looked at; run by tests/unit/spark/test_spark_store_options.py."""
 
