@@ -1,35 +1,68 @@
 """Merged table: the changes in a topic (see `binlog_changes`) as a table that equals the database's, in Parquet.
 
-Each micro-batch writes the next version of the table, `version=N`, and then the file `CURRENT`, which names it: readers
-see a whole version, and a batch that is run again writes the same one again. Of all changes of a key the one with the
-greatest position counts; deleted rows stay as marks, so that a repeated older change does not bring them back.
+The table is kept in parts by the hash of the key. Each micro-batch writes the parts anew that hold a key it changes,
+below `version=N`, and then the file `CURRENT`, which says where each part is: readers see a whole version, and a batch
+that is run again makes the same table again. Of all changes of a key the one with the greatest position counts; deleted
+rows stay as marks, so that a repeated older change does not bring them back.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
 from tianzhou.errors import ConfigError
 from tianzhou.pipelines.topics import Topics, text_body
 
 CURRENT = "CURRENT"
-KEPT = 2
-"""So many versions stay: a reader that has just begun with one can end with it."""
+PARTS = 32
+"""So many parts has the table; a batch that changes fewer keys leaves some alone."""
 CHANGE = "op STRING, table STRING, key STRING, row STRING, position STRING"
 
 
+@dataclass(frozen=True)
+class Version:
+    """What `CURRENT` says.
+
+    Attributes:
+        number: one more than the former one's.
+        columns: the schema of the files, as Spark writes it in JSON.
+        parts: the folder of each part that holds rows, below the table's.
+    """
+
+    number: int
+    columns: str
+    parts: Mapping[str, str]
+
+    def rows(self, spark: SparkSession, to: Path, parts: Collection[str] | None = None) -> DataFrame:
+        """The rows of some parts, or of all."""
+        schema = StructType.fromJson(json.loads(self.columns))
+        folders = [str(to / place) for part, place in self.parts.items() if parts is None or part in parts]
+        return spark.read.schema(schema).parquet(*folders) if folders else spark.createDataFrame([], schema)
+
+
+def part() -> Column:
+    """The part of the table a row belongs to."""
+    return f.pmod(f.xxhash64("_key"), f.lit(PARTS)).cast("string")
+
+
 def newest(rows: DataFrame) -> DataFrame:
-    """Of the changes of each key, the one with the greatest position."""
+    """Of the changes of each key, the one with the greatest position, with the part it belongs to."""
     columns = [name for name in rows.columns if name != "_key"]
     return (
-        rows.groupBy("_key")
+        rows.withColumn("_part", part())
+        .repartition("_part")  # so that a part is one file, and grouping has nothing to move
+        .groupBy("_part", "_key")
         .agg(f.max_by(f.struct(*columns), "_position").alias("newest"))
-        .select("_key", *[f.col("newest")[name].alias(name) for name in columns])
+        .select("_part", "_key", *[f.col("newest")[name].alias(name) for name in columns])
     )
 
 
@@ -50,10 +83,10 @@ def changes_of(rows: DataFrame, table: str, schema: str) -> DataFrame:
     )
 
 
-def version_of(to: Path) -> Path | None:
-    """The folder of the version that counts; None before the first."""
+def version_of(to: Path) -> Version | None:
+    """The version that counts; None before the first."""
     current = to / CURRENT
-    return to / current.read_text(encoding="utf-8").strip() if current.exists() else None
+    return Version(**json.loads(current.read_text(encoding="utf-8"))) if current.exists() else None
 
 
 def merged(spark: SparkSession, to: str) -> DataFrame:
@@ -65,7 +98,7 @@ def merged(spark: SparkSession, to: str) -> DataFrame:
     version = version_of(Path(to))
     if version is None:
         raise ConfigError(f"{to}: holds no merged table yet; make one with: tianzhou pipeline merge")
-    return spark.read.parquet(str(version)).where("NOT _deleted").drop("_key", "_position", "_deleted")
+    return version.rows(spark, Path(to)).where("NOT _deleted").drop("_key", "_position", "_deleted")
 
 
 def merge(
@@ -99,20 +132,28 @@ def merge(
     except Exception as error:
         raise ConfigError(f"--schema {schema!r}: expected columns and types, as in 'id INT, name STRING'") from error
 
-    def next_version(rows: DataFrame, batch: int) -> None:
-        target = folder / f"version={batch}"
+    def next_version(rows: DataFrame, _batch: int) -> None:
+        # A batch that is run again makes the next version once more, of the same rows.
         before = version_of(folder)
-        if before == target:  # this batch is run again, and had been whole
-            return
-        parts = changes_of(rows, table, schema)
-        if before is not None:
-            parts = spark.read.parquet(str(before)).unionByName(parts)
-        newest(parts).write.mode("overwrite").parquet(str(target))
+        number = 0 if before is None else before.number + 1
+        target = f"version={number}"
+        changes = changes_of(rows, table, schema).persist()
+        try:
+            touched = {row[0] for row in changes.select(part()).distinct().collect()}
+            all_rows = changes if before is None else changes.unionByName(before.rows(spark, folder, touched))
+            if touched:
+                newest(all_rows).write.mode("overwrite").partitionBy("_part").parquet(str(folder / target))
+        finally:
+            changes.unpersist()
+        there = {} if before is None else before.parts
+        after = Version(
+            number, changes.schema.json(), {**there, **{one: f"{target}/_part={one}" for one in sorted(touched)}}
+        )
         mark = folder / f"{CURRENT}.new"
-        mark.write_text(target.name, encoding="utf-8")
+        mark.write_text(json.dumps(vars(after)), encoding="utf-8")
         mark.replace(folder / CURRENT)
-        for old in sorted(folder.glob("version=*"), key=lambda path: int(path.name.partition("=")[2]))[:-KEPT]:
-            shutil.rmtree(old, ignore_errors=True)
+        # What was the table until now stays: a reader that has just begun with it can end with it.
+        _remove_all_but(folder, {*after.parts.values(), *there.values()})
 
     folder.mkdir(parents=True, exist_ok=True)
     writer = (
@@ -121,3 +162,12 @@ def merge(
         .option("checkpointLocation", str(folder / "_checkpoint"))
     )
     return (writer.trigger(processingTime="1 second") if follow else writer.trigger(availableNow=True)).start()
+
+
+def _remove_all_but(folder: Path, kept: Collection[str]) -> None:
+    """Remove parts that no version speaks of, and folders of versions that hold none."""
+    for version in folder.glob("version=*"):
+        parts = list(version.glob("_part=*"))
+        gone = [one for one in parts if f"{version.name}/{one.name}" not in kept]
+        for path in [version] if len(gone) == len(parts) else gone:
+            shutil.rmtree(path, ignore_errors=True)
