@@ -15,22 +15,16 @@ from pathlib import Path
 
 import pytest
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from process_tree import descendants
+
 SCRIPT = Path(__file__).resolve().parent / "exactly_once_query.py"
 ROWS_A_ROUND = 160
 START_LIMIT_S = 240
 END_LIMIT_S = 300
 LONGEST_PAUSE_S = 1.5
 """After the query has got to where it is to be killed; a batch takes about a third of it."""
-
-
-def descendants(pid: int) -> list[int]:
-    """All processes below one, the nearest first."""
-    found = []
-    with contextlib.suppress(OSError):
-        for path in Path(f"/proc/{pid}/task").glob("*/children"):
-            for child in map(int, path.read_text(encoding="ascii").split()):
-                found += [child, *descendants(child)]
-    return found
 
 
 def workers(pid: int) -> list[int]:
