@@ -52,6 +52,7 @@ class Server:
 
     Attributes:
         port: the broker's.
+        namesrv_port: the name server's.
         pid: the broker's process.
         start_s: seconds from the broker's start to its open port.
         idle_anon_mb: its anonymous resident memory two seconds later.
@@ -73,7 +74,8 @@ class Server:
         self.work = work / kind
         first = free_ports(5)
         # A broker listens on the two ports around its own as well.
-        namesrv_port, self.port = first, first + 3
+        self.namesrv_port = namesrv_port = first
+        self.port = first + 3
         shutil.rmtree(self.work, ignore_errors=True)
         self.store = self.work / "store"
         self.store.mkdir(parents=True)

@@ -23,4 +23,5 @@ def module(name: str) -> Callable[..., Any]:
 
 
 tables, lines, stored = module("tables"), module("lines"), module("stored")
+clients = module("clients")
 measured, feed, spark = module("spark_session"), module("spark_feed"), module("spark")
