@@ -341,7 +341,7 @@ class _Clocks:
 
     @classmethod
     def _reading(cls, name: str) -> Callable[[SystemClock], Any]:
-        real = getattr(SystemClock, name)
+        real = SystemClock.__dict__[name]  # a method, or a function of no class
 
         def read(self: SystemClock) -> Any:
             running = events._get_running_loop()
@@ -351,7 +351,7 @@ class _Clocks:
             elif running is None:
                 worker = worker_of()
                 clock = worker.clock if worker is not None else cls.adopted[-1] if cls.adopted else None
-            return real(self) if clock is None else getattr(clock, name)()
+            return (real.__get__(self, SystemClock) if clock is None else getattr(clock, name))()
 
         return read
 
