@@ -240,13 +240,14 @@ def test_any_bytes_are_split_alike(data: bytes) -> None:
 
 @settings(max_examples=400, deadline=None)
 @given(
-    I32, st.text("0123456789ABCDEF,", max_size=60) | st.text("A", min_size=1900, max_size=2100), I32, I64,
-    st.none() | st.text(max_size=40) | st.text("0aZ", max_size=40), TEXT, st.booleans(),
+    I32, st.text("0123456789ABCDEF,", max_size=60) | st.text("A", min_size=1500, max_size=2100), I32, I64,
+    st.none() | st.text(max_size=40) | st.text("0aZ", max_size=40), TEXT | st.sampled_from(["%s", "T", '"T"']),
+    st.booleans(),
 )  # fmt: skip
 def test_replies_to_sends_are_written_alike(
-    opaque: int, msg_id: str, queue_id: int, offset: int, unique: str | None, region: str, trace_on: bool
+    opaque: int, head: str, queue_id: int, offset: int, unique: str | None, region: str, trace_on: bool
 ) -> None:
-    arguments = (opaque, msg_id, abs(offset) >> 1, queue_id, offset, unique, region, trace_on)
+    arguments = (opaque, head, abs(offset) >> 1, queue_id, offset, unique, region, trace_on)
     assert compiled.stored_reply(*arguments) == frames.stored_reply(*arguments)
 
 
@@ -388,14 +389,7 @@ def test_units_are_gathered_alike(data: st.DataObject) -> None:
     log_end = data.draw(st.sampled_from([1000, 1400, 1440, 1800]))
     given_parts = data.draw(st.sampled_from([parts, parts[:1], []]))
     arguments = (memoryview(packed), given_parts, size, log_end, wanted, accept, limits)
-    found, expected = outcome(compiled.gather, *arguments), outcome(records.gather, *arguments)
-    assert found == expected or (type(found[0]) is not type and (list(found[0]), *found[1:]) == expected)
-    if type(expected[0]) is list:
-        told = (5, 0, "FOUND", 7, 0, 9, 1, 2, 0)
-        assert len(found[0]) == len(expected[0])
-        assert found[0][-1:] == expected[0][-1:]
-        assert compiled.pull_reply(*told, found[0]) == frames.pull_reply(*told, expected[0])
-        assert frames.pull_reply(*told, found[0]) == compiled.pull_reply(*told, expected[0])
+    assert outcome(compiled.gather, *arguments) == outcome(records.gather, *arguments)
 
 
 def test_structs_are_copies_not_shared() -> None:

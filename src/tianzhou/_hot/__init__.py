@@ -13,6 +13,7 @@ import warnings
 from typing import TYPE_CHECKING, Final
 
 from tianzhou._hot import sources
+from tianzhou._hot.frames import pull_reply as pull_reply
 from tianzhou._hot.frames import send_reply as send_reply
 
 
@@ -41,7 +42,6 @@ MODE: Final = _choose()
 """Which implementation is active, "compiled" or "pure"; shown when a server starts."""
 
 if TYPE_CHECKING or MODE == "pure":
-    from tianzhou._hot.frames import pull_reply as pull_reply
     from tianzhou._hot.frames import split as split
     from tianzhou._hot.frames import stored_reply as stored_reply
     from tianzhou._hot.properties import PropertyReader as PropertyReader
@@ -54,4 +54,4 @@ else:
     _twin = importlib.import_module(sources.MODULE)
     BY_HAND, PropertyReader, fill, gather = _twin.BY_HAND, _twin.PropertyReader, _twin.fill, _twin.gather
     put_batch, put_usual, split = _twin.put_batch, _twin.put_usual, _twin.split
-    pull_reply, stored_reply = _twin.pull_reply, _twin.stored_reply
+    stored_reply = _twin.stored_reply

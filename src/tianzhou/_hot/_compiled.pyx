@@ -3,14 +3,14 @@
 
 What a function here does not know it leaves to the pure twin, so that both always give the same values and errors.
 Header structs, records and tails are the classes of `headers` and `tails`; their attributes are read and written by
-their place in the object, which is looked up when this module is imported. Reply texts are cut from what the pure
-twin writes. The memory of a map is held for the length of a call, never longer.
+their place in the object, looked up when this module is imported. A map's memory is held for the length of a call.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
 from libc.string cimport memchr, memcmp, memcpy, memset
 
 from tianzhou._hot import frames as _frames
@@ -37,10 +37,8 @@ cdef extern from "slots.h":
     bint tz_ascii(object)
     bint PyObject_TypeCheck(object, type)
 
-SOURCE = SOURCE_TEXT.decode()
-"""Digest of the sources this was compiled from; `tianzhou._hot` compares it."""
-BY_HAND = 1
-"""How many records the dispatcher does itself when `fill` stops at one that is not ordinary."""
+SOURCE = SOURCE_TEXT.decode()  # digest of the sources this was compiled from; `tianzhou._hot` compares it
+BY_HAND = 1  # so many records the dispatcher does itself when `fill` stops at one that is not ordinary
 
 ctypedef const uint8_t *Place
 
@@ -53,8 +51,7 @@ cdef enum:  # in the order of the table below
     R_TOPIC, R_QUEUE_ID, R_FLAG, R_BORN, R_RECONSUMED, R_SYS_FLAG, R_PROPERTIES, R_BODY, R_HOST, R_PORT, R_PREPARED,
     R_TAGS, R_KEYS, R_UNIQUE,
     V2_TOPIC, V2_QUEUE_ID, V2_FLAG, V2_BORN, V2_RECONSUMED, V2_SYS_FLAG, V2_PROPERTIES, V2_BATCH,
-    V1_TOPIC, V1_QUEUE_ID, V1_FLAG, V1_BORN, V1_RECONSUMED, V1_SYS_FLAG, V1_PROPERTIES, V1_BATCH,
-    L_MAP, L_CHECK, L_OVERHEAD, L_BITS, L_CRC, L_BASE, L_POSITION, L_HOST,
+    V1_TOPIC, L_MAP = V1_TOPIC + 8, L_CHECK, L_OVERHEAD, L_BITS, L_CRC, L_BASE, L_POSITION, L_HOST,
     Q_MAP, Q_POSITION, Q_RESERVED, Q_TOPIC, Q_FIELD, Q_ARRIVED, Q_DELAYED, Q_DIRTY, Q_MAGIC, Q_MAX, Q_PHYSICAL, Q_NEXT,
     Q_PLAIN,
     I_MAP, I_ENTRIES, I_RESERVED, I_TOUCHED, I_BEGIN, I_CAPACITY, I_COUNT, I_END, I_SLOTS, I_STORED, I_USED,
@@ -105,14 +102,11 @@ cdef object usual(Place p, Py_ssize_t size, Place stop):
     if size < 12 or memcmp(p, b'{"code":', 8) != 0:
         return None
     kind = tz_get32(p + 8)
-    decode = _BY_CODE.get(kind)
-    if decode is None:
-        at = _FIRST_FIELD_AT.get(kind)
-        if at is None or <Py_ssize_t>at > size:
-            return None
+    decode, at = _BY_CODE.get(kind), _FIRST_FIELD_AT.get(kind)
+    if decode is None and at is not None and <Py_ssize_t>at <= size:
         decode = _frames.BY_FIRST_FIELD.get(tz_get64(p - 8 + <Py_ssize_t>at))
-        if decode is None:
-            return None
+    if decode is None:
+        return None
     try:
         found = decode(PyBytes_FromStringAndSize(<const char *>p, size))
     except (ValueError, RecursionError):
@@ -146,9 +140,8 @@ def split(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t max_frame, decode
             word = tz_get32(p + 4)
             command = usual(p + 8, word, p + 4 + length) if word <= 0xFFFFFF and word + 4 <= length else None
             if command is None:
-                commands += _frames.split(buffer, start, start + 4 + length, max_frame, decode)[0]
-            else:
-                commands.append(command)
+                break
+            commands.append(command)
             start += 4 + length
     finally:
         PyBuffer_Release(&view)
@@ -160,78 +153,26 @@ def split(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t max_frame, decode
 
 # Replies
 
-cdef object _sent_for = None
-cdef tuple _sent = ()
-
-
-cdef uint8_t *add_number(uint8_t *p, int64_t value) noexcept:
-    cdef uint8_t digits[20]
-    cdef int at = 20
-    cdef uint64_t rest = <uint64_t>value if value >= 0 else 0 - <uint64_t>value
-    p[0] = c"-"
-    p += value < 0
-    while rest or at == 20:
-        at -= 1
-        digits[at] = <uint8_t>(c"0" + rest % 10)
-        rest //= 10
-    memcpy(p, digits + at, 20 - at)
-    return p + 20 - at
+cdef tuple _replied_for = (None, None, None)
+cdef bytes _reply = b""
 
 
 def stored_reply(opaque, id_head, place, queue_id, queue_offset, transaction_id, region, trace_on):
     """See `tianzhou._hot.frames.stored_reply`."""
-    global _sent_for, _sent
-    cdef uint8_t frame[2048]
-    cdef uint8_t *p = frame + 8
-    cdef Py_ssize_t id_size = 0, size = 0
-    cdef uint64_t rest = place
-    cdef int digit
-    if _sent_for is None or _sent_for[0] is not region or _sent_for[1] is not trace_on:
-        # What stands between the values.
-        text = _frames.send_reply("\0", "\0", "\0", "\0", "T", region, trace_on)[8:]
-        _sent_for, _sent = (region, trace_on), tuple(text.replace(b"T", b"\0", 1).split(b"\0"))
-    if (not tz_ascii(transaction_id) or len(_sent) != 6 or len(id_head) + len(transaction_id) + len(region) * 6 > 1500
-            or not transaction_id.isalnum()):
+    global _replied_for, _reply
+    cdef char frame[2048]
+    cdef int size
+    if _replied_for[0] is not region or _replied_for[1] is not trace_on or _replied_for[2] is not id_head:
+        text = _frames.send_reply("%lld", id_head + "%016llX", "%lld", "%lld", "T", region, trace_on)[8:]
+        plain = text.count(b"%") == 4 and text.count(b'"T"') == 1 and b"\0" not in text and len(text) < 1000
+        _replied_for, _reply = (region, trace_on, id_head), text.replace(b'"T"', b'"%s"') if plain else b""
+    if not _reply or not tz_ascii(transaction_id) or len(transaction_id) > 900 or not transaction_id.isalnum():
         return _frames.stored_reply(opaque, id_head, place, queue_id, queue_offset, transaction_id, region, trace_on)
-    id_text, unique = PyUnicode_AsUTF8AndSize(id_head, &id_size), PyUnicode_AsUTF8AndSize(transaction_id, &size)
-    p = add_number(tz_put(p, <PyObject *>_sent[0]), queue_id)
-    p = tz_put(p, <PyObject *>_sent[1])
-    memcpy(p, unique, size)
-    p = tz_put(p + size, <PyObject *>_sent[2])
-    memcpy(p, id_text, id_size)
-    p += id_size
-    for digit in range(16):
-        p[digit] = b"0123456789ABCDEF"[rest >> (60 - 4 * digit) & 15]
-    p = add_number(tz_put(p + 16, <PyObject *>_sent[3]), queue_offset)
-    p = tz_put(add_number(tz_put(p, <PyObject *>_sent[4]), opaque), <PyObject *>_sent[5])
-    tz_put32(tz_put32(frame, <uint32_t>(p - frame - 4)), <uint32_t>(p - frame - 8))
-    return PyBytes_FromStringAndSize(<char *>frame, p - frame)
-
-
-def pull_reply(opaque, code, remark, following, low, high, suggested, group_flag, topic_flag, parts):
-    """See `tianzhou._hot.frames.pull_reply`."""
-    cdef Found found = parts if type(parts) is Found else None
-    rest = parts if found is None else ()
-    head = _frames.pull_reply(opaque, code, remark, following, low, high, suggested, group_flag, topic_flag, rest)
-    if found is None:
-        return head
-    cdef Py_buffer view
-    cdef Py_ssize_t number
-    cdef int64_t *at = <int64_t *>PyBytes_AS_STRING(found.places)
-    reply = PyBytes_FromStringAndSize(NULL, PyBytes_GET_SIZE(head) + found.total)
-    cdef uint8_t *p = tz_put(<uint8_t *>PyBytes_AS_STRING(reply), <PyObject *>head)
-    tz_put32(<uint8_t *>PyBytes_AS_STRING(reply), <uint32_t>(PyBytes_GET_SIZE(reply) - 4))
-    memset(&view, 0, sizeof(view))
-    held = None
-    for number, segment in enumerate(found.views):
-        if segment is not held:
-            PyBuffer_Release(&view)
-            PyObject_GetBuffer(segment, &view, PyBUF_SIMPLE)
-            held = segment
-        memcpy(p, <Place>view.buf + at[2 * number], at[2 * number + 1])
-        p += at[2 * number + 1]
-    PyBuffer_Release(&view)
-    return reply
+    size = snprintf(
+        frame + 8, 2040, PyBytes_AS_STRING(_reply), <long long>queue_id, PyUnicode_AsUTF8AndSize(transaction_id, NULL),
+        <long long>place, <long long>queue_offset, <long long>opaque)
+    tz_put32(tz_put32(<uint8_t *>frame, <uint32_t>(size + 4)), <uint32_t>size)
+    return PyBytes_FromStringAndSize(frame, size + 8)
 
 
 include "_storing.pxi"

@@ -51,12 +51,11 @@ cdef class PropertyReader:
     """See `tianzhou._hot.properties.PropertyReader`."""
 
     cdef object pure
-    cdef bytes tail
-    cdef list names
+    cdef list names, tails
 
     def __init__(self, special, tail, tags_code):
         self.pure = _properties.PropertyReader(special, tail, tags_code)
-        self.tail, self.names = tail, _TOLD + [name.encode() for name in special]
+        self.names, self.tails = _TOLD + [name.encode() for name in special], [b"\x02" + tail, tail]
 
     def record(self, header, body, host, port, int64_t flags):
         """See `tianzhou._hot.properties.PropertyReader.record`."""
@@ -67,20 +66,13 @@ cdef class PropertyReader:
             return self.pure.record(header, body, host, port, flags)
         text = <object>of(header, first + V2_PROPERTIES - V2_TOPIC)
         cdef int64_t sys_flag = tz_i32(of(header, first + V2_SYS_FLAG - V2_TOPIC), &odd)
+        cdef Place p = <Place>PyUnicode_AsUTF8AndSize(text, &size) if tz_ascii(text) else NULL
         memset(&told, 0, sizeof(told))
-        if (odd or sys_flag & 0xC0 or PyBytes_GET_SIZE(body) == 0 or not tz_ascii(text)
-                or <object>of(header, first + V2_BATCH - V2_TOPIC) == "true"):
+        if (odd or sys_flag & 0xC0 or PyBytes_GET_SIZE(body) == 0 or p == NULL
+                or <object>of(header, first + V2_BATCH - V2_TOPIC) == "true"
+                or not look(p, size, self.names, &told) or told.size[0] == 0):
             return self.pure.record(header, body, host, port, flags)
-        p = <Place>PyUnicode_AsUTF8AndSize(text, &size)
-        if not look(p, size, self.names, &told) or told.size[0] == 0:
-            return self.pure.record(header, body, host, port, flags)
-        cdef bint ended = p[size - 1] == 2
-        properties = PyBytes_FromStringAndSize(NULL, size + (not ended) + PyBytes_GET_SIZE(self.tail))
-        cdef char *target = PyBytes_AS_STRING(properties)
-        memcpy(target, p, size)
-        if not ended:
-            target[size] = 2
-        memcpy(target + size + (not ended), PyBytes_AS_STRING(self.tail), PyBytes_GET_SIZE(self.tail))
+        properties = PyBytes_FromStringAndSize(<const char *>p, size) + self.tails[p[size - 1] == 2]
         record = _RECORD.__copy__()
         for step in range(5):
             tz_set(record, AT[R_TOPIC + step], <object>of(header, first + step))
@@ -104,8 +96,6 @@ cdef struct Put:  # what the records of a put have in common, and where the next
     int64_t magic, queue_id, sys_flag, born, port, stored, reconsumed, prepared, overhead, base, position, room, offset
 
 cdef object _crc32 = _records.crc32
-cdef object _result_kind = None
-cdef Py_ssize_t _result_at[5]
 
 
 cdef bint begin(Put *put, log, queue, record, int64_t stored) except -1:
@@ -148,21 +138,9 @@ cdef uint8_t *write(Put *put, uint8_t *p, int64_t size, uint32_t flag, body, int
 
 cdef object done(Put *put, log, queue, result, place, offset, places):
     """Move the ends behind what was written; the answer."""
-    global _result_kind
-    if type(result) is not _result_kind:
-        names = ("physical_offset", "queue_offset", "store_timestamp", "end_offset", "physical_offsets")
-        for step, name in enumerate(names):
-            _result_at[step] = slot(type(result), name)
-        _result_kind = type(result)
     tz_set(log, AT[L_POSITION], put.position)
     tz_set(queue, AT[Q_NEXT], put.offset)
-    result = result.__copy__()
-    tz_set(result, _result_at[0], place)
-    tz_set(result, _result_at[1], offset)
-    tz_set(result, _result_at[2], put.stored)
-    tz_set(result, _result_at[3], put.base + put.position)
-    tz_set(result, _result_at[4], places)
-    return result
+    return type(result)(result.status, place, offset, put.stored, put.base + put.position, places)
 
 
 def put_usual(log, queue, record, int64_t stored, pending, result):
@@ -203,94 +181,60 @@ def put_batch(log, queue, record, batch, int64_t most, int64_t stored, pending, 
     cdef Py_buffer view
     cdef Place p, end
     cdef uint8_t *q
-    cdef int64_t length, own, gap, size, bodies = 0, total = 0
+    cdef int64_t length, own, gap, size, needed, bodies = 0
     cdef list units = []
     tail = <object>of(record, R_PROPERTIES)
     if not PyBytes_CheckExact(batch) or not PyBytes_CheckExact(tail) or not begin(&put, log, queue, record, stored):
         return None
-    cdef int64_t more = PyBytes_GET_SIZE(tail), first = put.offset
+    cdef int64_t more = PyBytes_GET_SIZE(tail), first = put.offset, start = put.position
     p = <Place>PyBytes_AS_STRING(tail)
     memset(&shared, 0, sizeof(shared))
-    if put.sys_flag & 0x8 or not plain(p, more) or not look(p, more, _TOLD, &shared):
+    if put.sys_flag & 0x8 or not tail.isascii() or 0 in tail or not look(p, more, _TOLD, &shared):
         return None
-    p = <Place>PyBytes_AS_STRING(batch)
-    end = p + PyBytes_GET_SIZE(batch)
-    while p < end:  # nothing is written before all of it is known to be usual
-        length = <int32_t>tz_get32(p + 16) if end - p >= 22 else -1
-        if not 0 <= length <= end - p - 22:
-            return None
-        own = p[20 + length] << 8 | p[21 + length]
-        size = 22 + length + own
-        if own > 32767 or size > end - p or (tz_get32(p) != 0 and tz_get32(p) != size):
-            return None
-        p += size
-        told = shared
-        if not plain(p - own, own) or not look(p - own, own, _TOLD, &told):
-            return None
-        gap = own > 0 and more > 0 and (p - 1)[0] != 2
-        size = put.overhead + length + own + gap + more
-        units.append((queue, first + len(units), put.base + put.position + total, size,
-                      <int32_t>polynomial(0, told.at[2], told.size[2]), stored, 0, told_text(&told, 0), told_text(&told, 1)))
-        bodies += length
-        total += size
-        if own + gap + more > 32767 or bodies > most or put.position + total > put.room:
-            return None
     PyObject_GetBuffer(<object>of(log, L_MAP), &view, PyBUF_WRITABLE)
+    answer = None
     try:
-        if not units or put.position < 0 or put.position + total > view.len:
-            return None
         p = <Place>PyBytes_AS_STRING(batch)
-        for unit in units:
-            length = <int32_t>tz_get32(p + 16)
+        end = p + PyBytes_GET_SIZE(batch)
+        while p < end:
+            length = <int32_t>tz_get32(p + 16) if end - p >= 22 else -1
+            if not 0 <= length <= end - p - 22:
+                return None
             own = p[20 + length] << 8 | p[21 + length]
-            gap = own > 0 and more > 0 and p[21 + length + own] != 2
-            size = (<tuple>unit)[3]
-            q = write(&put, <uint8_t *>view.buf + put.position, size, tz_get32(p + 12),
-                      PyBytes_FromStringAndSize(<const char *>p + 20, length), own + gap + more)
-            memcpy(q, p + 22 + length, own)
+            size = 22 + length + own
+            if own > 32767 or size > end - p or (tz_get32(p) != 0 and tz_get32(p) != size):
+                return None
+            told, text = shared, PyBytes_FromStringAndSize(<const char *>p + size - own, own)
+            if not text.isascii() or 0 in text or not look(p + size - own, own, _TOLD, &told):
+                return None
+            gap = own > 0 and more > 0 and p[size - 1] != 2
+            needed = put.overhead + length + own + gap + more
+            bodies += length
+            if own + gap + more > 32767 or bodies > most or start < 0 or put.position + needed > min(put.room, view.len):
+                return None
+            body = PyBytes_FromStringAndSize(<const char *>p + 20, length)
+            q = write(&put, <uint8_t *>view.buf + put.position, needed, tz_get32(p + 12), body, own + gap + more)
+            memcpy(q, p + size - own, own)
             if gap:
                 q[own] = 2
             memcpy(q + own + gap, PyBytes_AS_STRING(tail), more)
-            p += 22 + length + own
-            put.position += size
+            units.append((queue, put.offset, put.base + put.position, needed,
+                          <int32_t>polynomial(0, told.at[2], told.size[2]), stored, 0, told_text(&told, 0),
+                          told_text(&told, 1)))
+            p += size
+            put.position += needed
             put.offset += 1
+        if units:
+            pending.extend(units)
+            answer = done(&put, log, queue, result, units[0][2], first, tuple([unit[2] for unit in units]))
     finally:
+        if answer is None and put.position > start:  # nobody may take what was begun for stored
+            memset(<uint8_t *>view.buf + start, 0, put.position - start)
         PyBuffer_Release(&view)
-    pending.extend(units)
-    return done(&put, log, queue, result, units[0][2], first, tuple([unit[2] for unit in units]))
-
-
-cdef bint plain(Place p, int64_t size) noexcept:
-    """Whether a property string is of ASCII characters other than zeros."""
-    cdef int64_t at
-    cdef uint8_t odd = 0
-    for at in range(size):
-        odd |= p[at] - 1 | p[at]
-    return odd < 0x80
+    return answer
 
 
 # Records out of mapped segments
-
-cdef class Found:
-    """The records that a read found, as a sequence of views; `pull_reply` copies them without making these."""
-
-    cdef list views  # for each its segment
-    cdef bytes places  # and where in it, from and length
-    cdef int64_t total
-
-    def __len__(self):
-        return len(self.views)
-
-    def __iter__(self):
-        cdef int64_t *at = <int64_t *>PyBytes_AS_STRING(self.places)
-        return iter([view[at[2 * n] : at[2 * n] + at[2 * n + 1]] for n, view in enumerate(self.views)])
-
-    def __getitem__(self, which):
-        return list(self)[which]
-
-    def __eq__(self, other):
-        return list(self) == list(other)
-
 
 def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, accept, limits):
     """See `tianzhou._hot.records.gather`."""
@@ -300,28 +244,22 @@ def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, ac
     cdef int32_t size
     cdef Py_buffer wanted, data
     cdef Place p, end
-    cdef int64_t *place
-    cdef bint gone = False, odd = accept is not None
-    cdef Found found = Found()
+    cdef bint gone = False, near, odd = accept is not None
+    cdef list found = []
     memory_bound, count_in_memory, bytes_in_memory, count_on_disk, bytes_on_disk = limits
     segment_count = len(segments)
-    found.views = []
     memset(&data, 0, sizeof(data))
     view = None
     PyObject_GetBuffer(units, &wanted, PyBUF_SIMPLE)
-    found.places = PyBytes_FromStringAndSize(NULL, wanted.len // 20 * 16)
-    place = <int64_t *>PyBytes_AS_STRING(found.places)
     try:
         p = <Place>wanted.buf
         end = p + wanted.len
         while not odd and end - p >= 20:
             physical, size, tags = <int64_t>tz_get64(p), <int32_t>tz_get32(p + 8), <int64_t>tz_get64(p + 12)
-            if count:
-                if log_end - physical <= memory_bound:
-                    if count >= count_in_memory or total + size > bytes_in_memory:
-                        break
-                elif count >= count_on_disk or total + size > bytes_on_disk:
-                    break
+            near = log_end - physical <= memory_bound
+            if count and (count >= (count_in_memory if near else count_on_disk)
+                          or total + size > (bytes_in_memory if near else bytes_on_disk)):
+                break
             scanned += 1
             p += 20
             if tag_codes is not None and tags > -0x80000001LL and tags not in tag_codes:
@@ -336,7 +274,7 @@ def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, ac
                 break
             if number != held:
                 PyBuffer_Release(&data)
-                view, begin, held = segments[number].view[:], segments[number].start, number
+                view, begin, held = segments[number].view, segments[number].start, number
                 PyObject_GetBuffer(view, &data, PyBUF_SIMPLE)
             at = physical - begin
             if at <= segment_size - 36 and not 0 <= at <= data.len - 36:
@@ -345,9 +283,7 @@ def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, ac
             if at > segment_size - 36 or not is_record(<Place>data.buf + at, size, physical):
                 gone = gone or not count
                 continue
-            found.views.append(view)
-            place[2 * count], place[2 * count + 1] = at, min(size, data.len - at)
-            found.total += place[2 * count + 1]
+            found.append(view[at : at + size])
             count += 1
             total += size
             last = physical

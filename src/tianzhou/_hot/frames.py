@@ -249,7 +249,15 @@ def stored_reply(
         region: the broker's region.
         trace_on: whether the broker wants traces.
     """
-    return send_reply(opaque, f"{id_head}{place:016X}", queue_id, queue_offset, transaction_id, region, trace_on)
+    if transaction_id is None or not transaction_id.isalnum() or not transaction_id.isascii():
+        return send_reply(opaque, f"{id_head}{place:016X}", queue_id, queue_offset, transaction_id, region, trace_on)
+    middle = _regions.get((region, trace_on)) or _traced(region, trace_on)
+    header = (
+        f'{{"code":0,"extFields":{{"queueId":"{queue_id}","transactionId":"{transaction_id}","msgId":"{id_head}{place:016X}",'
+        f'{middle}"queueOffset":"{queue_offset}"}},"flag":1,"language":"PYTHON","opaque":{opaque},{_TAIL}'
+    ).encode()
+    size = len(header)
+    return _frame_head(4 + size, size) + header
 
 
 def _traced(region: str, trace_on: bool) -> str:

@@ -7,8 +7,6 @@ from typing import Any
 
 from tianzhou._hot.tails import NewRecord
 
-UsualProperties = tuple[bytes, str, str, int, bool]
-"""What is stored, the unique key, the keys, the code of the tag, whether the sender wants to wait for the disk."""
 _PAIR_END = 2
 _BATCH_FLAGS = 0xC0
 
@@ -34,6 +32,8 @@ class PropertyReader:
     ) -> tuple[NewRecord, bool] | None:
         """What is to be stored of a send, and whether the sender wants to wait for the disk; None when it is unusual.
 
+        A usual message has a unique key, none of the special properties, and a property string that is well formed.
+
         Args:
             header: the request's, `SendHeader` or `SendHeaderV2`.
             body: the message's.
@@ -43,10 +43,17 @@ class PropertyReader:
         """
         if header.batch or header.sys_flag & _BATCH_FLAGS or not body:
             return None
-        usual = self.read(header.properties)
-        if usual is None:
+        text = header.properties
+        try:
+            pairs = dict([pair.split("\x01", 1) for pair in text.split("\x02") if pair])
+            properties = text.encode()
+        except (ValueError, AttributeError):
             return None
-        properties, unique, keys, tag_code, waits = usual
+        unique = pairs.get("UNIQ_KEY")
+        if not unique or not self._special.isdisjoint(pairs):
+            return None
+        properties += self._tail if properties[-1] == _PAIR_END else b"\x02" + self._tail
+        tag = pairs.get("TAGS")
         record = NewRecord(
             header.topic,
             header.queue_id,
@@ -59,26 +66,8 @@ class PropertyReader:
             port,
             header.reconsume_times,
             0,
-            tag_code,
-            keys,
+            self._tags_code(tag) if tag else 0,
+            pairs.get("KEYS", ""),
             unique,
         )
-        return record, waits
-
-    def read(self, text: str | None) -> UsualProperties | None:
-        """What is to be known of a message with these properties; None when it is not a usual one.
-
-        A usual message has a unique key, none of the special properties, and a text that is well formed.
-        """
-        try:
-            pairs = dict([pair.split("\x01", 1) for pair in text.split("\x02") if pair])  # type: ignore[union-attr, misc]
-            stored = text.encode()  # type: ignore[union-attr]
-        except (ValueError, AttributeError):
-            return None
-        unique = pairs.get("UNIQ_KEY")
-        if not unique or not self._special.isdisjoint(pairs):
-            return None
-        stored += self._tail if stored[-1] == _PAIR_END else b"\x02" + self._tail
-        tag = pairs.get("TAGS")
-        code = self._tags_code(tag) if tag else 0
-        return stored, unique, pairs.get("KEYS", ""), code, pairs.get("WAIT") != "false"
+        return record, pairs.get("WAIT") != "false"

@@ -32,6 +32,7 @@ LateProcessor: TypeAlias = "Callable[[Connection, Command, float], Reply | Await
 """As `Processor`, for requests that have waited for the given number of seconds before they could be served."""
 
 FLUSH_BYTES = 262_144
+LARGE_FRAME = 16_384
 WRITE_HIGH_BYTES = 524_288
 WRITE_LOW_BYTES = 131_072
 HELD_OVERHEAD = 1024
@@ -226,7 +227,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write(self, frames: list[bytes]) -> None:
         self.last_write = self._group.monotonic()
-        self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+        if len(frames) == 1:
+            self._transport.write(frames[0])
+        elif len(frames[0]) >= LARGE_FRAME:
+            self._transport.writelines(frames)  # joining would copy them once more
+        else:
+            self._transport.write(b"".join(frames))
 
     def speaks_for(self, header: ProxyHeader) -> None:
         """Go by the address a load balancer told, in logs and lists of clients; not in stored messages."""

@@ -268,13 +268,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _noticed(self, made: tuple[Any, Any]) -> tuple[Any, Any]:
         transport = made[0]
-        real = transport.write
+        real, real_lines = transport.write, transport.writelines
 
         def write(data: Any) -> None:
             self._wrote = True
             real(data)
 
-        transport.write = write
+        def writelines(data: Any) -> None:
+            self._wrote = True
+            real_lines(data)
+
+        transport.write, transport.writelines = write, writelines
         self._wrote = True
         return made
 
