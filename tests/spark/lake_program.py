@@ -1,5 +1,7 @@
 """A query from a store folder into a lake table, whose driver and JVM are killed where a file says.
 
+It is killed in its second micro-batch, so that each start goes further than the last.
+
 Run as a program by `test_spark_lake_kills.py`: storePath, topic, the table's options as JSON, a work folder.
 """
 
@@ -11,18 +13,22 @@ import sys
 from pathlib import Path
 
 
-def killing(plan: str, pids: str):
-    """A data source that kills everybody at the place a file names, once; local, so that workers get it by value."""
+def killing(plan: str, pids: str, second: str):
+    """A data source that kills everybody at the place a file names, once; local, so that workers get it by value.
+
+    Not before there is a file `second`, which the first commit makes.
+    """
+    from pathlib import Path
+
     from tianzhou.spark.lake.sink import LakeStreamWriter, TianzhouLake
 
     def due(place: str) -> None:
         import json
         import os
         import signal
-        from pathlib import Path
 
         file = Path(plan)
-        if not file.exists() or file.read_text() != place:
+        if not Path(second).exists() or not file.exists() or file.read_text() != place:
             return
         file.unlink()
         for pid in json.loads(Path(pids).read_text()):
@@ -39,6 +45,7 @@ def killing(plan: str, pids: str):
             due("before")
             super().commit(messages, batchId)
             due("after")
+            Path(second).touch()
 
     class Killing(TianzhouLake):
         @classmethod
@@ -60,7 +67,8 @@ def main() -> None:
     folder = Path(work)
     jvm = spark.sparkContext._gateway.proc.pid
     (folder / "pids").write_text(json.dumps([jvm, os.getpid()]))
-    spark.dataSource.register(killing(str(folder / "plan"), str(folder / "pids")))
+    (folder / "second").unlink(missing_ok=True)
+    spark.dataSource.register(killing(*(str(folder / name) for name in ("plan", "pids", "second"))))
     query = (
         spark.readStream.format("tianzhou_store")
         .options(storePath=store, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=100)
