@@ -41,7 +41,7 @@ class PropertyReader:
             port: and port.
             flags: added to the system flags.
         """
-        if header.batch or header.sys_flag & _BATCH_FLAGS or not body:
+        if header.batch_text == "true" or header.sys_flag & _BATCH_FLAGS or not body:
             return None
         text = header.properties
         try:

@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter
-from typing import Final, cast
+from typing import Final
 
 from tianzhou._hot import BY_HAND, fill
 from tianzhou._hot.tails import Pending
@@ -148,13 +148,14 @@ class Dispatcher:
         Raises:
             OSError: queue or index cannot be written; the record is still pending.
         """
-        pending, limit, index = cast("deque[_Pending]", self.pending), self.limit, self.index
+        pending: deque[_Pending] = self.pending  # type: ignore[assignment]
+        limit, index = self.limit, self.index
         stop = perf_counter() + SLICE_SECONDS
-        begun = min(most, len(pending))
-        for left in range(begun, 0, -1):
+        count = min(most, len(pending))
+        for done in range(count):
             queue, queue_offset, physical, size, tags, stored, kind, uniq_key, keys = pending[0]
             if limit is not None and physical + size > limit:
-                return begun - left
+                return done
             new = False
             if kind != PREPARED and kind != ROLLBACK:
                 new = queue_offset == 0
@@ -169,8 +170,8 @@ class Dispatcher:
                 queue.arrived.advance(queue.max_offset)
             self.position, self.logics_timestamp = physical + size, stored
             if new and perf_counter() > stop:
-                return begun - left + 1
-        return begun
+                return done + 1
+        return count
 
     def _fail(self, error: OSError, flag: RunningFlag) -> None:
         self._on_failure(error, flag)

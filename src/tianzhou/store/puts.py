@@ -71,7 +71,11 @@ class StorePuts(StoreParts):
         result: PutResult | None = put_usual(self._log, queue, record, stored, self._dispatcher.pending, _DONE)
         if result is None:
             return self._append_alone(queue, record, stored)
-        self._appended(stored)
+        dispatcher = self._dispatcher
+        if dispatcher.scheduled and not self._sync and len(dispatcher.pending) <= BACKLOG_LIMIT:
+            self._flusher.last_timestamp = stored
+        else:
+            self._appended(stored)
         return result
 
     def _append_alone(self, queue: ConsumeQueue, record: NewRecord, stored: int) -> PutResult:
