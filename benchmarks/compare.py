@@ -65,8 +65,8 @@ class Run:
     def measure(self) -> None:
         """All rounds, all sides, all groups of lines; returns early only when interrupted."""
         self.machine = describe(self.work)
-        touched, disk = touch_memory(self.work), disk_limit(self.work, 3 if self.arguments.short else 10)
-        self.machine |= in_words(touched, disk)
+        self.machine["fresh memory"] = touch_memory(self.work)
+        self.machine["disk"] = in_words(disk_limit(self.work, 3 if self.arguments.short else 10))
         program = build("loadgen", self.work)
         for number in range(self.arguments.rounds):
             turn = number % len(self.sides)
@@ -78,8 +78,7 @@ class Run:
                     self.write_json()
                 print(f"round {number + 1} of {self.arguments.rounds}: {side} done", file=sys.stderr, flush=True)
             self.rounds_done = number + 1
-        again = touch_memory(self.work)
-        self.machine["fresh memory, at the end"] = in_words(again, disk)["fresh memory"]
+        self.machine["fresh memory, at the end"] = touch_memory(self.work)
 
     def _group(self, side: str, name: str, program: Path) -> None:
         """One server, and the lines that run on it."""

@@ -267,8 +267,8 @@ class Run:
     def measure(self) -> None:
         """All rounds of all systems in both settings."""
         self.machine = describe(self.work)
-        touched, disk = touch_memory(self.work), disk_limit(self.work, 3 if self.arguments.short else 10)
-        self.machine |= in_words(touched, disk)
+        self.machine["fresh memory"] = touch_memory(self.work)
+        self.machine["disk"] = in_words(disk_limit(self.work, 3 if self.arguments.short else 10))
         programs = {name: build(name, self.work) for name in ("loadgen", "rivals")}
         names = self.arguments.systems
         for number in range(self.arguments.rounds):
