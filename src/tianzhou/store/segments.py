@@ -9,11 +9,16 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from tianzhou.store import directories, pages
 from tianzhou.store.directories import begin_directory, open_file, sync_directory, sync_new_directories
 
 logger = logging.getLogger(__name__)
+
+
+_FEW: Final = 32_768
+"""Bytes of a few pages, as queues get them next."""
 
 
 class Segment:
@@ -102,17 +107,25 @@ class Segment:
         if self._advice != mmap.MADV_NORMAL:
             self._map.madvise(self._advice)
 
-    def reserve_range(self, start: int, end: int) -> None:
+    def reserve_range(self, start: int, end: int, alone: bool | None = None) -> None:
         """Make sure that writing to [start, end) of the file cannot fail for want of disk space.
 
         May run on another thread.
+
+        Args:
+            start: first byte.
+            end: the one behind the last.
+            alone: whether no more than these pages is made, one by one; None when there are few. Otherwise the kernel
+                reads ahead, in large pages: a third of the processor time, in bursts of 20 ms.
 
         Raises:
             OSError: there is no space.
         """
         memory = self.map
         with memoryview(memory):  # keeps the map from being closed meanwhile
-            if self._advice == pages.RANDOM:
+            if alone is None:
+                alone = end - start <= _FEW
+            if self._advice == pages.RANDOM or not alone:
                 pages.populate(self._address, start, min(end, self.size))
                 return
             # Two threads at once may undo each other's advice; then something is read ahead after all.

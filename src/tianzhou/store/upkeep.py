@@ -119,7 +119,9 @@ class Upkeep:
                     made = await loop.run_in_executor(self._ahead_thread, log.files.make, start)
                     log.prepared(made, 0)
                 else:
-                    await loop.run_in_executor(self._ahead_thread, segment.reserve_range, start, end)
+                    # Who waits for the disk would wait for bursts of reading ahead, too; for others they are cheaper.
+                    alone = self._settings.sync_flush
+                    await loop.run_in_executor(self._ahead_thread, segment.reserve_range, start, end, alone)
                     log.prepared(segment, end)
             finally:
                 self._preparing_since = 0.0

@@ -33,6 +33,18 @@ def test_a_page_of_a_new_file_brings_no_others_into_memory(segment: Segment) -> 
     segment.close()
 
 
+@pytest.mark.parametrize(("alone", "advised"), [(None, 0), (False, 0), (True, 2)])
+def test_many_pages_are_made_one_by_one_only_when_asked_for(
+    segment: Segment, monkeypatch: pytest.MonkeyPatch, alone: bool | None, advised: int
+) -> None:
+    given: list[int] = []
+    monkeypatch.setattr(pages, "advise", lambda address, size, advice: given.append(advice))
+    segment.reserve_range(0, 1 << 20, alone)
+    assert len(given) == advised
+    assert segment.resident(0, 1 << 20)
+    segment.close()
+
+
 def test_a_segment_is_read_ahead_as_it_was_before_pages_were_made(
     segment: Segment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
