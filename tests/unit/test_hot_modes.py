@@ -13,15 +13,17 @@ import pytest
 import tianzhou
 from tianzhou import _hot
 from tianzhou._hot import sources
+from tianzhou.spark import _rows
 
 SOURCE = Path(tianzhou.__file__).parents[1]
 ASK = "from tianzhou import _hot; print(_hot.MODE, _hot.split.__module__)"
+ASK_ROWS = "from tianzhou.spark import _rows; print(_rows.MODE, _rows.fill is None)"
 
 
-def ask(source: Path, **environment: str) -> tuple[str, str]:
+def ask(source: Path, code: str = ASK, **environment: str) -> tuple[str, str]:
     kept = {name: value for name, value in os.environ.items() if name != "TIANZHOU_PURE"}
     run = subprocess.run(
-        [sys.executable, "-c", ASK],
+        [sys.executable, "-c", code],
         env={**kept, "PYTHONPATH": str(source), **environment},
         capture_output=True,
         text=True,
@@ -81,3 +83,27 @@ def test_an_extension_that_cannot_be_loaded_is_not_used_and_that_is_said(copied:
     mode, words = ask(copied)
     assert mode == "pure tianzhou._hot.frames"
     assert "cannot be loaded" in words
+
+
+# Spark's rows are chosen in the same way.
+
+
+def test_the_environment_forces_the_other_way_to_rows() -> None:
+    assert ask(SOURCE, ASK_ROWS, TIANZHOU_PURE="1") == ("pure True", "")
+
+
+def test_without_the_extension_of_rows_nothing_is_said(copied: Path) -> None:
+    for extension in (copied / "tianzhou/spark/_rows").glob("*.so"):
+        extension.unlink()
+    mode, words = ask(copied, ASK_ROWS)
+    assert mode == "pure True"
+    assert "_rows" not in words
+
+
+@pytest.mark.skipif(_rows.fill is None, reason="rows were not compiled here")
+def test_an_extension_of_other_sources_of_rows_is_not_used_and_that_is_said(copied: Path) -> None:
+    changed = copied / "tianzhou/spark/_rows/rows.h"
+    changed.write_text(changed.read_text() + "\n")
+    mode, words = ask(copied, ASK_ROWS)
+    assert mode == "pure True"
+    assert "tianzhou.spark._rows._compiled was built from other sources and is not used; build it anew" in words

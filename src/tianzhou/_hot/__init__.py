@@ -7,38 +7,14 @@ taken when it was built (an installation builds it where there is a C compiler) 
 
 from __future__ import annotations
 
-import importlib
-import os
-import warnings
 from typing import TYPE_CHECKING, Final
 
 from tianzhou._hot import sources
 from tianzhou._hot.frames import pull_reply as pull_reply
 from tianzhou._hot.frames import send_reply as send_reply
 
-
-def _choose() -> str:
-    if os.environ.get("TIANZHOU_PURE", "0") not in {"", "0"}:
-        return "pure"
-    try:
-        source, wanted = importlib.import_module(sources.MODULE).SOURCE, sources.digest()
-    except Exception as error:  # noqa: BLE001 - whatever it is, the other twin serves
-        if isinstance(error, ModuleNotFoundError) and error.name == sources.MODULE:
-            return "pure"
-        reason = f"cannot be loaded ({error})"
-    else:
-        if source == wanted:
-            return "compiled"
-        reason = "was built from other sources"
-    warnings.warn(
-        f"the compiled {sources.MODULE} {reason} and is not used; build it anew with pip install, or remove it",
-        UserWarning,
-        stacklevel=3,
-    )
-    return "pure"
-
-
-MODE: Final = _choose()
+_twin = sources.compiled()
+MODE: Final = "pure" if _twin is None else "compiled"
 """Which implementation is active, "compiled" or "pure"; shown when a server starts."""
 
 if TYPE_CHECKING or MODE == "pure":
@@ -51,7 +27,6 @@ if TYPE_CHECKING or MODE == "pure":
     from tianzhou._hot.records import put_batch as put_batch
     from tianzhou._hot.records import put_usual as put_usual
 else:
-    _twin = importlib.import_module(sources.MODULE)
     BY_HAND, PropertyReader, fill, gather = _twin.BY_HAND, _twin.PropertyReader, _twin.fill, _twin.gather
     put_batch, put_usual, split = _twin.put_batch, _twin.put_usual, _twin.split
     stored_reply = _twin.stored_reply

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+import warnings
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 FOLDER = Path(__file__).parent
@@ -15,3 +19,28 @@ def digest(folder: Path = FOLDER) -> str:
     for path in sorted([*folder.glob("*.py"), *folder.glob("*.px[di]"), *folder.glob("*.pyx"), *folder.glob("*.h")]):
         mark = crc32(path.read_bytes(), crc32(path.name.encode(), mark))
     return f"{mark:08x}"
+
+
+def compiled(module: str = MODULE, folder: Path = FOLDER) -> Any:
+    """A compiled module that is to be used; None without one, and when `TIANZHOU_PURE` in the environment says so.
+
+    One that cannot be loaded, or was built from other sources than those in its folder, is not used, with a warning.
+    """
+    if os.environ.get("TIANZHOU_PURE", "0") not in {"", "0"}:
+        return None
+    try:
+        found, wanted = importlib.import_module(module), digest(folder)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other way serves
+        if isinstance(error, ModuleNotFoundError) and error.name == module:
+            return None
+        reason = f"cannot be loaded ({error})"
+    else:
+        if wanted == found.SOURCE:
+            return found
+        reason = "was built from other sources"
+    warnings.warn(
+        f"the compiled {module} {reason} and is not used; build it anew with pip install, or remove it",
+        UserWarning,
+        stacklevel=3,
+    )
+    return None

@@ -39,3 +39,20 @@ def way(request, monkeypatch) -> str:
     elif _rows.fill is None:
         pytest.skip("rows were not compiled here")
     return request.param
+
+
+@pytest.fixture(params=["delta", "iceberg", "parquet"])
+def options(request, tmp_path):
+    """Where a lake table is, one behind the other for each format."""
+    if request.param == "delta":
+        pytest.importorskip("deltalake")
+    if request.param == "iceberg":
+        pytest.importorskip("pyiceberg")
+        where = {
+            "table": "lake.orders",
+            "catalogUri": f"sqlite:///{tmp_path}/catalog.db",
+            "warehouse": f"file://{tmp_path}/warehouse",
+        }
+    else:
+        where = {"path": str(tmp_path / "table")}
+    return {"tableFormat": request.param, **where}

@@ -30,22 +30,6 @@ SCHEMA = pa.schema(
 )
 
 
-@pytest.fixture(params=["delta", "iceberg", "parquet"])
-def options(request, tmp_path):
-    if request.param == "delta":
-        pytest.importorskip("deltalake")
-    if request.param == "iceberg":
-        pytest.importorskip("pyiceberg")
-        where = {
-            "table": "lake.orders",
-            "catalogUri": f"sqlite:///{tmp_path}/catalog.db",
-            "warehouse": f"file://{tmp_path}/warehouse",
-        }
-    else:
-        where = {"path": str(tmp_path / "table")}
-    return {"tableFormat": request.param, **where}
-
-
 def table_of(options, **more):
     return open_table(parse_lake({**options, **more}))
 

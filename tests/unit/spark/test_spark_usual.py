@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +13,6 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
-import tianzhou
 from tianzhou.model import MessageQueue
 from tianzhou.spark import _rows
 from tianzhou.spark.columns import Records, made_of, to_batch
@@ -31,7 +25,6 @@ from tianzhou.wire.record import Record, encode_record
 compiled = pytest.mark.skipif(_rows.fill is None, reason="rows were not compiled here")
 QUEUE = MessageQueue("orders", "broker-a", 3)
 SCHEMA = arrow_schema(row_schema())
-SOURCE = Path(tianzhou.__file__).parents[1]
 
 
 def record(offset: int = 0, body: bytes = b"x", properties: bytes = b"TAGS\x01A\x02", **changes: Any) -> Record:
@@ -247,47 +240,3 @@ def test_nothing_outside_the_file_is_touched(place, size):
     assert placed(content, starts, sizes, OFFSETS) is None
     assert placed(content, starts, sizes[:2], OFFSETS) is None
     assert placed(content, starts, sizes, OFFSETS[:2]) is None
-
-
-# --- which way is taken
-
-ASK = "from tianzhou.spark import _rows; print(_rows.MODE, _rows.fill is None)"
-
-
-def ask(source: Path, **environment: str) -> tuple[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name != "TIANZHOU_PURE"}
-    run = subprocess.run(
-        [sys.executable, "-c", ASK],
-        env={**kept, "PYTHONPATH": str(source), **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    return run.stdout.strip(), run.stderr
-
-
-@pytest.fixture
-def copied(tmp_path: Path) -> Path:
-    shutil.copytree(SOURCE / "tianzhou", tmp_path / "tianzhou", ignore=shutil.ignore_patterns("__pycache__"))
-    return tmp_path
-
-
-def test_the_environment_forces_the_other_way():
-    assert ask(SOURCE, TIANZHOU_PURE="1") == ("pure True", "")
-
-
-def test_without_the_extension_nothing_is_said(copied):
-    for extension in (copied / "tianzhou/spark/_rows").glob("*.so"):
-        extension.unlink()
-    assert ask(copied)[0] == "pure True"
-    assert "_rows" not in ask(copied)[1]
-
-
-@compiled
-def test_an_extension_of_other_sources_is_not_used_and_that_is_said(copied):
-    changed = copied / "tianzhou/spark/_rows/rows.h"
-    changed.write_text(changed.read_text() + "\n")
-    mode, words = ask(copied)
-    assert mode == "pure True"
-    assert "tianzhou.spark._rows._compiled was built from other sources and is not used; build it anew" in words
