@@ -206,15 +206,18 @@ def test_a_batch_that_was_sent_and_not_noted_changes_nothing(
     assert table_of_topic() == rows_of(database, table)
 
 
-def killed(database, server, table, topic, tmp_path, rounds: int, rng: random.Random) -> None:
-    """Change rows while the command is killed again and again."""
+def killed(database, server, table, topic, tmp_path, rounds: int, rng: random.Random) -> int:
+    """Change rows while the command is killed again and again: how many statements that were."""
     args = [
         sys.executable, "-m", "tianzhou", "pipeline", "cdc", f"repl@127.0.0.1:{database.port}", "--table", table,
         "--to", topic, "--checkpoint", str(tmp_path / "cdc"), "-n", server.address,
     ]  # fmt: skip
     environ = {**os.environ, "PYTHONPATH": SOURCE, "MYSQL_PWD": "secret"}
+    statements = 0
 
     def change() -> None:
+        nonlocal statements
+        statements += 1
         key = rng.randrange(20)
         database.do(
             rng.choice(
@@ -245,6 +248,7 @@ def killed(database, server, table, topic, tmp_path, rounds: int, rng: random.Ra
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
         change()
+    return statements
 
 
 def test_killed_while_rows_change(database, table, topic, server, capture, table_of_topic, tmp_path):
@@ -255,9 +259,15 @@ def test_killed_while_rows_change(database, table, topic, server, capture, table
 
 @pytest.mark.slow
 def test_killed_ten_times_while_rows_change(database, table, topic, server, capture, table_of_topic, tmp_path):
-    killed(database, server, table, topic, tmp_path, 10, random.Random(2))
-    capture()
-    assert table_of_topic() == rows_of(database, table)
+    statements = killed(database, server, table, topic, tmp_path, 10, random.Random(2))
+    last = capture()
+    rows = rows_of(database, table)
+    assert table_of_topic() == rows
+    positions = [message.properties["position"] for message in server.messages(topic)]
+    print(
+        f"{statements} statements, 10 kills, {last} changes in the run after them, {len(positions)} messages"
+        f" with {len(set(positions))} changes, {len(rows)} rows equal"
+    )
 
 
 def test_a_binlog_that_is_gone_is_said(database, table, topic, cli, capture, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -110,7 +111,7 @@ def merge(
 
     def work(spark: SparkSession) -> tuple[int, int]:
         from tianzhou.pipelines.merged_table import merge as start
-        from tianzhou.pipelines.merged_table import merged
+        from tianzhou.pipelines.merged_table import merged, version_of
         from tianzhou.pipelines.queries import Rows, run
         from tianzhou.pipelines.topics import Topics
 
@@ -118,7 +119,8 @@ def merge(
             rows = Rows(advance)
             cluster = Topics(spark, namesrv, tls=tls)
             run(lambda: start(cluster, topic, to, table=table, schema=schema, most=most, follow=follow), rows)
-        return rows.count, merged(spark, to).count() if rows.count else 0
+        # There is none yet when the topic holds nothing.
+        return rows.count, merged(spark, to).count() if version_of(Path(to)) else 0
 
     changes, count = on_spark("merge", conf, work)
     print_fields({"changes": changes, "rows_in_table": count, "to": to}, output)
