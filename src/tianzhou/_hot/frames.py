@@ -23,6 +23,7 @@ from tianzhou._hot.headers import (
     VERSION,
     Command,
     Int32,
+    Int64,
     PullHeader,
     PullReplyHeader,
     SendHeader,
@@ -44,7 +45,7 @@ class _Frame(msgspec.Struct, kw_only=True, gc=False):
     remark: str | None = None
 
 
-def _decoder(header: type[msgspec.Struct], *codes: int) -> Callable[[memoryview], Any]:
+def _decoder(header: type[msgspec.Struct], *codes: int) -> Callable[[Buffer], Any]:
     # The code is checked again: a second "code" further on would win over the one at the beginning.
     frame = msgspec.defstruct(
         header.__name__ + "Frame",
@@ -68,9 +69,37 @@ def _number(text: bytes) -> int:
 
 _SEND_V2 = _decoder(SendHeaderV2, 310, 320, 325)
 _SEND = _decoder(SendHeader, 10, 324)
-_PULL = _decoder(PullHeader, 11, 361)
+_WHOLE_PULL = _decoder(PullHeader, 11, 361)
 _SEND_REPLY = _decoder(SendReplyHeader, 0)
 _PULL_REPLY = _decoder(PullReplyHeader, 0, 19, 20, 21)
+
+_PULL_NUMBERS = frozenset(
+    field.encode_name.encode()
+    for field in msgspec.structs.fields(PullHeader)
+    if field.type in (Int32, Int64, Int32 | None)
+)
+
+
+def _PULL(header: Buffer) -> Any:  # noqa: N802 - one decoder among others
+    try:
+        return _WHOLE_PULL(header)
+    except msgspec.ValidationError:
+        # Java reads "007"; some tools write numbers so, to have all their frames of one length.
+        return _WHOLE_PULL(_without_zeros(bytes(header)))
+
+
+def _without_zeros(header: bytes) -> bytes:
+    before, *pieces = header.split(b'":"0')
+    made = [before]
+    for piece in pieces:
+        if piece[:1].isdigit() and before[before.rfind(b'"') + 1 :] in _PULL_NUMBERS:
+            number = piece.lstrip(b"0")
+            made.append(b'":"' + number if number[:1].isdigit() else b'":"0' + number)
+        else:
+            made.append(b'":"0' + piece)
+        before = piece
+    return b"".join(made)
+
 
 _peek = struct.Struct(">iIQI").unpack_from
 _PEEK_SIZE = 20

@@ -96,6 +96,17 @@ def test_typed_values() -> None:
     assert (header.msg_id, header.trace_on, header.transaction_id) == ("00", False, None)
 
 
+def test_numbers_of_a_pull_may_have_leading_zeros_and_texts_keep_theirs() -> None:
+    texts = {"consumer_group": "007", "topic": "00", "subscription": 'queueId":"01', "bname": "0"}
+    fields = write_header(11, **{**PULL, **texts, "queue_offset": 120, "commit_offset": 0})
+    padded = {**fields, "queueId": "03", "queueOffset": "0000000120", "commitOffset": "000"}
+    plain = one(encode(Command(11, 5, fields=fields))).header
+    assert type(plain) is PullHeader
+    assert one(encode(Command(11, 5, fields=padded))).header == plain
+    assert read_header(decode(encode(Command(11, 5, fields=padded))[4:])) == plain
+    assert (plain.consumer_group, plain.topic, plain.subscription) == ("007", "00", 'queueId":"01')
+
+
 @pytest.mark.parametrize(
     "fields",
     [
