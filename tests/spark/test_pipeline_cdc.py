@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -155,7 +155,8 @@ def test_the_table_made_of_the_topic_equals_the_databases(database, table, topic
     assert len(changes) == 8
     ops = {m.properties["op"] for m, _ in changes}
     assert ops == {"snapshot", "insert", "update", "delete"}
-    assert {m.properties["position"] for m, _ in changes} == {change["position"] for _, change in changes}
+    assert [m.properties["position"] for m, _ in changes] == [change["position"] for _, change in changes]
+    assert len({m.properties["position"] for m, _ in changes}) == 8
     assert {m.keys for m, _ in changes} == {f"{table}:{n}" for n in (1, 2, 3, 4, 30)}
 
 
@@ -193,7 +194,7 @@ def test_a_batch_that_was_sent_and_not_noted_changes_nothing(
     )
     capture()
     before = len(server.messages(topic))
-    newest = max((tmp_path / "cdc" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    newest = max(finished(tmp_path), key=lambda path: int(path.name))
     newest.unlink()
     newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
     database.do(f"UPDATE {table} SET total = 4")
@@ -206,8 +207,11 @@ def test_a_batch_that_was_sent_and_not_noted_changes_nothing(
     assert table_of_topic() == rows_of(database, table)
 
 
-def killed(database, server, table, topic, tmp_path, rounds: int, rng: random.Random) -> int:
-    """Change rows while the command is killed again and again: how many statements that were."""
+def killed(database, server, table, topic, tmp_path, waits: Iterable[int], rng: random.Random) -> int:
+    """Change rows while the command is killed once for each wait: how many statements that were.
+
+    A wait is how many batches a run may finish before the one in which it is killed; the first is the snapshot.
+    """
     args = [
         sys.executable, "-m", "tianzhou", "pipeline", "cdc", f"repl@127.0.0.1:{database.port}", "--table", table,
         "--to", topic, "--checkpoint", str(tmp_path / "cdc"), "-n", server.address,
@@ -230,14 +234,21 @@ def killed(database, server, table, topic, tmp_path, rounds: int, rng: random.Ra
             )
         )
 
-    for _ in range(rounds):
+    def sent() -> int:
+        return sum(server.maxima(topic).values())
+
+    for wait in waits:
         process = subprocess.Popen(
             [*args, "--follow"], env=environ, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
-        before = sum(server.maxima(topic).values())
+        before, batches = sent(), len(finished(tmp_path)) + wait
         deadline = time.monotonic() + START_LIMIT_S
         try:
-            while sum(server.maxima(topic).values()) == before:
+            while True:
+                if len(finished(tmp_path)) < batches:
+                    before = sent()
+                elif sent() > before:
+                    break
                 assert process.poll() is None, process.stderr.read().decode()
                 assert time.monotonic() < deadline, "nothing was sent"
                 change()
@@ -251,22 +262,32 @@ def killed(database, server, table, topic, tmp_path, rounds: int, rng: random.Ra
     return statements
 
 
+def finished(folder: Path) -> list[Path]:
+    """What a query's checkpoint says about each of its finished batches."""
+    return list((folder / "cdc" / "commits").glob("[0-9]*"))
+
+
 def test_killed_while_rows_change(database, table, topic, server, capture, table_of_topic, tmp_path):
-    killed(database, server, table, topic, tmp_path, 1, random.Random(1))
+    killed(database, server, table, topic, tmp_path, [1], random.Random(1))
     capture()
     assert table_of_topic() == rows_of(database, table)
 
 
 @pytest.mark.slow
 def test_killed_ten_times_while_rows_change(database, table, topic, server, capture, table_of_topic, tmp_path):
-    statements = killed(database, server, table, topic, tmp_path, 10, random.Random(2))
+    waits = [0, 0, 1, 0, 1, 2, 0, 3, 1, 0]
+    statements = killed(database, server, table, topic, tmp_path, waits, random.Random(2))
+    batches = len(finished(tmp_path))
     last = capture()
     rows = rows_of(database, table)
     assert table_of_topic() == rows
-    positions = [message.properties["position"] for message in server.messages(topic)]
+    assert batches >= sum(waits)
+    messages = server.messages(topic)
+    positions = {message.properties["position"] for message in messages}
+    assert len(positions) == len({(message.properties["position"], message.keys) for message in messages})
     print(
-        f"{statements} statements, 10 kills, {last} changes in the run after them, {len(positions)} messages"
-        f" with {len(set(positions))} changes, {len(rows)} rows equal"
+        f"{statements} statements, {len(waits)} kills, {batches} batches finished by those that were killed, {last} "
+        f"changes in the run after them; {len(messages)} messages of {len(positions)} changes, {len(rows)} rows equal"
     )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import decimal
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -69,9 +70,26 @@ def position_of(file: str, offset: int, index: int = 0) -> str:
     Args:
         file: name of the binlog file, whose number is behind its last dot.
         offset: the end of the event in it.
-        index: number of the change within the event.
+        index: number of the change within the event, or of the key among those of a snapshot.
     """
     return f"{int(file.rpartition('.')[2]):010d}:{offset:012d}:{index:06d}"
+
+
+def snapshot(table: str, key: Row, row: Row, *, file: str, offset: int) -> Change:
+    """A row that was there.
+
+    Rows have the number of their key and not of their turn: a snapshot that is taken again, of rows that have changed
+    meanwhile, gives each the position it had, and none that of another.
+
+    Args:
+        table: `schema.table`.
+        key: the primary key's columns.
+        row: all columns.
+        file: the binlog file at whose end the row was there.
+        offset: the end in it.
+    """
+    digest = hashlib.blake2s(orjson.dumps([table, _plain(key)]), digest_size=8).digest()
+    return Change("snapshot", table, key, row, position_of(file, offset, int.from_bytes(digest)), 0)
 
 
 def changes(

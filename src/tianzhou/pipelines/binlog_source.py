@@ -17,7 +17,8 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from pyspark.sql.types import StructType
 
 from tianzhou.errors import ConfigError, OffsetOutOfRange, TianzhouError
-from tianzhou.pipelines.binlog_changes import Change, changes, position_of
+from tianzhou.pipelines.binlog_changes import Change, changes
+from tianzhou.pipelines.binlog_changes import snapshot as snapshot_of
 from tianzhou.spark.given import Given, flag, number
 from tianzhou.spark.shipping import Shipped
 
@@ -247,12 +248,13 @@ class BinlogReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
 def rows_there(database: Database, at: Position) -> Iterator[Change]:
     """The rows of the tables, as changes at a position they were read behind."""
+    file, offset = at
     for (schema, table), keys in database.keys().items():
         with database.ask() as cursor:
             cursor.execute(f"SELECT * FROM `{schema}`.`{table}`")
             for row in cursor:
                 key = {name: row[name] for name in keys}
-                yield Change("snapshot", f"{schema}.{table}", key, row, position_of(*at), 0)
+                yield snapshot_of(f"{schema}.{table}", key, row, file=file, offset=offset)
 
 
 def changes_between(database: Database, start: Position, end: Position) -> Iterator[Change]:

@@ -17,7 +17,7 @@ from tianzhou.cli.pipelines.command import plain, setting_of
 from tianzhou.cli.pipelines.databases import database_of
 from tianzhou.errors import ConfigError
 from tianzhou.model import MessageQueue
-from tianzhou.pipelines.binlog_changes import Change, changes, position_of
+from tianzhou.pipelines.binlog_changes import Change, changes, position_of, snapshot
 from tianzhou.pipelines.binlog_source import Database
 from tianzhou.pipelines.queries import TRIES, run
 from tianzhou.pipelines.replay import a_second_each
@@ -89,6 +89,18 @@ def test_positions_sort_as_the_binlog_does():
     places = [("b.000009", 10**9, 3), ("b.000010", 4, 0), ("b.000010", 4, 1), ("b.000010", 99, 0), ("b.1000000", 4, 0)]
     texts = [position_of(*place) for place in places]
     assert texts == sorted(texts)
+
+
+def test_a_row_has_its_position_in_every_snapshot_that_is_taken_again():
+    def taken(*keys: int) -> dict[int, str]:
+        made = (snapshot("t.t", {"id": key}, {"id": key, "v": "x"}, file="b.000002", offset=99) for key in keys)
+        return {change.key["id"]: change.position for change in made}
+
+    first, again = taken(1, 2, 3), taken(0, 2, 3)  # one row came and one went before it was taken again
+    assert [again[key] for key in (2, 3)] == [first[key] for key in (2, 3)]
+    assert len({*first.values(), *again.values()}) == 4
+    for position in first.values():
+        assert position_of("b.000002", 98, 1) < position < position_of("b.000002", 100, 1)
 
 
 def test_what_json_has_no_type_for_becomes_text():
