@@ -30,8 +30,8 @@ def lake(request, tmp_path):
     return {"tableFormat": request.param, "path": str(tmp_path / "table")}
 
 
-def read(spark, lake):
-    return spark.read.format("tianzhou_lake").options(**lake).load()
+def read(spark, lake, **more):
+    return spark.read.format("tianzhou_lake").options(**lake, **more).load()
 
 
 def write(frame, lake, mode="append", **more):
@@ -138,7 +138,7 @@ def test_small_files_are_merged_under_way(spark, server, source, topic, lake, tm
         .start()
     )
     query.awaitTermination(120)
-    assert len(open_table(parse_lake(lake)).data_files()[0]) == 1
+    assert len(open_table(parse_lake(lake)).files()) == 1
     assert read(spark, lake).count() == 400
 
 
@@ -151,6 +151,44 @@ def test_rows_are_divided_among_partitions(spark, lake):
     assert sorted(map(tuple, found.select(rows.columns).collect())) == sorted(map(tuple, rows.collect()))
     if lake["tableFormat"] == "parquet":
         assert spark.read.parquet(lake["path"]).where("queueId = 1").count() == 33
+
+
+def test_files_of_other_partitions_are_not_opened(spark, lake, tmp_path):
+    queue = "CAST(IF(id % 4 = 3, NULL, id % 4) AS INT)"
+    rows = spark.range(40).selectExpr("id", f"{queue} AS queueId", f"DATE'2026-01-30' + {queue} AS day")
+    write(rows.coalesce(1), lake, partitionBy="queueId, day")
+    schema = read(spark, lake).schema
+    files = [path for path in tmp_path.rglob("*.parquet") if not {"queueId=0", "queueId=2"}.isdisjoint(path.parts)]
+    assert len(files) == 2
+    for path in files:
+        path.write_bytes(b"unreadable")
+    conditions = {
+        "QueueId IN (1, 77) AND id < 20": [1, 5, 9, 13, 17],
+        "queueId > 0 AND queueId < 2": list(range(1, 40, 4)),
+        "day = DATE'2026-01-31'": list(range(1, 40, 4)),
+        "day IS NULL AND id >= 30": [31, 35, 39],
+    }
+    # Each query loads anew: Spark would read the files of another one's conditions.
+    reader = spark.read.format("tianzhou_lake").options(**lake, filterPushdown=True).schema(schema)
+    for condition, wanted in conditions.items():
+        assert sorted(row["id"] for row in reader.load().where(condition).collect()) == wanted, condition
+    with pytest.raises(Exception, match="Parquet"):
+        reader.load().where("queueId = 1 OR id = 1").collect()
+
+
+def test_conditions_that_are_not_taken(spark, tmp_path):
+    lake = {"tableFormat": "parquet", "path": str(tmp_path / "table")}
+    write(spark.range(40).selectExpr("id", "id % 4 AS queueId"), lake, partitionBy="queueId")
+    whole, enabled = read(spark, lake), "spark.sql.python.filterPushdown.enabled"
+    one, two = whole.where("queueId = 1"), whole.where("queueId = 2 AND id > 20")
+    assert (one.count(), whole.count(), one.union(two).count()) == (10, 40, 15)
+    spark.conf.set(enabled, "false")
+    try:
+        assert read(spark, lake).where("queueId = 1").count() == 10
+        with pytest.raises(Exception, match=enabled):
+            read(spark, lake, filterPushdown=True).where("queueId = 1").count()
+    finally:
+        spark.conf.set(enabled, "true")
 
 
 def test_json_and_avro_bodies(spark, server, source, topic):

@@ -50,7 +50,7 @@ def rounds(kind, places, server, topic, work):
             raise AssertionError((done.returncode, done.stderr[-3000:]))
         assert not (work / "plan").exists()
         killed += place is not None
-    files, schema = open_table(parse_lake(options)).data_files()
+    files, schema = open_table(parse_lake(options)).files(), open_table(parse_lake(options)).schema()
     found = Counter(int(row["n"]) for file in files for b in file_batches(file, schema) for row in b.to_pylist())
     assert killed == len(places)
     assert found == Counter(range(sent))

@@ -62,7 +62,7 @@ def written(table, batch, target=1 << 20):
 
 
 def read(table):
-    files, schema = table.data_files()
+    files, schema = table.files(), table.schema()
     wanted = pa.schema([schema.field(name) for name in SCHEMA.names if name in schema.names])
     found = [one for file in files for batch in file_batches(file, wanted) for one in batch.to_pylist()]
     return sorted(found, key=lambda one: one["id"])
@@ -89,7 +89,7 @@ def test_rows_come_back_as_they_were_whatever_they_are_divided_by(options, by):
     # Small files are merged within their partitions.
     assert later.compact(1 << 20) > 0
     assert later.compact(1 << 20) == 0
-    assert len(later.data_files()[0]) == len({tuple(row(n)[column] for column in by) for n in range(120)})
+    assert len(later.files()) == len({tuple(row(n)[column] for column in by) for n in range(120)})
     assert read(later) == [row(n) for n in range(120)]
     assert later.committed("query") == 1
     assert later.commit(written(later, rows(0, 5)), Batch("query", 2), True)
@@ -148,7 +148,7 @@ def test_a_directory_that_others_have_partitioned(tmp_path):
             pa.parquet.write_table(pa.table({"id": [queue]}), folder / "part-0.parquet")
     options = {"tableFormat": "parquet", "path": str(tmp_path / "table")}
     table = table_of(options)
-    files, schema = table.data_files()
+    files, schema = table.files(), table.schema()
     assert [(field.name, field.type) for field in schema] == [
         ("id", pa.int64()), ("queue", pa.int64()), ("day", pa.date32()),
     ]  # fmt: skip

@@ -90,7 +90,7 @@ def test_a_delta_table_that_computes_columns_is_not_written(delta, metadata, tex
 
 def test_a_delta_table_whose_columns_have_other_names_in_its_files_is_not_read(delta):
     with pytest.raises(LakeError, match=r"table .* has column mapping .*another tool"):
-        delta(configuration={"delta.columnMapping.mode": "name"}).data_files()
+        delta(configuration={"delta.columnMapping.mode": "name"}).files()
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_delta_table_whose_columns_have_other_names_in_its_files_is_not_read(d
     [
         (
             {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["later"], "writerFeatures": ["later"]},
-            lambda table: table.data_files(),
+            lambda table: table.files(),
             "table .* cannot be opened: .*'later' is not supported",
         ),
         (
@@ -122,11 +122,11 @@ def test_a_delta_table_of_a_later_kind_is_refused_by_its_feature(delta, protocol
 def test_a_delta_table_with_deleted_rows_is_not_read(delta, monkeypatch):
     deltalake = pytest.importorskip("deltalake")
     table = delta(configuration={"delta.enableDeletionVectors": "true"})
-    assert table.data_files()[0] == []  # none is deleted yet
+    assert table.files() == []  # none is deleted yet
     rows = pa.RecordBatch.from_pylist([{"filepath": "a", "selection_vector": [True, False]}])
     monkeypatch.setattr(deltalake.DeltaTable, "deletion_vectors", lambda _: [rows])
     with pytest.raises(LakeError, match="has deletion vectors"):
-        table.data_files()
+        table.files()
 
 
 def test_nulls_are_refused_where_delta_lets_none_be(delta):
@@ -134,7 +134,7 @@ def test_nulls_are_refused_where_delta_lets_none_be(delta):
     schema = table.prepare(SCHEMA)
     with pytest.raises(LakeError, match="column item: a row has null"):
         written(table, schema)
-    assert table.data_files()[0] == []
+    assert table.files() == []
 
 
 def test_nulls_are_refused_where_iceberg_lets_none_be(iceberg):
@@ -162,7 +162,7 @@ def test_an_iceberg_table_with_renamed_columns_is_not_misread(iceberg, again):
             update.add_column("item", table._open().schemas()[0].find_type("item"))
         text = "item was another column"
     with pytest.raises(LakeError, match=rf"lake.orders has other names in old files than now: .*{text}.*by name here"):
-        table.data_files()
+        table.files()
     with pytest.raises(LakeError, match=text):
         compact(**options)
     # Writing goes by name, too, and that is right.

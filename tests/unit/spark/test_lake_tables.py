@@ -49,7 +49,7 @@ def written(table, first, count=10, schema=SCHEMA):
 
 
 def rows_of(table, schema=SCHEMA):
-    files, _ = table.data_files()
+    files = table.files()
     return sorted(
         row["queueOffset"] for file in files for batch in file_batches(file, schema) for row in batch.to_pylist()
     )
@@ -86,7 +86,7 @@ def test_every_column_comes_back(options):
     table = table_of(options)
     table.prepare(SCHEMA)
     table.commit(written(table, 5, 1), Batch(None, 0), False)
-    files, schema = table.data_files()
+    files, schema = table.files(), table.schema()
     assert schema.names == SCHEMA.names
     [row] = [row for batch in file_batches(files[0], SCHEMA) for row in batch.to_pylist()]
     assert row["body"] == b"5"
@@ -99,9 +99,9 @@ def test_small_files_are_merged_and_batches_stay_committed(options):
     table.prepare(SCHEMA)
     for number in range(6):
         assert table.commit(written(table, number * 10), Batch("query", number), False)
-    before = len(table.data_files()[0])
+    before = len(table.files())
     assert table.compact(1 << 20) == 6
-    assert len(table.data_files()[0]) < before
+    assert len(table.files()) < before
     assert rows_of(table) == list(range(60))
     assert table.compact(1 << 20) == 0
     assert not table_of(options).commit(written(table, 50), Batch("query", 5), False)
@@ -132,7 +132,7 @@ def test_columns_that_do_not_fit_are_named(options):
     merged = table_of(options, mergeSchema="true")
     merged.prepare(wider)
     merged.commit(written(merged, 10, 10, wider), Batch("query", 1), False)
-    assert merged.data_files()[1].names == wider.names
+    assert merged.schema().names == wider.names
     assert rows_of(merged, wider) == list(range(20))
     # Rows may lack what may be null.
     table.prepare(pa.schema([("queueOffset", pa.int64())]))
@@ -172,7 +172,7 @@ def test_an_error_under_way_leaves_no_file(options, tmp_path):
 
 def test_a_missing_table_is_told(options):
     with pytest.raises(LakeError, match=r"there is no .* table|has no files"):
-        table_of(options).data_files()
+        table_of(options).files()
 
 
 def test_a_directory_is_finished_by_whoever_comes_next(tmp_path):

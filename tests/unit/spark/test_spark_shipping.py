@@ -16,7 +16,7 @@ from pyspark.sql.types import StringType, StructType
 
 import tianzhou
 from tianzhou.pipelines.binlog_source import BinlogReader, BinlogSource
-from tianzhou.spark.lake.sink import LakeReader, LakeStreamWriter, LakeWriter, TianzhouLake
+from tianzhou.spark.lake.sink import LakeReader, LakeStreamWriter, LakeWriter, PruningReader, TianzhouLake
 from tianzhou.spark.readers import BatchReader, NarrowingReader, StreamReader
 from tianzhou.spark.shipping import Shipped
 from tianzhou.spark.sink import StreamWriter, Writer
@@ -26,7 +26,7 @@ from tianzhou.spark.store_source import StoreReader, StoreStreamReader, Tianzhou
 EVERYTHING = [
     *(BatchReader, NarrowingReader, StreamReader, Writer, StreamWriter, TianzhouSource),
     *(StoreReader, StoreStreamReader, TianzhouStore),
-    *(LakeReader, LakeWriter, LakeStreamWriter, TianzhouLake),
+    *(LakeReader, PruningReader, LakeWriter, LakeStreamWriter, TianzhouLake),
     *(BinlogReader, BinlogSource),
 ]
 OPTIONS = {"namesrvAddr": "a:1", "topic": "orders"}

@@ -16,6 +16,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from tianzhou.spark.lake.files import NewFile
 from tianzhou.spark.lake.options import LakeOptions
 from tianzhou.spark.lake.partitions import Division, agreed, check_parts, parts_of
+from tianzhou.spark.lake.pruning import Condition, may_hold
 from tianzhou.spark.lake.reading import TableFile
 from tianzhou.spark.lake.tables import TRIES, Batch, LakeError, fitting, refuse_new, requiring
 
@@ -138,21 +139,29 @@ class DeltaLake:
         metrics: dict[str, Any] = table.optimize.compact(target_size=target_bytes)
         return int(metrics["numFilesRemoved"])
 
-    def data_files(self) -> tuple[list[TableFile], pa.Schema]:
-        """See `LakeTable.data_files`."""
+    def files(self, conditions: Sequence[Condition] = ()) -> list[TableFile]:
+        """See `LakeTable.files`."""
         table = self._open()
         self._refuse(table, _not_read(table))
         uris = table.file_uris()
         columns = table.metadata().partition_columns
         if not columns:
-            return [TableFile(uri) for uri in sorted(uris)], _arrow(table)
+            return [TableFile(uri) for uri in sorted(uris)]
         entries: Any = pa.table(table.get_add_actions(flatten=True)).to_pylist()
         files = []
         for uri, entry in zip(uris, entries, strict=True):
             if unquote(uri).rpartition("/")[2] != unquote(entry["path"]).rpartition("/")[2]:
                 raise LakeError(f"{self._options.name}: deltalake lists {uri} where the log has {entry['path']}")
-            files.append(TableFile(uri, {column: entry[f"partition.{column}"] for column in columns}))
-        return sorted(files, key=lambda file: file.path), _arrow(table)
+            file = TableFile(uri, {column: entry[f"partition.{column}"] for column in columns})
+            if may_hold(file.values, conditions):
+                files.append(file)
+        return sorted(files, key=lambda file: file.path)
+
+    def schema(self) -> pa.Schema:
+        """See `LakeTable.schema`."""
+        table = self._open()
+        self._refuse(table, _not_read(table))
+        return _arrow(table)
 
 
 def _not_read(table: DeltaTable) -> list[str]:

@@ -35,6 +35,7 @@ from tianzhou.spark.lake.partitions import (
     type_of,
     value_of,
 )
+from tianzhou.spark.lake.pruning import Condition, may_hold
 from tianzhou.spark.lake.reading import TableFile
 from tianzhou.spark.lake.tables import Batch, LakeError, fitting, refuse_new
 
@@ -78,7 +79,7 @@ class ParquetDirectory:
     def prepare(self, schema: pa.Schema) -> pa.Schema:
         """See `LakeTable.prepare`."""
         name, asked = self._options.name, self._options.parts
-        there = self._schema()
+        there = self._known_schema()
         columns = self._partition_columns()
         if asked and there is None and not columns:
             check_parts(asked, schema, name, in_files=False)
@@ -100,7 +101,7 @@ class ParquetDirectory:
                 self._carry_out_all()
         return schema
 
-    def _schema(self) -> pa.Schema | None:
+    def _known_schema(self) -> pa.Schema | None:
         files = self._files()
         return self._with_partitions([files[0], files[-1]]) if files else None
 
@@ -286,13 +287,21 @@ class ParquetDirectory:
         self._manifest(writer).unlink(missing_ok=True)
         return len(merged)
 
-    def data_files(self) -> tuple[list[TableFile], pa.Schema]:
-        """See `LakeTable.data_files`."""
+    def files(self, conditions: Sequence[Condition] = ()) -> list[TableFile]:
+        """See `LakeTable.files`."""
+        columns = self._partition_columns()
+        files = [TableFile(str(path), self._values(path, columns)) for path in self._there()]
+        return [file for file in files if may_hold(file.values, conditions)]
+
+    def schema(self) -> pa.Schema:
+        """See `LakeTable.schema`; every file says what it holds."""
+        return self._with_partitions(self._there())
+
+    def _there(self) -> list[Path]:
         files = self._files()
         if not files:
             raise LakeError(f"{self._options.name} has no files")
-        columns = self._partition_columns()
-        return [TableFile(str(path), self._values(path, columns)) for path in files], self._with_partitions(files)
+        return files
 
 
 def _rows(path: Path, schema: pa.Schema) -> list[pa.RecordBatch]:

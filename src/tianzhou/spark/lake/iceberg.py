@@ -12,15 +12,17 @@ from typing import Any, Final
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationException
-from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io.pyarrow import parquet_files_to_data_files
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from tianzhou.errors import ConfigError
 from tianzhou.spark.lake.files import NewFile, remove_files, write_files
+from tianzhou.spark.lake.iceberg_conditions import row_filter
 from tianzhou.spark.lake.options import TIMES, LakeOptions, Part
 from tianzhou.spark.lake.partitions import Division, agreed, check_parts
+from tianzhou.spark.lake.pruning import Condition
 from tianzhou.spark.lake.reading import TableFile, file_batches
 from tianzhou.spark.lake.tables import TRIES, Batch, LakeError, fitting, refuse_new, requiring
 
@@ -133,7 +135,7 @@ class IcebergTable:
         """See `LakeTable.compact`."""
         for left in reversed(range(TRIES)):
             table = self._open()
-            small = _mergeable(_files(table, self._options.name), target_bytes // 2)
+            small = _mergeable(_files(table, self._options.name, AlwaysTrue()), target_bytes // 2)
             if not small:
                 return 0
             self._location = root = table.location()
@@ -158,11 +160,17 @@ class IcebergTable:
             return len(small)
         raise AssertionError
 
-    def data_files(self) -> tuple[list[TableFile], pa.Schema]:
-        """See `LakeTable.data_files`."""
+    def files(self, conditions: Sequence[Condition] = ()) -> list[TableFile]:
+        """See `LakeTable.files`; pyiceberg knows which partitions, also of former specs, conditions leave out."""
         table = self._open()
-        files = _files(table, self._options.name)
-        return [TableFile(path) for path in sorted(file.file_path for file in files)], table.schema().as_arrow()
+        files = _files(table, self._options.name, row_filter(conditions, table))
+        return [TableFile(path) for path in sorted(file.file_path for file in files)]
+
+    def schema(self) -> pa.Schema:
+        """See `LakeTable.schema`."""
+        table = self._open()
+        _files(table, self._options.name, AlwaysTrue())
+        return table.schema().as_arrow()
 
 
 def _parts(table: Table, name: str) -> tuple[Part, ...]:
@@ -194,8 +202,8 @@ def _mergeable(files: Sequence[DataFile], limit: int) -> list[DataFile]:
     return [file for group in by_partition.values() if len(group) > 1 for file in group]
 
 
-def _files(table: Table, name: str) -> list[DataFile]:
-    """The files of a table whose rows are theirs, taken by the columns' names.
+def _files(table: Table, name: str, wanted: BooleanExpression) -> list[DataFile]:
+    """The files of a table whose rows are theirs, taken by the columns' names; those that can have wanted rows.
 
     Raises:
         LakeError: they are not.
@@ -205,7 +213,7 @@ def _files(table: Table, name: str) -> list[DataFile]:
             f"{name} has other names in old files than now: {', '.join(changed)}; columns are read by name here. "
             "Read it by an Iceberg reader, or rewrite its rows into a new table"
         )
-    tasks = list(table.scan().plan_files())
+    tasks = list(table.scan(row_filter=wanted).plan_files())
     if any(task.delete_files for task in tasks):
         raise LakeError(f"{name} has delete files, which are not read here; rewrite the table first")
     return [task.file for task in tasks]

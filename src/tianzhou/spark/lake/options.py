@@ -31,6 +31,7 @@ KNOWN: Final[Mapping[str, str]] = {
     "targetFileBytes": "a whole number from 65536",
     "compactEvery": "a whole number from 1: small files are merged after so many batches; streams only",
     "mergeSchema": "true or false",
+    "filterPushdown": "true or false; true for reads whose every query has a load() of its own",
     "txnAppId": "a name for who writes, given together with txnVersion to write a batch at most once",
     "txnVersion": "a whole number from 0, higher for every batch of the same txnAppId",
 }
@@ -74,6 +75,7 @@ class LakeOptions:
         target_bytes: about how large files become.
         compact_every: merge small files after so many batches; 0 for never.
         merge_schema: whether columns that the table lacks are added to it.
+        filter_pushdown: whether a read takes the conditions of its query.
         app_id: who writes a batch at most once; None for nobody in particular.
         version: which batch it is.
     """
@@ -88,6 +90,7 @@ class LakeOptions:
     target_bytes: int
     compact_every: int
     merge_schema: bool
+    filter_pushdown: bool
     app_id: str | None
     version: int | None
 
@@ -147,6 +150,7 @@ def parse_lake(values: Mapping[str, str]) -> LakeOptions:
         target_bytes=given.read("targetFileBytes", 128 << 20, number(1 << 16)),
         compact_every=given.read("compactEvery", 0, number(1)),
         merge_schema=given.read("mergeSchema", False, flag),
+        filter_pushdown=given.read("filterPushdown", False, flag),
         app_id=app_id,
         version=version,
     )

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamArrowWriter,
+    Filter,
     InputPartition,
     WriterCommitMessage,
 )
@@ -24,6 +25,7 @@ from pyspark.sql.types import StructType
 
 from tianzhou.errors import ConfigError, TianzhouError
 from tianzhou.spark.lake.options import LakeOptions, parse_lake
+from tianzhou.spark.lake.pruning import Condition, conditions_of
 from tianzhou.spark.lake.tables import Batch, LakeTable, open_table
 from tianzhou.spark.schema import arrow_schema
 from tianzhou.spark.shipping import Shipped
@@ -179,10 +181,11 @@ class LakeReader(Shipped, DataSourceReader):
     def __init__(self, options: LakeOptions, schema: StructType) -> None:
         self._options = options
         self._schema = arrow_schema(schema)
+        self._conditions: list[Condition] = []
 
     def partitions(self) -> list[InputPartition]:
         """One task a file."""
-        files, _ = open_table(self._options).data_files()
+        files = open_table(self._options).files(self._conditions)
         return [FilePartition([file]) for file in files]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -193,6 +196,24 @@ class LakeReader(Shipped, DataSourceReader):
 
         for file in partition.files:
             yield from file_batches(file, self._schema)
+
+
+class PruningReader(LakeReader):
+    """A reader that passes over files of partitions the query's conditions do not ask for: `filterPushdown=true`.
+
+    Only when it is asked for: Spark 4.3 keeps the files of a frame's last query with conditions and reads the
+    same for its next query without, and for another branch of one query. It also refuses a class with `pushFilters`
+    while `spark.sql.python.filterPushdown.enabled` is false, so this is one of its own.
+
+    Args:
+        options: the table.
+        schema: the wanted columns.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take the conditions; all of them are left for Spark to evaluate as well."""
+        self._conditions = conditions_of(filters, self._schema.names)
+        return filters
 
 
 class TianzhouLake(Shipped, DataSource):
@@ -223,7 +244,7 @@ class TianzhouLake(Shipped, DataSource):
         """
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        return from_arrow_schema(open_table(self._parsed()).data_files()[1])
+        return from_arrow_schema(open_table(self._parsed()).schema())
 
     def reader(self, schema: StructType) -> LakeReader:
         """For `spark.read`.
@@ -231,7 +252,8 @@ class TianzhouLake(Shipped, DataSource):
         Raises:
             ConfigError: an option is wrong.
         """
-        return LakeReader(self._parsed(), schema)
+        options = self._parsed()
+        return (PruningReader if options.filter_pushdown else LakeReader)(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> LakeWriter:
         """For `df.write`.

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from tianzhou.spark.lake.files import NewFile
     from tianzhou.spark.lake.partitions import Division
+    from tianzhou.spark.lake.pruning import Condition
     from tianzhou.spark.lake.reading import TableFile
 
 TRIES: Final = 8
@@ -92,11 +93,22 @@ class LakeTable(Protocol):
         """Merge small files; how many were merged. Rows and batches stay what they are."""
         ...
 
-    def data_files(self) -> tuple[list[TableFile], pa.Schema]:
-        """The files that hold the table's rows, and its schema.
+    def files(self, conditions: Sequence[Condition] = ()) -> list[TableFile]:
+        """The files that hold the table's rows; none of them is opened.
+
+        Args:
+            conditions: files of partitions without a row that all of them select may be left out.
 
         Raises:
             LakeError: there is no such table, or its rows are not simply those of its files.
+        """
+        ...
+
+    def schema(self) -> pa.Schema:
+        """The table's columns.
+
+        Raises:
+            LakeError: as `files`.
         """
         ...
 

@@ -1,0 +1,236 @@
+"""What a query's conditions leave of a lake table's files, without Spark: never too few, and no more than needed."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringContains,
+    StringEndsWith,
+    StringStartsWith,
+)
+
+from tianzhou.spark.lake.files import write_files
+from tianzhou.spark.lake.options import parse_lake
+from tianzhou.spark.lake.pruning import conditions_of, may_hold
+from tianzhou.spark.lake.reading import file_batches
+from tianzhou.spark.lake.tables import Batch, open_table
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("item", pa.string()),
+        ("queue", pa.int32()),
+        ("day", pa.date32()),
+        ("done", pa.bool_()),
+        ("at", pa.timestamp("us", "UTC")),
+    ]
+)
+ITEMS = ["tea", "a=b/c %41 ü", None, "NULL"]
+FIRST = dt.date(1969, 12, 31)
+BEGIN = dt.datetime(1969, 12, 31, 22, 30, tzinfo=dt.UTC)
+COUNT = 60
+
+
+def row(number):
+    return {
+        "id": number,
+        "item": ITEMS[number % len(ITEMS)],
+        "queue": None if number % 7 == 6 else number % 7,
+        "day": None if number % 11 == 10 else FIRST + dt.timedelta(days=number % 3),
+        "done": number % 2 == 0,
+        "at": BEGIN + dt.timedelta(minutes=30 * number),
+    }
+
+
+ROWS = [row(number) for number in range(COUNT)]
+
+
+def table_of(options, by):
+    table = open_table(parse_lake({**options, "partitionBy": by}))
+    table.prepare(SCHEMA)
+    batch = pa.RecordBatch.from_pylist(ROWS, SCHEMA)
+    prefix = f"{table.prefix}-0-0"
+    table.commit(
+        write_files([batch], SCHEMA, table.location, prefix, "zstd", 1 << 20, table.division), Batch("q", 0), False
+    )
+    return table
+
+
+def less(value, other):
+    return value is not None and value < other
+
+
+CONDITIONS = [
+    ("queue", EqualTo(("queue",), 3), lambda v: v == 3),
+    ("queue", EqualTo(("QUEUE",), 3), lambda v: v == 3),
+    ("queue", In(("queue",), (1, 3, None)), lambda v: v in (1, 3)),
+    ("queue", LessThan(("queue",), 2), lambda v: less(v, 2)),
+    ("queue", LessThanOrEqual(("queue",), 2), lambda v: less(v, 3)),
+    ("queue", GreaterThan(("queue",), 2), lambda v: v is not None and v > 2),
+    ("queue", GreaterThanOrEqual(("queue",), 2), lambda v: v is not None and v >= 2),
+    ("queue", IsNull(("queue",)), lambda v: v is None),
+    ("queue", IsNotNull(("queue",)), lambda v: v is not None),
+    ("queue", Not(IsNull(("queue",))), lambda v: v is not None),
+    ("queue", EqualTo(("queue",), 99), lambda v: False),
+    ("queue", EqualNullSafe(("queue",), 3), lambda v: v == 3),
+    ("item", EqualTo(("item",), ITEMS[1]), lambda v: v == ITEMS[1]),
+    ("item", EqualTo(("item",), "NULL"), lambda v: v == "NULL"),
+    ("item", GreaterThan(("item",), "a"), lambda v: v is not None and v > "a"),
+    ("item", In(("item",), ("tea", "milk")), lambda v: v == "tea"),
+    ("item", IsNull(("item",)), lambda v: v is None),
+    ("item", StringStartsWith(("item",), "a="), lambda v: v == ITEMS[1]),
+    ("day", EqualTo(("day",), FIRST), lambda v: v == FIRST),
+    ("day", LessThan(("day",), dt.date(1970, 1, 1)), lambda v: v == FIRST),
+    ("day", In(("day",), (FIRST, dt.date(1970, 1, 2))), lambda v: v in (FIRST, dt.date(1970, 1, 2))),
+    ("done", EqualTo(("done",), True), lambda v: v),
+    ("done", Not(EqualTo(("done",), True)), lambda v: not v),
+]
+"""By which column a table is divided, a condition, and what it is of a value."""
+
+
+@pytest.mark.parametrize("by", ["queue", "item", "day", "done"])
+def test_files_of_other_partitions_are_left_out(options, by):
+    table = table_of(options, by)
+    everything = {file.path: file for file in table.files()}
+    for column, condition, selects in CONDITIONS:
+        if column != by:
+            continue
+        left = table.files(conditions_of([condition], SCHEMA.names))
+        assert {file.path for file in left} <= set(everything)
+        assert len(left) == len({one[by] for one in ROWS if selects(one[by])}), condition
+        found = [one for file in left for batch in file_batches(file, SCHEMA) for one in batch.to_pylist()]
+        wanted = [one for one in ROWS if selects(one[by])]
+        assert sorted(one["id"] for one in found) == [one["id"] for one in wanted], condition
+
+
+def test_conditions_hold_together(options):
+    table = table_of(options, "queue,day")
+    both = [GreaterThan(("queue",), 1), EqualTo(("day",), FIRST), GreaterThan(("id",), 10), EqualTo(("item",), "tea")]
+    left = table.files(conditions_of(both, SCHEMA.names))
+    assert len(left) == len({one["queue"] for one in ROWS if one["day"] == FIRST and (one["queue"] or 0) > 1})
+    # What is written later, into the same partitions and without saying so, is left out as well.
+    later = [IsNull(("queue",)), IsNull(("day",))]
+    assert len(table.files(conditions_of(later, SCHEMA.names))) == 0
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        EqualTo(("id",), 1),
+        EqualTo(("unknown",), 1),
+        EqualTo(("queue", "inside"), 1),
+        EqualTo(("queue",), "1"),
+        EqualTo(("queue",), True),
+        EqualTo(("queue",), 1.0),
+        In(("queue",), (1, "2")),
+        LessThan(("queue",), dt.date(1970, 1, 1)),
+        Not(LessThan(("queue",), "1")),
+        IsNull(("id",)),
+    ],
+)
+def test_other_conditions_leave_no_file_out(options, condition):
+    table = table_of(options, "queue")
+    wanted = table.files()
+    left = table.files(conditions_of([condition], SCHEMA.names))
+    # Of a comparison with something else it is known only that null is not selected.
+    assert {file.values.get("queue") for file in wanted if file not in left} <= {None}
+    assert len(left) >= len(wanted) - 1
+
+
+def test_a_table_without_partitions_is_read_whole(options):
+    table = open_table(parse_lake(options))
+    table.prepare(SCHEMA)
+    for number in range(3):
+        batch = pa.RecordBatch.from_pylist(ROWS[number * 20 : number * 20 + 20], SCHEMA)
+        files = write_files([batch], SCHEMA, table.location, f"{table.prefix}-0-0", "zstd", 1 << 20, None)
+        table.commit(files, Batch("q", number), False)
+    assert len(table.files(conditions_of([EqualTo(("queue",), 3), IsNull(("id",))], SCHEMA.names))) == 3
+
+
+def test_iceberg_leaves_out_by_times_and_by_former_partitions(tmp_path):
+    pytest.importorskip("pyiceberg")
+    options = {
+        "tableFormat": "iceberg",
+        "table": "lake.orders",
+        "catalogUri": f"sqlite:///{tmp_path}/catalog.db",
+        "warehouse": f"file://{tmp_path}/warehouse",
+    }
+    for transform in ("year", "month", "day", "hour"):
+        table = table_of({**options, "table": f"lake.{transform}"}, f"{transform}(at)")
+        every = len(table.files())
+        for number in range(0, COUNT, 7):
+            at = row(number)["at"]
+            hits = {
+                EqualTo: [at],
+                GreaterThan: [one["at"] for one in ROWS if one["at"] > at],
+                LessThanOrEqual: [one["at"] for one in ROWS if one["at"] <= at],
+            }
+            for kind, wanted in hits.items():
+                left = table.files(conditions_of([kind(("at",), at)], SCHEMA.names))
+                found = [one["at"] for file in left for b in file_batches(file, SCHEMA) for one in b.to_pylist()]
+                assert set(wanted) <= set(found)
+        one_hour = [GreaterThanOrEqual(("at",), BEGIN), LessThan(("at",), BEGIN + dt.timedelta(minutes=30))]
+        left = table.files(conditions_of(one_hour, SCHEMA.names))
+        assert len(left) < every
+        if transform == "hour":
+            assert len(left) == 1
+    # A time without a zone is another one: it leaves nothing out.
+    naive = EqualTo(("at",), BEGIN.replace(tzinfo=None))
+    assert len(table.files(conditions_of([naive], SCHEMA.names))) == every
+    # Partitions that the table has got since, and files from before.
+    with table._open().update_spec() as update:
+        update.add_identity("queue")
+    more = open_table(parse_lake({**options, "table": "lake.hour"}))
+    more.prepare(SCHEMA)
+    batch = pa.RecordBatch.from_pylist(ROWS[:14], SCHEMA)
+    more.commit(
+        write_files([batch], SCHEMA, more.location, f"{more.prefix}-0-0", "zstd", 1 << 20, more.division),
+        Batch("q", 1),
+        False,
+    )
+    left = more.files(conditions_of([EqualTo(("queue",), 3)], SCHEMA.names))
+    found = [one["id"] for file in left for b in file_batches(file, SCHEMA) for one in b.to_pylist()]
+    assert sorted(number for number in found if row(number)["queue"] == 3) == sorted(
+        [3, 10, *(number for number in range(COUNT) if row(number)["queue"] == 3)]
+    )
+    assert len(left) < len(more.files())
+
+
+def test_what_is_in_doubt_stays():
+    columns = ["Day", "day", "queue"]
+    both = [EqualTo(("DAY",), 1), EqualTo(("day",), 1), EqualTo(("Queue",), 1), EqualTo(("a", "b"), 1)]
+    assert [column for column, _ in conditions_of(both, columns)] == ["day", "queue"]
+
+    class Other(Filter):
+        attribute = ("queue",)
+        value = 7
+
+    assert may_hold({"queue": None}, [("queue", Other())])
+    assert may_hold({"queue": 1}, [("queue", Not(Other()))])
+    texts = [StringEndsWith(("item",), "b"), StringContains(("item",), "b"), StringStartsWith(("item",), "b")]
+    assert [may_hold({"item": "ab"}, [("item", one)]) for one in texts] == [True, True, False]
+    assert may_hold({"queue": 1}, [("queue", StringContains(("queue",), 1))])
+    # As in SQL: NOT (x IN (…, NULL)) selects nothing, and null is neither equal nor different.
+    assert not may_hold({"queue": 1}, [("queue", Not(In(("queue",), (2, None))))])
+    assert may_hold({"queue": 1}, [("queue", Not(In(("queue",), (2,))))])
+    assert not may_hold({"queue": None}, [("queue", Not(EqualTo(("queue",), 2)))])
+    assert may_hold({"queue": None}, [("queue", Not(EqualNullSafe(("queue",), 2)))])
+    assert may_hold({"queue": None}, [("queue", EqualNullSafe(("queue",), None))])
+    assert not may_hold({"queue": 1}, [("queue", EqualNullSafe(("queue",), None))])
