@@ -236,6 +236,11 @@ def put_batch(log, queue, record, batch, int64_t most, int64_t stored, pending, 
 
 # Records out of mapped segments
 
+cdef struct Piece:
+    Place at
+    int64_t size
+
+
 def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, accept, limits):
     """See `tianzhou._hot.records.gather`."""
     cdef int64_t memory_bound, count_in_memory, bytes_in_memory, count_on_disk, bytes_on_disk
@@ -244,14 +249,19 @@ def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, ac
     cdef int32_t size
     cdef Py_buffer wanted, data
     cdef Place p, end
+    cdef uint8_t *q
+    cdef Piece *pieces
     cdef bint gone = False, near, odd = accept is not None
-    cdef list found = []
+    cdef list views = []
+    records = b""
     memory_bound, count_in_memory, bytes_in_memory, count_on_disk, bytes_on_disk = limits
     segment_count = len(segments)
     memset(&data, 0, sizeof(data))
-    view = None
     PyObject_GetBuffer(units, &wanted, PyBUF_SIMPLE)
+    pieces = <Piece *>PyMem_Malloc((wanted.len // 20 + 1) * sizeof(Piece))
     try:
+        if pieces == NULL:
+            raise MemoryError
         p = <Place>wanted.buf
         end = p + wanted.len
         while not odd and end - p >= 20:
@@ -275,24 +285,32 @@ def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, ac
             if number != held:
                 PyBuffer_Release(&data)
                 view, begin, held = segments[number].view, segments[number].start, number
+                views.append(view)  # what is found is copied in the end, and has to be mapped until then
                 PyObject_GetBuffer(view, &data, PyBUF_SIMPLE)
             at = physical - begin
-            if at <= segment_size - 36 and not 0 <= at <= data.len - 36:
+            if at <= segment_size - 36 and not (0 <= at <= data.len - 36 and 36 <= size <= data.len - at):
                 odd = True
                 break
             if at > segment_size - 36 or not is_record(<Place>data.buf + at, size, physical):
                 gone = gone or not count
                 continue
-            found.append(view[at : at + size])
+            pieces[count].at, pieces[count].size = <Place>data.buf + at, size
             count += 1
             total += size
             last = physical
+        if not odd:
+            records = PyBytes_FromStringAndSize(NULL, total)
+            q = <uint8_t *>PyBytes_AS_STRING(records)
+            for number in range(count):
+                memcpy(q, pieces[number].at, pieces[number].size)
+                q += pieces[number].size
     finally:
+        PyMem_Free(pieces)
         PyBuffer_Release(&wanted)
         PyBuffer_Release(&data)
     if odd:
         return _records.gather(units, segments, segment_size, log_end, tag_codes, accept, limits)
-    return found, total, scanned, last, gone
+    return records, count, scanned, last, gone
 
 
 cdef bint is_record(Place p, int32_t size, int64_t physical) noexcept:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
@@ -314,9 +314,9 @@ def pull_reply(
     suggest_which_broker_id: int,
     group_sys_flag: int,
     topic_sys_flag: int,
-    parts: Sequence[Buffer],
-) -> bytes:
-    """The whole frame that answers a pull with code 0, 19, 20 or 21 (wire.md §6.2).
+    records: bytes,
+) -> tuple[bytes, bytes]:
+    """The frame that answers a pull with code 0, 19, 20 or 21 (wire.md §6.2): what precedes the records, and they.
 
     Args:
         opaque: the request's.
@@ -328,7 +328,7 @@ def pull_reply(
         suggest_which_broker_id: which replica to ask next time.
         group_sys_flag: the group's flags.
         topic_sys_flag: the topic's flags.
-        parts: the records; they are copied into the frame.
+        records: the records.
     """
     noted = _remarks.get(remark)
     if noted is None:
@@ -341,7 +341,7 @@ def pull_reply(
         f'"flag":1,"language":"PYTHON","opaque":{opaque},{noted}{_TAIL}'
     ).encode()
     size = len(header)
-    return b"".join((_frame_head(4 + size + sum(map(len, parts)), size), header, *parts))
+    return _frame_head(4 + size + len(records), size) + header, records
 
 
 # JSON text as Java writes it

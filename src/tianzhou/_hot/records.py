@@ -296,7 +296,7 @@ def gather(
     tag_codes: frozenset[int] | None,
     accept: Callable[[memoryview], bool] | None,
     limits: GatherLimits,
-) -> tuple[Sequence[memoryview], int, int, int, bool]:
+) -> tuple[bytes, int, int, int, bool]:
     """The records that queue units point to, until a limit is reached; the first one is never too much.
 
     Args:
@@ -309,8 +309,8 @@ def gather(
         limits: when to stop.
 
     Returns:
-        Views of the records, the sum of their lengths, the number of units passed, the offset of the last record,
-        and whether a unit pointed to a record that is gone before any was found.
+        The records one behind the other, how many they are, the number of units passed, the offset of the last
+        record, and whether a unit pointed to a record that is gone before any was found.
     """
     parts: list[memoryview] = []
     keep = parts.append
@@ -347,14 +347,14 @@ def gather(
                 continue
         at = physical - begin
         stated, magic, place = locate(view, at)
-        if stated != size or place != physical or magic not in magics:
+        record = view[at : at + size]
+        if stated != size or place != physical or magic not in magics or len(record) != size:
             # Unit or record was changed on the disk; a reader could not even tell where the next record begins.
             gone = gone or not parts
             continue
-        record = view[at : at + size]
         if accept is not None and not accept(record):
             continue
         keep(record)
         total += size
         last = physical
-    return parts, total, scanned, last, gone
+    return b"".join(parts), len(parts), scanned, last, gone

@@ -22,8 +22,8 @@ from tianzhou.remoting.session import READ_SIZE, Session
 from tianzhou.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE
 from tianzhou.wire.command import Command, encode
 
-Reply: TypeAlias = Command | bytes | None
-"""What answers a request: a command, a complete encoded frame, or nothing."""
+Reply: TypeAlias = Command | bytes | tuple[bytes, bytes] | None
+"""What answers a request: a command, a complete encoded frame, the two pieces of one, or nothing."""
 
 Processor: TypeAlias = "Callable[[Connection, Command], Reply | Awaitable[Reply]]"
 """Serves requests: answers at once (no task is made) or with an awaitable (a task of the connection)."""
@@ -32,7 +32,7 @@ LateProcessor: TypeAlias = "Callable[[Connection, Command, float], Reply | Await
 """As `Processor`, for requests that have waited for the given number of seconds before they could be served."""
 
 FLUSH_BYTES = 262_144
-LARGE_FRAME = 16_384
+LARGE_PIECE = 4096
 WRITE_HIGH_BYTES = 524_288
 WRITE_LOW_BYTES = 131_072
 HELD_OVERHEAD = 1024
@@ -221,18 +221,17 @@ class Connection(asyncio.BufferedProtocol):
         self._flush_scheduled = False
         out = self._out
         if out and not self.closed:
-            self._out = []
-            self._out_size = 0
-            self._write(out)
+            size, self._out, self._out_size = self._out_size, [], 0
+            self._write(out, size)
 
-    def _write(self, frames: list[bytes]) -> None:
+    def _write(self, pieces: list[bytes], size: int) -> None:
         self.last_write = self._group.monotonic()
-        if len(frames) == 1:
-            self._transport.write(frames[0])
-        elif len(frames[0]) >= LARGE_FRAME:
-            self._transport.writelines(frames)  # joining would copy them once more
+        if len(pieces) == 1:
+            self._transport.write(pieces[0])
+        elif size >= LARGE_PIECE * len(pieces):
+            self._transport.writelines(pieces)  # joining would copy them once more
         else:
-            self._transport.write(b"".join(frames))
+            self._transport.write(b"".join(pieces))
 
     def speaks_for(self, header: ProxyHeader) -> None:
         """Go by the address a load balancer told, in logs and lists of clients; not in stored messages."""
@@ -376,7 +375,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve(self, commands: list[Command], processor: Processor) -> None:
         replies: list[bytes] = []
-        append = replies.append
         size = done = 0
         reply: Any
         for command in commands:
@@ -391,28 +389,29 @@ class Connection(asyncio.BufferedProtocol):
                 reply = processor(self, command)
             except Exception as error:  # noqa: BLE001 - every failure of a handler becomes a reply
                 reply = self._failed(command, error)
-            if type(reply) is not bytes:
-                if reply is None:
-                    continue
-                if type(reply) is Command:
-                    reply = self._encoded(command, reply)
-                else:
+            if type(reply) is Command:
+                reply = self._encoded(command, reply)
+            if type(reply) is bytes:
+                replies.append(reply)
+                size += len(reply)
+            elif type(reply) is tuple:
+                replies += reply
+                size += len(reply[1])
+            else:
+                if reply is not None:
                     self._later(command, reply)
-                    continue
-            append(reply)
-            size += len(reply)
+                continue
             if size >= FLUSH_BYTES:
                 if self.closed:
                     return
-                self._write(replies)
+                self._write(replies, size)
                 replies = []
-                append = replies.append
                 size = 0
                 if self._write_paused and self._group.guarded:
                     self._backlog = commands[done:]
                     return
         if replies and not self.closed:
-            self._write(replies)
+            self._write(replies, size)
 
     def _encoded(self, request: Command, reply: Command) -> bytes:
         try:
@@ -440,7 +439,7 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:  # noqa: BLE001 - nobody waits for an answer; defects are logged
             self._failed(command, error)
             return
-        if reply is not None and not isinstance(reply, bytes | Command):
+        if reply is not None and not isinstance(reply, bytes | tuple | Command):
             self._later(command, reply)
 
     def _later(self, command: Command, awaitable: Awaitable[Reply]) -> None:
@@ -468,7 +467,8 @@ class Connection(asyncio.BufferedProtocol):
             if self._paused & _PAUSED_HELD and self._held <= self._group.held_bytes // 2:
                 self._resume(_PAUSED_HELD)
         if reply is not None and not command.flag & FLAG_ONEWAY:
-            self.send(reply if type(reply) is bytes else self._encoded(command, reply))  # type: ignore[arg-type]
+            frame = self._encoded(command, reply) if isinstance(reply, Command) else reply
+            self.send(frame if isinstance(frame, bytes) else b"".join(frame))
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._group.tasks.discard(task)

@@ -14,6 +14,7 @@ from tianzhou.store.consumequeue import UNIT_SIZE
 from tianzhou.store.reading import ReadLimits, outside_queue
 from tianzhou.store.results import GetResult, GetStatus
 
+_SIZE: Final = struct.Struct(">i")
 _SYS_FLAG: Final = struct.Struct(">36xi")
 
 
@@ -68,7 +69,7 @@ def read_batch_queue(
         if tag_codes is not None and unit.tags_code not in tag_codes and unit.tags_code:
             continue
         record = log.read(unit.physical_offset, unit.size) if unit.physical_offset >= log.min_offset else None
-        if record is None or (log.damaged and not log.intact(record)):
+        if record is None or _SIZE.unpack_from(record)[0] != unit.size or (log.damaged and not log.intact(record)):
             gone = gone or not parts
             continue
         if not _wanted(record, unit, tag_codes) or (accept is not None and not accept(record)):
@@ -79,7 +80,7 @@ def read_batch_queue(
         last = unit.physical_offset
     if parts:
         behind = log.end - last > limits.memory_bound
-        return GetResult(GetStatus.FOUND, position, low, high, parts, count, total, behind)
+        return GetResult(GetStatus.FOUND, position, low, high, b"".join(parts), count, behind)
     if position == offset:
         return GetResult(GetStatus.OFFSET_FOUND_NULL, high, low, high)
     return GetResult(GetStatus.MESSAGE_WAS_REMOVING if gone else GetStatus.NO_MATCHED_MESSAGE, position, low, high)

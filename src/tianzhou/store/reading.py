@@ -111,13 +111,13 @@ def read_queue(
                 units = queue.resolved(units)
             elif accept_unit is not None:
                 units, wanted = queue.judged(units, accept_unit), _JUDGED
-        parts, total, scanned, last, missing = gather(
+        records, count, scanned, last, missing = gather(
             units, log.files.segments, log.files.size, log.end, wanted, accept, batch_limits
         )
         position += scanned
-        if parts:
+        if count:
             behind = log.end - last > limits.memory_bound
-            return GetResult(GetStatus.FOUND, position, low, high, parts, len(parts), total, behind)
+            return GetResult(GetStatus.FOUND, position, low, high, records, count, behind)
         gone = gone or missing
         if position >= stop_at:
             break

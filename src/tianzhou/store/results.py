@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import Enum, auto
 
 import msgspec
@@ -75,9 +74,8 @@ class GetResult(msgspec.Struct):
         next_offset: where to go on reading.
         min_offset: smallest offset of the queue (0 when it is unknown).
         max_offset: next offset of the queue (0 when it is unknown).
-        parts: views of whole records, in order; they keep their segment alive.
-        count: number of messages in `parts`.
-        bytes: sum of the lengths of `parts`.
+        records: whole records, one behind the other.
+        count: number of messages in `records`.
         suggest_slave: what was read has left the memory of this machine (store.md §14.1).
     """
 
@@ -85,10 +83,19 @@ class GetResult(msgspec.Struct):
     next_offset: int
     min_offset: int = 0
     max_offset: int = 0
-    parts: Sequence[memoryview] = []
+    records: bytes = b""
     count: int = 0
-    bytes: int = 0
     suggest_slave: bool = False
+
+    @property
+    def parts(self) -> list[memoryview]:
+        """The records one by one; each begins with its length (store.md §2)."""
+        view, parts, at = memoryview(self.records), [], 0
+        while at < len(view):
+            size = int.from_bytes(view[at : at + 4], "big")
+            parts.append(view[at : at + size])
+            at += size
+        return parts
 
 
 class QueryResult(msgspec.Struct):

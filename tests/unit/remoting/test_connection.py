@@ -84,7 +84,7 @@ def test_a_processor_may_answer_with_a_frame_a_command_nothing_or_later() -> Non
         return command.reply(3)
 
     def processor(_connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
-        answers = [encode(command.reply(1)), command.reply(2), None, later(command)]
+        answers: list[Any] = [encode(command.reply(1)), command.reply(2), None, later(command)]
         return answers[command.opaque]
 
     async def main() -> None:
@@ -100,6 +100,31 @@ def test_a_processor_may_answer_with_a_frame_a_command_nothing_or_later() -> Non
     # The answers that are not picked would warn about never having been awaited.
     with pytest.warns(RuntimeWarning):
         run(main())
+
+
+@pytest.mark.parametrize("size", [0, 10, 50_000])
+def test_the_two_pieces_of_a_frame_stay_together(size: int) -> None:
+    async def later(pieces: Reply) -> Reply:
+        await asyncio.sleep(1)
+        return pieces
+
+    def processor(_connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
+        frame = encode(command.reply(0, body=b"x" * size))
+        head = len(frame) - size
+        pieces = frame[:head], frame[head:]
+        if command.opaque % 3 == 2:
+            return later(pieces)
+        return pieces if command.opaque % 3 else frame
+
+    async def main() -> None:
+        bench = Bench(processor)
+        bench.feed(*requests(6), Command(10, opaque=7, flag=2))
+        assert [(c.opaque, len(c.body)) for c in bench.sent()] == [(n, size) for n in (0, 1, 3, 4)]
+        await asyncio.sleep(2)
+        assert [(c.opaque, len(c.body)) for c in bench.sent()] == [(2, size), (5, size)]
+        await bench.group.close()
+
+    run(main())
 
 
 def test_errors_become_codes() -> None:

@@ -398,9 +398,9 @@ class PullHandler:
             code, told = ResponseCode.SUCCESS, "FOUND"
             self._stats.found += 1
             traffic = self._stats.got(name, header.consumer_group)
-            traffic.add(header.queue_id, found.count, found.bytes)
+            traffic.add(header.queue_id, found.count, len(found.records))
             if cold_ms is not None:
-                traffic.add_cold(header.queue_id, found.count, found.bytes, cold_ms)
+                traffic.add_cold(header.queue_id, found.count, len(found.records), cold_ms)
             settings = self._tables.settings
             if settings.disable_consume_if_consumer_read_slowly and self._store.settings.disk_fall_recorded:
                 last = found.parts[-1]
@@ -422,7 +422,7 @@ class PullHandler:
             suggested,
             group.group_sys_flag,
             topic.topic_sys_flag,
-            found.parts,
+            found.records,
         )
 
 
