@@ -1,9 +1,12 @@
-"""Merged table: the changes in a topic (see `binlog_changes`) as a table that equals the database's, in Parquet.
+"""Merged table: the changes in a topic (see `binlog_changes`) as a table that equals the database's.
 
-The table is kept in parts by the hash of the key. Each micro-batch writes the parts anew that hold a key it changes,
-below `version=N`, and then the file `CURRENT`, which says where each part is: readers see a whole version, and a batch
-that is run again makes the same table again. Of all changes of a key the one with the greatest position counts; deleted
-rows stay as marks, so that a repeated older change does not bring them back.
+Of all changes of a key the one with the greatest position counts. A Delta table is changed by its own MERGE, a commit a
+micro-batch (see `tianzhou.spark.lake.merging`).
+
+A Parquet table is kept in parts by the hash of the key. Each micro-batch writes the parts anew that hold a key it
+changes, below `version=N`, and then the file `CURRENT`, which says where each part is: readers see a whole version, and
+a batch that is run again makes the same table again. Deleted rows stay as marks, so that a repeated older change does
+not bring them back.
 """
 
 from __future__ import annotations
@@ -21,10 +24,14 @@ from pyspark.sql.types import StructType
 
 from tianzhou.errors import ConfigError
 from tianzhou.pipelines.topics import Topics, text_body
+from tianzhou.spark.lake.options import parse_lake
+from tianzhou.spark.lake.tables import Batch, open_table
+from tianzhou.spark.schema import arrow_schema
 
 CURRENT = "CURRENT"
 PARTS = 32
 """So many parts has the table; a batch that changes fewer keys leaves some alone."""
+PARQUET, DELTA = "parquet", "delta"
 CHANGE = "op STRING, table STRING, key STRING, row STRING, position STRING"
 
 
@@ -89,12 +96,21 @@ def version_of(to: Path) -> Version | None:
     return Version(**json.loads(current.read_text(encoding="utf-8"))) if current.exists() else None
 
 
+def format_of(to: Path) -> str | None:
+    """The format of the table in a folder; None when it holds none."""
+    if (to / "_delta_log").is_dir():
+        return DELTA
+    return PARQUET if (to / CURRENT).exists() else None
+
+
 def merged(spark: SparkSession, to: str) -> DataFrame:
     """The table as it is now.
 
     Raises:
         ConfigError: nothing was merged into the folder yet.
     """
+    if format_of(Path(to)) == DELTA:
+        return spark.read.format("tianzhou_lake").load(to).drop("_key", "_position")
     version = version_of(Path(to))
     if version is None:
         raise ConfigError(f"{to}: holds no merged table yet; make one with: tianzhou pipeline merge")
@@ -108,6 +124,7 @@ def merge(
     *,
     table: str,
     schema: str,
+    table_format: str | None = None,
     follow: bool = False,
     most: int = 200_000,
 ) -> StreamingQuery:
@@ -119,14 +136,19 @@ def merge(
         to: the table's folder, on a disk all of Spark sees.
         table: `schema.table` as the changes name it.
         schema: its columns as Spark writes them, `id INT, name STRING`.
+        table_format: PARQUET or DELTA; None for what the folder holds, PARQUET when it holds nothing.
         follow: go on with later changes.
         most: most changes in a micro-batch.
 
     Raises:
-        ConfigError: the columns are no schema.
+        ConfigError: the columns are no schema, or the folder holds a table of the other format, or of other columns.
     """
     folder = Path(to)
     spark = topics.spark
+    there = format_of(folder)
+    if table_format is not None and there not in (None, table_format):
+        raise ConfigError(f"{to}: holds a merged table in {there}, not in {table_format}; choose another folder")
+    delta = (table_format or there) == DELTA
     try:
         spark.createDataFrame([], schema)
     except Exception as error:
@@ -156,11 +178,21 @@ def merge(
         _remove_all_but(folder, {*after.parts.values(), *there.values()})
 
     folder.mkdir(parents=True, exist_ok=True)
-    writer = (
-        topics.stream(source, startingOffsets="earliest", maxOffsetsPerTrigger=most)
-        .writeStream.foreachBatch(next_version)
-        .option("checkpointLocation", str(folder / "_checkpoint"))
-    )
+    checkpoint = folder / "_checkpoint"
+    stream = topics.stream(source, startingOffsets="earliest", maxOffsetsPerTrigger=most)
+    if delta:
+        open_table(parse_lake({"path": to}))  # says what to install
+        from tianzhou.spark.lake.merging import MergedDelta
+
+        target = MergedDelta(to, arrow_schema(changes_of(stream, table, schema).schema))
+
+        def next_merge(rows: DataFrame, batch: int) -> None:
+            found = changes_of(rows, table, schema).where("_key IS NOT NULL AND _position IS NOT NULL")
+            query = json.loads((checkpoint / "metadata").read_text(encoding="utf-8"))["id"]
+            target.merge(newest(found).drop("_part").toArrow(), Batch(query, batch))
+
+    writer = stream.writeStream.foreachBatch(next_merge if delta else next_version)
+    writer = writer.option("checkpointLocation", str(checkpoint))
     return (writer.trigger(processingTime="1 second") if follow else writer.trigger(availableNow=True)).start()
 
 

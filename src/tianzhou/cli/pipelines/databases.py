@@ -96,6 +96,9 @@ def merge(
     to: Annotated[str, typer.Option(help="Folder of the table.")],
     table: Annotated[str, typer.Option(help="schema.table whose changes to take.")],
     schema: Annotated[str, typer.Option(help="Its columns, 'id INT, name STRING'.")],
+    table_format: Annotated[
+        str | None, typer.Option("--format", help="parquet or delta; default: what is in the folder, or parquet.")
+    ] = None,
     most: Annotated[int, typer.Option(help="Most changes in a micro-batch.", min=1)] = 200_000,
     follow: FollowOption = False,
     conf: ConfOption = None,
@@ -103,24 +106,31 @@ def merge(
     tls: TlsOption = None,
     output: OutputOption = Output.text,
 ) -> None:
-    """Merge the changes in a topic into a Parquet table that equals the database's.
+    """Merge the changes in a topic into a Parquet or Delta table that equals the database's.
 
     Example: tianzhou pipeline merge orders-cdc --to orders --table shop.orders --schema 'id INT, total INT'
     """
+    if table_format not in (None, "parquet", "delta"):
+        raise ConfigError(f"--format {table_format}: expected parquet or delta")
     ensure_topics([topic], namesrv, tls)
 
     def work(spark: SparkSession) -> tuple[int, int]:
+        from tianzhou.pipelines.merged_table import format_of, merged
         from tianzhou.pipelines.merged_table import merge as start
-        from tianzhou.pipelines.merged_table import merged, version_of
         from tianzhou.pipelines.queries import Rows, run
         from tianzhou.pipelines.topics import Topics
 
         with progress("changes", None) as advance:
             rows = Rows(advance)
             cluster = Topics(spark, namesrv, tls=tls)
-            run(lambda: start(cluster, topic, to, table=table, schema=schema, most=most, follow=follow), rows)
+            run(
+                lambda: start(
+                    cluster, topic, to, table=table, schema=schema, table_format=table_format, most=most, follow=follow
+                ),
+                rows,
+            )
         # There is none yet when the topic holds nothing.
-        return rows.count, merged(spark, to).count() if version_of(Path(to)) else 0
+        return rows.count, merged(spark, to).count() if format_of(Path(to)) else 0
 
     changes, count = on_spark("merge", conf, work)
     print_fields({"changes": changes, "rows_in_table": count, "to": to}, output)

@@ -1,0 +1,166 @@
+"""Changes merged into a Delta table, without Spark: once, the last one of each row, whatever is done again."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("deltalake")
+
+import deltalake
+import pyarrow as pa
+
+from tianzhou.errors import ConfigError
+from tianzhou.spark.lake import merging
+from tianzhou.spark.lake.merging import GONE, MergedDelta
+from tianzhou.spark.lake.tables import Batch, LakeError, compact
+
+COLUMNS = pa.schema(
+    [
+        ("_key", pa.string()),
+        ("_position", pa.string()),
+        ("_deleted", pa.bool_()),
+        ("id", pa.int32()),
+        ("Full name", pa.string()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("tags", pa.list_(pa.string())),
+    ]
+)
+
+
+def changes(*some):
+    """Changes of (key, position, name), without a name a deletion."""
+    rows = [
+        {
+            "_key": f'{{"id":{key}}}',
+            "_position": f"{position:06d}",
+            "_deleted": name is None,
+            "id": None if name is None else key,
+            "Full name": name,
+            "at": None if name is None else position * 1000,
+            "tags": None if name is None else [name, None],
+        }
+        for key, position, name in some
+    ]
+    return pa.Table.from_pylist(rows, COLUMNS)
+
+
+def rows(path):
+    found = deltalake.DeltaTable(path).to_pyarrow_table().to_pylist()
+    assert all(row["tags"] == [row["Full name"], None] for row in found)
+    return sorted((row["id"], row["Full name"]) for row in found)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "table")
+
+
+def test_the_latest_change_of_each_row_counts(path):
+    table = MergedDelta(path, COLUMNS)
+    assert rows(path) == []
+    assert table.merge(changes((1, 1, "tea"), (2, 2, "milk"), (3, 3, "bread"), (9, 4, None)), Batch("q", 0))
+    assert rows(path) == [(1, "tea"), (2, "milk"), (3, "bread")]
+    # A new name, an older change, a deletion, and a row that comes.
+    assert table.merge(changes((1, 10, "coffee"), (2, 1, "older"), (3, 11, None), (4, 12, "jam")), Batch("q", 1))
+    assert rows(path) == [(1, "coffee"), (2, "milk"), (4, "jam")]
+    # What was deleted is not brought back by older changes, but by later ones; older deletions delete nothing.
+    again = MergedDelta(path, COLUMNS)
+    assert again.merge(changes((3, 3, "bread"), (9, 2, "never"), (1, 5, None)), Batch("q", 2))
+    assert rows(path) == [(1, "coffee"), (2, "milk"), (4, "jam")]
+    assert again.merge(changes((3, 20, "rolls"), (4, 21, None)), Batch("q", 3))
+    assert rows(path) == [(1, "coffee"), (2, "milk"), (3, "rolls")]
+
+
+def test_a_batch_is_merged_once(path):
+    table = MergedDelta(path, COLUMNS)
+    assert table.merge(changes((1, 1, "tea")), Batch("q", 0))
+    assert table.merge(changes((1, 2, "milk")), Batch("q", 1))
+    version = deltalake.DeltaTable(path).version()
+    assert not MergedDelta(path, COLUMNS).merge(changes((1, 3, "other")), Batch("q", 1))
+    assert not table.merge(changes((2, 3, "other")), Batch("q", 0))
+    assert deltalake.DeltaTable(path).version() == version
+    assert deltalake.DeltaTable(path).transaction_version("q") == 1
+    # Another query's batches are its own, and what it has from the beginning on changes nothing.
+    assert table.merge(changes((1, 1, "tea")), Batch("other", 0))
+    assert table.merge(changes((1, 2, "milk"), (2, 3, "jam")), Batch("other", 1))
+    assert rows(path) == [(1, "milk"), (2, "jam")]
+
+
+@pytest.mark.parametrize("place", ["after the deleted keys", "before the commit", "after the commit"])
+def test_a_batch_that_broke_off_is_merged_by_the_next_run(path, monkeypatch, place):
+    table = MergedDelta(path, COLUMNS)
+    table.merge(changes((1, 1, "tea"), (2, 2, "milk")), Batch("q", 0))
+    whole, batch = MergedDelta._merge, changes((1, 5, None), (2, 6, "cream"), (3, 7, "jam"))
+
+    def broken(self, where, *rest):
+        if place == "before the commit" and not where.endswith(GONE):
+            raise OSError("injected")
+        whole(self, where, *rest)
+        if place == "after the deleted keys" or (place == "after the commit" and not where.endswith(GONE)):
+            raise OSError("injected")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MergedDelta, "_merge", broken)
+        with pytest.raises(OSError, match="injected"):
+            table.merge(batch, Batch("q", 1))
+    done = place == "after the commit"
+    assert rows(path) == ([(2, "cream"), (3, "jam")] if done else [(1, "tea"), (2, "milk")])
+    assert MergedDelta(path, COLUMNS).merge(batch, Batch("q", 1)) is not done
+    assert rows(path) == [(2, "cream"), (3, "jam")]
+    assert table.merge(changes((1, 1, "tea")), Batch("q", 2))
+    assert rows(path) == [(2, "cream"), (3, "jam")]
+
+
+def test_any_order_and_any_repetition_make_the_same_table(path):
+    """Batches cut anyhow of changes that are repeated anyhow: each key ends where its last change left it."""
+    chance = random.Random(4)
+    every = [(chance.randrange(8), position, chance.choice([None, f"v{position}"])) for position in range(60)]
+    stream = [*every, *chance.sample(every, 40)]
+    number = 0
+    while stream:
+        cut, stream = stream[:13], stream[13:]
+        newest = {key: (key, position, name) for key, position, name in sorted(cut, key=lambda one: one[1])}
+        MergedDelta(path, COLUMNS).merge(changes(*newest.values()), Batch("q", number))
+        number += 1
+    last = {key: name for key, _, name in every}
+    assert rows(path) == sorted((key, name) for key, name in last.items() if name is not None)
+    # Small files are merged, and the deleted keys are out of its way and of vacuum's.
+    assert compact(path) >= 0
+    deltalake.DeltaTable(path).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert rows(path) == sorted((key, name) for key, name in last.items() if name is not None)
+    gone = deltalake.DeltaTable(f"{path}/{GONE}").to_pyarrow_table().column("_key").to_pylist()
+    assert {f'{{"id":{key}}}' for key, name in last.items() if name is None} <= set(gone)
+
+
+def test_another_writers_commit_is_waited_out(path, monkeypatch):
+    MergedDelta(path, COLUMNS).merge(changes((1, 1, "tea"), (2, 2, "milk")), Batch("q", 0))
+    apply, others = merging._apply, iter([changes((1, 9, "coffee"))])
+
+    def meanwhile(merger):
+        for other in others:
+            MergedDelta(path, COLUMNS).merge(other, Batch(None, 0))
+        return apply(merger)
+
+    monkeypatch.setattr(merging, "_apply", meanwhile)
+    MergedDelta(path, COLUMNS).merge(changes((1, 5, "older"), (2, 6, None)), Batch("q", 1))
+    assert rows(path) == [(1, "coffee")]
+    monkeypatch.setattr(merging, "TRIES", 1)
+    others = iter([changes((1, 10, "black coffee"))])
+    with pytest.raises(LakeError, match=r"table: batch 2 is not merged: "):
+        MergedDelta(path, COLUMNS).merge(changes((1, 20, "late")), Batch("q", 2))
+
+
+def test_tables_that_do_not_fit_are_named(path, tmp_path):
+    MergedDelta(path, COLUMNS)
+    other = COLUMNS.set(3, pa.field("id", pa.string()))
+    with pytest.raises(ConfigError, match="column id is string in the rows and int32 in delta table"):
+        MergedDelta(path, other)
+    with pytest.raises(ConfigError, match="has no column total; it has _key, _position, id, Full name"):
+        MergedDelta(path, COLUMNS.append(pa.field("total", pa.int32())))
+    foreign = str(tmp_path / "foreign")
+    deltalake.write_deltalake(foreign, pa.table({"id": [1]}))
+    with pytest.raises(ConfigError, match="without _key and _position, so no merge has made it; merge into a folder"):
+        MergedDelta(foreign, COLUMNS)
