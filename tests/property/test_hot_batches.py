@@ -46,7 +46,11 @@ ENTRIES = st.lists(
     ),
     max_size=5,
 )
-SHARED = st.sampled_from([b"", b"", b"C\x01c\x02", b"TAGS\x01t\x02", b"C\x01c", b"KEYS\x01k\x02", b"p\x01\xff\x02"])
+JAVAS = b"UNIQ_KEY\x01BATCH\x02WAIT\x01true\x02"
+SHARED = st.sampled_from(
+    [b"", b"", b"C\x01c\x02", b"TAGS\x01t\x02", b"C\x01c", b"KEYS\x01k\x02", b"p\x01\xff\x02", JAVAS, b"TAGS\x01\x02"]
+)
+MANY_KEYS = USUAL + b"\x02KEYS\x01" + " ".join(map(str, range(30))).encode()
 DAMAGE = st.none() | st.tuples(st.integers(0, 200), st.integers(0, 255)) | st.integers(0, 200)
 BATCHES = st.lists(
     st.tuples(
@@ -64,18 +68,23 @@ def damaged(batch: bytes, how: Any) -> bytes:
     return batch
 
 
-def stored(root: Path, twin: Any, batches: list[Any], changes: dict[str, Any]) -> Any:
-    """What a store answers and holds that was given batches; and how many of them the twin stored itself."""
+def stored(root: Path, twin: Any, batches: list[Any], changes: dict[str, Any], limit: int | None = None) -> Any:
+    """What a store answers and holds that was given batches; and how many of them the twin stored itself.
+
+    Up to `limit` they are dispatched at once, the others later.
+    """
     given_settings = StoreSettings(
         store_path_root_dir=str(root), mapped_file_size_commit_log=65_536, mapped_file_size_consume_queue=2000,
         max_hash_slot_num=50, max_index_num=200, **changes,
     )  # fmt: skip
     store = MessageStore(given_settings, VirtualClock())
     store.open()
-    before, taken, answers = puts.put_batch, 0, []
+    before, taken = puts.put_batch, 0
+    answers: list[Any] = []
     puts.put_batch = twin.put_batch
     try:
         store.append(NewRecord("T", 0, b"first", b""))
+        store._dispatcher.limit = limit
         for entries, shared, sys_flag, host, damage in batches:
             record = NewRecord("T", 0, b"", shared, 5, sys_flag, 6, bytes(range(host)), 7, 8)
             batch = damaged(encode_batch(entries), damage)
@@ -88,6 +97,9 @@ def stored(root: Path, twin: Any, batches: list[Any], changes: dict[str, Any]) -
                     answers.append(str(error))
                     continue
             answers.append(result)
+        answers.append([(queue.max_offset, queue.max_physical) for queue in store._queues["T"].values()])
+        store._dispatcher.limit = None
+        store._dispatcher.drain()
         found = (
             answers,
             [bytes(segment.view) for segment in store._log.files],
@@ -106,6 +118,9 @@ def stored(root: Path, twin: Any, batches: list[Any], changes: dict[str, Any]) -
 @given(BATCHES, st.sampled_from([{}, {}, {}, {"max_message_size": 100}, {"enabled_append_prop_crc": True}]))
 @example([([(0, b"x", USUAL)], b"", 0, 4, (20, 255))], {})
 @example([([(0, b"x" * 60, USUAL)] * 5, b"C\x01c\x02", 0, 4, None)] * 40, {})
+@example([([(0, b"x", USUAL), (7, b"y", USUAL + b"\x02KEYS\x01a  b")] * 37, JAVAS, 0, 4, None)] * 3, {})
+@example([([(0, b"x", MANY_KEYS)] * 9, b"", 0, 4, None), ([(0, b"", b"")] * 100, b"", 0, 4, None)], {})
+@example([([(0, b"x", b"KEYS\x01" + b"k" * 3000)] * 9, b"", 0, 4, None)] * 2, {})
 def test_batches_are_stored_alike(batches: list[Any], changes: dict[str, Any]) -> None:
     found = []
     for twin in (records, compiled):
@@ -114,9 +129,22 @@ def test_batches_are_stored_alike(batches: list[Any], changes: dict[str, Any]) -
     assert found[0] == found[1]
 
 
-def test_usual_batches_are_stored_as_they_came(tmp_path: Path) -> None:
-    batches = [([(0, b"body", USUAL)] * 5, b"C\x01c\x02", 0, 4, None)] * 20
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 12_000))
+def test_batches_wait_for_the_limit_alike(limit: int) -> None:
+    batches = [([(0, b"x" * 20, USUAL)] * 40, b"", 0, 4, None)] * 2
+    found = []
+    for twin in (records, compiled):
+        with TemporaryDirectory() as root:
+            found.append(stored(Path(root), twin, batches, {}, limit)[0])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("shared", [b"C\x01c\x02", JAVAS])
+def test_usual_batches_are_stored_as_they_came(tmp_path: Path, shared: bytes) -> None:
+    batches = [([(0, b"body", USUAL)] * 5, shared, 0, 4, None)] * 20
     (answers, *_), taken = stored(tmp_path, compiled, batches, {})
+    del answers[-1]
     assert taken >= 18
     assert all(answer.status is PutStatus.PUT_OK for answer in answers)
     assert [len(answer.physical_offsets) for answer in answers] == [5] * 20

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tianzhou._hot import sources
+from tianzhou._hot.frames import message_ids as message_ids
 from tianzhou._hot.frames import pull_reply as pull_reply
 from tianzhou._hot.frames import send_reply as send_reply
 

@@ -6,7 +6,7 @@ Header structs, records and tails are the classes of `headers` and `tails`; thei
 their place in the object, looked up when this module is imported. A map's memory is held for the length of a call.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
@@ -31,7 +31,16 @@ cdef extern from "slots.h":
     uint64_t tz_get64(const uint8_t *)
     uint8_t *tz_put32(uint8_t *, uint32_t)
     uint8_t *tz_put64(uint8_t *, uint64_t)
-    void tz_fence()
+    bint tz_plain(const uint8_t *, Py_ssize_t)
+    uint32_t tz_hash(uint32_t, const uint8_t *, Py_ssize_t)
+    bint tz_is_record(const uint8_t *, int32_t, int64_t)
+    void tz_put_unit(uint8_t *, int64_t, int64_t, int64_t)
+    bint tz_add_keys(Entries *, uint32_t, const uint8_t *, Py_ssize_t, bint, int64_t)
+    bint tz_put_entry(uint8_t *, int64_t, int64_t, const Entries *, int, int64_t, int64_t)
+    ctypedef struct Entries "TzEntries":
+        int count
+        uint32_t *hashes
+        int64_t *places
     uint8_t *tz_put(uint8_t *, PyObject *)
     object PyUnicode_DecodeUTF8(const char *, Py_ssize_t, const char *)
     const char *PyUnicode_AsUTF8AndSize(object, Py_ssize_t *) except NULL

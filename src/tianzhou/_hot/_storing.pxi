@@ -7,7 +7,7 @@ cdef struct Told:
     Py_ssize_t size[4]
 
 cdef list _TOLD = [b"UNIQ_KEY", b"KEYS", b"TAGS", b"WAIT"]
-cdef object _RECORD = NewRecord("", 0, b"", b"")
+cdef object _RECORD = NewRecord("", 0, b"", b""), _crc32 = _records.crc32
 
 
 cdef bint look(Place p, Py_ssize_t size, list names, Told *told) except -1:
@@ -15,6 +15,7 @@ cdef bint look(Place p, Py_ssize_t size, list names, Told *told) except -1:
     names."""
     cdef Place end = p + size, name, value
     cdef Py_ssize_t number
+    memset(told, 0, sizeof(Told))
     while p < end:
         name = p
         p = <Place>memchr(name, 2, end - name)
@@ -33,18 +34,6 @@ cdef bint look(Place p, Py_ssize_t size, list names, Told *told) except -1:
                     break
         p += 1
     return True
-
-
-cdef inline object told_text(Told *told, int which):
-    return PyUnicode_DecodeUTF8(<const char *>told.at[which], told.size[which], NULL) if told.at[which] != NULL else ""
-
-
-cdef uint32_t polynomial(uint32_t value, Place text, Py_ssize_t size) noexcept:
-    """Java's hash of a text, going on from that of what stands before it."""
-    cdef Py_ssize_t at
-    for at in range(size):
-        value = 31 * value + text[at]
-    return value
 
 
 cdef class PropertyReader:
@@ -67,7 +56,6 @@ cdef class PropertyReader:
         text = <object>of(header, first + V2_PROPERTIES - V2_TOPIC)
         cdef int64_t sys_flag = tz_i32(of(header, first + V2_SYS_FLAG - V2_TOPIC), &odd)
         cdef Place p = <Place>PyUnicode_AsUTF8AndSize(text, &size) if tz_ascii(text) else NULL
-        memset(&told, 0, sizeof(told))
         if (odd or sys_flag & 0xC0 or PyBytes_GET_SIZE(body) == 0 or p == NULL
                 or <object>of(header, first + V2_BATCH - V2_TOPIC) == "true"
                 or not look(p, size, self.names, &told) or told.size[0] == 0):
@@ -81,9 +69,9 @@ cdef class PropertyReader:
         tz_set(record, AT[R_BODY], body)
         tz_set(record, AT[R_HOST], host)
         tz_set(record, AT[R_PORT], port)
-        tz_set(record, AT[R_TAGS], <int32_t>polynomial(0, told.at[2], told.size[2]))
-        tz_set(record, AT[R_KEYS], told_text(&told, 1))
-        tz_set(record, AT[R_UNIQUE], told_text(&told, 0))
+        tz_set(record, AT[R_TAGS], <int32_t>tz_hash(0, told.at[2], told.size[2]))
+        tz_set(record, AT[R_KEYS], PyUnicode_DecodeUTF8(<const char *>told.at[1], told.size[1], NULL))
+        tz_set(record, AT[R_UNIQUE], PyUnicode_DecodeUTF8(<const char *>told.at[0], told.size[0], NULL))
         return record, told.size[3] != 5 or memcmp(told.at[3], b"false", 5) != 0
 
 
@@ -94,8 +82,6 @@ cdef struct Put:  # what the records of a put have in common, and where the next
     PyObject *store_host
     PyObject *topic_field
     int64_t magic, queue_id, sys_flag, born, port, stored, reconsumed, prepared, overhead, base, position, room, offset
-
-cdef object _crc32 = _records.crc32
 
 
 cdef bint begin(Put *put, log, queue, record, int64_t stored) except -1:
@@ -122,16 +108,16 @@ cdef bint begin(Put *put, log, queue, record, int64_t stored) except -1:
     return not odd
 
 
-cdef uint8_t *write(Put *put, uint8_t *p, int64_t size, uint32_t flag, body, int64_t more) except NULL:
+cdef uint8_t *write(Put *put, uint8_t *p, int64_t size, uint32_t flag, crc, Place body, int64_t length, int64_t more):
     """Write the next record but for its properties, which are `more` bytes; where they go."""
-    crc = _crc32(body)
     p = tz_put32(tz_put32(tz_put32(p, <uint32_t>size), <uint32_t>put.magic), <uint32_t>crc & 0x7FFFFFFF)
     p = tz_put32(tz_put32(p, <uint32_t>put.queue_id), flag)
     p = tz_put32(tz_put64(tz_put64(p, put.offset), put.base + put.position), <uint32_t>put.sys_flag)
     p = tz_put32(tz_put(tz_put64(p, put.born), put.host), <uint32_t>put.port)
     p = tz_put32(tz_put(tz_put64(p, put.stored), put.store_host), <uint32_t>put.reconsumed)
-    p = tz_put32(tz_put64(p, put.prepared), <uint32_t>PyBytes_GET_SIZE(body))
-    p = tz_put(tz_put(p, <PyObject *>body), put.topic_field)
+    p = tz_put32(tz_put64(p, put.prepared), <uint32_t>length)
+    memcpy(p, body, length)
+    p = tz_put(p + length, put.topic_field)
     p[0], p[1] = <uint8_t>(more >> 8), <uint8_t>more
     return p + 2
 
@@ -162,7 +148,8 @@ def put_usual(log, queue, record, int64_t stored, pending, result):
     try:
         if put.position < 0 or put.position + size > view.len:
             return None
-        p = write(&put, <uint8_t *>view.buf + put.position, size, <uint32_t>flag, body, more)
+        p = write(&put, <uint8_t *>view.buf + put.position, size, <uint32_t>flag, _crc32(body),
+                  <Place>PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body), more)
         tz_put(p, <PyObject *>properties)
     finally:
         PyBuffer_Release(&view)
@@ -174,22 +161,41 @@ def put_usual(log, queue, record, int64_t stored, pending, result):
     return done(&put, log, queue, result, place, offset, ())
 
 
+cdef class Window:
+    """Memory that a function of Python reads while it is called."""
+
+    cdef void *at
+    cdef Py_ssize_t size
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.at, self.size, 1, flags)
+
+
+cdef enum:
+    PIECE = 32  # so many messages of a batch are dispatched together
+    LONGEST = 8192  # properties with which a message of a batch is still usual
+
+
 def put_batch(log, queue, record, batch, int64_t most, int64_t stored, pending, result):
     """See `tianzhou._hot.records.put_batch`."""
     cdef Put put
     cdef Told shared, told
+    cdef Told *telling
     cdef Py_buffer view
     cdef Place p, end
     cdef uint8_t *q
+    cdef uint8_t units[20 * PIECE]
+    cdef uint8_t texts[2 * LONGEST]
     cdef int64_t length, own, gap, size, needed, bodies = 0
-    cdef list units = []
+    cdef int which, count = 0, used = 0
+    cdef list pieces = [], places = []
+    cdef Window body = Window()
     tail = <object>of(record, R_PROPERTIES)
     if not PyBytes_CheckExact(batch) or not PyBytes_CheckExact(tail) or not begin(&put, log, queue, record, stored):
         return None
     cdef int64_t more = PyBytes_GET_SIZE(tail), first = put.offset, start = put.position
     p = <Place>PyBytes_AS_STRING(tail)
-    memset(&shared, 0, sizeof(shared))
-    if put.sys_flag & 0x8 or not tail.isascii() or 0 in tail or not look(p, more, _TOLD, &shared):
+    if put.sys_flag & 0x8 or not tz_plain(p, more) or not look(p, more, _TOLD, &shared):
         return None
     PyObject_GetBuffer(<object>of(log, L_MAP), &view, PyBUF_WRITABLE)
     answer = None
@@ -202,31 +208,42 @@ def put_batch(log, queue, record, batch, int64_t most, int64_t stored, pending, 
                 return None
             own = p[20 + length] << 8 | p[21 + length]
             size = 22 + length + own
-            if own > 32767 or size > end - p or (tz_get32(p) != 0 and tz_get32(p) != size):
-                return None
-            told, text = shared, PyBytes_FromStringAndSize(<const char *>p + size - own, own)
-            if not text.isascii() or 0 in text or not look(p + size - own, own, _TOLD, &told):
+            if size > end - p or (tz_get32(p) != 0 and tz_get32(p) != size):
                 return None
             gap = own > 0 and more > 0 and p[size - 1] != 2
             needed = put.overhead + length + own + gap + more
             bodies += length
-            if own + gap + more > 32767 or bodies > most or start < 0 or put.position + needed > min(put.room, view.len):
+            if (own + gap + more > LONGEST - 2 or not tz_plain(p + size - own, own)
+                    or not look(p + size - own, own, _TOLD, &told) or bodies > most
+                    or start < 0 or put.position + needed > min(put.room, view.len)):
                 return None
-            body = PyBytes_FromStringAndSize(<const char *>p + 20, length)
-            q = write(&put, <uint8_t *>view.buf + put.position, needed, tz_get32(p + 12), body, own + gap + more)
+            body.at, body.size = <void *>(p + 20), length
+            q = write(&put, <uint8_t *>view.buf + put.position, needed, tz_get32(p + 12), _crc32(body), p + 20, length,
+                      own + gap + more)
             memcpy(q, p + size - own, own)
             if gap:
                 q[own] = 2
             memcpy(q + own + gap, PyBytes_AS_STRING(tail), more)
-            units.append((queue, put.offset, put.base + put.position, needed,
-                          <int32_t>polynomial(0, told.at[2], told.size[2]), stored, 0, told_text(&told, 0),
-                          told_text(&told, 1)))
+            for which in range(3):  # what all have in common comes last, and counts
+                telling = &shared if shared.size[which] else &told
+                if which < 2:
+                    memcpy(texts + used, telling.at[which], telling.size[which])
+                    used += telling.size[which] + 1
+                    texts[used - 1] = 2
+            places.append(put.base + put.position)
+            tz_put_unit(units + 20 * count, put.base + put.position, needed,
+                        <int32_t>tz_hash(0, telling.at[2], telling.size[2]))
             p += size
             put.position += needed
             put.offset += 1
-        if units:
-            pending.extend(units)
-            answer = done(&put, log, queue, result, units[0][2], first, tuple([unit[2] for unit in units]))
+            count += 1
+            if count == PIECE or used > LONGEST or p == end:
+                pieces.append((queue, put.offset - count, <int64_t>tz_get64(units), <int32_t>tz_get32(units + 8),
+                               units[: 20 * count], stored, 0, texts[:used], ""))
+                count = used = 0
+        if pieces:
+            pending.extend(pieces)
+            answer = done(&put, log, queue, result, places[0], first, tuple(places))
     finally:
         if answer is None and put.position > start:  # nobody may take what was begun for stored
             memset(<uint8_t *>view.buf + start, 0, put.position - start)
@@ -291,7 +308,7 @@ def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, ac
             if at <= segment_size - 36 and not (0 <= at <= data.len - 36 and 36 <= size <= data.len - at):
                 odd = True
                 break
-            if at > segment_size - 36 or not is_record(<Place>data.buf + at, size, physical):
+            if at > segment_size - 36 or not tz_is_record(<Place>data.buf + at, size, physical):
                 gone = gone or not count
                 continue
             pieces[count].at, pieces[count].size = <Place>data.buf + at, size
@@ -313,127 +330,101 @@ def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, ac
     return records, count, scanned, last, gone
 
 
-cdef bint is_record(Place p, int32_t size, int64_t physical) noexcept:
-    cdef int32_t magic = <int32_t>tz_get32(p + 4)
-    return (<int32_t>tz_get32(p) == size and <int64_t>tz_get64(p + 28) == physical
-            and (magic == -626843481 or magic == -626843477))
-
-
 # Dispatch: queue units and index entries
 
-cdef enum:
-    MOST_KEYS = 16
-
-
-cdef int key_hashes(topic, unique, keys, uint32_t *hashes) except -2:
-    """Hashes of a record's index entries in order, and how many; -1 when someone else has to see to it."""
-    cdef Py_ssize_t size = 0, upto
-    cdef uint32_t head, found
-    cdef int count = 0, listed
-    cdef Place p, end
-    if not (tz_ascii(topic) and tz_ascii(unique) and tz_ascii(keys)):
-        return -1
+cdef bint look_up(Entries *entries, queue, Place unit, Py_ssize_t count, unique, keys) except -1:
+    """Take down the index entries of pending records in order; False when someone else has to see to it."""
+    cdef Py_ssize_t size = 0, step
+    cdef bint several = PyBytes_CheckExact(unique)
+    cdef Place p, end = <Place>PyBytes_AS_STRING(unique) - 1 if several else NULL
+    topic, entries.count = <object>of(queue, Q_TOPIC), 0
+    if not tz_ascii(topic) or not (several or tz_ascii(unique)) or not tz_ascii(keys):
+        return False
     p = <Place>PyUnicode_AsUTF8AndSize(topic, &size)
-    head = 31 * polynomial(0, p, size) + c"#"
-    for listed in range(2):
-        text = keys if listed else unique
-        p = <Place>PyUnicode_AsUTF8AndSize(text, &size)
-        end = p + size
-        while p < end:
-            upto = end - p
-            if listed and memchr(p, c" ", upto) != NULL:
-                upto = <Place>memchr(p, c" ", upto) - p
-            if upto:
-                if count == MOST_KEYS:
-                    return -1
-                found = polynomial(head, p, upto)
-                hashes[count] = found if found < 0x80000000U else (0 - found) & 0x7FFFFFFF
-                count += 1
-            p += upto + 1
-    return count
+    cdef uint32_t head = 31 * tz_hash(0, p, size) + c"#"
+    for step in range(2 * count):
+        p = end + 1 if several else <Place>PyUnicode_AsUTF8AndSize(keys if step else unique, &size)
+        end = <Place>memchr(p, 2, PyBytes_GET_SIZE(unique)) if several else p + size
+        if not tz_add_keys(entries, head, p, end - p, step & 1, tz_get64(unit + (step >> 1) * 20)):
+            return False
+    return True
 
 
-cdef bint index_record(file, uint32_t *hashes, int count, int64_t physical, int64_t stored) except -1:
-    """Add a record's entries to an index file; False, and nothing is done, when someone else has to see to it."""
-    cdef int odd = 0, step
+cdef bint index(file, Entries *entries, int64_t stored) except -1:
+    """Add entries to an index file; False, and nothing is done, when someone else has to see to it."""
+    cdef int odd = 0, step, count = entries.count
     if not PyObject_TypeCheck(file, IndexTail) or of(file, I_MAP) == NULL:
         return False
-    cdef int64_t at = whole(file, I_COUNT, &odd), entries = whole(file, I_ENTRIES, &odd), place, previous
+    cdef int64_t at = whole(file, I_COUNT, &odd), all_entries = whole(file, I_ENTRIES, &odd), place
     cdef int64_t slots = whole(file, I_SLOTS, &odd), first = whole(file, I_BEGIN, &odd)
     cdef int64_t used = whole(file, I_USED, &odd), seconds = min(max((stored - first) // 1000, 0), 0x7FFFFFFF)
     cdef Py_buffer view
-    cdef uint8_t *p
-    cdef uint8_t *entry
     if (slots <= 0 or at <= 1 or first <= 0 or at + count > whole(file, I_CAPACITY, &odd)
-            or physical <= whole(file, I_END, &odd) or entries < 40 + 4 * slots):
+            or entries.places[0] <= whole(file, I_END, &odd) or all_entries < 40 + 4 * slots):
         return False
     touched = <object>of(file, I_TOUCHED)
     for step in range(count):
-        place = 40 + 4 * (hashes[step] % slots)
+        place = 40 + 4 * (entries.hashes[step] % slots)
         if not touched[place >> 12]:
-            file._touch(place)
-    if entries + 20 * (at + count) > whole(file, I_RESERVED, &odd) or odd:
+            try:
+                file._touch(place)
+            except OSError:
+                return False  # it comes again, in its place
+    if odd or all_entries + 20 * (at + count) > min(whole(file, I_RESERVED, &odd), len(<object>of(file, I_MAP))):
         return False
     PyObject_GetBuffer(<object>of(file, I_MAP), &view, PyBUF_WRITABLE)
-    odd = entries + 20 * (at + count) > view.len
-    for step in range(0 if odd else count):
-        p = <uint8_t *>view.buf + 40 + 4 * (hashes[step] % slots)
-        previous = <int32_t>tz_get32(p)
-        if previous <= 0 or previous > at:
-            previous = 0
-            used += 1
-        entry = tz_put64(tz_put32(<uint8_t *>view.buf + entries + 20 * at, hashes[step]), physical)
-        tz_put32(tz_put32(entry, <uint32_t>seconds), <uint32_t>previous)
-        tz_fence()  # a slot that is on the disk says that its entry is whole
-        tz_put32(p, <uint32_t>at)
+    for step in range(count):
+        place = 40 + 4 * (entries.hashes[step] % slots)
+        used += tz_put_entry(<uint8_t *>view.buf, place, all_entries + 20 * at, entries, step, seconds, at)
         at += 1
     PyBuffer_Release(&view)
-    if odd:
-        return False
     tz_set(file, AT[I_COUNT], at)
     tz_set(file, AT[I_USED], used)
-    tz_set(file, AT[I_END], physical)
+    tz_set(file, AT[I_END], entries.places[count - 1])
     tz_set(file, AT[I_STORED], stored)
     return True
 
 
 def fill(pending, list dirty, bint indexed, newest, limit, Py_ssize_t most):
     """See `tianzhou._hot.records.fill`."""
-    cdef uint32_t hashes[MOST_KEYS]
-    cdef int odd = 0, count = 0
-    cdef Py_ssize_t taken = 0
-    cdef int64_t upto = 0x7FFFFFFFFFFFFFFF if limit is None else limit
-    cdef int64_t offset, physical, size, tags, stored = 0, kind, at, reached = 0
+    cdef Entries entries
+    cdef int odd = 0
+    cdef Py_ssize_t taken = 0, count
+    cdef int64_t upto = 0x7FFFFFFFFFFFFFFF if limit is None else limit, stored = 0, reached = 0
+    cdef int64_t offset, physical, size, kind, at, end
     cdef Py_buffer view
+    cdef uint8_t one[20]
+    cdef Place units
     while taken < most and pending:
         queue, number, place, length, code, when, bits, unique, keys = pending[0]
-        offset, physical, size, tags, kind = number, place, length, code, bits
-        if physical + size > upto or not PyObject_TypeCheck(queue, QueueTail) or not <object>of(queue, Q_PLAIN):
+        offset, physical, size, kind, units, count = number, place, length, bits, one, 1
+        if PyBytes_CheckExact(code):
+            units, count = <Place>PyBytes_AS_STRING(code), PyBytes_GET_SIZE(code) // 20
+            end = <int64_t>tz_get64(units + 20 * count - 20) + tz_get32(units + 20 * count - 12)
+        else:
+            tz_put_unit(one, physical, size, code)
+            end = physical + size
+        if end > upto or not PyObject_TypeCheck(queue, QueueTail) or not <object>of(queue, Q_PLAIN):
             break
         at = whole(queue, Q_POSITION, &odd)
         if (odd or at < 0 or kind == 4 or kind == 0xC or offset != whole(queue, Q_MAX, &odd)
-                or at + 20 > whole(queue, Q_RESERVED, &odd) or <object>of(queue, Q_MAP) is None
-                or physical < whole(queue, Q_PHYSICAL, &odd)):
+                or at + 20 * count > whole(queue, Q_RESERVED, &odd) or <object>of(queue, Q_MAP) is None
+                or at + 20 * count > len(<object>of(queue, Q_MAP)) or physical < whole(queue, Q_PHYSICAL, &odd)
+                or (indexed and not (look_up(&entries, queue, units, count, unique, keys)
+                                     and (entries.count == 0 or index(newest, &entries, when))))):
             break
-        count = key_hashes(<object>of(queue, Q_TOPIC), unique, keys, hashes) if indexed else 0
         PyObject_GetBuffer(<object>of(queue, Q_MAP), &view, PyBUF_WRITABLE)
-        try:
-            if at + 20 > view.len or count < 0 or (count and not index_record(newest, hashes, count, physical, when)):
-                break
-            tz_put64(tz_put32(tz_put64(<uint8_t *>view.buf + at, physical), <uint32_t>size), tags)
-        except OSError:
-            break  # it comes again, in its place
-        finally:
-            PyBuffer_Release(&view)
-        tz_set(queue, AT[Q_POSITION], at + 20)
-        tz_set(queue, AT[Q_MAX], offset + 1)
-        tz_set(queue, AT[Q_PHYSICAL], physical + size)
+        memcpy(<uint8_t *>view.buf + at, units, 20 * count)
+        PyBuffer_Release(&view)
+        tz_set(queue, AT[Q_POSITION], at + 20 * count)
+        tz_set(queue, AT[Q_MAX], offset + count)
+        tz_set(queue, AT[Q_PHYSICAL], end)
         if not <object>of(queue, Q_DIRTY):
             tz_set(queue, AT[Q_DIRTY], True)
             dirty.append(queue)
         pending.popleft()
         if <object>of(queue, Q_ARRIVED) is not None:
-            (<object>of(queue, Q_ARRIVED)).advance(offset + 1)
-        taken += 1
-        reached, stored = physical + size, when
+            (<object>of(queue, Q_ARRIVED)).advance(offset + count)
+        taken += count
+        reached, stored = end, when
     return taken, reached, stored

@@ -256,6 +256,17 @@ def send_reply(
     return _frame_head(4 + size, size) + header
 
 
+def message_ids(id_head: str, places: Sequence[int]) -> str:
+    """The ids of a batch's messages, joined by commas (wire.md §4.6).
+
+    Args:
+        id_head: what the ids of all messages of this broker begin with.
+        places: the messages' places in the commit log, the rest of their ids.
+    """
+    rests = struct.pack(f">{len(places)}q", *places).hex(",", 8).upper()
+    return id_head + rests.replace(",", "," + id_head)
+
+
 def stored_reply(
     opaque: int,
     id_head: str,

@@ -1,4 +1,4 @@
-/* What the compiled hot functions need of C: slots of Python objects, whole numbers, big-endian bytes. */
+/* What the compiled hot functions need of C: slots of Python objects, whole numbers, big-endian bytes, and what is made of these alone. */
 #ifndef TIANZHOU_SLOTS_H
 #define TIANZHOU_SLOTS_H
 
@@ -51,11 +51,78 @@ static inline uint8_t *tz_put(uint8_t *p, PyObject *bytes) {
     return p + PyBytes_GET_SIZE(bytes);
 }
 
+/* Whether all is ASCII without zeros. */
+static inline int tz_plain(const uint8_t *p, Py_ssize_t size) {
+    uint64_t word, all = 0;
+    Py_ssize_t at = 0;
+    for (; at + 8 <= size; at += 8) {
+        memcpy(&word, p + at, 8);
+        all |= word;
+    }
+    for (; at < size; at++) all |= p[at];
+    return (all & 0x8080808080808080U) == 0 && memchr(p, 0, size) == NULL;
+}
+
+/* Java's hash of a text, going on from that of what stands before it. */
+static inline uint32_t tz_hash(uint32_t value, const uint8_t *text, Py_ssize_t size) {
+    Py_ssize_t at;
+    for (at = 0; at < size; at++) value = 31 * value + text[at];
+    return value;
+}
+
+/* Whether a record of this size and place begins here. */
+static inline int tz_is_record(const uint8_t *p, int32_t size, int64_t place) {
+    int32_t magic = (int32_t)tz_get32(p + 4);
+    return (int32_t)tz_get32(p) == size && (int64_t)tz_get64(p + 28) == place
+        && (magic == -626843481 || magic == -626843477);
+}
+
+/* A unit of a consume queue (store.md 5.1). */
+static inline void tz_put_unit(uint8_t *p, int64_t place, int64_t size, int64_t tags) {
+    tz_put64(tz_put32(tz_put64(p, (uint64_t)place), (uint32_t)size), (uint64_t)tags);
+}
+
 /* Keeps the compiler from moving what stands before it behind it: a process may be killed between any two writes. */
 static inline void tz_fence(void) {
 #if defined(__GNUC__) || defined(__clang__)
     __asm__ __volatile__("" ::: "memory");
 #endif
+}
+
+#define TZ_MOST_ENTRIES 128
+typedef struct { /* entries of an index: hashes of keys, and where the records begin that have them */
+    int count;
+    uint32_t hashes[TZ_MOST_ENTRIES];
+    int64_t places[TZ_MOST_ENTRIES];
+} TzEntries;
+
+/* Adds a key, or several with spaces between them; `head` is the hash of what stands before each. 0 without room. */
+static inline int tz_add_keys(
+    TzEntries *entries, uint32_t head, const uint8_t *p, Py_ssize_t size, int several, int64_t place) {
+    const uint8_t *end = p + size, *upto;
+    uint32_t hash;
+    for (; p < end; p = upto + 1) {
+        upto = several ? memchr(p, ' ', end - p) : end;
+        if (upto == NULL) upto = end;
+        if (upto == p) continue;
+        if (entries->count == TZ_MOST_ENTRIES) return 0;
+        hash = tz_hash(head, p, upto - p);
+        entries->hashes[entries->count] = hash < 0x80000000U ? hash : (0 - hash) & 0x7FFFFFFF;
+        entries->places[entries->count++] = place;
+    }
+    return 1;
+}
+
+/* Writes the `number`-th of the entries as the `at`-th of an index file (store.md 8.2); whether its slot was free. */
+static inline int tz_put_entry(
+    uint8_t *file, int64_t slot, int64_t entry, const TzEntries *entries, int number, int64_t seconds, int64_t at) {
+    int32_t previous = (int32_t)tz_get32(file + slot);
+    int is_free = previous <= 0 || previous > at;
+    uint8_t *p = tz_put64(tz_put32(file + entry, entries->hashes[number]), (uint64_t)entries->places[number]);
+    tz_put32(tz_put32(p, (uint32_t)seconds), is_free ? 0 : (uint32_t)previous);
+    tz_fence(); /* a slot that is on the disk says that its entry is whole */
+    tz_put32(file + slot, (uint32_t)at);
+    return is_free;
 }
 
 static inline int tz_ascii(PyObject *o) { return PyUnicode_CheckExact(o) && PyUnicode_IS_COMPACT_ASCII(o); }

@@ -11,8 +11,12 @@ from typing import Any
 
 import msgspec
 
-Pending = tuple["QueueTail", int, int, int, int, int, int, str, str]
-"""Queue, queue offset, physical offset, size, tags code, store timestamp, transaction bits, unique key, keys."""
+Pending = tuple["QueueTail", int, int, int, int | bytes, int, int, str | bytes, str]
+"""Queue, queue offset, physical offset, size, tags code, store timestamp, transaction bits, unique key, keys.
+
+The same of a few records of a batch together: the numbers are those of the first, and instead of the tags code there
+are the queue units of all, instead of the unique key each one's unique key and keys, with 0x02 behind each of these.
+"""
 
 
 class NewRecord(msgspec.Struct, gc=False):

@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Final
 
 from tianzhou._hot import BY_HAND, fill
+from tianzhou._hot.records import UNIT
 from tianzhou._hot.tails import Pending
 from tianzhou.store.consumequeue import ConsumeQueue
 from tianzhou.store.flags import RunningFlag
@@ -40,7 +41,7 @@ class Dispatcher:
         on_recovered: told when it works again.
 
     Attributes:
-        pending: records not yet dispatched, oldest first.
+        pending: records not yet dispatched, oldest first; those of a batch may stand there a few at a time.
         position: end of the last dispatched record in the commit log.
         logics_timestamp: store time of the last dispatched record, ms.
         limit: records that end behind this offset wait; None when nothing has to wait (store.md §13).
@@ -153,6 +154,8 @@ class Dispatcher:
         stop = perf_counter() + SLICE_SECONDS
         count = min(most, len(pending))
         for done in range(count):
+            if type(self.pending[0][4]) is bytes:
+                self._part()
             queue, queue_offset, physical, size, tags, stored, kind, uniq_key, keys = pending[0]
             if limit is not None and physical + size > limit:
                 return done
@@ -172,6 +175,18 @@ class Dispatcher:
             if new and perf_counter() > stop:
                 return done + 1
         return count
+
+    def _part(self) -> None:
+        """Let the records of a batch that come next wait one by one."""
+        queue, offset, _, _, units, stored, kind, texts, _ = self.pending.popleft()
+        assert isinstance(units, bytes)
+        assert isinstance(texts, bytes)
+        keys = iter(texts.decode().split("\x02"))
+        parts: list[Pending] = [
+            (queue, offset + number, place, size, tags, stored, kind, next(keys), next(keys))
+            for number, (place, size, tags) in enumerate(UNIT.iter_unpack(units))
+        ]
+        self.pending.extendleft(reversed(parts))
 
     def _fail(self, error: OSError, flag: RunningFlag) -> None:
         self._on_failure(error, flag)

@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 _OK: Final = PutStatus.PUT_OK
 _DONE: Final = PutResult(_OK)
+_TOGETHER: Final = 32
+"""So many records of a batch may be one entry of what is pending."""
 
 
 class StorePuts(StoreParts):
@@ -101,14 +103,14 @@ class StorePuts(StoreParts):
         self._appended(stored)
         return PutResult(_OK, end - size, queue_offset, stored, end)
 
-    def _appended(self, stored: int) -> None:
+    def _appended(self, stored: int, together: int = 1) -> None:
         self._flusher.last_timestamp = stored
         dispatcher = self._dispatcher
         if self._sync:
             self._flusher.request()
         elif not dispatcher.scheduled:
             dispatcher.kick()
-        elif len(dispatcher.pending) > BACKLOG_LIMIT:
+        elif len(dispatcher.pending) * together > BACKLOG_LIMIT:
             dispatcher.run(SLICE_RECORDS, 1.0)
 
     def append_usual_batch(self, record: NewRecord, batch: bytes | memoryview) -> PutResult | None:
@@ -124,7 +126,7 @@ class StorePuts(StoreParts):
         most, stored, pending = self.settings.max_message_size, self._now(), self._dispatcher.pending
         result: PutResult | None = put_batch(self._log, queue, record, batch, most, stored, pending, _DONE)
         if result is not None:
-            self._appended(stored)
+            self._appended(stored, _TOGETHER)
         return result
 
     def append_batch(self, record: NewRecord, entries: Iterable[tuple[int, Octets, Octets]]) -> PutResult:

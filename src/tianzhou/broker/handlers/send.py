@@ -12,7 +12,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tianzhou._hot import PropertyReader, send_reply, stored_reply
+from tianzhou._hot import PropertyReader, message_ids, send_reply, stored_reply
 from tianzhou.broker.admission import Admission, check_key, needs_key
 from tianzhou.broker.delay import waiting_room, wanted_level
 from tianzhou.broker.flow import too_many_waiting
@@ -51,13 +51,15 @@ SAMPLE_EVERY_S = 0.01
 class Target:
     """What the hot path has to know about a topic that was found fit to be sent to."""
 
-    __slots__ = ("counts", "flags", "limit", "queues", "sizes", "waits")
+    __slots__ = ("batched", "counts", "flags", "limit", "queues", "sizes", "traffic", "waits")
 
     def __init__(self, config: TopicConfig, traffic: PutTraffic) -> None:
         self.queues = config.write_queue_nums
         self.limit = max(config.write_queue_nums, config.read_queue_nums)
         self.flags = MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0
+        self.batched = is_batch_type(config.attributes)
         traffic.grow(self.limit)
+        self.traffic = traffic
         self.counts, self.sizes, self.waits = traffic.counts, traffic.sizes, traffic.waits
 
 
@@ -105,7 +107,7 @@ class SendHandler:
         return {
             RequestCode.SEND_MESSAGE: self.send,
             RequestCode.SEND_MESSAGE_V2: self.send,
-            RequestCode.SEND_BATCH_MESSAGE: self.send,
+            RequestCode.SEND_BATCH_MESSAGE: self.send_batch,
         }
 
     def settings_changed(self) -> None:
@@ -122,10 +124,11 @@ class SendHandler:
         self._usual_record = PropertyReader(_SPECIAL, self._tail, tags_code).record
         self._marks = {names.MSG_REGION: self._region, names.TRACE_ON: self._added[names.TRACE_ON]}
         self._sync_flush = self._store.settings.sync_flush
+        self._shared_text: str | None = None
         self._targets.clear()
 
     def send(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
-        """Store a message, or a batch, and say where it is."""
+        """Store a message and say where it is."""
         try:
             if self._sync_flush and len(self._acks) >= self._tables.settings.send_thread_pool_queue_capacity:
                 self._refuse_more()
@@ -165,6 +168,18 @@ class SendHandler:
                 return reply
             self._acks.add(result.end_offset, connection, reply, target.waits, queue_id)
             return None
+        except BrokerError as error:
+            return command.reply(error.code, error.remark, self._marks)
+
+    def send_batch(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
+        """Store a batch and say where its messages are."""
+        header = command.header
+        if header is None or not header.batch:
+            return self.send(connection, command)
+        try:
+            if self._sync_flush and len(self._acks) >= self._tables.settings.send_thread_pool_queue_capacity:
+                self._refuse_more()
+            return self._batch(connection, command, header)
         except BrokerError as error:
             return command.reply(error.code, error.remark, self._marks)
 
@@ -307,24 +322,18 @@ class SendHandler:
         return waiting_room(level)
 
     def _batch(self, connection: Connection, command: Command, header: Any) -> Reply | Awaitable[Reply]:
-        topic = header.topic
-        if topic.startswith(names.RETRY_PREFIX):
-            raise BrokerError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"batch request does not support retry group {group_of_retry_topic(topic)}",
-            )
-        config = self._admission.topic_for(header, self._clock.now_ms())
-        self._admission.check_queue(config, header.queue_id, connection.remote_address)
-        shared = decode_properties((header.properties or "").encode("utf-8", "surrogatepass"))
-        shared.pop(names.POP_CK, None)
-        if shared.get(names.TRAN_MSG, "").lower() == "true" or shared.get(names.DELAY, "0") not in ("0", "-1"):
-            raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "a batch can be neither transactional nor delayed")
-        queue_id = self._queue(config, header.queue_id)
+        topic, queue_id = header.topic, header.queue_id
+        target = self._targets.get(topic)
+        if target is None or not 0 <= queue_id < target.limit:
+            target, queue_id = self._batch_target(connection, header)
+        if self._shared_text != (header.properties or ""):
+            self._read_shared(header.properties or "")
+        shared = self._shared
         record = NewRecord(
             topic,
             queue_id,
             b"",
-            encode_properties(shared) + self._tail,
+            self._shared_tail,
             0,
             header.sys_flag,
             header.born_timestamp,
@@ -332,7 +341,8 @@ class SendHandler:
             connection.remote_port,
             header.reconsume_times,
         )
-        inner = bool(shared.get(names.UNIQ_KEY)) and is_batch_type(config.attributes)
+        unique = shared.get(names.UNIQ_KEY)
+        inner = unique is not None and target.batched
         result = None if inner else self._store.append_usual_batch(record, command.body)
         if result is None:
             try:
@@ -346,11 +356,34 @@ class SendHandler:
             result = self._store.append_batch(record, entries)
         if result.status is not PutStatus.PUT_OK:
             return self._refused(command, result)
-        size = result.end_offset - result.physical_offset
-        self._stats.put(topic).add(queue_id, len(result.physical_offsets), size)
-        unique = shared.get(names.UNIQ_KEY)
+        target.traffic.add(queue_id, len(result.physical_offsets), result.end_offset - result.physical_offset)
         waits = shared.get(names.WAIT) != "false"
         return self._stored(connection, command, topic, result, queue_id, unique, waits=waits)
+
+    def _batch_target(self, connection: Connection, header: Any) -> tuple[Target, int]:
+        """The topic a batch may go to, and the queue."""
+        topic = header.topic
+        if topic.startswith(names.RETRY_PREFIX):
+            raise BrokerError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"batch request does not support retry group {group_of_retry_topic(topic)}",
+            )
+        config = self._admission.topic_for(header, self._clock.now_ms())
+        self._admission.check_queue(config, header.queue_id, connection.remote_address)
+        queue_id = self._queue(config, header.queue_id)
+        target = self._targets.get(topic) or Target(config, self._stats.put(topic))
+        if not needs_key(config):
+            self._targets[topic] = target
+        return target, queue_id
+
+    def _read_shared(self, text: str) -> None:
+        """Take down what the messages of a batch have in common; mostly it is what those before had, too."""
+        shared = decode_properties(text.encode("utf-8", "surrogatepass"))
+        shared.pop(names.POP_CK, None)
+        if shared.get(names.TRAN_MSG, "").lower() == "true" or shared.get(names.DELAY, "0") not in ("0", "-1"):
+            raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "a batch can be neither transactional nor delayed")
+        self._shared_tail = encode_properties(shared) + self._tail
+        self._shared, self._shared_text = shared, text
 
     def _inner_batch(
         self, command: Command, record: NewRecord, shared: dict[str, str], count: int
@@ -411,8 +444,7 @@ class SendHandler:
     ) -> Reply:
         if command.flag & FLAG_ONEWAY:
             return None
-        places = result.physical_offsets or (result.physical_offset,)
-        msg_id = ",".join([f"{self._id_head}{place:016X}" for place in places])
+        msg_id = message_ids(self._id_head, result.physical_offsets or (result.physical_offset,))
         reply = send_reply(command.opaque, msg_id, queue_id, result.queue_offset, unique, self._region, self._trace_on)
         if not self._sync_flush or not waits:
             return reply
