@@ -256,7 +256,7 @@ def send_reply(
     return _frame_head(4 + size, size) + header
 
 
-def message_ids(id_head: str, places: Sequence[int]) -> str:
+def message_ids(id_head: str, places: tuple[int, ...]) -> str:
     """The ids of a batch's messages, joined by commas (wire.md §4.6).
 
     Args:
