@@ -125,6 +125,8 @@ def _show(group: str, counts: DataFrame, samples: DataFrame | None, output: Outp
         )
         for row in (samples.collect() if samples is not None else [])
     ]
+    place = {cause[:4]: number for number, cause in enumerate(causes)}
+    letters.sort(key=lambda letter: place.get(letter[:4], len(place)))  # one may have come since they were counted
     if output is Output.json:
         print_json(
             {
