@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 
 from tianzhou.errors import StoreUnreadable
@@ -43,17 +44,20 @@ class StoreLoader:
         self.read_from = 1 << 63
         self.lacking: list[ConsumeQueue] = []
 
-    def load_queues(self) -> None:
+    def load_queues(self, *, torn: bool = False) -> None:
         """Take in the queues of both kinds; the log must have been loaded.
+
+        Args:
+            torn: the machine has failed since they were written, so that a file may have any length.
 
         Raises:
             StoreUnreadable: they were written with other settings.
         """
         settings = self._settings
         self._kinds.batch_topics |= batch_topics_in(settings.root)
-        self.lacking += self._load_family(QUEUES, settings.queue_segment_size, "mappedFileSizeConsumeQueue")
+        self.lacking += self._load_family(QUEUES, settings.queue_segment_size, "mappedFileSizeConsumeQueue", torn)
         self.lacking += self._load_family(
-            BATCH_QUEUES, settings.batch_queue_segment_size, "mapperFileSizeBatchConsumeQueue"
+            BATCH_QUEUES, settings.batch_queue_segment_size, "mapperFileSizeBatchConsumeQueue", torn
         )
 
     def load_log(self) -> None:
@@ -96,13 +100,14 @@ class StoreLoader:
             self._log.files.adopt(Segment(path, start, size))
             expected = start + size
 
-    def _load_family(self, family: str, size: int, key: str) -> list[ConsumeQueue]:
+    def _load_family(self, family: str, size: int, key: str, torn: bool) -> list[ConsumeQueue]:
         """Load the queues of one kind; those of which a file had to be given up are returned.
 
         Args:
             family: folder below the root.
             size: bytes of their segments.
             key: the setting that says so.
+            torn: see `load_queues`.
         """
         root = self._settings.root / family
         found: dict[tuple[str, int], list[tuple[int, Path, int]]] = {}
@@ -114,7 +119,7 @@ class StoreLoader:
                     if directory.is_dir() and directory.name.isascii() and directory.name.isdigit():
                         files = sorted(segment_files(directory))
                         found[topic_directory.name, int(directory.name)] = files
-        self._refuse_other_queue_size(root, found, size, key)
+        self._refuse_other_queue_size(root, found, size, key, torn)
         lacking = []
         for (topic, queue_id), files in sorted(found.items()):
             if files and (topic in self._kinds.batch_topics) != (family == BATCH_QUEUES):
@@ -157,12 +162,13 @@ class StoreLoader:
                 path.unlink()
 
     def _refuse_other_queue_size(
-        self, root: Path, found: dict[tuple[str, int], list[tuple[int, Path, int]]], size: int, key: str
+        self, root: Path, found: dict[tuple[str, int], list[tuple[int, Path, int]]], size: int, key: str, torn: bool
     ) -> None:
-        lengths = {length for files in found.values() for _, _, length in files if length}
-        if lengths and size not in lengths and len(lengths) == 1:
-            (other,) = lengths
-            if other % (46 if root.name == BATCH_QUEUES else 20) == 0:
+        lengths = Counter(length for there in found.values() for _, _, length in there if length)
+        if size not in lengths and len(lengths) == 1:
+            ((other, files),) = lengths.items()
+            # One file alone may be what a power failure has left of a longer one.
+            if other % (46 if root.name == BATCH_QUEUES else 20) == 0 and (files > 1 or not torn):
                 raise StoreUnreadable(
                     f"{root}: the queues were written with {key}={other}, configured is {size}; "
                     f"set {key}={other}, or delete the folder: it is made anew from the log"

@@ -94,7 +94,7 @@ class StoreOpener:
         note = read_note(self._settings.root)
         ours = note is not None and note.lock == lock_time(self._settings.root)
         indexed = self._load_index(note, ours=ours, clean=clean, pages_survived=pages_survived)
-        self._loader.load_queues()
+        self._loader.load_queues(torn=not clean and not pages_survived)
         lacking = self._loader.lacking
         if ours and note is not None and note.confirmed_by(self._log):
             self.note = note

@@ -201,6 +201,23 @@ def test_a_folder_of_another_segment_size_is_refused_with_the_key(folder: Path) 
     reopened(folder).close_now()
 
 
+@pytest.mark.parametrize("same_boot", [True, False])
+def test_the_only_queue_file_may_be_what_a_power_failure_left_of_it(crashed: Path, same_boot: bool) -> None:
+    files = sorted(path for path in (crashed / "consumequeue").rglob("0*") if path.is_file())
+    for path in files[1:]:
+        path.unlink()
+    os.truncate(files[0], 40)
+    if same_boot:  # nothing that was written is lost, so another setting has
+        with pytest.raises(StoreUnreadable, match="set mappedFileSizeConsumeQueue=40"):
+            reopened(crashed)
+        return
+    (crashed / "running.json").write_text('{"pid": 1, "boot": "another"}')
+    store = reopened(crashed)
+    assert any("is 40 bytes long instead of 400" in note for note in store.report.notes)
+    assert bodies(store) == expected(range(300))
+    store.close_now()
+
+
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreUnreadable, match=r"file.*storePathRootDir"):
