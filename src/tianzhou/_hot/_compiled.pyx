@@ -1,14 +1,13 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, binding=False, auto_pickle=False
 """The compiled twin of the hot functions: the same results as the pure one, without the Python objects in between.
 
-What a function here does not know it leaves to the pure twin, so that both always give the same values and errors.
+What a function does is said where its pure twin is; what it does not know it leaves to that, so that both always agree.
 Header structs, records and tails are the classes of `headers` and `tails`; their attributes are read and written by
 their place in the object, looked up when this module is imported. A map's memory is held for the length of a call.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
@@ -132,7 +131,6 @@ cdef object usual(Place p, Py_ssize_t size, Place stop):
 
 
 def split(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t max_frame, decode):
-    """See `tianzhou._hot.frames.split`."""
     cdef Py_buffer view
     cdef Place p
     cdef int64_t length
@@ -168,7 +166,6 @@ cdef bytes _reply = b""
 
 
 def stored_reply(opaque, id_head, place, queue_id, queue_offset, transaction_id, region, trace_on):
-    """See `tianzhou._hot.frames.stored_reply`."""
     global _replied_for, _reply
     cdef char frame[2048]
     cdef int size

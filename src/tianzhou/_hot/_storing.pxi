@@ -37,8 +37,6 @@ cdef bint look(Place p, Py_ssize_t size, list names, Told *told) except -1:
 
 
 cdef class PropertyReader:
-    """See `tianzhou._hot.properties.PropertyReader`."""
-
     cdef object pure
     cdef list names, tails
 
@@ -47,7 +45,6 @@ cdef class PropertyReader:
         self.names, self.tails = _TOLD + [name.encode() for name in special], [b"\x02" + tail, tail]
 
     def record(self, header, body, host, port, int64_t flags):
-        """See `tianzhou._hot.properties.PropertyReader.record`."""
         cdef int first = V2_TOPIC if type(header) is SendHeaderV2 else V1_TOPIC, odd = 0, step
         cdef Told told
         cdef Py_ssize_t size = 0
@@ -130,7 +127,6 @@ cdef object done(Put *put, log, queue, result, place, offset, places):
 
 
 def put_usual(log, queue, record, int64_t stored, pending, result):
-    """See `tianzhou._hot.records.put_usual`."""
     cdef Put put
     cdef Py_buffer view
     cdef uint8_t *p
@@ -177,7 +173,6 @@ cdef enum:
 
 
 def put_batch(log, queue, record, batch, int64_t most, int64_t stored, pending, result):
-    """See `tianzhou._hot.records.put_batch`."""
     cdef Put put
     cdef Told shared, told
     cdef Told *telling
@@ -253,32 +248,23 @@ def put_batch(log, queue, record, batch, int64_t most, int64_t stored, pending, 
 
 # Records out of mapped segments
 
-cdef struct Piece:
-    Place at
-    int64_t size
-
-
 def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, accept, limits):
-    """See `tianzhou._hot.records.gather`."""
     cdef int64_t memory_bound, count_in_memory, bytes_in_memory, count_on_disk, bytes_on_disk
-    cdef int64_t physical, tags, at, number, held = -1, begin = 0, last = 0, count = 0, scanned = 0, total = 0, segment_count
-    cdef int64_t log_begin = segments[0].start if segments else log_end
+    cdef int64_t physical, tags, at, number, held = -1, begin = 0, last = 0, count = 0, scanned = 0, total = 0
+    cdef int64_t segment_count = len(segments), log_begin = segments[0].start if segments else log_end
     cdef int32_t size
     cdef Py_buffer wanted, data
     cdef Place p, end
     cdef uint8_t *q
-    cdef Piece *pieces
+    cdef int64_t *pieces
     cdef bint gone = False, near, odd = accept is not None
-    cdef list views = []
-    records = b""
+    views, records = [], b""
     memory_bound, count_in_memory, bytes_in_memory, count_on_disk, bytes_on_disk = limits
-    segment_count = len(segments)
     memset(&data, 0, sizeof(data))
     PyObject_GetBuffer(units, &wanted, PyBUF_SIMPLE)
-    pieces = <Piece *>PyMem_Malloc((wanted.len // 20 + 1) * sizeof(Piece))
     try:
-        if pieces == NULL:
-            raise MemoryError
+        table = PyBytes_FromStringAndSize(NULL, wanted.len)  # where each record found is, and its length
+        pieces = <int64_t *>PyBytes_AS_STRING(table)
         p = <Place>wanted.buf
         end = p + wanted.len
         while not odd and end - p >= 20:
@@ -311,7 +297,7 @@ def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, ac
             if at > segment_size - 36 or not tz_is_record(<Place>data.buf + at, size, physical):
                 gone = gone or not count
                 continue
-            pieces[count].at, pieces[count].size = <Place>data.buf + at, size
+            pieces[2 * count], pieces[2 * count + 1] = <int64_t>data.buf + at, size
             count += 1
             total += size
             last = physical
@@ -319,10 +305,9 @@ def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, ac
             records = PyBytes_FromStringAndSize(NULL, total)
             q = <uint8_t *>PyBytes_AS_STRING(records)
             for number in range(count):
-                memcpy(q, pieces[number].at, pieces[number].size)
-                q += pieces[number].size
+                memcpy(q, <Place>pieces[2 * number], pieces[2 * number + 1])
+                q += pieces[2 * number + 1]
     finally:
-        PyMem_Free(pieces)
         PyBuffer_Release(&wanted)
         PyBuffer_Release(&data)
     if odd:
@@ -386,7 +371,6 @@ cdef bint index(file, Entries *entries, int64_t stored) except -1:
 
 
 def fill(pending, list dirty, bint indexed, newest, limit, Py_ssize_t most):
-    """See `tianzhou._hot.records.fill`."""
     cdef Entries entries
     cdef int odd = 0
     cdef Py_ssize_t taken = 0, count

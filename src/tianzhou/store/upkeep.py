@@ -15,6 +15,7 @@ from tianzhou.store.dispatch import Dispatcher
 from tianzhou.store.flush import PAGE, Ranges, sync_queues
 from tianzhou.store.index import Index
 from tianzhou.store.notes import NoteKeeper, StoreNote, write_note
+from tianzhou.store.pace import Pace
 from tianzhou.store.queues import QueueTable
 from tianzhou.store.recovery import OpeningReport
 from tianzhou.store.settings import StoreSettings
@@ -64,6 +65,7 @@ class Upkeep:
         self._notes = NoteKeeper(settings.root, log, dispatcher, queues, index, flushed)
         self._pressure = asyncio.Event()
         self._preparing_since = 0.0
+        self._pace = Pace(clock.monotonic(), log.end)
         self.failed = False
         self.catch_up: IndexCatchUp | None = None
 
@@ -92,6 +94,7 @@ class Upkeep:
         log = self._log
         log.on_pressure = self._pressure.set
         log.stalled = self._stalled_ms
+        self._pace = Pace(self._clock.monotonic(), log.end)
         try:
             while True:
                 await self._pressure.wait()
@@ -119,8 +122,9 @@ class Upkeep:
                     made = await loop.run_in_executor(self._ahead_thread, log.files.make, start)
                     log.prepared(made, 0)
                 else:
-                    # Who waits for the disk would wait for bursts of reading ahead, too; for others they are cheaper.
-                    alone = self._settings.sync_flush
+                    # Who waits for the disk, or sends but little, would wait for bursts of reading ahead, too; for a
+                    # busy log they are cheaper.
+                    alone = self._settings.sync_flush or self._pace.calm(self._preparing_since, log.end)
                     await loop.run_in_executor(self._ahead_thread, segment.reserve_range, start, end, alone)
                     log.prepared(segment, end)
             finally:
