@@ -8,17 +8,22 @@ Both sides have the same messages of 1 KiB in as many queues, a broker of their 
 is the median over the rounds. Kafka 4.1.0 comes from Maven, and PySpark 3.5.3, the newest whose Kafka source is all
 there, from pip, both into the tests' cache; without them, or with `--only tianzhou`, our side is measured alone, and it
 says so. Everything is timed from naming the source to the last row; beside that stand the same query without any rows,
-and the rows a second without the time that takes. Three rounds take about twelve minutes.
+and the rows a second without the time that takes. Five rounds of two million messages take
+about twenty minutes.
 
 lines:
-  live-noop      all columns from the broker, thrown away
-  store-noop     all columns from the store's files
-  store-offsets  as before, with .schema("queueOffset LONG")
-  store-parquet  all columns from the store's files into Parquet (snappy)
-  live-parquet   all columns from the broker into Parquet (snappy)
-  latency        micro-batches of 200 messages/s into noop: their time, and from a message's arrival until its
-                 batch is done
-  latency-equal  as before, with what our session sets for checkpoints on a local disk set for Kafka's side too
+  live-noop            all sixteen columns from the broker, thrown away
+  store-noop           all columns from the store's files
+  store-noop-common    as before, the seven columns that Kafka's source has, too: topic, queue, offset, time, keys, body
+                       and a flag
+  store-offsets        as before, with .schema("queueOffset LONG")
+  store-parquet        all columns from the store's files into Parquet (snappy)
+  store-parquet-common as before, the seven columns
+  live-parquet         all columns from the broker into Parquet (snappy)
+  live-parquet-common  as before, the seven columns, beside the same figures of Kafka's side, which has no others
+  latency              micro-batches of 200 messages/s into noop: their time, and from a message's arrival until its
+                       batch is done
+  latency-equal        as before, with what our session sets for checkpoints on a local disk set for Kafka's side too
 """
 
 from __future__ import annotations
@@ -33,7 +38,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +56,7 @@ class Line:
         sides: who can do it.
         figures: what is shown of it: name, unit, and what is wanted of us as (`>=` or `<=`, value), None for nothing.
         ratio: the figure that is compared, and what is wanted of our share of Kafka's.
-        beside: the line whose figures of ours stand beside Kafka's, where we have none of our own.
+        beside: the line that lends its figures for the side that has none of its own.
     """
 
     measure: str
@@ -78,6 +83,7 @@ def _rows(measure: str, source: str, wanted: float, ratio: float | None = None, 
     return Line(measure, given, BOTH if ratio is not None else OURS, figures, share)
 
 
+COMMON = "topic STRING, queueId INT, queueOffset LONG, storeTimestamp TIMESTAMP, keys STRING, body BINARY, sysFlag INT"
 LATENCY = (
     ("batch_ms", "ms, micro-batch, p50", ("<=", 70.0)),
     ("done_ms", "ms, arrival to done, p50", ("<=", 110.0)),
@@ -87,9 +93,14 @@ LATENCY = (
 LINES = {
     "live-noop": _rows("noop", "live", 300, 1.1),
     "store-noop": _rows("noop", "store", 900),
+    "store-noop-common": _rows("noop", "store", 900, schema=COMMON),
     "store-offsets": _rows("noop", "store", 1500, schema="queueOffset LONG"),
     "store-parquet": _rows("parquet", "store", 250),
+    "store-parquet-common": _rows("parquet", "store", 250, schema=COMMON),
     "live-parquet": _rows("parquet", "live", 200, 1.2),
+    "live-parquet-common": replace(
+        _rows("parquet", "live", 200, 1.2, schema=COMMON), sides=OURS, beside="live-parquet"
+    ),
     "latency": Line("latency", {}, BOTH, LATENCY, ("batch_ms", "<=", 0.3)),
     "latency-equal": Line(
         "latency",
@@ -212,14 +223,15 @@ def ratios(line: Line, ours: Figures, theirs: Figures) -> dict[str, tuple[float,
 
 
 def compared(medians: Mapping[str, Mapping[str, Figures]], name: str) -> tuple[Figures, Figures]:
-    """Our figures and Kafka's that stand side by side in a line."""
-    ours = medians[name].get("tianzhou") or medians.get(LINES[name].beside, {}).get("tianzhou", {})
-    return ours, medians[name].get("kafka", {})
+    """Our figures and Kafka's that stand side by side in a line; one of a line with another's of our own or theirs."""
+    other = medians.get(LINES[name].beside, {})
+    ours, theirs = (medians[name].get(side) or other.get(side, {}) for side in BOTH)
+    return ours, theirs
 
 
 def table(medians: Mapping[str, Mapping[str, Figures]]) -> str:
     """The medians as text, one figure a line."""
-    rows = [f"{'line':14} {'figure':26} {'Tianzhou':>9} {'wanted':12} {'Kafka':>9} {'ratio':>7} wanted"]
+    rows = [f"{'line':20} {'figure':26} {'Tianzhou':>9} {'wanted':12} {'Kafka':>9} {'ratio':>7} wanted"]
     for name in medians:
         line = LINES[name]
         ours, theirs = compared(medians, name)
@@ -228,7 +240,7 @@ def table(medians: Mapping[str, Mapping[str, Figures]]) -> str:
             mine = f"{ours[key]:9.1f} {judged(ours[key], wanted):12}" if key in ours else f"{'-':>9} {'':12}"
             other = f"{theirs[key]:9.1f}" if key in theirs else f"{'-':>9}"
             share = f"{shares[key][0]:6.2f}x {judged(*shares[key])}" if key in shares else ""
-            rows.append(f"{name:14} {unit:26} {mine} {other} {share}".rstrip())
+            rows.append(f"{name:20} {unit:26} {mine} {other} {share}".rstrip())
     return "\n".join(rows)
 
 

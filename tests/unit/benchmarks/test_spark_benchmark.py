@@ -74,6 +74,8 @@ def test_the_table_says_what_is_wanted_and_whether_it_is_reached(spark) -> None:
         "live-noop": {"tianzhou": {"krows_per_s": 330.0, "session_cpu_us": 4.0}, "kafka": {"krows_per_s": 310.0}},
         "latency": {"tianzhou": {"batch_ms": 66.0, "done_ms": 120.0}},
         "latency-equal": {"kafka": {"batch_ms": 220.0}},
+        "live-parquet": {"kafka": {"krows_per_s": 200.0}},
+        "live-parquet-common": {"tianzhou": {"krows_per_s": 260.0}},
     }
     text = spark.table(medians).splitlines()
 
@@ -85,6 +87,7 @@ def test_the_table_says_what_is_wanted_and_whether_it_is_reached(spark) -> None:
     assert "<= 70 yes" in line("latency", "micro-batch, p50")
     assert "<= 110 NO" in line("latency", "done, p50")
     assert "0.30x" in line("latency-equal", "micro-batch, p50")
+    assert "1.30x >= 1.2 yes" in line("live-parquet-common", "rows/s")
 
 
 @pytest.mark.parametrize(
