@@ -1,7 +1,8 @@
 """The one waiting primitive: a number that only grows, and those who wait for it to pass a mark.
 
 Sync flush is `flushed.reach(end)`, a quorum is `committed.reach(end)`, a long poll is
-`arrived.reach(offset + 1)` under a deadline. A parked request *is* its coroutine: cancelling it forgets it.
+`arrived.reach(offset + 1)` under a deadline. A parked request *is* its coroutine: cancelling it forgets it. Where a
+coroutine each is too much, `mark.reached(value)` is what `reach` waits for.
 
 Thousands may wait for the same mark. They are woken a few in each turn of the loop, the longest waiting first, so
 that the loop serves others in between.
@@ -87,15 +88,28 @@ class Watermark:
         """
         if self.value >= value:
             return
-        if self._error is not None:
-            raise self._error
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiters, (value, next(self._sequence), future))
+        future = self.reached(value)
         try:
             await future
         finally:
             if future.cancelled():
                 self._forget_cancelled()
+
+    def reached(self, value: int) -> asyncio.Future[None]:
+        """What is done once the mark is at or above `value`, or has failed; `forget` it to wait no longer."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.value >= value:
+            future.set_result(None)
+        elif self._error is not None:
+            future.set_exception(self._error)
+        else:
+            heapq.heappush(self._waiters, (value, next(self._sequence), future))
+        return future
+
+    def forget(self, future: asyncio.Future[None]) -> None:
+        """Wait no longer for what `reached` gave; nothing happens when that is done."""
+        if future.cancel():
+            self._forget_cancelled()
 
     def _forget_cancelled(self) -> None:
         # Looking through all waiters at every cancellation would be quadratic when many long polls time out.

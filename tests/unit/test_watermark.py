@@ -153,3 +153,27 @@ def test_who_was_passed_before_the_mark_failed_is_told_so() -> None:
             await stuck
 
     asyncio.run(main())
+
+
+def test_what_is_done_when_the_mark_is_there_or_failed_and_may_be_forgotten() -> None:
+    async def main() -> None:
+        mark = Watermark(5)
+        there, early, late = mark.reached(5), mark.reached(7), mark.reached(9)
+        dropped = [mark.reached(8) for _ in range(20)]
+        assert there.done()
+        for future in dropped:
+            mark.forget(future)
+        assert mark.waiting <= 4
+        mark.advance(7)
+        assert early.done()
+        assert not late.done()
+        mark.forget(early)
+        assert not early.cancelled()
+        mark.fail(OSError("the disk is gone"))
+        with pytest.raises(OSError, match="disk"):
+            late.result()
+        with pytest.raises(OSError, match="disk"):
+            mark.reached(9).result()
+        assert mark.reached(6).result() is None
+
+    asyncio.run(main())

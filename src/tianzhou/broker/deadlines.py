@@ -10,7 +10,7 @@ import asyncio
 import heapq
 from collections.abc import Iterable
 from itertools import count
-from typing import Final
+from typing import Final, Protocol
 
 AT_ONCE: Final = 32
 """So many waits end in one turn of the loop."""
@@ -18,12 +18,19 @@ _EARLY_S: Final = 0.001
 """Loops count time in milliseconds, and may call that much too early."""
 
 
+class Wait(Protocol):
+    """Something that ends when its time is up."""
+
+    def time_up(self) -> None:
+        """End now. It must not raise."""
+
+
 class Deadlines:
     """The waits of one event loop and when they end; the earliest first, and of two the one that came first."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, asyncio.Timeout]] = []
-        self._waits: dict[asyncio.Timeout, float] = {}
+        self._heap: list[tuple[float, int, Wait]] = []
+        self._waits: dict[Wait, float] = {}
         self._sequence = count()
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
@@ -31,30 +38,28 @@ class Deadlines:
     def __len__(self) -> int:
         return len(self._waits)
 
-    def add(self, limit: asyncio.Timeout, seconds: float) -> None:
-        """Have a timeout, which was entered without a time of its own, run out after so many seconds.
+    def add(self, wait: Wait, seconds: float) -> None:
+        """Have a wait told after so many seconds that its time is up, once, unless it was dropped before."""
+        self._put(wait, asyncio.get_running_loop().time() + seconds)
 
-        Who adds one drops it before it is left.
-        """
-        self._put(limit, asyncio.get_running_loop().time() + seconds)
-
-    def hurry(self, limits: Iterable[asyncio.Timeout]) -> None:
-        """Have timeouts run out now, before all others; one that has run out is not meant."""
+    def hurry(self, waits: Iterable[Wait]) -> None:
+        """Have waits end now, before all others; one that has ended is not meant."""
         now = asyncio.get_running_loop().time()
-        for limit in limits:
-            if self._waits.get(limit, 0.0) > now:
-                self._put(limit, 0.0)
+        for wait in waits:
+            if self._waits.get(wait, 0.0) > now:
+                self._put(wait, 0.0)
 
-    def drop(self, limit: asyncio.Timeout) -> None:
+    def drop(self, wait: Wait) -> None:
         """A wait is over, whichever way."""
-        self._waits.pop(limit, None)
+        self._waits.pop(wait, None)
         if len(self._heap) > 2 * len(self._waits) + AT_ONCE:
-            self._heap = [entry for entry in self._heap if self._waits.get(entry[2]) == entry[0]]
+            # In place: `_run` is at work on it when this is the end of a wait that it has told.
+            self._heap[:] = [entry for entry in self._heap if self._waits.get(entry[2]) == entry[0]]
             heapq.heapify(self._heap)
 
-    def _put(self, limit: asyncio.Timeout, when: float) -> None:
-        self._waits[limit] = when
-        heapq.heappush(self._heap, (when, next(self._sequence), limit))
+    def _put(self, wait: Wait, when: float) -> None:
+        self._waits[wait] = when
+        heapq.heappush(self._heap, (when, next(self._sequence), wait))
         if self._timer is None or when < self._timer_at:
             self._arm(when)
 
@@ -71,12 +76,14 @@ class Deadlines:
         now = asyncio.get_running_loop().time() + _EARLY_S
         left = AT_ONCE
         while heap:
-            when, _, limit = heap[0]
-            if waits.get(limit) == when:
+            when, _, wait = heap[0]
+            if waits.get(wait) == when:
                 if when > now or not left:
                     self._arm(when)
                     return
                 left -= 1
-                del waits[limit]
-                limit.reschedule(0.0)
-            heapq.heappop(heap)
+                del waits[wait]
+                heapq.heappop(heap)
+                wait.time_up()
+            else:
+                heapq.heappop(heap)

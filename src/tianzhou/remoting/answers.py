@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 from tianzhou.errors import BrokerError, TianzhouError
 from tianzhou.wire.codes import ResponseCode
-from tianzhou.wire.command import Command
+from tianzhou.wire.command import Command, encode
+
+_log = logging.getLogger(__name__)
 
 
 def failure(request: Command, error: BaseException) -> Command:
@@ -25,6 +29,16 @@ def unsupported(request: Command) -> Command:
     return request.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {int(request.code)} not supported")
 
 
-def unexpected(error: BaseException) -> bool:
-    """Whether the error is a defect that belongs in the log, rather than an answer the peer asked for."""
-    return not isinstance(error, TianzhouError)
+def failed(peer: object, request: Command, error: BaseException) -> Command:
+    """`failure`, with a defect written to the log; `peer` says there whose request it was."""
+    if not isinstance(error, TianzhouError):
+        _log.error("request %d from %s failed", request.code, peer, exc_info=error)
+    return failure(request, error)
+
+
+def encoded(peer: object, request: Command, reply: Command) -> bytes:
+    """The frame of a reply; one that cannot be encoded is a failure of its handler."""
+    try:
+        return encode(reply)
+    except Exception as error:  # noqa: BLE001 - the peer waits for an answer, whatever it was
+        return encode(failed(peer, request, error))

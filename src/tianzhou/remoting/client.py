@@ -15,8 +15,8 @@ from typing import Any, Self
 
 from tianzhou.clock import Clock
 from tianzhou.errors import ClientError, ConfigError, ConnectFailed, ConnectionLost, RequestTimeout
-from tianzhou.remoting.connection import Connection, Processor
-from tianzhou.remoting.group import MAX_IN_FLIGHT, ConnectionGroup
+from tianzhou.remoting.connection import Connection
+from tianzhou.remoting.group import MAX_IN_FLIGHT, ConnectionGroup, Processor
 from tianzhou.remoting.proxy import ProxyHeader
 from tianzhou.remoting.session import MAX_FRAME
 from tianzhou.remoting.socks import SocksProxies, SocksProxy, handshake

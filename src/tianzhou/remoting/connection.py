@@ -9,27 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import ipaddress
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, cast
 
 from tianzhou.errors import ConnectionLost, ProtocolError, RequestTimeout, TooManyRequests
-from tianzhou.remoting.answers import failure, unexpected
-from tianzhou.remoting.group import ConnectionGroup
+from tianzhou.remoting.answers import encoded, failed
+from tianzhou.remoting.group import ConnectionGroup, Processor
+from tianzhou.remoting.hosts import host_of
+from tianzhou.remoting.later import Later
 from tianzhou.remoting.proxy import ProxyHeader
 from tianzhou.remoting.session import READ_SIZE, Session
 from tianzhou.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE
 from tianzhou.wire.command import Command, encode
 
-Reply: TypeAlias = Command | bytes | tuple[bytes, bytes] | None
-"""What answers a request: a command, a complete encoded frame, the two pieces of one, or nothing."""
-
-Processor: TypeAlias = "Callable[[Connection, Command], Reply | Awaitable[Reply]]"
-"""Serves requests: answers at once (no task is made) or with an awaitable (a task of the connection)."""
-
-LateProcessor: TypeAlias = "Callable[[Connection, Command, float], Reply | Awaitable[Reply]]"
-"""As `Processor`, for requests that have waited for the given number of seconds before they could be served."""
+Reply: TypeAlias = Command | bytes | tuple[bytes, bytes] | Later | None
+"""What answers a request: a command, a complete encoded frame, the two pieces of one, a promise, or nothing."""
 
 FLUSH_BYTES = 262_144
 LARGE_PIECE = 4096
@@ -54,9 +49,9 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_attributes", "_backlog", "_callbacks", "_flush_scheduled", "_group", "_held", "_kept", "_lost", "_out",
-        "_out_size", "_paused", "_session", "_tasks", "_told", "_transport", "_writable", "_write_paused", "broken",
-        "closed", "gathering_since", "last_read", "last_write", "remote_address", "remote_host_bytes", "remote_ip",
-        "remote_port",
+        "_out_size", "_paused", "_promised", "_session", "_tasks", "_told", "_transport", "_writable", "_write_paused",
+        "broken", "closed", "gathering_since", "last_read", "last_write", "remote_address", "remote_host_bytes",
+        "remote_ip", "remote_port",
     )  # fmt: skip
 
     def __init__(self, group: ConnectionGroup) -> None:
@@ -65,7 +60,7 @@ class Connection(asyncio.BufferedProtocol):
         self.remote_host_bytes = b"\0\0\0\0"
         self.remote_address = ""
         self.broken = False  # whether it ended by an error of the network, as a reset is
-        self.closed = False
+        self.closed = self._lost = False
         self.last_read = self.last_write = self.gathering_since = 0.0
         self._group = group
         self._session = Session(max_frame=group.max_frame, scratch=group.scratch)
@@ -73,16 +68,14 @@ class Connection(asyncio.BufferedProtocol):
         self._attributes: dict[str, Any] | None = None
         self._callbacks: list[Callable[[Connection], None]] = []
         self._tasks: dict[asyncio.Task[None], Awaitable[Reply]] = {}
+        self._promised: dict[Later, None] = {}
         self._out: list[bytes] = []
         self._out_size = 0
-        self._flush_scheduled = False
-        self._write_paused = False
+        self._flush_scheduled = self._write_paused = False
         self._writable: asyncio.Future[None] | None = None
         self._paused = 0
-        self._held = 0
-        self._kept = 0
+        self._held = self._kept = 0
         self._backlog: list[Command] = []
-        self._lost = False
         self._told: ProxyHeader | None = None
 
     def __str__(self) -> str:
@@ -196,14 +189,20 @@ class Connection(asyncio.BufferedProtocol):
         Raises:
             ConnectionLost: the connection ended first.
         """
-        if self._out_size >= WRITE_LOW_BYTES:
-            self._flush()
-        while self._write_paused and not self.closed:
-            if self._writable is None:
-                self._writable = self._group.loop.create_future()
-            await asyncio.shield(self._writable)
+        while (room := self.room()) is not None:
+            await asyncio.shield(room)
         if self.closed:
             raise ConnectionLost(f"connection to {self} is closed")
+
+    def room(self) -> asyncio.Future[None] | None:
+        """None when more may be sent; else what is done, and never to be cancelled, when it is time to look again."""
+        if self._out_size >= WRITE_LOW_BYTES:
+            self._flush()
+        if not self._write_paused or self.closed:
+            return None
+        if self._writable is None:
+            self._writable = self._group.loop.create_future()
+        return self._writable
 
     def close(self) -> None:
         """Close after what was sent so far has gone out; requests in hand are dropped."""
@@ -246,12 +245,7 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=WRITE_LOW_BYTES)
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple) and len(peer) >= 2:
-            address = ipaddress.ip_address(peer[0].partition("%")[0])
-            if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-                address = address.ipv4_mapped
-            self.remote_ip = str(address)
-            self.remote_port = peer[1]
-            self.remote_host_bytes = address.packed
+            (self.remote_ip, self.remote_host_bytes), self.remote_port = host_of(peer[0]), peer[1]
             self.remote_address = f"{self.remote_ip}:{self.remote_port}"
         if (told := self._told) is not None:
             if told.source:
@@ -278,7 +272,7 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 began = group.turn_began
                 if began and now - began > group.late_after_s:
-                    self._serve(commands, self._late(now - began))
+                    self._serve(commands, group.processor_after(now - began))
                 else:
                     self._serve(commands, group.processor)
         kept = session.kept
@@ -320,8 +314,11 @@ class Connection(asyncio.BufferedProtocol):
         self.closed = self._lost = True
         self._backlog.clear()
         self._out.clear()
+        promised, self._promised = self._promised, {}
         for task in self._tasks:
             task.cancel()
+        for later in promised:
+            later.cancel()
         reason = f"connection to {self} was lost" + (f": {exc}" if exc else "")
         pending = self._session.pending
         for _, waiter, _ in pending.values():
@@ -368,11 +365,6 @@ class Connection(asyncio.BufferedProtocol):
 
     # serving
 
-    def _late(self, waited_s: float) -> Processor:
-        late = self._group.late
-        assert late is not None
-        return lambda connection, command: late(connection, command, waited_s)
-
     def _serve(self, commands: list[Command], processor: Processor) -> None:
         replies: list[bytes] = []
         size = done = 0
@@ -388,9 +380,9 @@ class Connection(asyncio.BufferedProtocol):
             try:
                 reply = processor(self, command)
             except Exception as error:  # noqa: BLE001 - every failure of a handler becomes a reply
-                reply = self._failed(command, error)
+                reply = failed(self, command, error)
             if type(reply) is Command:
-                reply = self._encoded(command, reply)
+                reply = encoded(self, command, reply)
             if type(reply) is bytes:
                 replies.append(reply)
                 size += len(reply)
@@ -413,17 +405,6 @@ class Connection(asyncio.BufferedProtocol):
         if replies and not self.closed:
             self._write(replies, size)
 
-    def _encoded(self, request: Command, reply: Command) -> bytes:
-        try:
-            return encode(reply)
-        except Exception as error:  # noqa: BLE001 - a reply that cannot be encoded is a failure of its handler
-            return encode(self._failed(request, error))
-
-    def _failed(self, command: Command, error: BaseException) -> Command:
-        if unexpected(error):
-            _log.error("request %d from %s failed", command.code, self, exc_info=error)
-        return failure(command, error)
-
     def _replied(self, reply: Command) -> None:
         entry = self._session.pending.pop(reply.opaque, None)
         if entry is None:
@@ -437,12 +418,12 @@ class Connection(asyncio.BufferedProtocol):
         try:
             reply = processor(self, command)
         except Exception as error:  # noqa: BLE001 - nobody waits for an answer; defects are logged
-            self._failed(command, error)
+            failed(self, command, error)
             return
         if reply is not None and not isinstance(reply, bytes | tuple | Command):
             self._later(command, reply)
 
-    def _later(self, command: Command, awaitable: Awaitable[Reply]) -> None:
+    def _later(self, command: Command, reply: Awaitable[Reply] | Later) -> None:
         if type(command.body) is memoryview:
             # The view is on the shared read buffer, which the next read overwrites.
             command.body = bytes(command.body)
@@ -451,8 +432,12 @@ class Connection(asyncio.BufferedProtocol):
         self._held += cost
         if self._held > group.held_bytes:
             self._pause(_PAUSED_HELD)
-        task = group.loop.create_task(self._finish(command, awaitable, cost))
-        self._tasks[task] = awaitable
+        if isinstance(reply, Later):
+            self._promised[reply] = None
+            reply.begin(self, command, cost)
+            return
+        task = group.loop.create_task(self._finish(command, reply, cost))
+        self._tasks[task] = reply
         group.tasks.add(task)
         task.add_done_callback(self._finished)
 
@@ -461,13 +446,28 @@ class Connection(asyncio.BufferedProtocol):
         try:
             reply = await awaitable
         except Exception as error:  # noqa: BLE001 - every failure of a handler becomes a reply
-            reply = self._failed(command, error)
+            reply = failed(self, command, error)
         finally:
-            self._held -= cost
-            if self._paused & _PAUSED_HELD and self._held <= self._group.held_bytes // 2:
-                self._resume(_PAUSED_HELD)
-        if reply is not None and not command.flag & FLAG_ONEWAY:
-            frame = self._encoded(command, reply) if isinstance(reply, Command) else reply
+            self._let_go(cost)
+        self._answer(command, reply)
+
+    def end(self, later: Later, command: Command, cost: int, reply: Reply | Exception) -> None:
+        """Send what a handler promised, or why it cannot be had (`Later`)."""
+        if later in self._promised:
+            del self._promised[later]
+            self._let_go(cost)
+            self._answer(command, failed(self, command, reply) if isinstance(reply, Exception) else reply)
+
+    def _let_go(self, cost: int) -> None:
+        self._held -= cost
+        if self._paused & _PAUSED_HELD and self._held <= self._group.held_bytes // 2:
+            self._resume(_PAUSED_HELD)
+
+    def _answer(self, command: Command, reply: Reply) -> None:
+        if isinstance(reply, Later):
+            self._later(command, reply)
+        elif reply is not None and not command.flag & FLAG_ONEWAY:
+            frame = encoded(self, command, reply) if isinstance(reply, Command) else reply
             self.send(frame if isinstance(frame, bytes) else b"".join(frame))
 
     def _finished(self, task: asyncio.Task[None]) -> None:

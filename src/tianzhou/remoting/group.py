@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.remoting.answers import unsupported
@@ -15,7 +15,8 @@ from tianzhou.remoting.session import MAX_FRAME, OpaqueCounter, scratch_buffer
 from tianzhou.remoting.stalls import PatientTimer
 
 if TYPE_CHECKING:
-    from tianzhou.remoting.connection import Connection, LateProcessor, Processor
+    from tianzhou.remoting.connection import Connection, Reply
+    from tianzhou.wire.command import Command
 
 HELD_BYTES = 33_554_432
 GATHER_BYTES = 67_108_864
@@ -23,6 +24,12 @@ MAX_IN_FLIGHT = 65_535
 DEADLINE_STEP_S = 0.05
 IDLE_STEP_S = 5.0
 MARK_STEP_S = 0.02
+
+Processor: TypeAlias = "Callable[[Connection, Command], Reply | Awaitable[Reply]]"
+"""Serves requests: answers at once or later (no task is made), or with an awaitable (a task of the connection)."""
+
+LateProcessor: TypeAlias = "Callable[[Connection, Command, float], Reply | Awaitable[Reply]]"
+"""As `Processor`, for requests that have waited for the given number of seconds before they could be served."""
 
 _log = logging.getLogger(__name__)
 
@@ -127,6 +134,12 @@ class ConnectionGroup:
         self.late = late
         self.late_after_s = after_s
         self.next_mark = 0.0
+
+    def processor_after(self, waited_s: float) -> Processor:
+        """Who serves requests that have waited for so long."""
+        late = self.late
+        assert late is not None
+        return lambda connection, command: late(connection, command, waited_s)
 
     def mark_turn(self, now: float) -> None:
         """Note that the present turn of the loop began not later than now."""

@@ -14,8 +14,8 @@ from tianzhou.clock import Clock
 from tianzhou.errors import ConfigError, ProtocolError
 from tianzhou.open_files import allow_more_files
 from tianzhou.remoting import proxy
-from tianzhou.remoting.connection import Connection, LateProcessor, Processor
-from tianzhou.remoting.group import GATHER_BYTES, HELD_BYTES, ConnectionGroup
+from tianzhou.remoting.connection import Connection
+from tianzhou.remoting.group import GATHER_BYTES, HELD_BYTES, ConnectionGroup, LateProcessor, Processor
 from tianzhou.remoting.session import MAX_FRAME
 from tianzhou.remoting.tls import HANDSHAKE, HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, WATCH_S, ServerTls
 

@@ -16,19 +16,29 @@ def run(main: Coroutine[Any, Any, None]) -> None:
         runner.run(main)
 
 
+class Limit:
+    """Ends the coroutine that is within it when its time is up."""
+
+    def __init__(self) -> None:
+        self.timeout = asyncio.timeout(None)
+
+    def time_up(self) -> None:
+        self.timeout.reschedule(0.0)
+
+
 class Waits:
     """Coroutines that wait for nothing until their time is up."""
 
     def __init__(self) -> None:
         self.deadlines = Deadlines()
-        self.limits: dict[int, asyncio.Timeout] = {}
+        self.limits: dict[int, Limit] = {}
         self.ended: list[tuple[int, float]] = []
         self.done: list[int] = []
 
     async def wait(self, number: int, seconds: float, enough: asyncio.Event | None = None) -> None:
-        limit = asyncio.timeout(None)
+        limit = Limit()
         try:
-            async with limit:
+            async with limit.timeout:
                 self.limits[number] = limit
                 self.deadlines.add(limit, seconds)
                 await (enough or asyncio.Event()).wait()
@@ -99,13 +109,39 @@ def test_who_is_hurried_ends_before_the_others_and_who_is_done_does_not_end() ->
 def test_what_is_over_takes_no_memory() -> None:
     async def main() -> None:
         deadlines = Deadlines()
-        async with asyncio.timeout(None) as stays:
-            deadlines.add(stays, 3600)
-            for _ in range(1_000):
-                async with asyncio.timeout(None) as limit:
-                    deadlines.add(limit, 1800)
-                    deadlines.drop(limit)
-            assert len(deadlines) == 1
-            assert len(deadlines._heap) <= AT_ONCE + 3
+        deadlines.add(Limit(), 3600)
+        for _ in range(1_000):
+            limit = Limit()
+            deadlines.add(limit, 1800)
+            deadlines.drop(limit)
+        assert len(deadlines) == 1
+        assert len(deadlines._heap) <= AT_ONCE + 3
+
+    run(main())
+
+
+def test_waits_that_drop_themselves_as_they_end_leave_the_later_ones_to_their_times() -> None:
+    class Dropped:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def time_up(self) -> None:
+            deadlines.drop(self)
+            ended.append((self.number, round(asyncio.get_running_loop().time() - began)))
+
+    deadlines = Deadlines()
+    ended: list[tuple[int, int]] = []
+    began = 0.0
+
+    async def main() -> None:
+        nonlocal began
+        began = asyncio.get_running_loop().time()
+        for number in range(500):
+            deadlines.add(Dropped(number), 1)
+        deadlines.add(Dropped(500), 3)
+        deadlines.add(Dropped(501), 2)
+        await asyncio.sleep(4)
+        assert ended == [*((number, 1) for number in range(500)), (501, 2), (500, 3)]
+        assert len(deadlines) == 0
 
     run(main())

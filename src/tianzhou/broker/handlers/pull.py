@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ from tianzhou.broker.broadcast_offsets import BY_PROXY, SUFFIX
 from tianzhou.broker.clients import Subscription
 from tianzhou.broker.consumer_filters import TAG_TYPES, compile_expression
 from tianzhou.broker.deadlines import Deadlines
+from tianzhou.broker.held_pull import HeldPull
 from tianzhou.broker.selection import (
     Selection,
     by_entry,
@@ -76,7 +76,7 @@ class PullHandler:
         self._store = store
         self._stats = stats
         self._clock = clock
-        self._held: dict[tuple[str, str, int], dict[asyncio.Timeout, None]] = {}
+        self._held: dict[tuple[str, str, int], dict[HeldPull, None]] = {}
         self._deadlines = Deadlines()
         tables.offsets.on_reset = self._wake
 
@@ -198,7 +198,7 @@ class PullHandler:
         self._stats.longest_get_ms = max(self._stats.longest_get_ms, cold_ms)
         await connection.drain()
         if self._may_wait(header, found):
-            return await self._wait(connection, command, header, group, topic, wanted, found)
+            return self._wait(connection, command, header, group, topic, wanted, found)
         return self._answer(command, header, group, topic, found, cold_ms=cold_ms)
 
     def _check(
@@ -328,7 +328,7 @@ class PullHandler:
             return by_original_topic(filters, topic)._replace(subscription=subscription)
         return by_entry(entry, filters)._replace(subscription=subscription)
 
-    async def _wait(
+    def _wait(
         self,
         connection: Connection,
         command: Command,
@@ -337,48 +337,51 @@ class PullHandler:
         topic: TopicConfig,
         wanted: Selection,
         found: GetResult,
-    ) -> Reply:
+    ) -> HeldPull:
         settings = self._tables.settings
         suspend_ms = (
             header.suspend_timeout_millis if settings.long_polling_enable else settings.short_polling_time_mills
         )
-        name, queue_id = header.topic, header.queue_id
-        arrived = self._store.arrived(name, queue_id)
-        position = found.next_offset
+        arrived = self._store.arrived(header.topic, header.queue_id)
+        pull = HeldPull(self, arrived, connection, command, header, group, topic, wanted, found)
+        self._held.setdefault(pull.place, {})[pull] = None
+        self._deadlines.add(pull, max(suspend_ms, 0) / 1000)
+        pull.wait()
+        return pull
+
+    def look_again(self, pull: HeldPull) -> Reply:
+        """Answer a held pull whose queue has grown; None when there is nothing for it in what came."""
+        header, wanted, position = pull.header, pull.wanted, pull.found.next_offset
+        if not self._is_current(header, wanted):
+            # What was passed over for the former subscription may be wanted for the present one.
+            pull.wanted = wanted = self._selection(header)
+            position = header.queue_offset
+        pull.found = found = self._get(header, position, wanted)
+        if found.status is GetStatus.NO_MATCHED_MESSAGE and found.next_offset > position:
+            return None
+        return self._answer(pull.command, header, pull.group, pull.topic, found)
+
+    def look_last(self, pull: HeldPull) -> Reply:
+        """Answer a held pull whose time is up, or whose group was given another offset."""
+        header, found = pull.header, pull.found
+        if self._tables.offsets.reset_waits(*pull.place):
+            return self._tell_reset(pull.command, header, pull.group, pull.topic)
+        if not self._is_current(header, pull.wanted):
+            found = self._get(header, header.queue_offset, self._selection(header))
+        return self._answer(pull.command, header, pull.group, pull.topic, found)
+
+    def _get(self, header: Any, offset: int, wanted: Selection) -> GetResult:
         codes, accept, accept_unit, _ = wanted
         most = max(header.max_msg_nums, 1)
-        place = header.consumer_group, name, queue_id
-        limit = asyncio.timeout(None)
-        held = self._held.setdefault(place, {})
-        try:
-            async with limit:
-                held[limit] = None
-                self._deadlines.add(limit, max(suspend_ms, 0) / 1000)
-                while True:
-                    await arrived.reach(position + 1)
-                    # Whoever waits here may wake with a thousand others, for a peer that reads slowly.
-                    await connection.drain()
-                    if not self._is_current(header, wanted):
-                        # What was passed over for the former subscription may be wanted for the present one.
-                        wanted, position = self._selection(header), header.queue_offset
-                        codes, accept, accept_unit, _ = wanted
-                    found = self._store.get(name, queue_id, position, most, codes, None, accept, accept_unit)
-                    passed_over = found.status is GetStatus.NO_MATCHED_MESSAGE and found.next_offset > position
-                    if not passed_over:
-                        break
-                    position = found.next_offset
-        except TimeoutError:
-            if self._tables.offsets.reset_waits(*place):
-                return self._tell_reset(command, header, group, topic)
-            if not self._is_current(header, wanted):
-                codes, accept, accept_unit, _ = self._selection(header)
-                found = self._store.get(name, queue_id, header.queue_offset, most, codes, None, accept, accept_unit)
-        finally:
-            self._deadlines.drop(limit)
-            del held[limit]
-            if not held:
-                self._held.pop(place, None)
-        return self._answer(command, header, group, topic, found)
+        return self._store.get(header.topic, header.queue_id, offset, most, codes, None, accept, accept_unit)
+
+    def let_go(self, pull: HeldPull) -> None:
+        """A held pull has ended, whichever way."""
+        self._deadlines.drop(pull)
+        held = self._held[pull.place]
+        del held[pull]
+        if not held:
+            del self._held[pull.place]
 
     def _answer(
         self,
