@@ -8,8 +8,8 @@ Both sides have the same messages of 1 KiB in as many queues, a broker of their 
 is the median over the rounds. Kafka 4.1.0 comes from Maven, and PySpark 3.5.3, the newest whose Kafka source is all
 there, from pip, both into the tests' cache; without them, or with `--only tianzhou`, our side is measured alone, and it
 says so. Everything is timed from naming the source to the last row; beside that stand the same query without any rows,
-and the rows a second without the time that takes. Five rounds of two million messages take
-about twenty minutes.
+and the rows a second without the time that takes. Five rounds of two million messages take about twenty
+minutes.
 
 lines:
   live-noop            all sixteen columns from the broker, thrown away
