@@ -22,6 +22,7 @@ from tianzhou import (
     ConsumeResult,
     Message,
     MessageModel,
+    MessageQueue,
     Producer,
     PullConsumer,
     PullStatus,
@@ -66,11 +67,23 @@ async def make_topic(namesrv: str, queues: int = 4) -> str:
     return topic
 
 
+async def queues_of(consumer: PullConsumer, topic: str) -> list[MessageQueue]:
+    """A topic's queues, when its name is known: of one that a send has made brokers tell behind the reply."""
+    deadline = time.monotonic() + WITHIN_S
+    while True:
+        try:
+            return await consumer.queues(topic)
+        except ClientError:
+            if time.monotonic() >= deadline:
+                raise
+            await asyncio.sleep(0.01)
+
+
 async def read_all(namesrv: str, topic: str, count: int, **how: object) -> list:
     """Every message of a topic, by plain pulls from each queue's beginning, once it holds `count`."""
     found = []
     async with PullConsumer(fresh("reader"), namesrv) as consumer:
-        queues = await consumer.queues(topic)
+        queues = await queues_of(consumer, topic)
         for _ in range(1000):
             # Apache acknowledges messages a little before its queues show them.
             if sum([await consumer.max_offset(queue) for queue in queues]) >= count:
