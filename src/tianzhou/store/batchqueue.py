@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar, Final, NamedTuple
 
-from tianzhou.store.consumequeue import ConsumeQueue
+from tianzhou.store.consumequeue import ConsumeQueue, first_wrong
 from tianzhou.store.segments import Segment
 from tianzhou.store.stepwise import Range, Steps, at_once
 
@@ -153,18 +153,15 @@ class BatchQueue(ConsumeQueue):
         return valid, physical
 
     def _halve(self, segment: Segment, limit: int) -> tuple[int, int]:
-        low, high = 0, segment.size // BATCH_UNIT_SIZE
-        while low < high:
-            middle = (low + high) // 2
-            unit = unit_at(segment.view, middle * BATCH_UNIT_SIZE)
-            if unit.valid and unit.physical_offset < limit:
-                low = middle + 1
-            else:
-                high = middle
-        if low == 0:
+        def right(number: int) -> bool:
+            unit = unit_at(segment.view, number * BATCH_UNIT_SIZE)
+            return unit.valid and unit.physical_offset < limit
+
+        count = first_wrong(segment.size // BATCH_UNIT_SIZE, right)
+        if count == 0:
             return 0, -1
-        last = unit_at(segment.view, (low - 1) * BATCH_UNIT_SIZE)
-        return low * BATCH_UNIT_SIZE, last.physical_offset + last.size
+        last = unit_at(segment.view, (count - 1) * BATCH_UNIT_SIZE)
+        return count * BATCH_UNIT_SIZE, last.physical_offset + last.size
 
     def _resume(self, end: int) -> None:
         super()._resume(end)

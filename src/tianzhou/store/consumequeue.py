@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import mmap
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, Final
 
 from tianzhou._hot.records import UNIT
 from tianzhou._hot.tails import QueueTail
 from tianzhou.store import holes
+from tianzhou.store.pages import RANDOM
 from tianzhou.store.retention import expired_queue_segments
 from tianzhou.store.segments import RetiredSegment, Segment, SegmentQueue
 from tianzhou.store.stepwise import Steps, at_once
@@ -204,7 +207,13 @@ class ConsumeQueue(QueueTail):
         end = segments[0].start if segments else 0
         self.max_physical = -1
         for segment in segments[index:]:
-            valid, physical = (self._walk if thorough else self._halve)(segment, limit)
+            if thorough:
+                valid, physical = self._walk(segment, limit)
+            else:
+                # What was never written is not to be read ahead: 8 MiB of zeros for each page that is looked at.
+                segment.advise(RANDOM)
+                valid, physical = self._halve(segment, limit)
+                segment.advise(mmap.MADV_NORMAL)
             end = segment.start + valid
             if physical >= 0:
                 self.max_physical = physical
@@ -417,16 +426,33 @@ def _walk_units(segment: Segment, limit: int, begin: int = 0) -> tuple[int, int]
 
 def _halve_units(segment: Segment, limit: int) -> tuple[int, int]:
     view = segment.view
-    low, high = 0, segment.size // UNIT_SIZE
-    while low < high:
-        middle = (low + high) // 2
-        offset, size, _ = UNIT.unpack_from(view, middle * UNIT_SIZE)
-        if offset < 0 or size <= 0 or offset >= limit:
-            high = middle
-        else:
-            low = middle + 1
-    for number in range(low - 1, -1, -1):
+
+    def right(number: int) -> bool:
+        offset, size, _ = UNIT.unpack_from(view, number * UNIT_SIZE)
+        return bool(0 <= offset < limit and size > 0)
+
+    count = first_wrong(segment.size // UNIT_SIZE, right)
+    for number in range(count - 1, -1, -1):
         offset, size, _ = UNIT.unpack_from(view, number * UNIT_SIZE)
         if size != holes.BLANK_SIZE or offset != 0:
-            return low * UNIT_SIZE, offset + size
-    return low * UNIT_SIZE, -1
+            return count * UNIT_SIZE, offset + size
+    return count * UNIT_SIZE, -1
+
+
+def first_wrong(count: int, right: Callable[[int], bool]) -> int:
+    """The first of `count` units that is not right, before which all are and behind which none is; `count` if all are.
+
+    Looked for from the beginning in growing steps, because little of most queues' files was ever written.
+    """
+    low, step = 0, 1
+    while low + step <= count and right(low + step - 1):
+        low += step
+        step *= 2
+    high = min(low + step - 1, count)
+    while low < high:
+        middle = (low + high) // 2
+        if right(middle):
+            low = middle + 1
+        else:
+            high = middle
+    return low
