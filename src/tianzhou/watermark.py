@@ -1,8 +1,8 @@
 """The one waiting primitive: a number that only grows, and those who wait for it to pass a mark.
 
 Sync flush is `flushed.reach(end)`, a quorum is `committed.reach(end)`, a long poll is
-`arrived.reach(offset + 1)` under a deadline. A parked request *is* its coroutine: cancelling it forgets it. Where a
-coroutine each is too much, `mark.reached(value)` is what `reach` waits for.
+`arrived.reached(offset + 1)` under a deadline. A parked request *is* its coroutine: cancelling it forgets it. Where a
+coroutine each is too much, as for long polls, `reached` gives what `reach` waits for.
 
 Thousands may wait for the same mark. They are woken a few in each turn of the loop, the longest waiting first, so
 that the loop serves others in between.

@@ -77,13 +77,12 @@ class Deadlines:
         left = AT_ONCE
         while heap:
             when, _, wait = heap[0]
-            if waits.get(wait) == when:
-                if when > now or not left:
-                    self._arm(when)
-                    return
+            valid = waits.get(wait) == when
+            if valid and (when > now or not left):
+                self._arm(when)
+                return
+            heapq.heappop(heap)
+            if valid:
                 left -= 1
                 del waits[wait]
-                heapq.heappop(heap)
                 wait.time_up()
-            else:
-                heapq.heappop(heap)

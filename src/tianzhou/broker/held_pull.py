@@ -33,7 +33,6 @@ class HeldPull(Later):
 
     Args:
         keeper: who reads for it.
-        arrived: follows the queue's end.
         connection: whose pull it is.
         command: the request.
         header: its fields.
@@ -51,7 +50,6 @@ class HeldPull(Later):
     def __init__(
         self,
         keeper: Keeper,
-        arrived: Watermark,
         connection: Connection,
         command: Command,
         header: Any,
@@ -61,7 +59,6 @@ class HeldPull(Later):
         found: GetResult,
     ) -> None:
         self._keeper = keeper
-        self._arrived = arrived
         self._over = False
         self._connection = connection
         self.command = command
@@ -72,9 +69,10 @@ class HeldPull(Later):
         self.found = found
         self.place = header.consumer_group, header.topic, header.queue_id
 
-    def wait(self) -> None:
-        """Have the handler look again when the queue has grown beyond what was found."""
-        self._growth = self._arrived.reached(self.found.next_offset + 1)
+    def follow(self, arrived: Watermark) -> None:
+        """Have the keeper look again when its queue, whose end `arrived` is, has grown beyond what was found."""
+        self._arrived = arrived
+        self._growth = arrived.reached(self.found.next_offset + 1)
         self._growth.add_done_callback(self._grown)
 
     def time_up(self) -> None:
@@ -82,7 +80,7 @@ class HeldPull(Later):
         self._end(self._keeper.look_last)
 
     def cancel(self) -> None:
-        """The peer is gone."""
+        """Wait no longer, and answer nothing."""
         if not self._over:
             self._over = True
             self._arrived.forget(self._growth)
@@ -109,7 +107,7 @@ class HeldPull(Later):
         except Exception as error:  # noqa: BLE001 - every failure of a handler becomes a reply
             reply = error
         if reply is None:
-            self.wait()
+            self.follow(self._arrived)
         else:
             self.cancel()
             self.answer(reply)

@@ -136,7 +136,7 @@ class ConnectionGroup:
         self.next_mark = 0.0
 
     def processor_after(self, waited_s: float) -> Processor:
-        """Who serves requests that have waited for so long."""
+        """Who serves requests that have waited for so many seconds; only where `serve_late` was called."""
         late = self.late
         assert late is not None
         return lambda connection, command: late(connection, command, waited_s)

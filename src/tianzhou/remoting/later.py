@@ -1,7 +1,7 @@
 """A reply that comes later and costs no task meanwhile.
 
-Consumers have a pull waiting for each of their queues. With a task and a timeout each, a message that one of them waits
-for costs the loop three turns and three times what storing it does; as a value that someone answers, one turn.
+Consumers have a pull waiting for each of their queues. A task and a timeout each take twice the memory, and two turns
+of the loop more for a message that one of them waits for, than a value that someone answers.
 """
 
 from __future__ import annotations

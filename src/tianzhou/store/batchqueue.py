@@ -152,7 +152,7 @@ class BatchQueue(ConsumeQueue):
             valid += BATCH_UNIT_SIZE
         return valid, physical
 
-    def _halve(self, segment: Segment, limit: int) -> tuple[int, int]:
+    def _search(self, segment: Segment, limit: int) -> tuple[int, int]:
         def right(number: int) -> bool:
             unit = unit_at(segment.view, number * BATCH_UNIT_SIZE)
             return unit.valid and unit.physical_offset < limit

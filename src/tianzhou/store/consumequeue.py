@@ -194,8 +194,8 @@ class ConsumeQueue(QueueTail):
 
         Args:
             limit: units that point at or behind this commit-log offset are dropped as well.
-            thorough: look at every unit of the last segments. Otherwise the end is searched for by halving,
-                which relies on the clean stop that filled the files without a hole.
+            thorough: look at every unit of the last segments. Otherwise the end is searched for, which relies on
+                the clean stop that filled the files without a hole.
             proved: units of smaller queue offsets need not be looked at; the disk is known to have them.
         """
         segments = self.files.segments
@@ -212,7 +212,7 @@ class ConsumeQueue(QueueTail):
             else:
                 # What was never written is not to be read ahead: 8 MiB of zeros for each page that is looked at.
                 segment.advise(RANDOM)
-                valid, physical = self._halve(segment, limit)
+                valid, physical = self._search(segment, limit)
                 segment.advise(mmap.MADV_NORMAL)
             end = segment.start + valid
             if physical >= 0:
@@ -245,9 +245,9 @@ class ConsumeQueue(QueueTail):
         """How many bytes of valid units a segment begins with, and the end of the last record they point to."""
         return _walk_units(segment, limit)
 
-    def _halve(self, segment: Segment, limit: int) -> tuple[int, int]:
+    def _search(self, segment: Segment, limit: int) -> tuple[int, int]:
         """As `_walk`, for a segment without a hole."""
-        return _halve_units(segment, limit)
+        return _search_units(segment, limit)
 
     def _first_physical(self, segment: Segment) -> int:
         offset, size, _ = UNIT.unpack_from(segment.view, 0)
@@ -424,7 +424,7 @@ def _walk_units(segment: Segment, limit: int, begin: int = 0) -> tuple[int, int]
     return valid, physical
 
 
-def _halve_units(segment: Segment, limit: int) -> tuple[int, int]:
+def _search_units(segment: Segment, limit: int) -> tuple[int, int]:
     view = segment.view
 
     def right(number: int) -> bool:

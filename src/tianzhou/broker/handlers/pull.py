@@ -113,7 +113,7 @@ class PullHandler:
             return self._read_cold(connection, command, header, group, topic, wanted, read)
         found = read
         if found.status is not GetStatus.FOUND and self._may_wait(header, found):
-            return self._wait(connection, command, header, group, topic, wanted, found)
+            return self._hold(HeldPull(self, connection, command, header, group, topic, wanted, found))
         return self._answer(command, header, group, topic, found)
 
     @staticmethod
@@ -198,7 +198,7 @@ class PullHandler:
         self._stats.longest_get_ms = max(self._stats.longest_get_ms, cold_ms)
         await connection.drain()
         if self._may_wait(header, found):
-            return self._wait(connection, command, header, group, topic, wanted, found)
+            return self._hold(HeldPull(self, connection, command, header, group, topic, wanted, found))
         return self._answer(command, header, group, topic, found, cold_ms=cold_ms)
 
     def _check(
@@ -328,25 +328,14 @@ class PullHandler:
             return by_original_topic(filters, topic)._replace(subscription=subscription)
         return by_entry(entry, filters)._replace(subscription=subscription)
 
-    def _wait(
-        self,
-        connection: Connection,
-        command: Command,
-        header: Any,
-        group: SubscriptionGroupConfig,
-        topic: TopicConfig,
-        wanted: Selection,
-        found: GetResult,
-    ) -> HeldPull:
-        settings = self._tables.settings
+    def _hold(self, pull: HeldPull) -> HeldPull:
+        header, settings = pull.header, self._tables.settings
         suspend_ms = (
             header.suspend_timeout_millis if settings.long_polling_enable else settings.short_polling_time_mills
         )
-        arrived = self._store.arrived(header.topic, header.queue_id)
-        pull = HeldPull(self, arrived, connection, command, header, group, topic, wanted, found)
         self._held.setdefault(pull.place, {})[pull] = None
         self._deadlines.add(pull, max(suspend_ms, 0) / 1000)
-        pull.wait()
+        pull.follow(self._store.arrived(header.topic, header.queue_id))
         return pull
 
     def look_again(self, pull: HeldPull) -> Reply:
