@@ -103,6 +103,36 @@ def test_many_files_are_synced_with_their_file_system(tmp_path: Path, synced: li
         assert all(segment.named for segment in segments)
 
 
+def test_syncing_many_files_does_not_ask_the_system_for_each(
+    tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segments = [queue(tmp_path, f"T{number % 7}", number) for number in range(MANY)]
+    real, asked = os.stat, []
+    monkeypatch.setattr(os, "stat", lambda path, *others, **named: asked.append(path) or real(path, *others, **named))
+    sync_queues([(segment, 0, 20) for segment in segments])
+    assert synced == ["system"]
+    assert asked == []
+
+
+def test_many_files_on_two_disks_are_synced_with_both(tmp_path: Path, synced: list[str]) -> None:
+    segments = [queue(tmp_path, "T", number) for number in range(MANY)]
+    segments[5].device += 1
+    sync_queues([(segment, 0, 20) for segment in segments])
+    assert synced == ["system", "system"]
+
+
+def test_a_file_knows_its_disk_while_it_is_mapped(tmp_path: Path) -> None:
+    segment = queue(tmp_path, "T", 0)
+    device = tmp_path.stat().st_dev
+    assert segment.device == device
+    segment.close()
+    assert segment.device == -1
+    assert segment.map[:5] == b"units"
+    assert segment.device == device
+    segment.retire().release()
+    assert segment.device == -1
+
+
 def test_where_file_systems_cannot_be_synced_each_file_is(
     tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
