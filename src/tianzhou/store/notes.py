@@ -28,6 +28,9 @@ NOTE_NAME: Final = "proved.json"
 DAMAGE_NAME: Final = "damaged.json"
 NOTE_BYTES: Final = 64 << 20
 """How much a log grows before the next note is due; about what a start after a crash reads again."""
+NOTE_BYTES_A_QUEUE: Final = 32 << 10
+"""And so much more for each queue with news: all of them are synced for a note, and each page that was costs a fault
+when it is written to next. A start takes longer for opening a queue than for reading this."""
 
 
 class StoreNote(msgspec.Struct, frozen=True, rename="camel"):
@@ -155,7 +158,8 @@ class NoteKeeper:
         """Whether all queues should be brought to the disk for the sake of a new note."""
         if self._candidate is not None:
             return False
-        if self._noted < 0 or self._dispatcher.position - self._noted >= NOTE_BYTES:
+        grown = self._dispatcher.position - self._noted
+        if self._noted < 0 or grown >= NOTE_BYTES + NOTE_BYTES_A_QUEUE * len(self._dispatcher.dirty):
             return True
         # A topic that was deleted must not be missed by the next start.
         return any(self._queues.get(topic) is not queues for topic, queues in self._noted_topics.items())

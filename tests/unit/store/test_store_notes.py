@@ -12,6 +12,7 @@ import pytest
 
 from tianzhou.store import MessageStore, NewRecord, StoreSettings, notes
 from tianzhou.store.notes import StoreNote, read_note, write_note
+from tianzhou.store.queues import each_queue
 from tianzhou.store.scan import StoreScan
 from tianzhou.wire.record import decode_record
 
@@ -263,3 +264,22 @@ def test_no_note_tells_of_what_the_disk_refused(tmp_path: Path) -> None:
         loop.run(store._upkeep._flush_queues(thorough=True))
     store.close_now()
     assert read_note(tmp_path) is None
+
+
+@pytest.mark.parametrize("with_news", [0, 1, 8_000])
+def test_a_note_is_due_the_later_the_more_queues_have_to_be_synced_for_it(tmp_path: Path, with_news: int) -> None:
+    async def main() -> None:
+        async with MessageStore(settings_for(tmp_path)) as store:
+            fill(store, 0, NOTED)
+            note = await noted(store)
+            keeper, dispatcher = store._upkeep._notes, store._dispatcher
+            keeper._noted = note.log_end
+            dispatcher.dirty = [next(each_queue(store._queues))] * with_news
+            most = notes.NOTE_BYTES + with_news * notes.NOTE_BYTES_A_QUEUE
+            dispatcher.position = note.log_end + most - 1
+            assert not keeper.due
+            dispatcher.position += 1
+            assert keeper.due
+            dispatcher.dirty, dispatcher.position = [], note.log_end
+
+    asyncio.run(main())
