@@ -2,35 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
+from struct import Struct
 from typing import Any, Final, cast
 
 from tianzhou.model import MessageExt
-from tianzhou.wire.ids import host_text, offset_msg_id
+from tianzhou.wire import ids
 from tianzhou.wire.properties import decode_properties
 
-# The attribute of the base class, which the property below hides.
-_properties_slot: Final[Any] = MessageExt.__dict__["properties"]
+# The attributes of the base class, which the properties below hide.
+_slots: Final[Any] = MessageExt.__dict__
 _FIELDS: Final = tuple(field.name for field in fields(MessageExt))
+_unpack_host: Final = Struct(">4si").unpack_from
+
+
+HEAD_SIZE: Final = 88
+"""Bytes of a record in front of its body, with IPv4 hosts (store.md §3.2)."""
+
+
+def _late(name: str, make: Callable[[DeliveredMessage], Any]) -> Any:
+    """An attribute that is made when it is first looked at and was not set before."""
+    slot = _slots[name]
+
+    def look(message: DeliveredMessage) -> Any:
+        try:
+            return slot.__get__(message)
+        except AttributeError:
+            made = make(message)
+        slot.__set__(message, made)
+        return made
+
+    return property(look, slot.__set__)
+
+
+def _in_head(name: str, form: str, at: int) -> Any:
+    """An attribute whose number is at that place of the head."""
+    unpack = Struct(form).unpack_from
+    return _late(name, lambda message: unpack(message.head, at)[0])
+
+
+def _host_in_head(name: str, at: int) -> Any:
+    return _late(name, lambda message: ids.host_text(*_unpack_host(message.head, at)))
+
+
+def _id_of(message: DeliveredMessage) -> str:
+    host, port = _unpack_host(message.head, 64)
+    return ids.offset_msg_id(host, port, message.commitlog_offset)
 
 
 class DeliveredMessage(MessageExt):
-    """A message whose properties, hosts and offset id are made when they are first looked at.
+    """A message of which most is made when it is first looked at.
 
-    Most of what decoding a message costs is its properties, and many consumers read only the body. It is made like a
-    `MessageExt`, or by `decode_messages`, which leaves out what is made later and sets what that is made of.
+    Most of what decoding a message costs are its properties and numbers, and many consumers read only the body. It is
+    made like a `MessageExt`, or by `decode_messages`, which leaves out what is made later and sets what that is made
+    of.
 
     Attributes:
+        head: the record in front of the body, as stored, with IPv4 hosts.
         raw_properties: the property string as stored; None once `properties` holds the pairs.
         more_properties: what is to come behind it, see `pair_behind`.
     """
 
-    __slots__ = ("_born_host", "_born_port", "_store_host", "_store_port", "more_properties", "raw_properties")
-    _born_host: bytes
-    _born_port: int
-    _store_host: bytes
-    _store_port: int
+    # No `__getattr__`: with one, every attribute of a message takes the interpreter's slow way.
+    __slots__ = ("head", "more_properties", "raw_properties")
+    head: bytes
     raw_properties: bytes | None
     more_properties: bytes
 
@@ -39,28 +75,27 @@ class DeliveredMessage(MessageExt):
         """What the record carries, system properties included."""
         raw = self.raw_properties
         if raw is None:
-            return cast("dict[str, str]", _properties_slot.__get__(self))
+            return cast("dict[str, str]", _slots["properties"].__get__(self))
         found = self.properties = decode_properties(raw + self.more_properties)
         return found
 
     @properties.setter
     def properties(self, value: dict[str, str]) -> None:
         self.raw_properties = None
-        _properties_slot.__set__(self, value)
+        _slots["properties"].__set__(self, value)
 
-    def __getattr__(self, name: str) -> Any:
-        # Reached only for what is not set yet.
-        made: str
-        if name == "offset_msg_id":
-            made = offset_msg_id(self._store_host, self._store_port, self.commitlog_offset)
-        elif name == "born_host":
-            made = host_text(self._born_host, self._born_port)
-        elif name == "store_host":
-            made = host_text(self._store_host, self._store_port)
-        else:
-            raise AttributeError(f"a delivered message has no attribute {name!r}", name=name, obj=self)
-        setattr(self, name, made)
-        return made
+    store_size = _in_head("store_size", ">i", 0)
+    body_crc = _in_head("body_crc", ">i", 8)
+    queue_id = _in_head("queue_id", ">i", 12)
+    flag = _in_head("flag", ">i", 16)
+    commitlog_offset = _in_head("commitlog_offset", ">q", 28)
+    born_timestamp = _in_head("born_timestamp", ">q", 40)
+    born_host = _host_in_head("born_host", 48)
+    store_timestamp = _in_head("store_timestamp", ">q", 56)
+    store_host = _host_in_head("store_host", 64)
+    reconsume_times = _in_head("reconsume_times", ">i", 72)
+    prepared_transaction_offset = _in_head("prepared_transaction_offset", ">q", 76)
+    offset_msg_id = _late("offset_msg_id", _id_of)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), tuple(getattr(self, name) for name in _FIELDS)

@@ -18,7 +18,7 @@ from tianzhou.errors import CorruptRecord, ProtocolError
 from tianzhou.model import MessageExt, names
 from tianzhou.wire.batch import decode_batch
 from tianzhou.wire.compression import COMPRESSED, decompress
-from tianzhou.wire.delivered import DeliveredMessage
+from tianzhou.wire.delivered import HEAD_SIZE, DeliveredMessage
 from tianzhou.wire.hashing import Octets, crc32
 from tianzhou.wire.ids import host_text, offset_msg_id
 from tianzhou.wire.properties import MAX_BYTES, decode_properties
@@ -44,6 +44,7 @@ _FIXED: Final = {
     for bits in (0, BORN_HOST_V6, STORE_HOST_V6, _V6_BITS)
 }
 _FIXED_V4: Final = _FIXED[0]
+_USUAL_V4: Final = Struct(">ii12xq8xi44xi")  # of these: totalSize magic queueOffset sysFlag bodyLength
 _SIZE_MAGIC: Final = Struct(">ii")
 _SHORT: Final = Struct(">h")
 
@@ -347,45 +348,36 @@ def decode_messages(
     data = buffer if type(buffer) is bytes else bytes(buffer)
     messages: list[MessageExt] = []
     append = messages.append
-    unpack, short, new = _FIXED_V4.unpack_from, _SHORT.unpack_from, DeliveredMessage.__new__
-    topic_bytes, topic = b"", ""
+    unpack, short, new = _USUAL_V4.unpack_from, _SHORT.unpack_from, DeliveredMessage.__new__
+    # What stands between body and properties, the topic and how long the properties are, seldom differs.
+    between, properties_size, topic = b"", -1, ""
     at, end = 0, len(data)
     while end - at >= OVERHEAD:
-        (
-            size, magic, body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_timestamp, born_host,
-            born_port, store_timestamp, store_host, store_port, reconsume_times, prepared_transaction_offset, body_size,
-        ) = unpack(data, at)  # fmt: skip
+        size, magic, queue_offset, sys_flag, body_size = unpack(data, at)
         following = at + size
-        body_end = at + 88 + body_size
+        body_at = at + HEAD_SIZE
+        body_end = body_at + body_size
         if magic == MAGIC_V1 and not sys_flag & _UNUSUAL and body_size >= 0 and body_end < following <= end:
-            topic_end = body_end + 1 + data[body_end]
-            properties_at = topic_end + 2
-            if properties_at <= following and short(data, topic_end)[0] == following - properties_at:
-                if data[body_end + 1 : topic_end] != topic_bytes:
-                    topic_bytes = data[body_end + 1 : topic_end]
-                    topic = topic_bytes.decode("utf-8", "replace")
+            properties_at = body_end + len(between)
+            fits = following - properties_at == properties_size and data[body_end:properties_at] == between
+            if not fits:
+                topic_end = body_end + 1 + data[body_end]
+                properties_at = topic_end + 2
+                fits = properties_at <= following and short(data, topic_end)[0] == following - properties_at
+                if fits:
+                    between, properties_size = data[body_end:properties_at], following - properties_at
+                    topic = between[1:-2].decode("utf-8", "replace")
+            if fits:
                 # Filled here: a call for each message would cost more than all the rest.
                 message = new(DeliveredMessage)
                 message.topic = topic
-                message.body = data[at + 88 : body_end]
-                message.flag = flag
+                message.body = data[body_at:body_end]
+                message.head = data[at:body_at]
                 message.raw_properties = data[properties_at:following]
                 message.more_properties = added
                 message.broker_name = broker_name
-                message.queue_id = queue_id
                 message.queue_offset = queue_offset
-                message.commitlog_offset = physical_offset
                 message.sys_flag = sys_flag
-                message.born_timestamp = born_timestamp
-                message._born_host = born_host
-                message._born_port = born_port
-                message.store_timestamp = store_timestamp
-                message._store_host = store_host
-                message._store_port = store_port
-                message.reconsume_times = reconsume_times
-                message.prepared_transaction_offset = prepared_transaction_offset
-                message.body_crc = body_crc
-                message.store_size = size
                 append(message)
                 at = following
                 continue

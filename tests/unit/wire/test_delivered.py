@@ -10,7 +10,7 @@ from tianzhou.wire.record import Record, decode_messages, decode_record, encode_
 
 HOST = bytes((10, 0, 0, 7))
 STORED = encode_record(
-    Record("T", 3, 5, 4096, 7, 0, 11, HOST, 40_000, 12, HOST, 10_911, 1, 0, b"hi", b"UNIQ_KEY\x01k\x02TAGS\x01A\x02")
+    Record("T", 3, 5, 4096, 7, 0, 11, HOST, 40_000, 12, HOST, 10_911, 1, 9, b"hi", b"UNIQ_KEY\x01k\x02TAGS\x01A\x02")
 )
 
 
@@ -41,6 +41,31 @@ def test_what_is_set_stays(look):
     add_property([message], "b", "2")
     assert message.properties == {"a": "1", "b": "2"}
     assert (message.born_host, message.msg_id) == ("elsewhere:1", "X")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("store_size", len(STORED)),
+        ("body_crc", 0x58932AAC),
+        ("queue_id", 3),
+        ("queue_offset", 5),
+        ("commitlog_offset", 4096),
+        ("flag", 7),
+        ("sys_flag", 0),
+        ("born_timestamp", 11),
+        ("store_timestamp", 12),
+        ("reconsume_times", 1),
+        ("prepared_transaction_offset", 9),
+    ],
+)
+def test_a_number_is_what_the_record_says_until_it_is_set(name, said):
+    message, others = fresh(), fresh()
+    assert getattr(fresh(), name) == said
+    setattr(message, name, 77)
+    assert getattr(message, name) == 77
+    setattr(others, name, said)
+    assert others == fresh() != message
 
 
 @pytest.mark.parametrize("look", [False, True])
