@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tianzhou.client.consume_rates import ConsumeRates
+from tianzhou.client.consume_rates import ConsumeRates, TopicRates
 from tianzhou.client.handing import TURN_MESSAGES, Handing, Work
 from tianzhou.client.handlers import ConsumeContext, Handlers
 from tianzhou.client.process_queue import ProcessQueue
@@ -106,14 +106,20 @@ class Consuming(Handing[Lot]):
         return None
 
     async def _work(self, slot: Slot) -> None:
-        if not self._single:
-            await super()._work(slot)
-            return
+        await (self._work_one_by_one(slot) if self._single else super()._work(slot))
+
+    async def _work_one_by_one(self, slot: Slot) -> None:  # noqa: C901 - one loop: no call that can be avoided
         # What `Handing._work` does with `next` and `_consume`, in one piece for handlers that nothing is done around:
         # most of them do not wait, and then what is between two calls is most of what a message costs.
         line, plain, rates_of = self._line, self._handlers.plain, self._rates.of
         monotonic, now_ms = self._clock.monotonic, self._clock.now_ms
-        stamped_ms, stamp = 0, b""
+        # Clocks are asked once a message: one call of a handler begins where that before it ended, and the time of day
+        # is looked at again when it can have changed.
+        began_s = stale_s = monotonic()
+        present_ms, stamp, stamped = 0, b"", b""
+        more: bytes | None = None
+        rated: str | None = None
+        rates: TopicRates
         message: MessageExt | None
         failure: BaseException | None
         while not slot.retiring:
@@ -121,6 +127,7 @@ class Consuming(Handing[Lot]):
                 message = failure = None  # who waits keeps nothing alive
                 if not await self._pause(slot):
                     return
+                began_s = monotonic()
                 continue
             self._turn += 1
             lot = line[0]
@@ -131,25 +138,33 @@ class Consuming(Handing[Lot]):
             message = lot.rest.pop()
             if not lot.rest:
                 line.popleft()
-            if line and self._idle:
+            if self._idle and line and not self._called:
                 self._call_one()  # who goes on if this handler waits
-            pq.last_consume_ms = present_ms = now_ms()
-            if present_ms != stamped_ms:
-                stamped_ms, stamp = present_ms, pair_behind(names.CONSUME_START_TIME, str(present_ms))
+            if began_s >= stale_s:
+                stale_s = began_s + 0.001
+                present_ms = now_ms()
+                more, stamp = None, pair_behind(names.CONSUME_START_TIME, str(present_ms))
+            pq.last_consume_ms = present_ms
             if type(message) is DeliveredMessage and message.raw_properties is not None:
-                message.more_properties += stamp
+                if message.more_properties is not more:  # the same for all of a pull
+                    more = message.more_properties
+                    stamped = more + stamp
+                message.more_properties = stamped
             else:
                 message.properties[names.CONSUME_START_TIME] = str(present_ms)
             topic = message.topic
             handler = plain.get(topic)
             if handler is None:
                 await self._consume(Work(pq, [message]), slot)
+                began_s = monotonic()
                 continue
+            if topic is not rated:
+                rated, rates = topic, rates_of(topic)
             failure = None
             result: ConsumeResult | None = None
             pq.at_work += 1
             try:
-                began_s = slot.since_s = monotonic()
+                slot.since_s = began_s
                 try:
                     result = await handler(message)
                     if result is not None:
@@ -158,14 +173,16 @@ class Consuming(Handing[Lot]):
                     failure = error
                 finally:
                     slot.since_s = None
-                rates = rates_of(topic)
+                ended_s = monotonic()
                 rates.calls += 1
-                rates.call_ms += (monotonic() - began_s) * 1000
+                rates.call_ms += (ended_s - began_s) * 1000
+                began_s = ended_s
                 if failure is None and result is None and not pq.dropped:
                     pq.finish(message.queue_offset)
                     rates.consumed += 1
                 else:
                     await self._follow(Work(pq, [message]), result, failure, ConsumeContext(pq.queue), slot)
+                    began_s = monotonic()
             finally:
                 pq.at_work -= 1
                 if pq.rest is not None:

@@ -260,3 +260,29 @@ def test_pulling_goes_on_when_handlers_make_room():
         await bench.end()
 
     run(main())
+
+
+def test_only_the_time_handlers_take_counts_and_each_message_says_when_its_own_began():
+    began_ms = []
+
+    async def handler(found):
+        began_ms.append(int(found.properties["CONSUME_START_TIME"]) - start_ms)
+        await asyncio.sleep(1.5)
+
+    bench = Bench(handler, timeout_s=4.0)
+    start_ms = bench.clock.now_ms()
+
+    async def main():
+        pq = bench.queue()
+        bench.clock.advance(100)
+        bench.put(pq, 0, 1)
+        bench.consuming.start_workers(1)  # what waits already is as new to them as what comes
+        await asyncio.sleep(10)
+        bench.put(pq, 2, 3)
+        await asyncio.sleep(10)
+        assert began_ms == [100_000, 101_500, 110_000, 111_500]
+        rates = bench.rates.of("T")
+        assert (rates.calls, round(rates.call_ms), bench.rates.consumed, bench.away.given) == (4, 6000, 4, [])
+        await bench.end()
+
+    run(main(), bench.clock)
