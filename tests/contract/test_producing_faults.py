@@ -44,6 +44,36 @@ def producer_of(cluster, **options) -> TransactionProducer:
     return TransactionProducer("P", cluster.address, **{"check": lambda message: None} | options)
 
 
+# --- sends that are cancelled ----------------------------------------------------------------------------------------
+
+
+def test_a_cancelled_send_awaits_nothing_any_more_and_its_late_answer_harms_nobody() -> None:
+    async def body(cluster) -> None:
+        (broker,) = cluster.brokers
+        go_on = asyncio.Event()
+
+        async def later(command: Command) -> Command:
+            await go_on.wait()
+            return stored()(command)
+
+        broker.answers[310] = later
+        async with ClientInstance(cluster.address) as instance, Producer("P", instance=instance) as producer:
+            sends = [asyncio.create_task(producer.send(Message("T", b"x"))) for _ in range(3)]
+            await until(lambda: len(broker.asked(310)) == 3, "all were sent")
+            sends[1].cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await sends[1]
+            await until(lambda: instance.remoting.group.in_flight == 2, "nobody awaits the reply of the second")
+            go_on.set()
+            for sent in (sends[0], sends[2]):
+                assert (await sent).status is SendStatus.SEND_OK
+            assert (await producer.send(Message("T", b"y"))).queue_offset == 77
+            await until(lambda: instance.remoting.group.in_flight == 0, "nobody awaits any reply")
+        assert len(broker.asked(310)) == 4
+
+    with_cluster(body)
+
+
 # --- ends of transactions --------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from asyncio import CancelledError
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -118,7 +119,12 @@ class Producer(Sender):
             opaque = self._next_opaque()
             usual = self._mark if not message.flag and not sys_flag else mark(now_ms, message.flag, sys_flag)
             frame = target.template.single(opaque, usual, properties, body)
-            reply = await connection.invoke_frame(opaque, frame, left_ms)
+            waiter = connection.ask(opaque, frame, left_ms)
+            try:
+                reply = await waiter
+            except CancelledError:
+                connection.forget(opaque)
+                raise
             return self._attempts.result(reply, target, address, unique_key)
         except TianzhouError as error:
             elapsed_s = max(0, self._now_ms() - now_ms) / 1000

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, cast
 
-from tianzhou.errors import ConnectionLost, ProtocolError, RequestTimeout, TooManyRequests
+from tianzhou.errors import ConnectionLost, ProtocolError, RequestTimeout
 from tianzhou.remoting.answers import encoded, failed
 from tianzhou.remoting.group import ConnectionGroup, Processor
 from tianzhou.remoting.hosts import host_of
@@ -141,28 +141,32 @@ class Connection(asyncio.BufferedProtocol):
 
     async def invoke_frame(self, opaque: int, frame: bytes, timeout_ms: float = 3000) -> Command:
         """`invoke` for a frame encoded by the caller with an opaque from the group's counter."""
+        try:
+            return await self.ask(opaque, frame, timeout_ms)
+        except asyncio.CancelledError:
+            self.forget(opaque)
+            raise
+
+    def ask(self, opaque: int, frame: bytes, timeout_ms: float) -> asyncio.Future[Command]:
+        """`invoke_frame` without a coroutine: who awaits the reply calls `forget` when that is cancelled."""
         group = self._group
         if self.closed:
             raise ConnectionLost(f"connection to {self} is closed")
         if group.in_flight >= group.max_in_flight:
-            raise TooManyRequests(
-                f"{group.in_flight} requests await replies, the most allowed; await some before sending more"
-            )
+            raise group.too_many()
         waiter: asyncio.Future[Command] = group.loop.create_future()
-        pending = self._session.pending
         timeout_s = timeout_ms / 1000
-        pending[opaque] = (group.monotonic() + timeout_s, waiter, timeout_s)
+        self._session.pending[opaque] = (group.monotonic() + timeout_s, waiter, timeout_s)
         group.in_flight += 1
         if group._deadline_timer is None:
             group.arm_deadlines()
         self.send(frame)
-        try:
-            return await waiter
-        except asyncio.CancelledError:
-            pending.pop(opaque, None)
-            raise
-        finally:
-            group.in_flight -= 1
+        return waiter
+
+    def forget(self, opaque: int) -> None:
+        """Await a reply no more."""
+        if self._session.pending.pop(opaque, None) is not None:
+            self._group.in_flight -= 1
 
     def invoke_oneway(self, command: Command) -> None:
         """Send a request that is never answered.
@@ -324,6 +328,7 @@ class Connection(asyncio.BufferedProtocol):
         for _, waiter, _ in pending.values():
             if not waiter.done():
                 waiter.set_exception(ConnectionLost(reason))
+        self._group.in_flight -= len(pending)
         pending.clear()
         if self._writable is not None:
             self._writable.set_result(None)
@@ -409,9 +414,9 @@ class Connection(asyncio.BufferedProtocol):
         entry = self._session.pending.pop(reply.opaque, None)
         if entry is None:
             _log.debug("reply %d from %s came too late or was never asked for", reply.opaque, self)
-        elif not entry[1].done():
-            if type(reply.body) is memoryview:
-                reply.body = bytes(reply.body)
+            return
+        self._group.in_flight -= 1
+        if not entry[1].done():
             entry[1].set_result(reply)
 
     def _serve_oneway(self, command: Command, processor: Processor) -> None:
@@ -480,19 +485,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def expire(self, now: float) -> None:
         """Fail the requests whose deadline is at or before `now`; close a peer that has gone silent."""
-        pending = self._session.pending
-        if not pending:
+        if not self._session.pending:
             return
         silent = False
         for _, waiter, timeout_s in self._session.expired(now):
+            self._group.in_flight -= 1
             silent = silent or (timeout_s >= DEAD_PEER_S and self.last_read <= now - timeout_s)
             if not waiter.done():
-                waiter.set_exception(
-                    RequestTimeout(
-                        f"no reply from {self} within {timeout_s * 1000:.0f} ms; whether the request was"
-                        " carried out is unknown"
-                    )
-                )
+                late = f"no reply from {self} within {timeout_s * 1000:.0f} ms"
+                waiter.set_exception(RequestTimeout(f"{late}; whether the request was carried out is unknown"))
         if silent and not self.closed:
             # A peer that vanished without a word would otherwise hold every later request until TCP gives up.
             _log.warning("closing %s: nothing arrived while a request waited out its timeout", self)

@@ -9,6 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
 from tianzhou.clock import Clock, SystemClock
+from tianzhou.errors import TooManyRequests
 from tianzhou.remoting.answers import unsupported
 from tianzhou.remoting.budget import FrameBudget
 from tianzhou.remoting.session import MAX_FRAME, OpaqueCounter, scratch_buffer
@@ -186,6 +187,12 @@ class ConnectionGroup:
             for connection in [c for c in self.connections if c.gathering and c.gathering_since <= oldest]:
                 _log.warning("closing %s: its frame was not complete after %.0f s", connection, self.idle_timeout_s)
                 connection.abort()
+
+    def too_many(self) -> TooManyRequests:
+        """Why no request of our own is sent while `in_flight` is at its limit."""
+        return TooManyRequests(
+            f"{self.in_flight} requests await replies, the most allowed; await some before sending more"
+        )
 
     def arm_deadlines(self) -> None:
         """Have awaited replies looked over from now on; one timer serves them all."""

@@ -499,6 +499,41 @@ def test_requests_time_out_to_the_tenth_of_a_second_and_leave_nothing() -> None:
     run(main())
 
 
+def test_requests_count_as_long_as_their_replies_are_awaited() -> None:
+    async def main() -> None:
+        bench = Bench(echo, max_in_flight=3)
+        opaques = [bench.group.opaques.next() for _ in range(4)]
+
+        def ask(number: int, ms: float = 1000) -> asyncio.Future[Command]:
+            opaque = opaques[number]
+            return bench.connection.ask(opaque, encode(Command(307, opaque=opaque)), ms)
+
+        answered, late, forgotten = ask(0), ask(1, 500), ask(2)
+        with pytest.raises(TooManyRequests):
+            ask(3)
+        await turns(1)
+        bench.feed(Command(0, opaque=opaques[0], flag=1))
+        assert (await answered).opaque == opaques[0]
+        assert bench.group.in_flight == 2
+        bench.connection.forget(opaques[2])
+        bench.connection.forget(opaques[2])
+        assert bench.group.in_flight == 1
+        bench.feed(Command(0, opaque=opaques[2], flag=1))
+        assert not forgotten.done()
+        bench.clock.advance(0.5)
+        bench.group.sweep_deadlines()
+        assert isinstance(late.exception(), RequestTimeout)
+        assert bench.group.in_flight == 0
+        lost = ask(3)
+        bench.transport.lose(None)
+        assert isinstance(lost.exception(), ConnectionLost)
+        bench.connection.forget(opaques[3])
+        assert bench.group.in_flight == 0
+        await bench.group.close()
+
+    run(main())
+
+
 def test_a_cancelled_request_is_forgotten() -> None:
     async def main() -> None:
         bench = Bench(echo)
