@@ -48,6 +48,7 @@ class EmbeddedSettings:
         cluster: the cluster's name.
         flush: ASYNC_FLUSH or SYNC_FLUSH.
         home: folder for what is the broker's own; None for `data`.
+        linger_micros: see `BrokerSettings`; only for a process that does nothing else.
     """
 
     data: Path
@@ -59,6 +60,7 @@ class EmbeddedSettings:
     cluster: str = "DefaultCluster"
     flush: str = "ASYNC_FLUSH"
     home: Path | None = None
+    linger_micros: int = 0
 
 
 class EmbeddedServer:
@@ -211,6 +213,7 @@ def _broker_settings(one: EmbeddedSettings, namesrv: str, advertised: str) -> tu
         broker_config_path=str(home / "broker.conf"),
         # Off by default as in RocketMQ, where operators decide; here nobody else is there to turn it on.
         enable_property_filter=True,
+        linger_micros=one.linger_micros,
     )
     store = replace(
         StoreSettings(),

@@ -117,6 +117,7 @@ BROKER: dict[str, str] = {
     "useTLS": "name servers are spoken to in TLS",
     "stagedMessageTimeOut": "Tianzhou's own: ms after which the coordinator of staged messages is asked",
     "stagedWriterReservedDays": "Tianzhou's own: days for which a writer's last batch is remembered",
+    "lingerMicros": "Tianzhou's own: µs for which the broker stays awake for a client that asks one thing at a time",
 }
 
 STORE: dict[str, str] = {

@@ -220,7 +220,7 @@ class Broker:
         settings = self.settings
         idle = settings.server_channel_max_idle_time_seconds
         late_after_s = LEAST_LATENESS_S
-        connected = self._parts.channels.connected
+        connected, linger_s = self._parts.channels.connected, settings.linger_micros / 1e6
         tls = ServerTls(self._tls)
         await self._stack.enter_async_context(
             RemotingServer(
@@ -228,6 +228,7 @@ class Broker:
                 self._port,
                 router.serve,
                 idle_timeout_s=idle,
+                linger_s=linger_s,
                 clock=self._clock,
                 port_setting=self._port_setting,
                 late=router.serve_late,
@@ -243,6 +244,7 @@ class Broker:
                     self._port - FAST_PORT_BELOW,
                     router.without(NOT_ON_FAST_PORT).serve,
                     idle_timeout_s=idle,
+                    linger_s=linger_s,
                     clock=self._clock,
                     port_setting=self._port_setting,
                     late=router.serve_late,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from tianzhou.settings import keyed
 
 INT_MAX = 2_147_483_647
+LINGER_MICROS = 150
 
 
 def _cores() -> int:
@@ -327,6 +328,8 @@ class BrokerSettings:
     # last batch of a writer is remembered after it was last heard of (docs/adr/0006)
     staged_message_time_out: int = 21_600_000
     staged_writer_reserved_days: int = 30
+    # and for how long the loop stays awake for a client that asks one thing at a time; 0 where others share its process
+    linger_micros: int = LINGER_MICROS
 
     @property
     def namesrv_addresses(self) -> list[str]:

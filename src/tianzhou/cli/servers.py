@@ -111,9 +111,12 @@ def serve(
 
     async def start() -> Stop:
         from tianzhou import _hot
+        from tianzhou.broker.settings import LINGER_MICROS
         from tianzhou.embedded import EmbeddedServer, EmbeddedSettings
 
-        settings = EmbeddedSettings(folder, host, advertise, namesrv_port, broker_port, flush=flush.value)
+        settings = EmbeddedSettings(
+            folder, host, advertise, namesrv_port, broker_port, flush=flush.value, linger_micros=LINGER_MICROS
+        )
         server = EmbeddedServer(settings, tls=tls_settings)
         await server.__aenter__()
         _announce(

@@ -11,6 +11,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import Any, TypeAlias, cast
 
 from tianzhou.errors import ConnectionLost, ProtocolError, RequestTimeout
@@ -55,12 +56,11 @@ class Connection(asyncio.BufferedProtocol):
     )  # fmt: skip
 
     def __init__(self, group: ConnectionGroup) -> None:
-        self.remote_ip = ""
+        self.remote_ip = self.remote_address = ""
         self.remote_port = 0
         self.remote_host_bytes = b"\0\0\0\0"
-        self.remote_address = ""
         self.broken = False  # whether it ended by an error of the network, as a reset is
-        self.closed = self._lost = False
+        self.closed = self._lost = self._flush_scheduled = self._write_paused = False
         self.last_read = self.last_write = self.gathering_since = 0.0
         self._group = group
         self._session = Session(max_frame=group.max_frame, scratch=group.scratch)
@@ -71,10 +71,8 @@ class Connection(asyncio.BufferedProtocol):
         self._promised: dict[Later, None] = {}
         self._out: list[bytes] = []
         self._out_size = 0
-        self._flush_scheduled = self._write_paused = False
         self._writable: asyncio.Future[None] | None = None
-        self._paused = 0
-        self._held = self._kept = 0
+        self._paused = self._held = self._kept = 0
         self._backlog: list[Command] = []
         self._told: ProxyHeader | None = None
 
@@ -264,7 +262,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes have arrived: serve every command they complete."""
-        group = self._group
+        group, written = self._group, self.last_write
         self.last_read = now = group.monotonic()
         if now >= group.next_mark:
             group.mark_turn(now)
@@ -279,6 +277,8 @@ class Connection(asyncio.BufferedProtocol):
                     self._serve(commands, group.processor_after(now - began))
                 else:
                     self._serve(commands, group.processor)
+            if group.lingering is not None:
+                group.lingering.asked(self, now - written if self.last_write > written else inf)
         kept = session.kept
         if kept or self._kept:
             if commands or not self._kept:

@@ -12,6 +12,7 @@ from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import TooManyRequests
 from tianzhou.remoting.answers import unsupported
 from tianzhou.remoting.budget import FrameBudget
+from tianzhou.remoting.lingering import Lingering
 from tianzhou.remoting.session import MAX_FRAME, OpaqueCounter, scratch_buffer
 from tianzhou.remoting.stalls import PatientTimer
 
@@ -48,6 +49,7 @@ class ConnectionGroup:
         max_in_flight: most requests of our own that may await replies, over all connections.
         guarded: do not read from a peer that does not read. Right for a server; two ends that both did it would
             wait for each other for ever once both have much to send.
+        linger_s: how long the loop stays awake for a peer that asks one thing at a time, see `Lingering`; 0 never does.
         clock: gives the monotonic time that deadlines and idleness are measured in.
     """
 
@@ -61,6 +63,7 @@ class ConnectionGroup:
         gather_bytes: int = GATHER_BYTES,
         max_in_flight: int = MAX_IN_FLIGHT,
         guarded: bool = True,
+        linger_s: float = 0.0,
         clock: Clock | None = None,
     ) -> None:
         self.processor: Processor = processor or (lambda _connection, command: unsupported(command))
@@ -70,6 +73,8 @@ class ConnectionGroup:
         self.budget = FrameBudget(gather_bytes)
         self.max_in_flight = max_in_flight
         self.guarded = guarded
+        self.linger_s = linger_s
+        self.lingering: Lingering | None = None
         self.clock = clock or SystemClock()
         self.monotonic = self.clock.monotonic
         self.scratch = scratch_buffer()
@@ -96,6 +101,8 @@ class ConnectionGroup:
         self.started = True
         # libuv reads one ready socket up to 32 times in a row; asyncio's own loop reads it once per turn.
         self.eager_reads = type(self.loop).__module__.startswith("uvloop")
+        if self.linger_s > 0:
+            self.lingering = Lingering(self.loop, self.monotonic, self.linger_s)
         if self.idle_timeout_s > 0:
             self._arm_idle()
 
@@ -162,6 +169,8 @@ class ConnectionGroup:
     def left(self, connection: Connection) -> None:
         """A connection is gone."""
         self.connections.discard(connection)
+        if self.lingering is not None:
+            self.lingering.left(connection)
         self.budget.shared_by(len(self.connections))
         if not self.connections and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)

@@ -41,6 +41,7 @@ class RemotingServer:
         max_connections: further connections are closed at once.
         held_bytes: see `ConnectionGroup`.
         gather_bytes: see `ConnectionGroup`.
+        linger_s: see `ConnectionGroup`.
         on_connect: called with every new connection.
         clock: source of monotonic time.
         late: serves requests that have waited for more than `late_after_s` before the server came to them.
@@ -60,6 +61,7 @@ class RemotingServer:
         max_connections: int = 65_536,
         held_bytes: int = HELD_BYTES,
         gather_bytes: int = GATHER_BYTES,
+        linger_s: float = 0.0,
         on_connect: Callable[[Connection], None] | None = None,
         clock: Clock | None = None,
         port_setting: str = "listenPort",
@@ -77,6 +79,7 @@ class RemotingServer:
             idle_timeout_s=idle_timeout_s,
             held_bytes=held_bytes,
             gather_bytes=gather_bytes,
+            linger_s=linger_s,
             clock=clock,
         )
         self.group.on_connect = on_connect

@@ -160,6 +160,7 @@ class ClusterBroker:
             namesrv_addr=self._namesrv_addr,
             broker_config_path=str(self._folder / "broker.conf"),
             enable_property_filter=True,
+            linger_micros=0,
             **RARE_BROKER if self._rare else {},
         )
         store = replace(

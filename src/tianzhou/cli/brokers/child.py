@@ -145,6 +145,7 @@ def main() -> None:
 async def start(order: Order) -> Callable[[], Awaitable[None]]:
     """Start the broker, and say when it serves; returns what stops it."""
     from tianzhou import _hot
+    from tianzhou.broker.settings import LINGER_MICROS
     from tianzhou.embedded import EmbeddedSettings, enter_broker
     from tianzhou.remoting.tls import load_tls
 
@@ -157,6 +158,7 @@ async def start(order: Order) -> Callable[[], Awaitable[None]]:
         broker_name=order.name,
         flush=order.flush,
         home=Path(order.home),
+        linger_micros=LINGER_MICROS,
     )
     stack = AsyncExitStack()
     try:
