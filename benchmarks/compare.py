@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from lines import FIGURES, LINES, SERVERS, START, Line, Setting, chosen
-from machine import describe, disk_limit, in_words, touch_memory
+from machine import Stolen, describe, disk_limit, in_words, touch_memory
 from sides import BROKER_CORE, HEAP, LOAD_CORE, SIDES, CannotRunError, Server, build, load
 from stored import fill
 from tables import growth, machine_list, table, with_section
@@ -61,6 +61,7 @@ class Run:
         self.machine: dict[str, str] = {}
         self.rounds: dict[str, dict[str, list[float]]] = {side: {} for side in sides}
         self.rounds_done = 0
+        self._stolen = {side: Stolen() for side in sides}
 
     def measure(self) -> None:
         """All rounds, all sides, all groups of lines; returns early only when interrupted."""
@@ -68,13 +69,17 @@ class Run:
         self.machine["fresh memory"] = touch_memory(self.work)
         self.machine["disk"] = in_words(disk_limit(self.work, 3 if self.arguments.short else 10))
         program = build("loadgen", self.work)
+        taken = "processor time the host took"
         for number in range(self.arguments.rounds):
             turn = number % len(self.sides)
             for side in self.sides[turn:] + self.sides[:turn]:
                 for name in dict.fromkeys(line.server for line in self.lines):
                     if number and SERVERS[name].once:
                         continue
+                    self._stolen[side].skip()
                     self._group(side, name, program)
+                    self._stolen[side].count()
+                    self.machine[taken] = ", ".join(f"{SIDES[key]} {self._stolen[key]}" for key in self.sides)
                     self.write_json()
                 print(f"round {number + 1} of {self.arguments.rounds}: {side} done", file=sys.stderr, flush=True)
             self.rounds_done = number + 1

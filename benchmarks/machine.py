@@ -44,6 +44,39 @@ def describe(folder: Path) -> dict[str, str]:
     }
 
 
+class Stolen:
+    """Processor time that the host of a virtual machine took for itself or for others."""
+
+    def __init__(self) -> None:
+        self._all = self._stolen = 0
+        self._last = _processor_times()
+
+    def skip(self) -> None:
+        """Leave out the time since the last `count`."""
+        self._last = _processor_times()
+
+    def count(self) -> None:
+        """Count the time since the last `count` or `skip`."""
+        now = _processor_times()
+        self._all += now[0] - self._last[0]
+        self._stolen += now[1] - self._last[1]
+        self._last = now
+
+    def __str__(self) -> str:
+        return f"{self._stolen / max(1, self._all):.0%}"
+
+
+def _processor_times() -> tuple[int, int]:
+    """All processor time since the start, and what of it was stolen, in the kernel's ticks."""
+    user, nice, system, idle, iowait, irq, softirq, steal = map(int, _first_line_of("/proc/stat").split()[1:9])
+    return user + nice + system + idle + iowait + irq + softirq + steal, steal
+
+
+def _first_line_of(path: str) -> str:
+    with Path(path).open() as file:
+        return file.readline()
+
+
 def _read_ahead(folder: Path) -> str:
     device = folder.stat().st_dev
     setting = Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
