@@ -1,0 +1,47 @@
+"""A connection over a transport of memory, with a clock of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from tianzhou.remoting.connection import Connection
+from tianzhou.remoting.group import ConnectionGroup
+from tianzhou.remoting.session import Session
+from tianzhou.testing.clock import VirtualClock
+from tianzhou.testing.memory import MemoryTransport
+from tianzhou.wire.command import Command, encode
+
+Processor = Callable[[Connection, Command], Any]
+
+
+class Bench:
+    """A connection, what it writes, and its clock."""
+
+    def __init__(self, processor: Processor, **limits: Any) -> None:
+        self.clock = VirtualClock()
+        self.group = ConnectionGroup(processor, clock=self.clock, **limits)
+        self.group.start()
+        self.connection = Connection(self.group)
+        self.transport = MemoryTransport(self.connection, ("10.1.2.3", 4567))
+
+    def feed(self, *commands: Command) -> int:
+        return self.transport.feed(b"".join(encode(c) for c in commands))
+
+    def sent(self) -> list[Command]:
+        data, self.transport.written = bytes(self.transport.written), bytearray()
+        return Session().receive(data) if data else []
+
+
+def echo(_connection: Connection, command: Command) -> Command:
+    return command.reply(0, remark=str(command.opaque))
+
+
+def requests(count: int, **changes: Any) -> list[Command]:
+    return [Command(10, opaque=i, **changes) for i in range(count)]
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)

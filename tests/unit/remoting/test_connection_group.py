@@ -1,0 +1,80 @@
+"""What connections share: the sweep of idle ones, and how all of them end."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from connection_bench import Bench, echo, turns
+
+from tianzhou.remoting.connection import Connection
+from tianzhou.remoting.group import ConnectionGroup
+from tianzhou.testing.clock import VirtualClock, run
+from tianzhou.testing.memory import MemoryTransport
+from tianzhou.wire.command import Command, encode
+
+
+def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
+    async def main() -> None:
+        bench = Bench(echo)
+        busy = Connection(bench.group)
+        transport = MemoryTransport(busy)
+        bench.clock.advance(119)
+        bench.group.sweep_idle()
+        assert not bench.transport.closed
+        transport.feed(encode(Command(34)))
+        bench.clock.advance(1)
+        bench.group.sweep_idle()
+        assert bench.transport.closed
+        assert not transport.closed
+        await bench.group.close()
+
+    run(main())
+
+
+def test_an_idle_peer_that_does_not_even_read_is_cut_off_by_the_next_sweep() -> None:
+    async def main() -> None:
+        bench = Bench(echo)
+        bench.transport.stall()
+        bench.connection.send(b"x" * 1000)
+        await turns(1)
+        for _ in range(2):
+            bench.clock.advance(130)
+            bench.group.sweep_idle()
+            await turns(2)
+        assert not bench.group.connections
+        await bench.group.close()
+
+    run(main())
+
+
+def test_closing_waits_for_writes_only_as_long_as_its_grace() -> None:
+    async def main(clock: VirtualClock) -> None:
+        group = ConnectionGroup(echo, clock=clock)
+        group.start()
+        connection = Connection(group)
+        transport = MemoryTransport(connection)
+        transport.stall()
+        connection.send(b"x" * 1000)
+        before = clock.monotonic()
+        await group.close(grace_s=2.0)
+        assert clock.monotonic() - before == pytest.approx(2.0)
+        assert not group.connections
+
+    clock = VirtualClock()
+    run(main(clock), clock)
+
+
+def test_the_idle_sweep_runs_by_itself() -> None:
+    async def main(clock: VirtualClock) -> None:
+        group = ConnectionGroup(echo, clock=clock)
+        group.start()
+        transport = MemoryTransport(Connection(group))
+        await asyncio.sleep(119)
+        assert not transport.closed
+        await asyncio.sleep(7)
+        assert transport.closed
+        await group.close()
+
+    clock = VirtualClock()
+    run(main(clock), clock)
