@@ -68,13 +68,8 @@ class Stolen:
 
 def _processor_times() -> tuple[int, int]:
     """All processor time since the start, and what of it was stolen, in the kernel's ticks."""
-    user, nice, system, idle, iowait, irq, softirq, steal = map(int, _first_line_of("/proc/stat").split()[1:9])
-    return user + nice + system + idle + iowait + irq + softirq + steal, steal
-
-
-def _first_line_of(path: str) -> str:
-    with Path(path).open() as file:
-        return file.readline()
+    times = [int(ticks) for ticks in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return sum(times), times[-1]
 
 
 def _read_ahead(folder: Path) -> str:

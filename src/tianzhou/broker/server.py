@@ -220,7 +220,8 @@ class Broker:
         settings = self.settings
         idle = settings.server_channel_max_idle_time_seconds
         late_after_s = LEAST_LATENESS_S
-        connected, linger_s = self._parts.channels.connected, settings.linger_micros / 1e6
+        linger_s = settings.linger_micros / 1e6
+        connected = self._parts.channels.connected
         tls = ServerTls(self._tls)
         await self._stack.enter_async_context(
             RemotingServer(

@@ -14,6 +14,7 @@ from tianzhou.settings import keyed
 
 INT_MAX = 2_147_483_647
 LINGER_MICROS = 150
+"""What a broker with a process of its own lingers: longer than a client on the same machine takes to ask again."""
 
 
 def _cores() -> int:
@@ -328,7 +329,8 @@ class BrokerSettings:
     # last batch of a writer is remembered after it was last heard of (docs/adr/0006)
     staged_message_time_out: int = 21_600_000
     staged_writer_reserved_days: int = 30
-    # and for how long the loop stays awake for a client that asks one thing at a time; 0 where others share its process
+    # Tianzhou's own: µs for which the loop stays awake for a client that asks one thing at a time; 0 never does, which
+    # is right where other threads share the process (remoting/lingering.py)
     linger_micros: int = LINGER_MICROS
 
     @property

@@ -146,7 +146,7 @@ class Connection(asyncio.BufferedProtocol):
             raise
 
     def ask(self, opaque: int, frame: bytes, timeout_ms: float) -> asyncio.Future[Command]:
-        """`invoke_frame` without a coroutine: who awaits the reply calls `forget` when that is cancelled."""
+        """`invoke_frame` without a coroutine, with its errors now or when awaited; if cancelled, call `forget`."""
         group = self._group
         if self.closed:
             raise ConnectionLost(f"connection to {self} is closed")

@@ -41,7 +41,12 @@ class Lingering:
         self._awake = False
 
     def asked(self, peer: object, gap_s: float) -> None:
-        """A peer asked, `gap_s` after what was last written to it, and has its replies; `inf` when it has to wait."""
+        """A peer has asked.
+
+        Args:
+            peer: who, compared by identity.
+            gap_s: seconds since something was last written to it before; `inf` when it has to wait for its reply.
+        """
         if peer is not self._peer:
             self._peer, self._luck = peer, 0
         elif gap_s > self._linger_s:

@@ -332,10 +332,8 @@ def sync_all(segments: Sequence[Segment]) -> bool:
     devices: dict[int, Path] = {}
     try:
         for segment in segments:
-            device = segment.device
-            if device < 0:
-                # Not of every file: each question gives the interpreter away and asks the event loop for it again.
-                device = os.stat(segment.path).st_dev  # noqa: PTH116 - quicker
+            # Asked only where it is not known: each question takes the interpreter from the event loop and back.
+            device = segment.device if segment.device >= 0 else os.stat(segment.path).st_dev  # noqa: PTH116 - quicker
             devices.setdefault(device, segment.path.parent)
         if not all(directories.sync_file_system(path) for path in devices.values()):
             return False

@@ -16,7 +16,6 @@ _slots: Final[Any] = MessageExt.__dict__
 _FIELDS: Final = tuple(field.name for field in fields(MessageExt))
 _unpack_host: Final = Struct(">4si").unpack_from
 
-
 HEAD_SIZE: Final = 88
 """Bytes of a record in front of its body, with IPv4 hosts (store.md §3.2)."""
 
