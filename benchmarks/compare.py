@@ -3,6 +3,7 @@
 
     .venv/bin/python benchmarks/compare.py --short
     .venv/bin/python benchmarks/compare.py --lines put64x1,put8x32 --sides apache,tianzhou --rounds 3
+    .venv/bin/python benchmarks/compare.py --before ../before --sides tianzhou --lines put64x1,pull8x4 --rounds 9
     .venv/bin/python benchmarks/compare.py --markdown docs/performance.md --json compare.json
     .venv/bin/python benchmarks/compare.py --pin --markdown docs/performance.md --json compare-pinned.json
 
@@ -30,9 +31,9 @@ from typing import Any
 
 from lines import FIGURES, LINES, SERVERS, START, Line, Setting, chosen
 from machine import Stolen, describe, disk_limit, in_words, touch_memory
-from sides import BROKER_CORE, HEAP, LOAD_CORE, SIDES, CannotRunError, Server, build, load
+from sides import BEFORE, BROKER_CORE, HEAP, LOAD_CORE, SIDES, CannotRunError, Server, build, load
 from stored import fill
-from tables import growth, machine_list, table, with_section
+from tables import against_before, growth, machine_list, table, with_section
 
 GIB = 1 << 30
 FULL = 0.85
@@ -215,6 +216,7 @@ class Run:
             f"{self.options()}.\n",
             machine_list(self.machine),
             table(titles, self.rounds, self.lines),
+            against_before(self.rounds, self.lines),
             growth(titles, self.rounds),
             "".join(f"- {note}\n" for note in dict.fromkeys(self.notes)),
         ]
@@ -237,7 +239,10 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--warm", type=int, help="seconds of warm-up per server, default 12")
     parser.add_argument("--lines", default="", help="comma list of " + ", ".join(LINES) + "; default all")
     parser.add_argument("--sides", default="apache,tianzhou,pure", help="comma list of " + ", ".join(SIDES))
-    parser.add_argument("--only", choices=list(SIDES), help="the same as --sides with one side")
+    parser.add_argument(
+        "--only", choices=[side for side in SIDES if side != "before"], help="the same as --sides with one side"
+    )
+    parser.add_argument("--before", type=Path, help="another checkout, built; adds the side `before`")
     parser.add_argument("--pin", action="store_true", help="broker and load tool on one core each: the second table")
     parser.add_argument("--work", type=Path, help="scratch folder on the disk to measure; default: a temporary one")
     parser.add_argument("--json", type=Path, help="write every figure of every round here")
@@ -250,6 +255,13 @@ def parsed() -> argparse.Namespace:
     unknown = [side for side in arguments.sides if side not in SIDES]
     if unknown:
         parser.error(f"--sides: no side {', '.join(unknown)}; there are {', '.join(SIDES)}")
+    if arguments.before is not None:
+        if not (arguments.before / "src" / "tianzhou").is_dir():
+            parser.error(f"--before {arguments.before}: no checkout, it has no src/tianzhou")
+        os.environ[BEFORE] = str(arguments.before.resolve())
+        arguments.sides.append("before")
+    elif "before" in arguments.sides:
+        parser.error("--sides before: say which checkout that is, with --before")
     arguments.sides = [side for side in SIDES if side in arguments.sides]
     try:
         arguments.chosen, arguments.left_out = chosen(arguments.lines, short=arguments.short)

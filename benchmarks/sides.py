@@ -19,7 +19,9 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "tests" / "interop"))
 
-SIDES = {"apache": "Apache 5.3.3", "tianzhou": "Tianzhou", "pure": "Tianzhou, pure"}
+SIDES = {"apache": "Apache 5.3.3", "before": "Tianzhou before", "tianzhou": "Tianzhou", "pure": "Tianzhou, pure"}
+BEFORE = "TIANZHOU_BEFORE"
+"""Names, in the environment, the checkout that is the side `before`."""
 HEAP = "4g"
 BROKER_CORE, LOAD_CORE = 0, 1
 JAVA_OPENS = (
@@ -107,8 +109,10 @@ class Server:
         namesrv_conf, broker_conf = str(self.work / "namesrv.conf"), str(self.work / "broker.conf")
         if kind != "apache":
             program = [sys.executable, "-m", "tianzhou"]
-            pure = {"TIANZHOU_PURE": "1" if kind == "pure" else "0"}
-            return [*program, "namesrv", "-c", namesrv_conf], [*program, "broker", "-c", broker_conf], pure
+            extra = {"TIANZHOU_PURE": "1" if kind == "pure" else "0"}
+            if kind == "before":
+                extra["PYTHONPATH"] = str(Path(os.environ[BEFORE]) / "src")
+            return [*program, "namesrv", "-c", namesrv_conf], [*program, "broker", "-c", broker_conf], extra
         toolchain = importlib.import_module("toolchain")  # of the tests
         try:
             java = [*JAVA_OPENS, f"-Duser.home={self.work}", "-cp", toolchain.server_classpath()]

@@ -89,6 +89,28 @@ def _cells(sides: Mapping[str, str], middle: Mapping[str, Mapping[str, float]], 
     return cells
 
 
+def against_before(rounds: Rounds, lines: Sequence[Line]) -> str:
+    """What changed since another checkout: the median of the ratios of each round, and the smallest and largest.
+
+    Args:
+        rounds: the figures; those of `before` and `tianzhou` count.
+        lines: which lines, in which order.
+    """
+    before, now = rounds.get("before", {}), rounds.get("tianzhou", {})
+    rows = []
+    for line in lines:
+        for figure, title in FIGURES.items():
+            pairs = zip(before.get(f"{line.name}.{figure}", ()), now.get(f"{line.name}.{figure}", ()), strict=False)
+            ratios = [after / earlier for earlier, after in pairs if earlier]
+            if ratios:
+                cells = [f"{value:.3f}x" for value in (statistics.median(ratios), min(ratios), max(ratios))]
+                rows.append([line.title, title, *cells])
+    if not rows:
+        return ""
+    head = ["now against before, round by round", "figure", "median", "smallest", "largest"]
+    return "".join(f"| {' | '.join(row)} |\n" for row in [head, ["---"] * len(head), *rows])
+
+
 def growth(sides: Mapping[str, str], rounds: Rounds) -> str:
     """How much each side changes from a little to a lot; flat is within 1.5 times."""
     middle = medians(rounds)

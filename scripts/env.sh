@@ -13,15 +13,48 @@ apt_install() {
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 
+# Points of an interpreter: one that cannot make an environment, or cannot compile the hot functions, comes after one
+# that can; and one that was built without optimisation, as pyenv does unless it is told to, after one that was. What a
+# system brings is optimised without saying so.
+python_points=$(
+  cat <<'EOF'
+import os, sys, sysconfig
+if not (3, 11) <= sys.version_info[:2] <= (3, 14):
+    sys.exit(1)
+try:
+    import ensurepip
+    points = 4
+except ImportError:
+    points = 0
+points += 2 * os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))
+optimised = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "") or sys.base_prefix == "/usr"
+print(points + optimised)
+EOF
+)
+
+# The best of the interpreters in the path, the older version first; TIANZHOU_PYTHON names another.
 find_python() {
-  for candidate in python3.11 python3.12 python3.13 python3; do
-    if command -v "$candidate" >/dev/null 2>&1 &&
-      "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
-      command -v "$candidate"
-      return
+  found= found_points=-1
+  while IFS= read -r candidate; do
+    points=$("$candidate" -c "$python_points" 2>/dev/null) || continue
+    if [ "$points" -gt "$found_points" ]; then found=$candidate found_points=$points; fi
+  done < <(
+    if [ -n "${TIANZHOU_PYTHON:-}" ]; then
+      printf '%s\n' "$TIANZHOU_PYTHON"
+    else
+      for name in python3.11 python3.12 python3.13 python3.14 python3; do type -ap "$name" || true; done
     fi
-  done
-  return 1
+  )
+  [ -n "$found" ] || return 1
+  printf '%s\n' "$found"
+}
+
+tell_of_slow_python() {
+  if [ $(($("$1" -c "$python_points") % 2)) = 0 ]; then
+    say "$1 was built without optimisation (--enable-optimizations): what runs in Python takes 1.5 times as long."
+    say "The system's python3.11 is better (Debian: apt-get install python3 python3-venv python3-dev), or with pyenv:"
+    say "  PYTHON_CONFIGURE_OPTS=--enable-optimizations pyenv install 3.11; then remove .venv"
+  fi
 }
 
 # The package itself, in place, with its hot functions (and Spark's rows) compiled where there is a C compiler. Once per
@@ -66,18 +99,25 @@ need_env() {
   fi
   base=$(find_python) || {
     if is_debian_root; then apt_install python3 python3-venv && base=$(find_python); fi
-  } || { say "Python 3.11 to 3.13 is needed and was not found; on Debian: apt-get install python3 python3-venv"; exit 1; }
+  } || { say "Python 3.11 to 3.14 is needed and was not found; on Debian: apt-get install python3 python3-venv"; exit 1; }
   if ! "$base" -c 'import ensurepip' 2>/dev/null; then
     if is_debian_root; then apt_install python3-venv; else
       say "$base has no venv module; on Debian: apt-get install python3-venv"; exit 1
     fi
   fi
+  tell_of_slow_python "$base"
   say "making the environment .venv ($kind); the first time this takes a few minutes"
   [ -x "$PY" ] || "$base" -m venv .venv
   if ! "$PY" -m uv --version >/dev/null 2>&1; then
     "$PY" -m pip install -q --disable-pip-version-check --require-hashes -r locks/uv.txt
   fi
-  VIRTUAL_ENV=$here/.venv "$PY" -m uv pip install -q --require-hashes --build-constraints locks/build.txt -r "locks/$kind.txt"
+  VIRTUAL_ENV=$here/.venv "$PY" -m uv pip install -q --require-hashes --build-constraints locks/build.txt -r "locks/$kind.txt" || {
+    version=$("$PY" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    say "the packages of locks/$kind.txt could not be installed for Python $version; where the lines above name one that"
+    say "has no wheel for it, install python3.11 to python3.13 (Debian: apt-get install python3 python3-venv), remove"
+    say ".venv, and start again"
+    exit 1
+  }
   rm -f .venv/.tianzhou-hot
   need_package
   printf '%s' "$wanted" >"$stamp"

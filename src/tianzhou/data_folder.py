@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tianzhou.errors import ConfigError
+from tianzhou.file_modes import make_folders, write_file
 
 LAYOUT = 1
 """Of a folder with one broker's store."""
@@ -88,7 +89,7 @@ def claim(data: Path, brokers: int = 1) -> None:
         ConfigError: it cannot be used; the text says why and what to do.
     """
     try:
-        data.mkdir(parents=True, exist_ok=True)
+        make_folders(data)
         if not (data / MARK).exists():
             _check_new(data)
         else:
@@ -182,5 +183,5 @@ def _write(data: Path, changes: Mapping[str, object]) -> None:
     after = {**before, **changes}
     if after != before:
         new = data / f".{MARK}.new"
-        new.write_text(json.dumps(after) + "\n")
+        write_file(new, json.dumps(after).encode() + b"\n")
         new.replace(data / MARK)

@@ -5,22 +5,29 @@ from __future__ import annotations
 import ipaddress
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Final, Self
 
+from tianzhou.broker.changeable_settings import RULES as BROKER_RULES
 from tianzhou.broker.server import FAST_PORT_BELOW, Broker, first_address
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.data_folder import FIRST_BROKER, claim
 from tianzhou.errors import ConfigError, StoreLocked
+from tianzhou.escaping import shown
+from tianzhou.namesrv.changeable_settings import RULES as NAME_SERVER_RULES
 from tianzhou.namesrv.routes import Registration
 from tianzhou.namesrv.server import NameServer
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.tls import TlsSettings
+from tianzhou.setting_files import Written, read_settings
+from tianzhou.setting_rules import Rules, check
+from tianzhou.setting_updates import remembered
+from tianzhou.settings import apply, dump
 from tianzhou.store.settings import StoreSettings
 
 log = logging.getLogger(__name__)
@@ -29,6 +36,18 @@ SEGMENT_BYTES = 64 * 1024 * 1024
 ENOUGH_FREE_BYTES = 5 * 1024**3
 READ_AT_ONCE = 1024
 """Most messages of a pull, which stays under RocketMQ's 256 KiB."""
+DECIDED: Final[dict[tuple[str, ...], str]] = {
+    ("listenPort", "haListenPort"): "give --namesrv-port and --broker-port",
+    ("bindAddress",): "give --host",
+    ("brokerIP1", "brokerIP2"): "give --advertise",
+    (
+        "storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths", "brokerConfigPath", "kvConfigPath",
+        "configStorePath",
+    ): "everything is in the folder of --data",
+    ("brokerName", "brokerId"): "brokers are named broker-a, broker-b and so on; give --brokers N for several",
+    ("namesrvAddr", "fetchNamesrvAddrByAddressServer"): "its brokers register at its own name server",
+}  # fmt: skip
+"""Keys that an embedded server sets itself, and what to do instead."""
 EVERYWHERE = frozenset({"0.0.0.0", "::", ""})
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _THIS_NETWORK = ipaddress.ip_network("0.0.0.0/8")
@@ -46,9 +65,11 @@ class EmbeddedSettings:
         broker_port: broker port, its fast port is two below; 0 takes a free pair.
         broker_name: the broker's name.
         cluster: the cluster's name.
-        flush: ASYNC_FLUSH or SYNC_FLUSH.
+        flush: ASYNC_FLUSH or SYNC_FLUSH; empty leaves it to `values`.
         home: folder for what is the broker's own; None for `data`.
         linger_micros: see `BrokerSettings`; only for a process that does nothing else.
+        values: settings of broker, store and name server under RocketMQ's keys; they go before what was changed
+            while the server ran last, which goes before the defaults here.
     """
 
     data: Path
@@ -58,9 +79,10 @@ class EmbeddedSettings:
     broker_port: int = 10911
     broker_name: str = FIRST_BROKER
     cluster: str = "DefaultCluster"
-    flush: str = "ASYNC_FLUSH"
+    flush: str = ""
     home: Path | None = None
     linger_micros: int = 0
+    values: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 class EmbeddedServer:
@@ -76,7 +98,8 @@ class EmbeddedServer:
         tls: see `TlsSettings`; by default TLS is spoken with who begins to.
 
     Raises:
-        ConfigError: an address nobody can reach, a port taken, a data folder of a newer version.
+        ConfigError: an address nobody can reach, a port taken, a value that cannot be, a data folder of a newer
+            version.
         StoreError: the store in the data folder is in use or cannot be opened.
     """
 
@@ -84,6 +107,7 @@ class EmbeddedServer:
         self, settings: EmbeddedSettings, *, clock: Clock | None = None, tls: TlsSettings | None = None
     ) -> None:
         self.settings = settings
+        check_values(settings.values)
         self.advertised = advertised_address(settings.host, settings.advertise)
         if settings.namesrv_port and settings.namesrv_port in _ports_of_broker(settings.broker_port):
             raise ConfigError(
@@ -103,6 +127,11 @@ class EmbeddedServer:
     def broker_address(self) -> str:
         """What the broker tells clients to connect to: `host:port`."""
         return f"{self.advertised}:{self.broker.port}"
+
+    @property
+    def left_undone(self) -> list[str]:
+        """After the block, what was in trouble when it ended, or could not be written; empty when all is well."""
+        return [*self.broker.left_undone, *self.namesrv.left_undone]
 
     async def __aenter__(self) -> Self:
         one = self.settings
@@ -154,6 +183,7 @@ def make_name_server(
         kv_config_path=str(home / "kvConfig.json"),
         config_store_path=str(home / "namesrv.properties"),
     )
+    (settings,) = configured(NAME_SERVER_RULES, one.values, (settings,), settings.config_file)
     return NameServer(settings, clock=clock, port_setting="--namesrv-port", tls=tls, on_register=on_register)
 
 
@@ -220,13 +250,60 @@ def _broker_settings(one: EmbeddedSettings, namesrv: str, advertised: str) -> tu
         store_path_root_dir=str(root),
         store_path_commit_log=str(root / "commitlog"),
         mapped_file_size_commit_log=SEGMENT_BYTES,
-        flush_disk_type=one.flush,
         # Ordinary clients ask for 32 at most; those who ask for more, as Spark does, are not held up by so few.
         max_transfer_count_on_message_in_memory=READ_AT_ONCE,
         clean_file_forcibly_enable=False,
         disk_space_enough_free_bytes=ENOUGH_FREE_BYTES,
     )
-    return broker, store
+    flush = {"flushDiskType": one.flush} if one.flush else {}
+    return configured(BROKER_RULES, {**one.values, **flush}, (broker, store), Path(broker.broker_config_path))
+
+
+def check_values(values: Mapping[str, str]) -> None:
+    """Refuse keys that are not for the one who runs an embedded server to set.
+
+    Raises:
+        ConfigError: the text says what to give instead.
+    """
+    for keys, instead in DECIDED.items():
+        for key in keys:
+            if key in values:
+                raise ConfigError(
+                    f"{key}={shown(values[key])}: `tianzhou serve` decides that itself: {instead}; `tianzhou broker` "
+                    "and `tianzhou namesrv` take the key"
+                )
+
+
+def configured(rules: Rules, values: Mapping[str, str], settings: tuple[Any, ...], file: Path) -> tuple[Any, ...]:
+    """Settings with what was changed while the server ran last, and with the values somebody gives now.
+
+    Args:
+        rules: what they may be.
+        values: given now; keys of other servers are left alone.
+        settings: the defaults.
+        file: where requests have changes written.
+
+    Raises:
+        ConfigError: one of the given values cannot be.
+    """
+    try:
+        written = read_settings(file)
+    except ConfigError as error:
+        log.warning("%s; what was changed while the server ran last does not count", error)
+        written = Written()
+    changed = written.changed or frozenset()
+    if written.changed is None:
+        # A file of an earlier version, with every key in it: what differs from the defaults was changed.
+        defaults = dump(*(type(one)() for one in settings))
+        changed = frozenset(
+            key for key in rules.changeable if written.values.get(key, defaults.get(key)) != defaults.get(key)
+        )
+    settings, left_out = remembered(rules, {k: v for k, v in written.values.items() if k in changed}, settings)
+    for text in left_out:
+        log.warning("%s: %s", file, text)
+    settings = tuple(apply(one, values, source="settings") for one in settings)
+    check(rules, *settings, source="settings")
+    return settings
 
 
 def towards_itself(tls: TlsSettings) -> TlsSettings:

@@ -25,6 +25,12 @@ class ConfigError(TianzhouError):
     """A setting, flag or file cannot be used; the text names it, its value and what would be accepted."""
 
 
+class SettingFixed(ConfigError):
+    """A setting may not be changed while the server runs, or by nobody; the text says how it can be set."""
+
+    response_code = 16
+
+
 class RemotingError(TianzhouError):
     """Something went wrong between two processes, below the level of any request."""
 
@@ -59,6 +65,10 @@ class ProtocolError(RemotingError):
     """Bytes that no peer speaking this protocol sends; the connection they came on is closed (wire.md §1.1)."""
 
     retriable = False
+
+
+class BodyTooLarge(ProtocolError):
+    """A compressed body unpacks to more than is accepted."""
 
 
 class HeaderFieldError(ProtocolError):
@@ -108,6 +118,34 @@ class OutboxFull(TianzhouError):
     """No broker answers, and the producer's outbox holds as much as it may; the message was not kept."""
 
     retriable = True
+
+
+class LimitExceeded(TianzhouError):
+    """More was asked for than a limit allows (docs/reference/limits.md); nothing of it was done.
+
+    Args:
+        message: what is limited, how much was asked for, how much is allowed and which key raises it.
+        limit: the limit, a `tianzhou.limits.Limit`.
+    """
+
+    response_code = 29
+
+    def __init__(self, message: str, *, limit: object = None) -> None:
+        self.limit = limit
+        super().__init__(message)
+
+
+class IllegalName(TianzhouError):
+    """A name has characters or a length that its kind may not have (`tianzhou.model.name_rules`); nothing was done."""
+
+    response_code = 29
+
+
+class TooBusy(LimitExceeded):
+    """A limit on what waits is reached; that passes, and clients try again by themselves."""
+
+    retriable = True
+    response_code = 2
 
 
 class StoreError(TianzhouError):

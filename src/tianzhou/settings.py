@@ -11,11 +11,28 @@ import dataclasses
 import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Final, TypeVar, get_type_hints
 
 from tianzhou.errors import ConfigError
+from tianzhou.escaping import shown
 
 S = TypeVar("S")
+MASK: Final = "******"
+"""What stands for a secret where settings are shown."""
+# Finding these out takes longer than all else a request for settings needs.
+_KINDS: Final[dict[type, dict[str, Any]]] = {}
+_FIELDS: Final[dict[type, tuple[tuple[str, dataclasses.Field[Any]], ...]]] = {}
+LONGEST_MEANT: Final = 64
+"""Characters of a key beyond which nobody asks which other one was meant."""
+MOST_MEANT: Final = 8
+"""Unknown keys of one text for which the nearest known one is looked for."""
+_LINE_END: Final = re.compile(r"\r\n|\r|\n")
+_HALF_CHARACTER: Final = re.compile("[\ud800-\udfff]")
+_PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+_ESCAPES: Final = {"\\": r"\\", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\f": r"\f", "=": r"\=", ":": r"\:",
+                   "#": r"\#", "!": r"\!"}  # fmt: skip
+_IN_KEY: Final = re.compile(r"[\\=:\s\ud800-\udfff]|^[#!]")
+_IN_VALUE: Final = re.compile(r"[\\\n\r\t\f\ud800-\udfff]|^\s+|\s+$".replace(r"\s+", r"\s"))
 
 
 def key_of(field: dataclasses.Field[Any]) -> str:
@@ -27,9 +44,20 @@ def key_of(field: dataclasses.Field[Any]) -> str:
     return head + "".join(part.capitalize() for part in tail)
 
 
-def keyed(key: str, default: Any) -> Any:
-    """A dataclass field whose RocketMQ key is not the camelCase of its name."""
-    return dataclasses.field(default=default, metadata={"key": key})
+def keyed(key: str, default: Any, *, secret: bool = False) -> Any:
+    """A dataclass field whose RocketMQ key is not the camelCase of its name.
+
+    Args:
+        key: the key.
+        default: its value when nobody sets another.
+        secret: see `secret`.
+    """
+    return dataclasses.field(default=default, repr=not secret, metadata={"key": key, "secret": secret})
+
+
+def secret(default: str) -> Any:
+    """A dataclass field that holds a password or the like: `repr`, `-p` and what servers tell do not show it."""
+    return dataclasses.field(default=default, repr=False, metadata={"secret": True})
 
 
 def parse_properties(text: str, *, source: str = "properties") -> dict[str, str]:
@@ -43,15 +71,18 @@ def parse_properties(text: str, *, source: str = "properties") -> dict[str, str]
         ConfigError: a line has no key.
     """
     result: dict[str, str] = {}
-    logical = re.sub(r"(?<!\\)((?:\\\\)*)\\\r?\n[ \t]*", r"\1", text)
-    for number, raw in enumerate(logical.splitlines(), 1):
+    logical = re.sub(r"(?<!\\)((?:\\\\)*)\\(?:\r\n|\r|\n)[ \t\f]*", r"\1", text)
+    for number, raw in enumerate(_LINE_END.split(logical), 1):
         line = raw.strip()
         if not line or line[0] in "#!":
             continue
-        match = re.match(r"((?:\\.|[^\\=:\s])+)\s*[=:\s]?\s*(.*)", line)
+        match = re.match(r"((?:\\.|[^\\=:\s])+)\s*[=:\s]?\s*(.*)", line, re.DOTALL)
         if match is None:
-            raise ConfigError(f"{source}, line {number}: no key in {raw!r}; write key=value")
-        result[_unescape(match[1])] = _unescape(match[2])
+            raise ConfigError(f"{source}, line {number}: no key in {shown(repr(raw))}; write key=value")
+        key, value = _unescape(match[1]), _unescape(match[2])
+        if _HALF_CHARACTER.search(key + "\0" + value):
+            raise ConfigError(f"{source}, line {number}: {shown(key)} holds half a character; write it whole")
+        result[key] = value
     return result
 
 
@@ -62,12 +93,21 @@ def _unescape(text: str) -> str:
             return chr(int(body[1:], 16))
         return {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(body, body)
 
-    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", replace, text)
+    plain = re.sub(r"\\(u[0-9a-fA-F]{4}|.)", replace, text, flags=re.DOTALL)
+    # Java writes what is beyond 16 bits as two escapes.
+    return _PAIR.sub(lambda pair: pair[0].encode("utf-16-le", "surrogatepass").decode("utf-16-le"), plain)
 
 
 def format_properties(values: Mapping[str, str]) -> str:
-    """Properties text as RocketMQ's servers write it: one `key=value` a line, unescaped."""
-    return "".join(f"{key}={value}\n" for key, value in values.items())
+    """Properties text as RocketMQ's servers write it: one `key=value` a line.
+
+    Only what would be read back differently is escaped, as Java's `Properties` do it; all else stands as it is.
+    """
+    return "".join(f"{_escape(key, _IN_KEY)}={_escape(value, _IN_VALUE)}\n" for key, value in values.items())
+
+
+def _escape(text: str, special: re.Pattern[str]) -> str:
+    return special.sub(lambda match: _ESCAPES.get(match[0], f"\\u{ord(match[0]):04x}"), text)
 
 
 def bind(cls: type[S], values: Mapping[str, str], *, source: str = "configuration") -> S:
@@ -85,16 +125,23 @@ def apply(settings: S, values: Mapping[str, str], *, source: str = "configuratio
     Raises:
         ConfigError: as `bind`.
     """
-    hints = get_type_hints(type(settings))
+    hints = _kinds(type(settings))
     changes: dict[str, Any] = {}
-    for field in dataclasses.fields(settings):  # type: ignore[arg-type]
-        key = key_of(field)
+    for key, field in keyed_fields(type(settings)):
         if key in values:
+            if field.metadata.get("secret") and values[key].strip() == MASK:
+                raise ConfigError(f"{source}: {key}={MASK}: stands for a secret where it is shown; write the secret")
             changes[field.name] = _convert(hints[field.name], values[key], key, source)
     try:
         return dataclasses.replace(settings, **changes)  # type: ignore[type-var]
     except ValueError as error:
         raise ConfigError(f"{source}: {error}") from error
+
+
+def _kinds(cls: type) -> dict[str, Any]:
+    if cls not in _KINDS:
+        _KINDS[cls] = get_type_hints(cls)
+    return _KINDS[cls]
 
 
 def _convert(kind: Any, text: str, key: str, source: str) -> Any:
@@ -112,25 +159,48 @@ def _convert(kind: Any, text: str, key: str, source: str) -> Any:
     return text
 
 
-def dump(*settings: object) -> dict[str, str]:
-    """Every key of the given settings objects with its value as text, sorted by key."""
+def dump(*settings: object, hide_secrets: bool = False) -> dict[str, str]:
+    """Every key of the given settings objects with its value as text, sorted by key.
+
+    Args:
+        settings: the objects.
+        hide_secrets: whether a secret that is set is shown as `MASK`.
+    """
     result: dict[str, str] = {}
     for one in settings:
-        for field in dataclasses.fields(one):  # type: ignore[arg-type]
+        for key, field in keyed_fields(type(one)):
             value = getattr(one, field.name)
-            result[key_of(field)] = str(value).lower() if isinstance(value, bool) else str(value)
+            hidden = hide_secrets and field.metadata.get("secret") and value != field.default
+            result[key] = MASK if hidden else str(value).lower() if isinstance(value, bool) else str(value)
     return dict(sorted(result.items()))
+
+
+def keyed_fields(cls: type) -> tuple[tuple[str, dataclasses.Field[Any]], ...]:
+    """The fields of a settings class, each with its key."""
+    if cls not in _FIELDS:
+        _FIELDS[cls] = tuple((key_of(field), field) for field in dataclasses.fields(cls))
+    return _FIELDS[cls]
+
+
+def keys_of(*classes: type) -> frozenset[str]:
+    """The keys of settings classes."""
+    return frozenset(key for cls in classes for key, _ in keyed_fields(cls))
+
+
+def nearest(key: str, known: Iterable[str]) -> str | None:
+    """The known key that somebody meant who wrote another; None when none is near."""
+    if len(key) > LONGEST_MEANT:
+        return None
+    found = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
+    return found[0] if found else None
 
 
 def unknown_keys(values: Iterable[str], *classes: type) -> dict[str, str | None]:
     """Keys that none of the settings classes has, each with the nearest known key (None: nothing is near)."""
-    known = {key_of(field) for cls in classes for field in dataclasses.fields(cls)}
-    unknown: dict[str, str | None] = {}
-    for key in values:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
-            unknown[key] = near[0] if near else None
-    return unknown
+    known = keys_of(*classes)
+    unknown = [key for key in values if key not in known]
+    # Looking for what is near takes ms, and a stranger may have sent thousands of keys.
+    return {key: nearest(key, known) if at < MOST_MEANT else None for at, key in enumerate(unknown)}
 
 
 def differing(*settings: object) -> list[str]:

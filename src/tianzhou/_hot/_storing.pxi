@@ -278,8 +278,14 @@ def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, ac
             if tag_codes is not None and tags > -0x80000001LL and tags not in tag_codes:
                 continue
             at = physical - log_begin
-            if tags == 0x7FFFFFFF7FFFFFFF or at < 0 or physical + size > log_end or size > segment_size:
+            if tags == 0x7FFFFFFF7FFFFFFF or size == 0x7FFFFFFF:
                 gone = gone or not count
+                continue
+            if at < 0 or physical + size > log_end or size > segment_size:
+                if count:
+                    scanned -= 1  # the next read begins with it, and finds out what became of it
+                    break
+                gone = True
                 continue
             number = at // segment_size
             if number >= segment_count:
@@ -295,7 +301,10 @@ def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, ac
                 odd = True
                 break
             if at > segment_size - 36 or not tz_is_record(<Place>data.buf + at, size, physical):
-                gone = gone or not count
+                if count:
+                    scanned -= 1
+                    break
+                gone = True
                 continue
             pieces[2 * count], pieces[2 * count + 1] = <int64_t>data.buf + at, size
             count += 1

@@ -30,6 +30,7 @@ EXTENSION_ADDRESS: Final = -(1 << 31) - 1
 """Tags codes up to here are addresses in extension files, by which nobody can filter here (store.md §5.5)."""
 HOLE: Final = 0x7FFFFFFF7FFFFFFF
 """Tags code of a unit that keeps the place of a lost record (`tianzhou.store.holes`)."""
+_BLANK_SIZE: Final = 0x7FFFFFFF
 
 # A layout compiled for the lengths of body, topic and properties writes a whole record in one call. Producers
 # send few shapes; beyond the limit the pieces are written one by one.
@@ -294,7 +295,7 @@ def gather(
     segment_size: int,
     log_end: int,
     tag_codes: frozenset[int] | None,
-    accept: Callable[[memoryview], bool] | None,
+    accept: Callable[[memoryview], bool | None] | None,
     limits: GatherLimits,
 ) -> tuple[bytes, int, int, int, bool]:
     """The records that queue units point to, until a limit is reached; the first one is never too much.
@@ -305,12 +306,13 @@ def gather(
         segment_size: bytes of each.
         log_end: end of the log.
         tag_codes: only units with one of these codes; None for all.
-        accept: only records for which it holds; None for all.
+        accept: only records for which it holds, up to one for which it gives None; None for all.
         limits: when to stop.
 
     Returns:
         The records one behind the other, how many they are, the number of units passed, the offset of the last
-        record, and whether a unit pointed to a record that is gone before any was found.
+        record, and whether a unit pointed to a record that is gone before any was found. Behind what was found, a unit
+        that leads elsewhere ends the read.
     """
     parts: list[memoryview] = []
     keep = parts.append
@@ -332,27 +334,31 @@ def gather(
         scanned += 1
         if tag_codes is not None and tags not in tag_codes and tags > EXTENSION_ADDRESS:
             continue
-        if tags == hole or physical + size > log_end or size > segment_size:
+        if tags == hole or size == _BLANK_SIZE:
             gone = gone or not parts
             continue
-        if not begin <= physical <= latest:
-            if physical < log_begin:
-                gone = gone or not parts
-                continue
+        leads = log_begin <= physical and physical + size <= log_end and size <= segment_size
+        if leads and not begin <= physical <= latest:
             segment = segments[(physical - log_begin) // segment_size]
             begin, view = segment.start, segment.view
             latest = begin + segment_size - _PLACE.size
-            if physical > latest:
-                gone = gone or not parts
-                continue
-        at = physical - begin
-        stated, magic, place = locate(view, at)
-        record = view[at : at + size]
-        if stated != size or place != physical or magic not in magics or len(record) != size:
-            # Unit or record was changed on the disk; a reader could not even tell where the next record begins.
-            gone = gone or not parts
+            leads = physical <= latest
+        if leads:
+            at = physical - begin
+            stated, magic, place = locate(view, at)
+            record = view[at : at + size]
+            leads = stated == size and place == physical and magic in magics and len(record) == size
+        if not leads:
+            # It expired, or unit or record was changed on the disk: who reads could not tell where the next one begins.
+            if parts:
+                scanned -= 1  # the next read begins with it, and finds out what became of it
+                break
+            gone = True
             continue
-        if accept is not None and not accept(record):
+        if accept is not None and not (verdict := accept(record)):
+            if verdict is None:
+                scanned -= 1
+                break
             continue
         keep(record)
         total += size

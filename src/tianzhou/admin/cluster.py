@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -12,6 +13,23 @@ from tianzhou.settings import format_properties, parse_properties
 from tianzhou.wire import bodies
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.fields import read_reply
+
+
+@dataclass(slots=True, frozen=True)
+class TaskTrouble:
+    """Work of a broker that fails, and is tried again.
+
+    Attributes:
+        task: which.
+        why: its last error.
+        count: how often in a row it has failed.
+        since_ms: when it failed first.
+    """
+
+    task: str
+    why: str
+    count: int
+    since_ms: int
 
 
 @dataclass(slots=True, frozen=True)
@@ -36,8 +54,22 @@ class BrokerStatus:
 
     @property
     def version(self) -> str:
-        """Its version, as `V5_3_3`; empty when unknown."""
+        """RocketMQ's version it goes by, as `V5_3_3`; empty when unknown."""
         return self.runtime.get("brokerVersionDesc", "")
+
+    @property
+    def tianzhou_version(self) -> str:
+        """Its own version when it is a broker of this project; empty when it is another one."""
+        return self.runtime.get("tianzhouVersion", "")
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """How often it refused something because of a limit, by the limit's name."""
+        return {
+            key.removeprefix(_REFUSED): int(value)
+            for key, value in self.runtime.items()
+            if key.startswith(_REFUSED) and value.isdecimal()
+        }
 
     @property
     def put_tps(self) -> float:
@@ -47,7 +79,18 @@ class BrokerStatus:
     @property
     def get_tps(self) -> float:
         """Messages out per second, over the last ten seconds."""
-        return _first_number(self.runtime.get("getTransferredTps"))
+        return _first_number(self.runtime.get("getTransferredTps") or self.runtime.get("getTransferedTps"))
+
+    @property
+    def troubles(self) -> list[TaskTrouble]:
+        """What fails there now, and is tried again; empty also for a broker that does not tell."""
+        try:
+            return [
+                TaskTrouble(str(one["task"]), str(one["why"]), int(one["count"]), int(one["sinceMs"]))
+                for one in json.loads(self.runtime.get("taskTroubles", "[]"))
+            ]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return []
 
     @property
     def disk_ratio(self) -> float:
@@ -56,6 +99,9 @@ class BrokerStatus:
             return float(self.runtime.get("commitLogDiskRatio", ""))
         except ValueError:
             return -1.0
+
+
+_REFUSED = "refused_"
 
 
 def _first_number(text: str | None) -> float:

@@ -151,7 +151,11 @@ class Messages:
         )
         if raw.status is not PullStatus.FOUND:
             return None
-        for message in pulling.messages_of(raw.body, queue.broker_name, (), self._reach.instance.namespace):
+        instance = self._reach.instance
+        limit_bytes = instance.max_unpacked_body_bytes
+        for message in pulling.messages_of(
+            raw.body, queue.broker_name, namespace=instance.namespace, limit_bytes=limit_bytes
+        ):
             if message.queue_offset == offset:
                 return message
         return None

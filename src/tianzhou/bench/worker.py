@@ -21,6 +21,7 @@ from tianzhou.bench.sending import Sending
 from tianzhou.bench.series import Gathering
 from tianzhou.bench.telling import Told, decode_job, decode_start, encode
 from tianzhou.errors import TianzhouError
+from tianzhou.logs import log_to_stderr
 from tianzhou.remoting.loop import run
 
 TELL_EVERY_S = 0.25
@@ -163,7 +164,7 @@ async def _measure(work: Sending | Receiving, voice: _Voice, heard: asyncio.Stre
 
 def main() -> None:
     """Do one job."""
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    log_to_stderr(logging.WARNING)
     logging.getLogger("tianzhou").setLevel(logging.ERROR)
     run(_serve())
 

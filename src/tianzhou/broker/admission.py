@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tianzhou.broker.tables import Tables
-from tianzhou.broker.topics import NOT_SENDABLE, topic_name_problem
+from tianzhou.broker.topics import NOT_SENDABLE
 from tianzhou.errors import BrokerError
 from tianzhou.model import TopicConfig, names
+from tianzhou.model.name_rules import LONGEST_GROUP, topic_name_problem
 from tianzhou.wire.codes import ResponseCode
 
 _STAGING = (names.STAGED_TOPIC, names.STAGED_OP_TOPIC)
@@ -125,6 +126,6 @@ class Admission:
         # A group's name may have 255 characters and the store keeps its retry topic, up to the same length.
         return (
             topic.startswith(names.RETRY_PREFIX)
-            and len(topic) <= 255
+            and len(topic) <= LONGEST_GROUP
             and names.NAME_PATTERN.fullmatch(topic) is not None
         )

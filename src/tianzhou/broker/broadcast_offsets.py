@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tianzhou.limits import BROADCAST_OFFSETS, Bounds
+
 BY_PROXY = 1
 """Value of a pull's `requestSource` when a proxy pulls for a broadcast consumer."""
 SUFFIX = "@broadcast"
@@ -20,7 +22,7 @@ SUFFIX = "@broadcast"
 @dataclass(slots=True)
 class _Client:
     proxied: bool
-    seen_ms: int
+    heard_ms: int
     offsets: dict[int, int] = field(default_factory=dict)
 
 
@@ -34,20 +36,34 @@ class Smallest(NamedTuple):
 
 
 class BroadcastOffsets:
-    """Where each broadcast consumer pulled last. Times are wall-clock milliseconds."""
+    """Where each broadcast consumer pulled last. Times are monotonic milliseconds.
 
-    def __init__(self) -> None:
+    Args:
+        bounds: how many of them there may be.
+    """
+
+    def __init__(self, bounds: Bounds | None = None) -> None:
+        self._bounds = bounds or Bounds()
+        self._count = 0
         self._clients: dict[tuple[str, str], dict[str, _Client]] = {}
 
     def pulled(
         self, group: str, topic: str, queue_id: int, client_id: str, offset: int, now_ms: int, *, proxied: bool
     ) -> None:
-        """A client pulls from an offset, by itself or through a proxy; what it has reached never falls."""
-        clients = self._clients.setdefault((group, topic), {})
-        client = clients.get(client_id)
+        """A client pulls from an offset, by itself or through a proxy; what it has reached never falls.
+
+        Raises:
+            LimitExceeded: there are too many clients and queues.
+        """
+        client = self._clients.get((group, topic), {}).get(client_id)
+        if client is None or queue_id not in client.offsets:
+            self._bounds.check(
+                BROADCAST_OFFSETS, self._count + 1, f"broadcast offset of group {group} in topic {topic}"
+            )
+            self._count += 1
         if client is None:
-            client = clients[client_id] = _Client(proxied, now_ms)
-        client.proxied, client.seen_ms = proxied, now_ms
+            client = self._clients.setdefault((group, topic), {})[client_id] = _Client(proxied, now_ms)
+        client.proxied, client.heard_ms = proxied, now_ms
         client.offsets[queue_id] = max(offset, client.offsets.get(queue_id, offset))
 
     def begins_anew(self, group: str, topic: str, client_id: str, offset: int, *, proxied: bool) -> bool:
@@ -87,12 +103,13 @@ class BroadcastOffsets:
         for (group, topic), clients in list(self._clients.items()):
             smallest: dict[int, int] = {}
             for client_id, client in list(clients.items()):
-                online, age = is_online(group, client_id), now_ms - client.seen_ms
+                online, age = is_online(group, client_id), now_ms - client.heard_ms
                 if online or age < away_ms:
                     for queue_id, offset in client.offsets.items():
                         smallest[queue_id] = min(offset, smallest.get(queue_id, offset))
                 if age >= (silent_ms if online else away_ms):
                     del clients[client_id]
+                    self._count -= len(client.offsets)
             if not clients:
                 del self._clients[group, topic]
             found += [Smallest(group + SUFFIX, topic, queue_id, offset) for queue_id, offset in smallest.items()]

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tianzhou.errors import FilterSyntaxError
 from tianzhou.filter import parse_tags
+from tianzhou.limits import BROUGHT_TEXT, GROUPS_OF_CLIENT, MEMBERS, MEMBERS_OF_GROUP, SUBSCRIPTIONS, Bounds
 from tianzhou.model import (
     ConsumeFromWhere,
     ConsumerData,
@@ -22,6 +23,8 @@ from tianzhou.model import (
 )
 
 TAG = "TAG"
+_BROUGHT = 40
+"""What an entry takes besides its expression, in characters."""
 _SHOWN = 10
 """Of more wishes than these nobody makes sense in a log."""
 
@@ -35,7 +38,8 @@ class Client:
         client_id: the id it gave itself.
         language: its language code.
         version: its version ordinal.
-        seen_ms: when it last sent a heartbeat.
+        seen_ms: wall-clock time of its last heartbeat, which tools are shown.
+        heard_s: monotonic time of the same, by which silence is judged: clocks on walls are set.
     """
 
     connection: Hashable
@@ -43,6 +47,7 @@ class Client:
     language: int
     version: int
     seen_ms: int
+    heard_s: float
 
 
 class Subscription(NamedTuple):
@@ -170,10 +175,21 @@ class ConsumerGroup:
 
 
 class ClientTable:
-    """All connected producers and consumers, and subscriptions that pulls brought along."""
+    """All connected producers and consumers, and subscriptions that pulls brought along.
 
-    def __init__(self) -> None:
+    Args:
+        bounds: how many of them there may be.
+
+    Attributes:
+        members: how many members all groups have together; who is in two groups counts twice.
+        wished: how long all they subscribe is together, in characters.
+    """
+
+    def __init__(self, bounds: Bounds | None = None) -> None:
+        self._bounds = bounds or Bounds()
+        self.members = self.wished = 0
         self._brought: dict[str, dict[str, Brought]] = {}
+        self._brought_size = 0
         self.consumers: dict[str, ConsumerGroup] = {}
         self.producers: dict[str, dict[Hashable, Client]] = {}
         self._producers_by_id: dict[str, Client] = {}
@@ -182,10 +198,33 @@ class ClientTable:
         self._consumes: dict[Hashable, set[str]] = {}
 
     def add_producer(self, group: str, client: Client) -> None:
-        """Note a producer, or that it is still there."""
-        self.producers.setdefault(group, {})[client.connection] = client
+        """Note a producer, or that it is still there.
+
+        Raises:
+            LimitExceeded: there are too many members.
+        """
+        clients = self.producers.get(group, {})
+        former = clients.get(client.connection)
+        if former is None:
+            self._check_room(group, len(clients), client)
+            self.members += 1
+        elif former.client_id != client.client_id:
+            self._forget_producer(former)
+        self.producers.setdefault(group, clients)[client.connection] = client
         self._produces.setdefault(client.connection, set()).add(group)
         self._producers_by_id[client.client_id] = client
+
+    def _check_room(self, group: str, members: int, client: Client) -> None:
+        key = client.connection
+        groups = len(self._produces.get(key, ())) + len(self._consumes.get(key, ()))
+        self._bounds.check(MEMBERS_OF_GROUP, members + 1, f"group {group}")
+        self._bounds.check(GROUPS_OF_CLIENT, groups + 1, f"connection of client {client.client_id}")
+        self._bounds.check(MEMBERS, self.members + 1)
+
+    def _forget_producer(self, client: Client) -> None:
+        found = self._producers_by_id.get(client.client_id)
+        if found is not None and found.connection is client.connection:
+            del self._producers_by_id[client.client_id]
 
     def add_consumer(self, said: ConsumerData, client: Client, *, keep_subscriptions: bool = False) -> bool:
         """Note a consumer and what it says of its group.
@@ -197,8 +236,20 @@ class ClientTable:
 
         Returns:
             Whether the group's members should be told: a member is new, or topics came or went.
+
+        Raises:
+            LimitExceeded: there are too many members.
         """
         group = self.consumers.get(said.group_name)
+        wishes = None if keep_subscriptions else _wishes(said.subscription_data_set)
+        more = (
+            0 if wishes is None else _size(wishes) - _size({} if group is None else group.wishes.get(client.connection))
+        )
+        if more > 0:
+            self._bounds.check(SUBSCRIPTIONS, self.wished + more, f"subscriptions of group {said.group_name}")
+        if group is None or client.connection not in group.clients:
+            self._check_room(said.group_name, 0 if group is None else len(group.clients), client)
+            self.members += 1
         if group is None:
             group = self.consumers[said.group_name] = ConsumerGroup(
                 said.group_name, said.consume_type, said.message_model, said.consume_from_where
@@ -208,9 +259,9 @@ class ClientTable:
         group.consume_from_where = said.consume_from_where
         changed = group.take(client)
         self._consumes.setdefault(client.connection, set()).add(said.group_name)
-        if not keep_subscriptions:
+        if wishes is not None:
+            self.wished += more
             changed |= _subscribe(group, said.subscription_data_set)
-            wishes = {one.topic: (one.sub_string, one.expression_type or TAG) for one in said.subscription_data_set}
             group.wants(client.connection, wishes)
         return changed
 
@@ -223,18 +274,20 @@ class ClientTable:
         if not clients:
             del self.producers[group]
         _leave(self._produces, connection, group)
-        if client is None or connection in self._produces:
-            return
-        found = self._producers_by_id.get(client.client_id)
-        if found is not None and found.connection is connection:
-            del self._producers_by_id[client.client_id]
+        if client is not None:
+            self.members -= 1
+            if connection not in self._produces:
+                self._forget_producer(client)
 
     def remove_consumer(self, group: str, connection: Hashable) -> Departure | None:
         """A consumer said that it leaves; None when it was not there."""
         found = self.consumers.get(group)
+        if found is not None and connection in found.wishes:
+            self.wished -= _size(found.wishes[connection])
         client = None if found is None else found.drop(connection)
         if found is None or client is None:
             return None
+        self.members -= 1
         _leave(self._consumes, connection, group)
         if not found.clients:
             del self.consumers[group]
@@ -247,33 +300,43 @@ class ClientTable:
         left = [self.remove_consumer(group, connection) for group in sorted(self._consumes.get(connection, ()))]
         return [departure for departure in left if departure is not None]
 
-    def silent(self, now_ms: int, limit_ms: int) -> set[Hashable]:
-        """Connections from which no heartbeat came for longer than the limit."""
-        before = now_ms - limit_ms
+    def silent(self, now_s: float, limit_s: float) -> set[Hashable]:
+        """Connections from which no heartbeat came for longer than the limit; times are monotonic."""
+        before = now_s - limit_s
         quiet = {
             one.connection
             for group in self.consumers.values()
             for one in group.clients.values()
-            if one.seen_ms < before
+            if one.heard_s < before
         }
-        quiet |= {one.connection for group in self.producers.values() for one in group.values() if one.seen_ms < before}
+        quiet |= {one.connection for group in self.producers.values() for one in group.values() if one.heard_s < before}
         # In another of its groups it may have been heard of since.
-        return {connection for connection in quiet if self._seen_ms(connection) < before}
+        return {connection for connection in quiet if self._heard_s(connection) < before}
 
-    def _seen_ms(self, connection: Hashable) -> int:
+    def _heard_s(self, connection: Hashable) -> float:
         consumes = (self.consumers[group].clients for group in self._consumes.get(connection, ()))
         produces = (self.producers[group] for group in self._produces.get(connection, ()))
-        return max(clients[connection].seen_ms for clients in (*consumes, *produces))
+        return max(clients[connection].heard_s for clients in (*consumes, *produces))
 
     def pulled_by(self, group: str, topic: str, expression: str, kind: str, now_ms: int) -> None:
         """Note the subscription that a pull brought along; tools are shown it when no heartbeat tells of another."""
-        self._brought.setdefault(group, {})[topic] = Brought(expression, kind, now_ms)
+        topics = self._brought.get(group)
+        former = None if topics is None else topics.get(topic)
+        if former is None or former.expression != expression:
+            size = self._brought_size + _BROUGHT + len(expression)
+            size -= 0 if former is None else _BROUGHT + len(former.expression)
+            if not self._bounds.allows(BROUGHT_TEXT, size):
+                return
+            self._brought_size = size
+        if topics is None:
+            topics = self._brought[group] = {}
+        topics[topic] = Brought(expression, kind, now_ms)
 
     def forget_pulls(self, before_ms: int) -> None:
         """Forget what pulls before a time brought along."""
         for group, topics in list(self._brought.items()):
             for topic in [topic for topic, brought in topics.items() if brought.at_ms < before_ms]:
-                del topics[topic]
+                self._brought_size -= _BROUGHT + len(topics.pop(topic).expression)
             if not topics:
                 del self._brought[group]
 
@@ -321,6 +384,14 @@ class ClientTable:
     def subscribers(self, topic: str) -> list[str]:
         """Consumer groups online that subscribe the topic."""
         return [name for name, group in self.consumers.items() if topic in group.subscriptions]
+
+
+def _wishes(said: Iterable[SubscriptionData]) -> Wishes:
+    return {one.topic: (one.sub_string, one.expression_type or TAG) for one in said}
+
+
+def _size(wishes: Wishes | None) -> int:
+    return 0 if wishes is None else sum(_BROUGHT + len(topic) + len(text) for topic, (text, _) in wishes.items())
 
 
 def _leave(groups: dict[Hashable, set[str]], connection: Hashable, group: str) -> None:

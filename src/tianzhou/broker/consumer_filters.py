@@ -11,13 +11,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tianzhou.errors import FilterSyntaxError, ProtocolError
+from tianzhou.escaping import shown
 from tianzhou.filter import SQL92, BloomData, BloomFilter, SqlFilter, parse_sql
 from tianzhou.filter.evaluation import Lookup
+from tianzhou.limits import FILTER_TEXT, FILTERS, Bounds
 from tianzhou.model import SubscriptionData
 
 TAG_TYPES: Final = (None, "", "TAG")
 """Expression types of subscriptions that have no entry here."""
 RECENTLY_DEAD_MS: Final = 30_000
+MOST_COMPLAINTS: Final = 10_000
+"""So many wrong expressions are remembered, not to be named again."""
 
 
 @dataclass(slots=True)
@@ -56,10 +60,13 @@ class ConsumerFilters:
     Args:
         bloom: gives each its bits.
         now_ms: wall-clock time, from which entries loaded from the disk count as left.
+        bounds: how many there may be, and how long all of them together.
     """
 
-    def __init__(self, bloom: BloomFilter, now_ms: int) -> None:
+    def __init__(self, bloom: BloomFilter, now_ms: int, bounds: Bounds | None = None) -> None:
         self.bloom = bloom
+        self._bounds = bounds or Bounds()
+        self._count = self._characters = 0
         self._started_ms = now_ms
         self._topics: dict[str, dict[str, ConsumerFilter]] = {}
         self._groups: dict[str, set[str]] = {}
@@ -85,6 +92,9 @@ class ConsumerFilters:
 
         Returns:
             What is wrong with expressions, each named once.
+
+        Raises:
+            LimitExceeded: there are too many expressions, or they are too long.
         """
         problems = []
         topics = set()
@@ -95,6 +105,8 @@ class ConsumerFilters:
             if problem := self._register_one(group, data, now_ms):
                 key = data.topic, group
                 if self._complained.get(key) != data.sub_version:
+                    if len(self._complained) >= MOST_COMPLAINTS:
+                        self._complained.clear()
                     self._complained[key] = data.sub_version
                     problems.append(f"subscription of group {group} to topic {data.topic}: {problem}")
         for topic in self._groups.get(group, ()):
@@ -113,15 +125,22 @@ class ConsumerFilters:
         if known is not None and known.expression == data.sub_string and known.bloom == bloom:
             known.version, known.dead_ms = data.sub_version, 0
             return None
+        where, before = (
+            f"expression of group {group} for topic {data.topic}",
+            0 if known is None else len(known.expression),
+        )
+        self._bounds.check(FILTERS, self._count + (known is None), where)
+        self._bounds.check(FILTER_TEXT, self._characters - before + len(data.sub_string), where)
         try:
             compiled = compile_expression(data.expression_type, data.sub_string)
         except FilterSyntaxError as error:
             self._drop(data.topic, group)
-            return f"{data.sub_string!r} cannot be used: {error}"
+            return f"{shown(data.sub_string)!r} cannot be used: {error}"
         self._put(ConsumerFilter(data.topic, group, data.sub_string, data.sub_version, now_ms, bloom, compiled))
         if compiled.ignored is None:
             return None
-        return f"only the beginning of {data.sub_string!r} counts, from position {compiled.ignored} on it is ignored"
+        begun = f"only the beginning of {shown(data.sub_string)!r} counts"
+        return f"{begun}, from position {compiled.ignored} on it is ignored"
 
     def unregister(self, group: str, now_ms: int) -> None:
         """A group has lost its last member."""
@@ -155,11 +174,20 @@ class ConsumerFilters:
         return self.bloom.bitmap(entry.bloom for entry in entries if entry.compiled.matches(get))
 
     def _put(self, entry: ConsumerFilter) -> None:
+        self._uncount(self.find(entry.topic, entry.group))
+        self._count += 1
+        self._characters += len(entry.expression)
         self._topics.setdefault(entry.topic, {})[entry.group] = entry
         self._groups.setdefault(entry.group, set()).add(entry.topic)
         self._complained.pop((entry.topic, entry.group), None)
 
+    def _uncount(self, entry: ConsumerFilter | None) -> None:
+        if entry is not None:
+            self._count -= 1
+            self._characters -= len(entry.expression)
+
     def _drop(self, topic: str, group: str) -> None:
+        self._uncount(self.find(topic, group))
         for table, key, item in ((self._topics, topic, group), (self._groups, group, topic)):
             items = table.get(key)
             if items is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from tianzhou.limits import OFFSETS, Bounds
 from tianzhou.model import DataVersion, names
 from tianzhou.wire.bodies import DATA_VERSION
 
@@ -22,6 +23,7 @@ class ConsumerOffsets:
     Args:
         version_step: commits between two versions of the table.
         light: groups of light queues (`%LMQ%…`) have a table of their own in the file (store.md §15.5).
+        bounds: how many offsets there may be.
 
     Attributes:
         light: as given.
@@ -29,7 +31,9 @@ class ConsumerOffsets:
         on_reset: called with group, topic and queue when a reset waits to be told to the next pull.
     """
 
-    def __init__(self, version_step: int = 500, *, light: bool = False) -> None:
+    def __init__(self, version_step: int = 500, *, light: bool = False, bounds: Bounds | None = None) -> None:
+        self._bounds = bounds or Bounds()
+        self._committed_count = self._pulled_count = 0
         self.light = light
         self.version = DataVersion()
         self.dirty = False
@@ -40,12 +44,27 @@ class ConsumerOffsets:
         self._pulled: dict[str, dict[int, int]] = {}
         self._resets: dict[str, dict[int, int]] = {}
 
-    def commit(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> None:
-        """Note a committed offset; going back is allowed, it is how offsets are reset."""
+    def commit(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int, *, bounded: bool = True) -> None:
+        """Note a committed offset; going back is allowed, it is how offsets are reset.
+
+        Args:
+            group: whose it is.
+            topic: of the queue.
+            queue_id: the queue.
+            offset: the next one to read.
+            now_ms: stamp of the table's version.
+            bounded: whether it may be one too many: not the broker's own.
+
+        Raises:
+            LimitExceeded: it is a new one, and there are too many.
+        """
         key = f"{topic}{SEPARATOR}{group}"
         queues = self._committed.get(key)
-        if queues is None:
-            queues = self._committed[key] = {}
+        if queues is None or queue_id not in queues:
+            if bounded:
+                self._bounds.check(OFFSETS, self._committed_count + 1, f"offset of group {group} in topic {topic}")
+            self._committed_count += 1
+            queues = self._committed.setdefault(key, {})
         queues[queue_id] = offset
         self.dirty = True
         self._commits += 1
@@ -66,8 +85,11 @@ class ConsumerOffsets:
         """Note how far pulls have reached; kept in memory only."""
         key = f"{topic}{SEPARATOR}{group}"
         queues = self._pulled.get(key)
-        if queues is None:
-            queues = self._pulled[key] = {}
+        if queues is None or queue_id not in queues:
+            if self._pulled_count >= self._bounds.most(OFFSETS):
+                return
+            self._pulled_count += 1
+            queues = self._pulled.setdefault(key, {})
         queues[queue_id] = offset
 
     def pull_offset(self, group: str, topic: str, queue_id: int) -> int | None:
@@ -76,8 +98,8 @@ class ConsumerOffsets:
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> None:
         """Set an offset from the server's side: the next pull of the queue is told, commits wait until then."""
-        self._resets.setdefault(f"{topic}{SEPARATOR}{group}", {})[queue_id] = offset
         self.commit(group, topic, queue_id, offset, now_ms)
+        self._resets.setdefault(f"{topic}{SEPARATOR}{group}", {})[queue_id] = offset
         self.on_reset(group, topic, queue_id)
 
     def reset_waits(self, group: str, topic: str, queue_id: int) -> bool:
@@ -97,13 +119,32 @@ class ConsumerOffsets:
             del self._resets[key]
         return offset
 
+    def check_room(self, group: str, queues: Mapping[str, Collection[int]]) -> None:
+        """Refuse offsets for which there is no room, before any of them is committed.
+
+        Args:
+            group: whose they are to be.
+            queues: topic to queues.
+
+        Raises:
+            LimitExceeded: there would be too many.
+        """
+        new = sum(len(set(ids) - self.queues(group, topic).keys()) for topic, ids in queues.items())
+        if new:
+            self._bounds.check(OFFSETS, self._committed_count + new, f"offsets of group {group}")
+
     def clone(self, source: str, target: str, topic: str | None, now_ms: int) -> None:
-        """Give a group another's committed offsets, of one topic or of all."""
-        for key, queues in list(self._committed.items()):
-            its_topic, group = split_key(key)
-            if group == source and topic in (None, "", its_topic):
-                for queue_id, offset in queues.items():
-                    self.commit(target, its_topic, queue_id, offset, now_ms)
+        """Give a group another's committed offsets, of one topic or of all.
+
+        Raises:
+            LimitExceeded: there would be too many; none was given.
+        """
+        topics = [its_topic for its_topic in self.topics_of(source) if topic in (None, "", its_topic)]
+        found = {its_topic: dict(self.queues(source, its_topic)) for its_topic in topics}
+        self.check_room(target, found)
+        for its_topic, queues in found.items():
+            for queue_id, offset in queues.items():
+                self.commit(target, its_topic, queue_id, offset, now_ms)
 
     def smallest(
         self, topic: str, *, without: Collection[str], compared_to: str, begin: Callable[[int], int]
@@ -153,6 +194,11 @@ class ConsumerOffsets:
             for key in [key for key in table if is_meant(*split_key(key))]:
                 del table[key]
                 self.dirty = True
+        self._count()
+
+    def _count(self) -> None:
+        self._committed_count = sum(map(len, self._committed.values()))
+        self._pulled_count = sum(map(len, self._pulled.values()))
 
     def to_json(self) -> dict[str, Any]:
         """As in consumerOffset.json (store.md §15.5), without its derived member; the table is clean after it."""
@@ -182,6 +228,7 @@ class ConsumerOffsets:
         }
         for key, offset in (value.get("lmqOffsetTable") or {}).items():
             self._committed.setdefault(key, {})[0] = int(offset)
+        self._count()
 
 
 def _is_light(key: str) -> bool:

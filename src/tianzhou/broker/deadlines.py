@@ -75,14 +75,18 @@ class Deadlines:
         heap, waits = self._heap, self._waits
         now = asyncio.get_running_loop().time() + _EARLY_S
         left = AT_ONCE
-        while heap:
-            when, _, wait = heap[0]
-            valid = waits.get(wait) == when
-            if valid and (when > now or not left):
-                self._arm(when)
-                return
-            heapq.heappop(heap)
-            if valid:
-                left -= 1
-                del waits[wait]
-                wait.time_up()
+        try:
+            while heap:
+                when, _, wait = heap[0]
+                valid = waits.get(wait) == when
+                if valid and (when > now or not left):
+                    return
+                heapq.heappop(heap)
+                if valid:
+                    left -= 1
+                    del waits[wait]
+                    wait.time_up()
+        finally:
+            # Also when one of them raised all the same: the others' time is up, too.
+            if heap:
+                self._arm(heap[0][0])

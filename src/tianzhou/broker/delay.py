@@ -11,6 +11,9 @@ from typing import Any
 from tianzhou.model import DataVersion, names
 from tianzhou.wire.bodies import DATA_VERSION
 
+NO_TIMERS = "this version delivers no messages at arbitrary times (timers); use a delay level"
+"""What the sender of a message with a `TIMER_` property is told."""
+
 
 class DelayLedger:
     """How far each delay level has been delivered.

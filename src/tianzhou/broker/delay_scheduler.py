@@ -17,6 +17,7 @@ from tianzhou.errors import CorruptRecord, StoreError
 from tianzhou.model import names
 from tianzhou.store.results import GetResult, GetStatus, NewRecord, PutStatus
 from tianzhou.store.store import MessageStore
+from tianzhou.supervision import Supervisor
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import decode_properties
 from tianzhou.wire.record import Record, decode_record
@@ -24,6 +25,8 @@ from tianzhou.wire.record import Record, decode_record
 RETRY_S = 0.1
 LONGEST_SLEEP_S = 1.0
 """The wall clock may be set while a task sleeps, so it looks again this often."""
+FAILED_S = 10.0
+"""Pause after a failure nobody foresaw."""
 BATCH = 32
 SETTLE_S = 0.5
 
@@ -39,6 +42,7 @@ class DelayScheduler:
         store: where messages wait and go.
         clock: wall-clock time.
         stats: counts what is delivered.
+        supervisor: told when a level cannot deliver.
         sleep: waits for seconds; tests own it.
     """
 
@@ -49,12 +53,14 @@ class DelayScheduler:
         clock: Clock,
         stats: BrokerStats | None = None,
         *,
+        supervisor: Supervisor | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._ledger = ledger
         self._store = store
         self._clock = clock
         self._stats = stats
+        self._supervisor = supervisor or Supervisor("broker", clock)
         self._sleep = sleep
 
     async def run(self) -> None:
@@ -64,9 +70,10 @@ class DelayScheduler:
                 for level in self._ledger.levels:
                     tasks.create_task(self._serve(level), name=f"delay level {level}")
                 tasks.create_task(self._settle(), name="delay positions")
-        finally:
+        except asyncio.CancelledError:
             # The store is closed next, and then the disk has everything.
             self._ledger.settled(self._ledger.offsets())
+            raise
 
     async def _settle(self) -> None:
         while True:
@@ -80,13 +87,12 @@ class DelayScheduler:
             self._ledger.settled(offsets)
 
     async def _serve(self, level: int) -> None:
+        work = f"delay level {level}"
         while True:
-            try:
+            pause = FAILED_S
+            # One record nobody foresaw must not stop a level for good; it is tried again.
+            with self._supervisor.trial(work):
                 pause = await self._step(level)
-            except Exception:  # noqa: BLE001 - see below
-                # One record nobody foresaw must not stop a level for good; it is tried again.
-                _log.exception("delay level %d: delivering failed at offset %d", level, self._ledger.offset(level))
-                pause = 10.0
             if pause:
                 await self._sleep(pause)
 

@@ -71,6 +71,8 @@ class FlushAcks:
     async def run(self) -> None:
         """Answer until cancelled."""
         waiting, flushed = self._waiting, self._store.flushed
+        if waiting:
+            self._added.set()  # from before a failure
         while True:
             await self._added.wait()
             self._added.clear()

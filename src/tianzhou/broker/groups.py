@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
-from tianzhou.broker.topics import group_name_problem
+from tianzhou.limits import FORBIDDEN, GROUPS, QUEUES_OF_TOPIC, Bounds
 from tianzhou.model import DataVersion, SubscriptionGroupConfig, names
+from tianzhou.model.name_rules import group_name_problem, light_queue_problem
 
 SYSTEM_PREFIX = "CID_RMQ_SYS_"
 FORBIDDEN_READ = 2
@@ -31,6 +33,7 @@ class GroupTable:
         create_system: the same for groups whose name starts with CID_RMQ_SYS_.
         now_ms: stamp of the table's first version.
         light: every name of a light queue (`%LMQ%…`) is a group, too; such groups are not kept (store.md §7).
+        bounds: how many groups and entries of the forbidden table there may be.
 
     Attributes:
         version: changes with every change of the table.
@@ -39,9 +42,16 @@ class GroupTable:
     """
 
     def __init__(
-        self, *, auto_create: bool = True, create_system: bool = True, now_ms: int = 0, light: bool = False
+        self,
+        *,
+        auto_create: bool = True,
+        create_system: bool = True,
+        now_ms: int = 0,
+        light: bool = False,
+        bounds: Bounds | None = None,
     ) -> None:
         self._light = light
+        self._bounds = bounds or Bounds()
         self.auto_create = auto_create
         self.create_system = create_system
         self.version = DataVersion(0, now_ms)
@@ -53,7 +63,7 @@ class GroupTable:
         return group in self._groups or self._is_light(group)
 
     def _is_light(self, group: str) -> bool:
-        return self._light and group.startswith(names.LMQ_PREFIX)
+        return self._light and group.startswith(names.LMQ_PREFIX) and light_queue_problem(group) is None
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
         """A group's configuration, None when it is not there."""
@@ -68,13 +78,23 @@ class GroupTable:
         """Whether the group is there from the start."""
         return group in BUILT_IN
 
+    def may_be(self, group: str) -> bool:
+        """Whether a group is there or would be created when it is first used."""
+        if group in self:
+            return True
+        allowed = self.auto_create or (self.create_system and group.startswith(SYSTEM_PREFIX))
+        return allowed and group_name_problem(group) is None
+
     def find(self, group: str, now_ms: int) -> SubscriptionGroupConfig | None:
-        """A group's configuration, created with defaults when that is allowed; None otherwise."""
+        """A group's configuration, created with defaults when that is allowed; None otherwise.
+
+        Raises:
+            LimitExceeded: there are too many groups.
+        """
         found = self.get(group)
         if found is not None:
             return found
-        allowed = self.auto_create or (self.create_system and group.startswith(SYSTEM_PREFIX))
-        if not allowed or group_name_problem(group) is not None:
+        if not self.may_be(group):
             return None
         found = SubscriptionGroupConfig(group)
         self.put(found, now_ms)
@@ -85,12 +105,21 @@ class GroupTable:
         return bool(self.put_all([config], now_ms))
 
     def put_all(self, configs: Iterable[SubscriptionGroupConfig], now_ms: int) -> list[str]:
-        """Create or replace several groups as one change; returns the names that changed."""
-        changed = []
-        for config in configs:
-            if self._groups.get(config.group_name) != config and not self._is_light(config.group_name):
-                self._groups[config.group_name] = config
-                changed.append(config.group_name)
+        """Create or replace several groups as one change; returns the names that changed.
+
+        Raises:
+            LimitExceeded: there would be too many groups; none of them was changed.
+        """
+        fresh = {
+            config.group_name: config
+            for config in configs
+            if self._groups.get(config.group_name) != config and not self._is_light(config.group_name)
+        }
+        changed = list(fresh)
+        new = [name for name in changed if name not in self._groups]
+        if new:
+            self._bounds.check(GROUPS, len(self._groups) + len(new), f"group {new[0]}")
+        self._groups.update(fresh)
         if changed:
             self._changed(now_ms)
         return changed
@@ -108,10 +137,17 @@ class GroupTable:
         return not self.forbidden.get(group, {}).get(topic, 0) & 1 << FORBIDDEN_READ
 
     def set_readable(self, group: str, topic: str, readable: bool, now_ms: int) -> None:
-        """Forbid a group to read a topic, or allow it again (request 353)."""
+        """Forbid a group to read a topic, or allow it again (request 353).
+
+        Raises:
+            LimitExceeded: there are too many entries.
+        """
+        before = self.forbidden.get(group, {}).get(topic, 0)
+        bits = before & ~(1 << FORBIDDEN_READ) if readable else before | 1 << FORBIDDEN_READ
+        if bits and not before:
+            count = sum(map(len, self.forbidden.values())) + 1
+            self._bounds.check(FORBIDDEN, count, f"topic {topic} forbidden to group {group}")
         topics = self.forbidden.setdefault(group, {})
-        bits = topics.get(topic, 0)
-        bits = bits & ~(1 << FORBIDDEN_READ) if readable else bits | 1 << FORBIDDEN_READ
         if bits:
             topics[topic] = bits
         else:
@@ -125,11 +161,20 @@ class GroupTable:
         groups: Mapping[str, SubscriptionGroupConfig],
         forbidden: Mapping[str, Mapping[str, int]],
         version: DataVersion,
-    ) -> None:
-        """Take over a stored table."""
+    ) -> list[str]:
+        """Take over a stored table.
+
+        Returns:
+            Groups that came with more retry queues than a topic may have, and now have as many as one may.
+        """
+        most = max(QUEUES_OF_TOPIC.default, self._bounds.most(QUEUES_OF_TOPIC))
+        cut = [name for name, config in groups.items() if config.retry_queue_nums > most]
         self._groups.update(groups)
+        for name in cut:
+            self._groups[name] = replace(self._groups[name], retry_queue_nums=most)
         self.forbidden = {group: dict(topics) for group, topics in forbidden.items()}
         self.version = version
+        return cut
 
     def _changed(self, now_ms: int) -> None:
         self.version = self.version.next(now_ms)

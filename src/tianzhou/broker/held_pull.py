@@ -10,6 +10,7 @@ from tianzhou.broker.selection import Selection
 from tianzhou.model import SubscriptionGroupConfig, TopicConfig
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.later import Later
+from tianzhou.remoting.turns import Place
 from tianzhou.store.results import GetResult
 from tianzhou.watermark import Watermark
 from tianzhou.wire.command import Command
@@ -23,6 +24,9 @@ class Keeper(Protocol):
 
     def look_last(self, pull: HeldPull) -> Reply:
         """The answer now that it waits no longer."""
+
+    def turn(self, pull: HeldPull) -> asyncio.Future[None] | None:
+        """None when it may look again now; else what is done when it is its turn."""
 
     def let_go(self, pull: HeldPull) -> None:
         """It has ended."""
@@ -40,11 +44,14 @@ class HeldPull(Later):
         topic: of the queue.
         wanted: what is selected.
         found: what was found so far.
+
+    Attributes:
+        in_line: its place in line, before it may look again.
     """
 
     __slots__ = (
-        "_arrived", "_connection", "_growth", "_keeper", "_over", "command", "found", "group", "header", "place",
-        "topic", "wanted",
+        "_arrived", "_connection", "_growth", "_keeper", "_over", "command", "found", "group", "header", "in_line",
+        "place", "topic", "wanted",
     )  # fmt: skip
 
     def __init__(
@@ -67,6 +74,7 @@ class HeldPull(Later):
         self.topic = topic
         self.wanted = wanted
         self.found = found
+        self.in_line: Place | None = None
         self.place = header.consumer_group, header.topic, header.queue_id
 
     def follow(self, arrived: Watermark) -> None:
@@ -90,7 +98,7 @@ class HeldPull(Later):
         if self._over:
             return
         # Whoever waits here may wake with a thousand others, for a peer that reads slowly.
-        room = self._connection.room()
+        room = self._connection.room() or self._keeper.turn(self)
         if room is None:
             self._end(self._look_again)
         else:

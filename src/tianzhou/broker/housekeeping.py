@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -12,6 +13,7 @@ from tianzhou.broker.handlers.clients import ClientHandler
 from tianzhou.broker.stats import BrokerStats
 from tianzhou.broker.tables import Tables
 from tianzhou.clock import Clock
+from tianzhou.errors import LimitExceeded
 from tianzhou.store.store import MessageStore
 
 SWEEP_MS = 10_000
@@ -51,10 +53,11 @@ class Housekeeping:
         stats.idle_ms = None if idle_minutes < 0 else (idle_minutes if idle_minutes > 10 else 30) * 60_000
 
     def sweep(self) -> None:
-        """Close silent connections, forget old pulls, note counters and offsets, have segments read as wanted."""
+        """Close silent connections, forget what is old, note counters and offsets, have segments read as wanted."""
         self._clients.sweep()
         now = self._clock.now_ms()
         self._tables.clients.forget_pulls(now - self._tables.settings.subscription_expired_timeout)
+        self._tables.locks.sweep(int(self._clock.monotonic() * 1000))
         self.commit_broadcasts()
         self.follow_settings()
         if not self._store.settings.data_read_ahead_enable:
@@ -72,13 +75,14 @@ class Housekeeping:
         """Commit how far the slowest broadcast consumer of each group is."""
         tables, now = self._tables, self._clock.now_ms()
         for group, topic, queue_id, offset in tables.broadcasts.sweep(
-            now,
+            int(self._clock.monotonic() * 1000),
             tables.clients.is_member,
             away_ms=tables.settings.broadcast_offset_expire_second * 1000,
             silent_ms=tables.settings.broadcast_offset_expire_max_second * 1000,
         ):
             if tables.offsets.committed(group, topic, queue_id) != offset:
-                tables.offsets.commit(group, topic, queue_id, offset, now)
+                with suppress(LimitExceeded):  # counted; the others' are committed
+                    tables.offsets.commit(group, topic, queue_id, offset, now)
 
     def protect(self) -> None:
         """Switch groups off that are so far behind that they read from the disk (broker.md §25)."""

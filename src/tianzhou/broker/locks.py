@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tianzhou.limits import LOCKS, LOCKS_OF_GROUP, Bounds
 from tianzhou.model import MessageQueue
 
 LIFE_MS = 60_000
@@ -17,15 +18,34 @@ class QueueLocks:
 
     Args:
         life_ms: how long a lock lasts after it was last asked for.
+        bounds: how many locks there may be.
     """
 
-    def __init__(self, life_ms: int = LIFE_MS) -> None:
+    def __init__(self, life_ms: int = LIFE_MS, bounds: Bounds | None = None) -> None:
         self._life_ms = life_ms
+        self._bounds = bounds or Bounds()
+        self._count = 0
         self._groups: dict[str, dict[MessageQueue, tuple[str, int]]] = {}
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int) -> list[MessageQueue]:
-        """Lock what can be locked for the client, renewing what it already has; returns the queues it holds."""
-        held = self._groups.setdefault(group, {})
+        """Lock what can be locked for the client, renewing what it already has; returns the queues it holds.
+
+        Raises:
+            LimitExceeded: there are too many locks; none was given.
+        """
+        queues = list(queues)
+        held = self._groups.get(group, {})
+        fresh = len({queue for queue in queues if queue not in held})
+        if fresh and not self._has_room(len(held) + fresh, fresh):
+            # Locks whose time is over stay until they are swept, or in the way.
+            self.sweep(now_ms)
+            held = self._groups.get(group, {})
+            fresh = len({queue for queue in queues if queue not in held})
+            self._bounds.check(LOCKS_OF_GROUP, len(held) + fresh, f"locks of group {group}")
+            self._bounds.check(LOCKS, self._count + fresh)
+        self._count += fresh
+        if queues:
+            held = self._groups.setdefault(group, held)
         granted = []
         for queue in queues:
             owner = held.get(queue)
@@ -34,29 +54,31 @@ class QueueLocks:
                 granted.append(queue)
         return granted
 
+    def _has_room(self, of_group: int, fresh: int) -> bool:
+        return of_group <= self._bounds.most(LOCKS_OF_GROUP) and self._count + fresh <= self._bounds.most(LOCKS)
+
+    def sweep(self, now_ms: int) -> None:
+        """Forget locks whose time is over."""
+        for group, held in list(self._groups.items()):
+            self._drop(group, [queue for queue, owner in held.items() if self._expired(owner[1], now_ms)])
+
+    def _drop(self, group: str, queues: Iterable[MessageQueue]) -> int:
+        held, before = self._groups.get(group, {}), self._count
+        for queue in queues:
+            self._count -= held.pop(queue, None) is not None
+        if not held:
+            self._groups.pop(group, None)
+        return before - self._count
+
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
         """Free the client's own locks on the queues; others' locks stay."""
-        held = self._groups.get(group)
-        if held is None:
-            return
-        for queue in queues:
-            owner = held.get(queue)
-            if owner is not None and owner[0] == client_id:
-                del held[queue]
-        if not held:
-            del self._groups[group]
+        held = self._groups.get(group, {})
+        self._drop(group, [queue for queue in queues if queue in held and held[queue][0] == client_id])
 
     def release(self, group: str, client_id: str) -> int:
         """Free every lock the client has in the group, because it left; returns how many."""
-        held = self._groups.get(group)
-        if held is None:
-            return 0
-        mine = [queue for queue, owner in held.items() if owner[0] == client_id]
-        for queue in mine:
-            del held[queue]
-        if not held:
-            del self._groups[group]
-        return len(mine)
+        held = self._groups.get(group, {})
+        return self._drop(group, [queue for queue, owner in held.items() if owner[0] == client_id])
 
     def held(self, group: str, now_ms: int) -> bool:
         """Whether the group has any lock that has not expired."""
@@ -65,7 +87,7 @@ class QueueLocks:
 
     def forget_group(self, group: str) -> None:
         """Drop all locks of a deleted group."""
-        self._groups.pop(group, None)
+        self._drop(group, list(self._groups.get(group, ())))
 
     def _expired(self, since_ms: int, now_ms: int) -> bool:
         return now_ms - since_ms > self._life_ms

@@ -8,11 +8,13 @@ proportion to its size; what changed meanwhile is told then, all in one.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
 from tianzhou.errors import ConnectionLost
+from tianzhou.escaping import shown
 from tianzhou.remoting.connection import Connection
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
@@ -22,6 +24,8 @@ AT_ONCE: Final = 64
 """So many members are told in one turn of the loop; groups of no more are always told at once."""
 PAUSE_S: Final = 0.0001
 """For each member of a large group, before it is told again: a second for ten thousand."""
+
+_log = logging.getLogger(__name__)
 
 
 class MemberNews:
@@ -70,3 +74,5 @@ def _tell(connection: Connection, group: str) -> None:
         connection.invoke_oneway(Command(code, fields=write_header(code, consumer_group=group)))
     except ConnectionLost:
         return
+    except Exception:  # noqa: BLE001 - the others of the group have to hear of it, now and later
+        _log.exception("%s cannot be told that group %s changed", connection, shown(group))

@@ -21,6 +21,7 @@ from tianzhou.model import DataVersion, TopicConfig
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection
 from tianzhou.settings import parse_properties
+from tianzhou.supervision import Supervisor
 from tianzhou.watermark import Watermark
 from tianzhou.wire.bodies import (
     RegisterBody,
@@ -76,6 +77,7 @@ class Registrar:
         clock: wall-clock time.
         names: which name servers there are; by default those of the settings.
         hold_ms: for how long nobody is told after the start.
+        supervisor: told of name servers whose answers make no sense.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Registrar:
         *,
         names: NameServers | None = None,
         hold_ms: int = 0,
+        supervisor: Supervisor | None = None,
     ) -> None:
         self._tables = tables
         self._client = client
@@ -96,11 +99,13 @@ class Registrar:
         self._clock = clock
         self._names = names or NameServers(tables.settings)
         self._hold_ms = hold_ms
+        self._supervisor = supervisor or Supervisor("broker", clock)
         self._asked = Watermark(1)
         self._done = Watermark(0)
         self._ready = asyncio.Event()
         self._connections: dict[str, Connection] = {}
         self._failing: set[str] = set()
+        self._unreadable: set[str] = set()
         self._told: dict[str, _Told] = {}
         self._texts = TopicTexts(self._text)
         self._texts_permission = tables.settings.broker_permission
@@ -129,7 +134,8 @@ class Registrar:
     async def run(self) -> None:
         """Register until cancelled."""
         if self._hold_ms > 0:
-            await asyncio.sleep(self._hold_ms / 1000)
+            hold_ms, self._hold_ms = self._hold_ms, 0
+            await asyncio.sleep(hold_ms / 1000)
         time = asyncio.get_running_loop().time
         periodic, due = False, 0.0
         while True:
@@ -162,7 +168,7 @@ class Registrar:
             return True
         if periodic and not self._tables.settings.force_register and await self._all_know(addresses):
             return True
-        outcomes = await asyncio.gather(*(self._tell(address, anew=periodic) for address in addresses))
+        outcomes = await asyncio.gather(*(self._tell_one(address, anew=periodic) for address in addresses))
         if any(outcome is True for outcome in outcomes) and all(outcome is not False for outcome in outcomes):
             self._ready.set()
         return all(outcome is True for outcome in outcomes)
@@ -186,9 +192,9 @@ class Registrar:
         command = Command(code, fields=fields, body=encode_data_version(version))
         try:
             reply = await self._client.invoke(address, command, settings.register_broker_timeout_mills)
+            return reply.code == ResponseCode.SUCCESS and bool(reply.body) and not read_reply(code, reply).changed
         except TianzhouError:
             return False
-        return reply.code == ResponseCode.SUCCESS and bool(reply.body) and not read_reply(code, reply).changed
 
     # what is told
 
@@ -200,6 +206,19 @@ class Registrar:
                 told.news.update(topics)
         else:
             self._told.clear()
+
+    async def _tell_one(self, address: str, *, anew: bool) -> bool | None:
+        """As `_tell`; whatever goes wrong with one name server, the others are told."""
+        work = f"registration at {address}"
+        try:
+            outcome = await self._tell(address, anew=anew)
+        except Exception as error:  # noqa: BLE001 - see above
+            self._supervisor.failed(work, error)
+            self._told.pop(address, None)
+            return False
+        if address not in self._unreadable:
+            self._supervisor.well(work)
+        return outcome
 
     async def _tell(self, address: str, *, anew: bool) -> bool | None:
         """Tell one name server what it does not know, or everything; the answer is that of `_register`."""
@@ -301,7 +320,14 @@ class Registrar:
             self._failing.discard(address)
             _log.info("name server %s knows this broker again", address)
         self._watch(address)
-        self._take_order(reply)
+        try:
+            self._take_order(reply)
+        except (TianzhouError, TypeError, ValueError, AttributeError) as error:
+            # It has taken the registration; only which topics are ordered stays as it was.
+            self._unreadable.add(address)
+            self._supervisor.failed(f"registration at {address}", error, "its list of ordered topics is passed over")
+        else:
+            self._unreadable.discard(address)
         return True
 
     def _failed(self, address: str, why: str) -> None:
@@ -354,5 +380,5 @@ class Registrar:
             await self._client.invoke(
                 address, Command(RequestCode.UNREGISTER_BROKER, fields=fields), UNREGISTER_TIMEOUT_MS
             )
-        except TianzhouError as error:
+        except (TianzhouError, OSError, ValueError) as error:
             _log.warning("name server %s was not told that this broker stops: %s", address, error)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol
 
-from tianzhou.remoting.answers import unsupported
+from tianzhou.remoting.admin_gate import AdminGate
 from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.remoting.unserved import Unserved
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
+from tianzhou.wire.named_fields import behind_names
 
 Handle = Callable[[Connection, Command], Reply | Awaitable[Reply]]
 
@@ -34,22 +36,38 @@ class Handler(Protocol):
 
 
 class Router:
-    """Serves a listener.
+    """Serves a listener; handlers see only requests whose names are names (`tianzhou.wire.named_fields`).
 
     Args:
         handlers: families of requests; no code belongs to two.
         refuse: why a request is not served, given its code and how many ms it has waited; None when it is.
+        gate: guards handlers of dangerous requests.
+        name_servers: where requests for them should have gone.
+        around: given a code and its handler, what serves it.
     """
 
-    def __init__(self, *handlers: Handler, refuse: Callable[[int, float], str | None] | None = None) -> None:
+    def __init__(
+        self,
+        *handlers: Handler,
+        refuse: Callable[[int, float], str | None] | None = None,
+        gate: AdminGate | None = None,
+        name_servers: Callable[[], str] = str,
+        around: Callable[[int, Handle], Handle] = lambda _, handle: handle,
+    ) -> None:
         self._refuse = refuse
+        self._unserved = Unserved("broker")
+        self._name_servers = name_servers
+        self._handlers: dict[int, Handle] = {}
+        # Plain integers as keys: hashing an enum member costs more than the look-up.
         self._table: dict[int, Handle] = {}
         for handler in handlers:
             for code, handle in handler.routes().items():
                 if code in self._table:
                     raise ValueError(f"request code {code} is served twice")
-                # Plain integers as keys: hashing an enum member costs more than the look-up.
-                self._table[int(code)] = handle
+                self._handlers[int(code)] = handle
+                self._table[int(code)] = behind_names(int(code), around(int(code), handle))
+        if gate is not None:
+            self._table = gate.guarded(self._table)
         self._find = self._table.get
 
     @property
@@ -59,13 +77,14 @@ class Router:
 
     def handler(self, code: int) -> Handle:
         """Who serves a code; a KeyError when nobody does."""
-        return self._table[code]
+        return self._handlers[code]
 
     def without(self, codes: Iterable[int]) -> Router:
         """A router that serves all but some codes."""
-        other = Router(refuse=self._refuse)
+        other = Router(refuse=self._refuse, name_servers=self._name_servers)
         refused = set(map(int, codes))
-        other._table.update((code, handle) for code, handle in self._table.items() if code not in refused)
+        for mine, its in ((self._handlers, other._handlers), (self._table, other._table)):
+            its.update((code, handle) for code, handle in mine.items() if code not in refused)
         return other
 
     def serve_late(self, connection: Connection, command: Command, waited_s: float) -> Reply | Awaitable[Reply]:
@@ -79,5 +98,5 @@ class Router:
         """Serve one request; see `tianzhou.remoting.connection.Processor`."""
         handle = self._find(command.code)
         if handle is None:
-            return unsupported(command)
+            return self._unserved.answer(connection, command, self._name_servers())
         return handle(connection, command)

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tianzhou.broker.broadcast_offsets import BroadcastOffsets
 from tianzhou.broker.channels import Channels
 from tianzhou.broker.clients import ClientTable
 from tianzhou.broker.consumer_filters import ConsumerFilters
@@ -50,6 +51,7 @@ from tianzhou.broker.handlers.staging import StagingHandler
 from tianzhou.broker.handlers.topics import TopicHandler
 from tianzhou.broker.handlers.transactions import TransactionHandler
 from tianzhou.broker.housekeeping import PROTECT_MS, SWEEP_MS, Housekeeping
+from tianzhou.broker.large_bodies import Patience
 from tianzhou.broker.locks import QueueLocks
 from tianzhou.broker.name_servers import NameServers
 from tianzhou.broker.registrar import Registrar
@@ -66,12 +68,17 @@ from tianzhou.broker.transaction_checker import TransactionChecker
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import ConfigError
 from tianzhou.filter import BloomFilter
+from tianzhou.limits import Bounds
+from tianzhou.remoting.admin_gate import AdminGate, note_of_reach
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.remoting.stalls import caught_up, stalled
 from tianzhou.remoting.tls import ServerTls, TlsSettings, client_context
-from tianzhou.store.settings import StoreSettings, parse_delay_levels
+from tianzhou.remoting.turns import Turns
+from tianzhou.store.settings import SHORTEST_INTERVAL_MS, StoreSettings, parse_delay_levels
 from tianzhou.store.store import MessageStore
+from tianzhou.supervision import Supervisor
+from tianzhou.troubles import Troubles, summary
 from tianzhou.wire.ids import UniqueIdGenerator
 
 FAST_PORT_BELOW = 2
@@ -95,6 +102,10 @@ class Broker:
         port_setting: what sets the port, for the error when it is taken.
         tls: see `TlsSettings`; by default TLS is spoken with who begins to.
 
+    Attributes:
+        troubles: which of its tasks fail now.
+        left_undone: after the block, what was in trouble when it ended, or was not written; empty when all is well.
+
     Raises:
         ConfigError: on entry, when an address cannot be used.
         StoreError: on entry, when the store is in use or cannot be opened.
@@ -115,7 +126,9 @@ class Broker:
         self._clock = clock or SystemClock()
         self._port_setting = port_setting
         self._stack = AsyncExitStack()
-        self._tasks: list[asyncio.Task[None]] = []
+        self.troubles = Troubles()
+        self.left_undone: list[str] = []
+        self._supervisor = Supervisor("broker", self._clock, self.troubles)
 
     async def __aenter__(self) -> Self:
         try:
@@ -128,10 +141,15 @@ class Broker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Registration ends before it is taken back, or it might be the last to speak.
-        await self._end_tasks()
-        await self._parts.registrar.unregister()
-        await self._stack.aclose()
+        if self.troubles:
+            self.left_undone.append(summary(self.troubles.present()))
+        try:
+            # Registration ends before it is taken back, or it might be the last to speak.
+            await self._supervisor.end()
+            await self._parts.registrar.unregister()
+        finally:
+            await self._stack.aclose()
+            self.left_undone += [*self._files.unwritten, *filter(None, [self._store.unclean])]
         _log.info("broker %s stopped", self.settings.broker_name)
 
     @property
@@ -169,11 +187,13 @@ class Broker:
         now = clock.now_ms()
         self._tables = make_tables(settings, self.store_settings, now)
         self._stats = BrokerStats(now, settings.broker_cluster_name)
-        self._store = MessageStore(self.store_settings, clock, store_host=host, store_port=self._port)
+        self._store = MessageStore(
+            self.store_settings, clock, store_host=host, store_port=self._port, troubles=self.troubles
+        )
         # The lock of the store folder comes first: nobody else's tables may be read, let alone written.
         self._store.open()
         self._stack.push_async_callback(self._store.close)
-        self._files = StateFiles(self._tables, self.store_settings.root / "config")
+        self._files = StateFiles(self._tables, self.store_settings.root / "config", clock, self._supervisor)
         self._files.load()
         self._stack.callback(self._files.close)
         self._stack.callback(self._write_metrics)
@@ -194,26 +214,31 @@ class Broker:
             address=(settings.broker_ip1, host, self._port),
             written=self._files.settled,
             settings_changed=self._settings_changed,
+            supervisor=self._supervisor,
         )
         await self._parts.transactions.load()
         self._stack.push_async_callback(self._parts.transactions.close)
         await self._parts.staging.load()
         self._stack.push_async_callback(self._parts.staging.close)
         await self._listen(self._parts.router)
-        self._stack.push_async_callback(self._end_tasks)
-        self._spawn(self._files.run(), "tables")
-        self._spawn(self._parts.acks.run(), "acknowledgements")
-        self._spawn(self._parts.registrar.run(), "registration")
-        self._spawn(self._parts.names.run(self._parts.registrar.request), "name servers")
-        self._spawn(DelayScheduler(self._tables.delays, self._store, clock, self._stats).run(), "delays")
-        self._spawn(self._parts.transactions.run(), "transactions")
-        self._spawn(self._parts.staging.run(), "staging")
+        self._stack.push_async_callback(self._supervisor.end)
+        parts, own = self._parts, self._supervisor.own
+        delays = DelayScheduler(self._tables.delays, self._store, clock, self._stats, supervisor=self._supervisor)
+        own("state files", self._files.run)
+        own("acknowledgements", parts.acks.run)
+        own("registration", parts.registrar.run)
+        own("name servers", lambda: parts.names.run(parts.registrar.request))
+        own("delays", delays.run)
+        own("transactions", parts.transactions.run)
+        own("staging", parts.staging.run)
         self._repeat(lambda: settings.flush_consumer_offset_interval, self._files.write_offsets)
         self._repeat(lambda: self.store_settings.flush_delay_offset_interval, self._files.write_delays)
         self._repeat(lambda: settings.transaction_metric_flush_interval, self._write_metrics)
         self._repeat(lambda: SWEEP_MS, self._write_filters)
         self._repeat(lambda: SWEEP_MS, self._parts.housekeeping.sweep)
         self._repeat(lambda: PROTECT_MS, self._parts.housekeeping.protect)
+        if note := note_of_reach("broker", settings.bind_address, settings.enable_remote_admin):
+            _log.warning("%s", note)
         _log.info("broker %s listens on port %d, clients are told %s", settings.broker_name, self._port, self.address)
 
     async def _listen(self, router: Router) -> None:
@@ -236,6 +261,7 @@ class Broker:
                 late_after_s=late_after_s,
                 on_connect=connected,
                 tls=tls,
+                bounds=self._tables.bounds,
             )
         )
         if settings.listen_port > FAST_PORT_BELOW:
@@ -252,6 +278,7 @@ class Broker:
                     late_after_s=late_after_s,
                     on_connect=connected,
                     tls=tls,
+                    bounds=self._tables.bounds,
                 )
             )
 
@@ -276,28 +303,18 @@ class Broker:
         self._files.write_filters()
 
     def _repeat(self, period_ms: Callable[[], int], work: Callable[[], None]) -> None:
-        self._spawn(self._every(period_ms, work), work.__name__)
+        name = work.__name__.strip("_").replace("_", " ")
+        self._supervisor.own(name, lambda: self._every(period_ms, work, name))
 
-    async def _every(self, period_ms: Callable[[], int], work: Callable[[], None]) -> None:
+    async def _every(self, period_ms: Callable[[], int], work: Callable[[], None], name: str) -> None:
         while True:
-            pause_s = max(period_ms(), 1) / 1000
+            pause_s = max(period_ms(), SHORTEST_INTERVAL_MS) / 1000
             due_s = asyncio.get_running_loop().time() + pause_s
             await asyncio.sleep(pause_s)
             if stalled(due_s):
                 await caught_up()
-            try:
+            with self._supervisor.trial(name):
                 work()
-            except Exception:  # noqa: BLE001 - work that failed once must not end for good
-                _log.exception("periodic work failed; it is tried again")
-
-    def _spawn(self, work: Awaitable[None], name: str) -> None:
-        self._tasks.append(asyncio.ensure_future(work))
-        self._tasks[-1].set_name(f"broker {name}")
-
-    async def _end_tasks(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +343,7 @@ def make_parts(
     address: tuple[str, bytes, int],
     written: Callable[[], Awaitable[None]],
     settings_changed: Callable[[set[str]], None],
+    supervisor: Supervisor | None = None,
 ) -> Parts:
     """Make the request handlers.
 
@@ -338,7 +356,9 @@ def make_parts(
         address: what clients are told: the text, its bytes, and the port.
         written: waits until changed tables are on the disk.
         settings_changed: called with the keys after settings were changed by request.
+        supervisor: told of work that fails.
     """
+    supervisor = supervisor or Supervisor("broker", clock)
     name, host, port = address
     settings, root = tables.settings, store.settings.root
     where = f"{name}:{port}"
@@ -348,9 +368,16 @@ def make_parts(
     ha_address = f"{settings.broker_ip2 or name}:{ha_port}"
     names = NameServers(settings)
     registrar = Registrar(
-        tables, client, where, ha_address, clock, names=names, hold_ms=store.settings.disappear_time_after_start
+        tables,
+        client,
+        where,
+        ha_address,
+        clock,
+        names=names,
+        supervisor=supervisor,
+        hold_ms=store.settings.disappear_time_after_start,
     )
-    stats.is_system = tables.topics.is_system
+    stats.is_system, stats.bounds = tables.topics.is_system, tables.bounds
     tables.topics.listeners.append(lambda _: registrar.request())
     follow_queue_types(tables.topics, store.queue_kinds)
     store.queue_kinds.filter_bitmap = partial(bitmap_of, settings, tables.filters)
@@ -362,12 +389,13 @@ def make_parts(
     unique_ids = UniqueIdGenerator(host, os.getpid(), id(tables) & 0xFFFFFFFF)
     acks = FlushAcks(store, stats, clock)
     send = SendHandler(tables, store, stats, acks, clock, unique_ids, (host, port))
-    clients = ClientHandler(tables, stats, clock)
+    turns = Turns()
+    clients = ClientHandler(tables, stats, clock, turns)
     housekeeping = Housekeeping(tables, store, stats, clients, clock)
     housekeeping.follow_settings()
     channels = Channels(stats, clock, settings.server_channel_max_idle_time_seconds)
-    transactions = TransactionChecker(tables, store, clock, (host, port))
-    staging = StagingPublisher(tables, store, stats, clock, (host, port), client)
+    transactions = TransactionChecker(tables, store, clock, (host, port), supervisor=supervisor)
+    staging = StagingPublisher(tables, store, stats, clock, (host, port), client, supervisor=supervisor)
     config_file = Path(settings.broker_config_path or root / "config" / "broker.properties")
     router = Router(
         send,
@@ -388,11 +416,14 @@ def make_parts(
         QueueUnitHandler(tables, store),
         ColdReadHandler(tables, store),
         RecallHandler(tables),
-        FigureHandler(tables, store, stats, clock),
+        FigureHandler(tables, store, stats, clock, supervisor.troubles),
         ReplicationHandler(store, where, ha_address),
         RetentionHandler(tables, store),
         ConfigHandler(tables, store, clock, config_file, settings_changed),
         refuse=lambda code, waited_ms: waited_too_long(code, waited_ms, settings),
+        gate=AdminGate("broker", lambda: settings.enable_remote_admin),
+        name_servers=lambda: " or ".join(names.addresses),
+        around=Patience(turns, settings, tables.refusals, clock.monotonic).around,
     )
     return Parts(router, send, acks, clients, names, registrar, housekeeping, channels, transactions, staging)
 
@@ -414,21 +445,25 @@ def make_tables(settings: BrokerSettings, store_settings: StoreSettings, now_ms:
         revive_queues=settings.revive_queue_num,
         timer=store_settings.timer_wheel_enable,
     )
+    bounds = Bounds(settings)
     return Tables(
         settings,
-        TopicTable(topics, now_ms, light=light),
+        TopicTable(topics, now_ms, light=light, bounds=bounds),
         GroupTable(
             auto_create=settings.auto_create_subscription_group,
             create_system=settings.enable_create_sys_group,
             now_ms=now_ms,
             light=light,
+            bounds=bounds,
         ),
-        ConsumerOffsets(settings.consumer_offset_update_version_step, light=light),
-        ClientTable(),
-        QueueLocks(),
+        ConsumerOffsets(settings.consumer_offset_update_version_step, light=light, bounds=bounds),
+        ClientTable(bounds),
+        QueueLocks(bounds=bounds),
         DelayLedger(parse_delay_levels(store_settings.message_delay_level), settings.delay_offset_update_version_step),
-        ConsumerFilters(bloom, now_ms),
-        staging=StagingLedger(settings.broker_name),
+        ConsumerFilters(bloom, now_ms, bounds),
+        staging=StagingLedger(settings.broker_name, bounds=bounds),
+        broadcasts=BroadcastOffsets(bounds),
+        bounds=bounds,
     )
 
 

@@ -10,7 +10,8 @@ import os
 import socket
 from dataclasses import dataclass, field
 
-from tianzhou.settings import keyed
+from tianzhou import limits
+from tianzhou.settings import keyed, secret
 
 INT_MAX = 2_147_483_647
 LINGER_MICROS = 150
@@ -248,7 +249,7 @@ class BrokerSettings:
     metrics_exporter_type: str = "DISABLE"
     metrics_otel_cardinality_limit: int = 50_000
     metrics_grpc_exporter_target: str = ""
-    metrics_grpc_exporter_header: str = ""
+    metrics_grpc_exporter_header: str = secret("")
     metric_grpc_exporter_time_out_in_mills: int = 3_000
     metric_grpc_exporter_interval_in_mills: int = 60_000
     metric_logging_exporter_interval_in_mills: int = 10_000
@@ -304,7 +305,7 @@ class BrokerSettings:
     pull_batch_max_message_count: int = 160
     server_netty_worker_group_enable: bool = True
     shutdown_wait_time_seconds: int = 30
-    socks_proxy_config: str = "{}"
+    socks_proxy_config: str = secret("{}")
     use_tls: bool = keyed("useTLS", False)
     bottom_most_compression_type_for_consume_queue_store: str = "zstd"
     clean_rocks_db_dirty_cq_interval_min: int = keyed("cleanRocksDBDirtyCQIntervalMin", 60)
@@ -329,6 +330,41 @@ class BrokerSettings:
     # last batch of a writer is remembered after it was last heard of (docs/adr/0006)
     staged_message_time_out: int = 21_600_000
     staged_writer_reserved_days: int = 30
+    # Tianzhou's own: bounds on what peers can make grow (tianzhou/limits.py, docs/reference/limits.md)
+    max_connections: int = limits.CONNECTIONS.default
+    max_queues_per_topic: int = limits.QUEUES_OF_TOPIC.default
+    max_filter_expression_length: int = limits.FILTER_LENGTH.default
+    max_json_body_size: int = limits.JSON_SIZE.default
+    max_heartbeat_size: int = limits.HEARTBEAT_SIZE.default
+    max_groups_per_heartbeat: int = limits.HEARTBEAT_GROUPS.default
+    max_subscriptions_per_group: int = limits.GROUP_SUBSCRIPTIONS.default
+    max_topics: int = limits.TOPICS.default
+    max_unread_reply_bytes: int = limits.UNREAD_BYTES.default
+    max_held_request_bytes: int = limits.REQUEST_BYTES.default
+    max_queues: int = limits.QUEUES.default
+    max_groups: int = limits.GROUPS.default
+    max_forbidden_topics: int = limits.FORBIDDEN.default
+    max_members_per_group: int = limits.MEMBERS_OF_GROUP.default
+    max_members: int = limits.MEMBERS.default
+    max_groups_per_connection: int = limits.GROUPS_OF_CLIENT.default
+    max_subscription_characters: int = limits.SUBSCRIPTIONS.default
+    max_group_config_bytes: int = limits.GROUP_CONFIG.default
+    max_consumer_offsets: int = limits.OFFSETS.default
+    max_broadcast_offsets: int = limits.BROADCAST_OFFSETS.default
+    max_consumer_filters: int = limits.FILTERS.default
+    max_consumer_filter_characters: int = limits.FILTER_TEXT.default
+    max_figures: int = limits.FIGURES.default
+    max_locks_per_group: int = limits.LOCKS_OF_GROUP.default
+    max_locks: int = limits.LOCKS.default
+    max_long_polls: int = limits.LONG_POLLS.default
+    max_requests_per_client: int = limits.CLIENT_REQUESTS.default
+    max_half_messages: int = limits.HALF_MESSAGES.default
+    max_staged_writers: int = limits.STAGED_WRITERS.default
+    max_staged_units: int = limits.STAGED_UNITS.default
+    max_cold_read_limits: int = limits.COLD_READ_GROUPS.default
+    # Tianzhou's own: requests that can lose messages or stop the service are taken from other machines, too
+    # (see remoting.admin_gate)
+    enable_remote_admin: bool = False
     # Tianzhou's own: µs for which the loop stays awake for a client that asks one thing at a time; 0 never does, which
     # is right where other threads share the process (remoting/lingering.py)
     linger_micros: int = LINGER_MICROS

@@ -26,6 +26,7 @@ from tianzhou.broker.staging_notes import (
     Snapshot,
     WriterState,
 )
+from tianzhou.limits import STAGED_UNITS, STAGED_WRITERS, Bounds
 from tianzhou.wire.bodies.staging import AttemptList, BatchDecision, refusals_before
 
 MOST_REFUSED: Final = 1_000
@@ -151,9 +152,14 @@ class StagingLedger:
     Args:
         broker_name: this broker's name, by which decisions say how many units it holds.
         most_refused: see `MOST_REFUSED`.
+        bounds: how many writers and units there may be.
     """
 
-    def __init__(self, broker_name: str = "", most_refused: int = MOST_REFUSED) -> None:
+    def __init__(
+        self, broker_name: str = "", most_refused: int = MOST_REFUSED, *, bounds: Bounds | None = None
+    ) -> None:
+        self._bounds = bounds or Bounds()
+        self._units = 0  # not fewer than there are
         self._broker_name = broker_name
         self._most_refused = most_refused
         self._writers: dict[str, Writer] = {}
@@ -164,6 +170,22 @@ class StagingLedger:
     def get(self, writer: str) -> Writer | None:
         """What is known of a writer, None for nothing."""
         return self._writers.get(writer)
+
+    def check_room(self, name: str, units: int = 0) -> None:
+        """Refuse a writer or units for which there is no room.
+
+        Raises:
+            LimitExceeded: there are too many.
+        """
+        if name not in self._writers:
+            self._bounds.check(STAGED_WRITERS, len(self._writers) + 1, f"writer {name}")
+        if units and self._units + units > self._bounds.most(STAGED_UNITS):
+            self._count()
+            self._bounds.check(STAGED_UNITS, self._units + units, f"units of writer {name}")
+
+    def _count(self) -> None:
+        attempts = (attempt for writer in self._writers.values() for attempt in writer.attempts.values())
+        self._units = sum(len(attempt.units) for attempt in attempts)
 
     def entry(self, writer: str, batch: int, attempt: str, number: int) -> Entry:
         """What is to be done with a unit that arrives."""
@@ -182,6 +204,7 @@ class StagingLedger:
         writer = self._writers.setdefault(found.writer, Writer(found.coordinator))
         attempt = writer.attempts.setdefault(found.attempt, Attempt(found.attempt, found.batch, found.stored_ms))
         attempt.units[found.unit.number] = found.unit
+        self._units += 1
         writer.touched_ms = max(writer.touched_ms, found.stored_ms)
 
     def missing(self, decision: BatchDecision) -> list[str]:
@@ -395,6 +418,7 @@ class StagingLedger:
             self._revive(found, gone, pending)
         for name, note in pending.items():
             self._resume(self._writers[name], note)
+        self._count()
 
     def _revive(self, found: StagedUnit, gone: Mapping[tuple[str, str], int], pending: Mapping[str, Decided]) -> None:
         writer = self._writers.get(found.writer)

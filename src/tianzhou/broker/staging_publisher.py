@@ -25,6 +25,7 @@ from tianzhou.model import names
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.store.results import NewRecord, PutResult, PutStatus
 from tianzhou.store.store import MessageStore
+from tianzhou.supervision import Supervisor
 from tianzhou.wire.bodies.staging import AttemptList, BatchDecision
 from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.properties import encode_properties
@@ -59,6 +60,7 @@ class StagingPublisher:
         clock: wall-clock and monotonic time.
         host: this broker's address as it appears in records, and its port.
         client: reaches name servers and other brokers.
+        supervisor: told when a round fails.
         sleep: waits for seconds; tests own it.
     """
 
@@ -71,8 +73,10 @@ class StagingPublisher:
         host: tuple[bytes, int],
         client: RemotingClient,
         *,
+        supervisor: Supervisor | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
+        self._supervisor = supervisor or Supervisor("broker", clock)
         self._tables = tables
         self._ledger = tables.staging
         self._store = store
@@ -348,7 +352,7 @@ class StagingPublisher:
             if topic is None:
                 # It was there when the message was taken; what is decided is not lost with it.
                 queues = max(message.queue_id + 1, self._tables.settings.default_topic_queue_nums)
-                topic = self._tables.topics.ensure(message.topic, queues, self._clock.now_ms())
+                topic = self._tables.topics.ensure(message.topic, queues, self._clock.now_ms(), bounded=False)
             flags = MULTI_TAGS if topic.topic_filter_type == "MULTI_TAG" else 0
             record = records.visible(message, unit, tail, self._tables.delays.capped, flags)
             if record.uniq_key not in publication.found:
@@ -378,7 +382,7 @@ class StagingPublisher:
         if self._notes >= NOTES_TO_READ or (len(self._ledger) and not self._snapshot_is_near()):
             self._take_snapshot()
         for topic in (names.STAGED_TOPIC, names.STAGED_OP_TOPIC):
-            self._tables.topics.ensure(topic, 1, self._clock.now_ms())
+            self._tables.topics.ensure(topic, 1, self._clock.now_ms(), bounded=False)
         result = self._append(records.note_record(note, self._clock.now_ms(), *self._host))
         self._notes += 1
         if not isinstance(note, Published | Everywhere):
@@ -428,10 +432,8 @@ class StagingPublisher:
         """Go on with what failed, and ask about what nobody decides, until cancelled."""
         while True:
             await self._sleep(TICK_S)
-            try:
+            with self._supervisor.trial("staging"):
                 await self.round()
-            except Exception:  # noqa: BLE001 - whatever went wrong is tried again
-                _log.exception("staging: a round failed; it is tried again")
 
     async def round(self) -> None:
         """One round."""

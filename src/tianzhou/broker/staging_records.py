@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from tianzhou.broker.delay import waiting_room, wanted_level
+from tianzhou.broker.delay import NO_TIMERS, waiting_room, wanted_level
 from tianzhou.broker.staging import StagedUnit, Unit
 from tianzhou.broker.staging_notes import (
     Decided,
@@ -415,7 +415,7 @@ def problem(message: StagedMessage, max_body: int) -> str | None:
         return "property INNER_MULTI_DISPATCH: a staged message goes to one queue only"
     timer = next((name for name in _TIMERS if name in properties), None)
     if timer is not None:
-        return f"property {timer}: the timer wheel is not enabled; use DELAY levels"
+        return f"property {timer}: {NO_TIMERS}"
     try:
         wanted_level(properties)
     except ValueError:

@@ -1,31 +1,89 @@
 """The tables on disk: RocketMQ's JSON files below `config` (store.md §15).
 
 Texts are made on the loop, where the tables are, large ones a few entries at a time, and written by a thread of their
-own: each write waits for the disk, and the loop must not.
+own: each write waits for the disk, and the loop must not. Files are written one by one, and one that cannot be is tried
+again: the others do not wait for it. An entry that has no text is left out, and said.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from tianzhou.broker.tables import Tables
 from tianzhou.broker.topic_texts import TopicTexts
-from tianzhou.errors import ProtocolError, StoreUnreadable
+from tianzhou.clock import Clock
+from tianzhou.errors import StoreError, StoreUnreadable
+from tianzhou.escaping import shown
+from tianzhou.shortages import words
 from tianzhou.store.config_file import JsonFile
+from tianzhou.supervision import Supervisor
+from tianzhou.troubles import reason
 from tianzhou.watermark import Watermark
 from tianzhou.wire.bodies import SUBSCRIPTION_GROUP_TABLE, TOPIC_TABLE, SubscriptionGroupTable
 from tianzhou.wire.bodies.topics import DATA_VERSION, TOPIC_CONFIG
-from tianzhou.wire.json_dialect import dumps
+from tianzhou.wire.json_dialect import dumps, dumps_pretty
 from tianzhou.wire.json_pieces import pretty_entries, pretty_pieces, pretty_table
 
 RETRY_S = 1.0
 
 _log = logging.getLogger(__name__)
+
+
+class StateFile:
+    """One file, and how far the changes of its table have come.
+
+    Args:
+        file: it.
+        pieces: makes its text, piece by piece.
+        value: the same as one value, to be looked through for what has no text; None where `pieces` does that itself.
+
+    Attributes:
+        due: whether it has to be written.
+        asked: how often that was asked for.
+        left_out: entries of its table that have no text, and why.
+    """
+
+    def __init__(
+        self, file: JsonFile, pieces: Callable[[], Iterator[bytes]], value: Callable[[], Mapping[str, Any]] | None
+    ) -> None:
+        self.file = file
+        self.pieces = pieces
+        self.value = value
+        self.due = False
+        self.asked = 0
+        self.left_out: dict[str, str] = {}
+        self._tried = Watermark()
+        self._problem: tuple[int, int, str] = (0, 0, "")
+
+    @property
+    def name(self) -> str:
+        """What operators read."""
+        return f"state file {self.file.path.name}"
+
+    async def settled(self) -> None:
+        """Return once the disk has what was changed so far.
+
+        Raises:
+            StoreError: it has not, or not all; the text says what that means.
+        """
+        target = self.asked
+        if self._tried.value >= target:
+            return
+        await self._tried.reach(target)
+        first, last, why = self._problem
+        if first < target <= last:
+            raise StoreError(why)
+
+    def tried(self, upto: int, problem: str = "") -> None:
+        """Note an attempt to write what was asked for up to a number."""
+        if problem:
+            self._problem = (self._tried.value, upto, problem)
+        self._tried.advance(upto)
 
 
 class StateFiles:
@@ -34,53 +92,58 @@ class StateFiles:
     Args:
         tables: the broker's state.
         folder: the store's `config` folder.
+        clock: when a file could not be written.
+        supervisor: told of what cannot be written.
+
+    Attributes:
+        unwritten: what was lost at the stop, in words; empty when nothing was.
     """
 
-    def __init__(self, tables: Tables, folder: Path) -> None:
+    def __init__(
+        self, tables: Tables, folder: Path, clock: Clock | None = None, supervisor: Supervisor | None = None
+    ) -> None:
         self._tables = tables
-        self._topics = JsonFile(folder / "topics.json")
-        self._groups = JsonFile(folder / "subscriptionGroup.json")
+        self._supervisor = supervisor or Supervisor("broker", clock)
+        self.unwritten: list[str] = []
         ordinary, light = JsonFile(folder / "consumerOffset.json"), JsonFile(folder / "lmqConsumerOffset.json")
         # RocketMQ keeps them elsewhere with enableLmq. Whoever turns it on or off goes on from where groups were.
-        self._offsets, self._other_offsets = (light, ordinary) if tables.offsets.light else (ordinary, light)
-        self._delays = JsonFile(folder / "delayOffset.json")
-        self._filters = JsonFile(folder / "consumerFilter.json")
-        self._metrics = JsonFile(folder / "transactionMetrics")
+        offsets, self._other_offsets = (light, ordinary) if tables.offsets.light else (ordinary, light)
         self._topic_texts = TopicTexts(lambda topic: pretty_entries({topic.topic_name: TOPIC_CONFIG.encode(topic)}))
-        self._pieces: dict[JsonFile, Callable[[], Iterator[bytes]]] = {
-            self._topics: self._topics_pieces,
-            self._groups: lambda: pretty_pieces(self._groups_json()),
-            self._offsets: lambda: pretty_pieces(tables.offsets.to_json()),
-            self._delays: lambda: pretty_pieces(tables.delays.to_file()),
-            self._filters: lambda: pretty_pieces(tables.filters.to_json()),
-            self._metrics: lambda: iter([dumps(tables.transaction_metrics.to_json())]),
-        }
+
+        def pretty(file: JsonFile, value: Callable[[], Mapping[str, Any]]) -> StateFile:
+            return StateFile(file, lambda: pretty_pieces(value()), value)
+
+        self._topics = StateFile(JsonFile(folder / "topics.json"), self._topics_pieces, None)
+        self._groups = pretty(JsonFile(folder / "subscriptionGroup.json"), self._groups_json)
+        self._offsets = pretty(offsets, tables.offsets.to_json)
+        self._delays = pretty(JsonFile(folder / "delayOffset.json"), tables.delays.to_file)
+        self._filters = pretty(JsonFile(folder / "consumerFilter.json"), tables.filters.to_json)
+        self._metrics = StateFile(
+            JsonFile(folder / "transactionMetrics"), lambda: iter([dumps(tables.transaction_metrics.to_json())]), None
+        )
+        # Positions first: at a stop that has but little time, they are what cannot be made again.
+        self._files = (self._offsets, self._delays, self._topics, self._groups, self._filters, self._metrics)
         # RocketMQ 4.9 has no such file; who never had a transaction does not get one.
         self._has_metrics = False
-        self._due: set[JsonFile] = set()
         self._asked = Watermark()
-        self._written = Watermark()
         self._thread = ThreadPoolExecutor(1, "tianzhou-tables")
 
     def load(self) -> None:
         """Fill the tables from the files, and from now on write topics and groups whenever they change.
 
         Raises:
-            StoreUnreadable: a file and the copy of its version before can both not be read.
-            ProtocolError: a file is JSON but not what it should hold.
+            StoreUnreadable: a file and the copy of its version before can both not be read, or are not what they
+                should be.
         """
         for file, take in (
             (self._topics, self._take_topics),
             (self._groups, self._take_groups),
-            (self._offsets, self._tables.offsets.load),
             (self._delays, self._tables.delays.load),
             (self._filters, self._tables.filters.load),
         ):
-            value = file.load()
-            if value is None and file is self._offsets:
-                value = self._other_offsets.load()
-            if value is not None:
-                take(value)
+            file.file.load(take, put_aside=True)
+        if self._offsets.file.load(self._tables.offsets.load, put_aside=True) is None:
+            self._other_offsets.load(self._tables.offsets.load, put_aside=True)
         self._load_metrics()
         self._tables.topics.listeners.append(lambda _: self._ask(self._topics))
         self._tables.groups.listeners.append(lambda: self._ask(self._groups))
@@ -88,11 +151,9 @@ class StateFiles:
     def _load_metrics(self) -> None:
         # Figures only, and counted anew: no reason not to start.
         try:
-            value = self._metrics.load()
+            value = self._metrics.file.load(self._tables.transaction_metrics.load, put_aside=True)
             self._has_metrics = value is not None
-            if value is not None:
-                self._tables.transaction_metrics.load(value)
-        except (StoreUnreadable, ProtocolError, ValueError) as error:
+        except StoreUnreadable as error:
             self._has_metrics = True
             _log.warning("%s; its figures are counted anew", error)
 
@@ -117,53 +178,110 @@ class StateFiles:
         self._ask(self._filters)
 
     async def settled(self) -> None:
-        """Return once everything that changed so far is on the disk."""
-        await self._written.reach(self._asked.value)
+        """Return once everything that changed so far in the tables of topics and groups is on the disk.
+
+        Raises:
+            StoreError: some of it is not; the text says what that means.
+        """
+        for file in (self._topics, self._groups):
+            await file.settled()
 
     async def run(self) -> None:
         """Write until cancelled."""
-        loop = asyncio.get_running_loop()
         while True:
-            await self._asked.reach(self._written.value + 1)
-            asked, due = self._asked.value, list(self._due)
-            self._due.clear()
-            texts = [(file, await self._text(file)) for file in due]
-            try:
-                await loop.run_in_executor(self._thread, _write, texts)
-            except OSError as error:
-                _log.error("the broker's tables cannot be written: %s; trying again", error)
-                self._due.update(due)
+            seen = self._asked.value
+            for file in self._files:
+                if file.due:
+                    await self._write(file)
+            if any(file.due for file in self._files) and self._asked.value == seen:
                 await asyncio.sleep(RETRY_S)
             else:
-                self._written.advance(asked)
+                await self._asked.reach(seen + 1)
 
-    async def _text(self, file: JsonFile) -> bytes:
+    async def _write(self, file: StateFile) -> None:
+        asked, known = file.asked, set(file.left_out)
+        file.due = False
+        try:
+            text = await self._text(file)
+            await asyncio.get_running_loop().run_in_executor(self._thread, file.file.write, text)
+        except Exception as error:  # noqa: BLE001 - the other files have to be written all the same
+            file.due = True
+            file.tried(
+                asked,
+                f"{file.file.path} cannot be written ({words(error)}); the change counts now, and is lost if the "
+                "broker stops before that is mended; it is tried again every second",
+            )
+            self._supervisor.failed(file.name, error)
+            return
+        news = [f"{entry} ({why})" for entry, why in file.left_out.items() if entry not in known]
+        if news:
+            problem = f"{file.file.path.name}: no text can be made of {'; '.join(news[:3])}; left out of the file"
+            _log.error("%s", problem)
+            file.tried(asked, f"{problem}, so that it is lost when the broker stops")
+        else:
+            file.tried(asked)
+        if file.left_out:
+            first = next(iter(file.left_out.items()))
+            self._supervisor.failed(
+                file.name, StoreError(f"{len(file.left_out)} entries left out: {first[0]} ({first[1]})")
+            )
+        else:
+            self._supervisor.well(file.name)
+
+    async def _text(self, file: StateFile) -> bytes:
         pieces = []
-        for piece in self._pieces[file]():
-            pieces.append(piece)
-            await asyncio.sleep(0)
+        try:
+            for piece in file.pieces():
+                pieces.append(piece)
+                await asyncio.sleep(0)
+        except Exception:
+            if file.value is None:
+                raise
+            return _salvaged(file)
+        self._note_left_out(file)
         return b"".join(pieces)
+
+    def _note_left_out(self, file: StateFile) -> None:
+        problems = self._topic_texts.problems if file is self._topics else {}
+        file.left_out = {f"topic {shown(name)}": why for name, why in problems.items()}
 
     def close(self) -> None:
         """Write everything, at the stop."""
         self._thread.shutdown()
-        files = [file for file in self._pieces if file is not self._metrics or self._has_metrics]
-        try:
-            _write([(file, b"".join(self._pieces[file]())) for file in files])
-        except OSError as error:
-            _log.error("the broker's tables could not be written at the stop: %s", error)
+        for file in self._files:
+            if file is self._metrics and not self._has_metrics:
+                continue
+            try:
+                try:
+                    text = b"".join(file.pieces())
+                    self._note_left_out(file)
+                except Exception:
+                    if file.value is None:
+                        raise
+                    text = _salvaged(file)
+                file.file.write(text)
+            except Exception as error:  # noqa: BLE001 - the other files have to be written all the same
+                _log.error("%s could not be written at the stop: %s", file.file.path, words(error))
+                self.unwritten.append(f"{file.file.path} could not be written ({reason(error)})")
+            else:
+                for entry, why in file.left_out.items():
+                    self.unwritten.append(f"{file.file.path.name} has no {entry} ({why})")
 
-    def _ask(self, file: JsonFile) -> None:
-        self._due.add(file)
+    def _ask(self, file: StateFile) -> None:
+        file.due = True
+        file.asked += 1
         self._asked.advance(self._asked.value + 1)
 
     def _take_topics(self, value: Any) -> None:
         found = TOPIC_TABLE.decode(value, "topics.json")
-        self._tables.topics.load(found.topic_config_table, found.data_version)
+        for topic in self._tables.topics.load(found.topic_config_table, found.data_version):
+            _log.warning("topics.json: topic %s has more queues than any may have; the rest is left out", topic)
 
     def _take_groups(self, value: Any) -> None:
         found = SUBSCRIPTION_GROUP_TABLE.decode(value, "subscriptionGroup.json")
-        self._tables.groups.load(found.subscription_group_table, found.forbidden_table, found.data_version)
+        table = found.subscription_group_table
+        for group in self._tables.groups.load(table, found.forbidden_table, found.data_version):
+            _log.warning("subscriptionGroup.json: group %s has too many retry queues; the rest is left out", group)
 
     def _topics_pieces(self) -> Iterator[bytes]:
         topics = self._tables.topics
@@ -179,6 +297,24 @@ class StateFiles:
         )
 
 
-def _write(texts: list[tuple[JsonFile, bytes]]) -> None:
-    for file, text in texts:
-        file.write(text)
+def _salvaged(file: StateFile) -> bytes:
+    """The text of a table without the entries that have none; takes note of those."""
+    assert file.value is not None
+    left_out: dict[str, str] = {}
+
+    def has_text(where: str, value: Mapping[Any, Any]) -> bool:
+        try:
+            dumps_pretty(value)
+        except Exception as error:  # noqa: BLE001 - whatever keeps it from being written
+            left_out[shown(where)] = reason(error)
+            return False
+        return True
+
+    whole: dict[str, Any] = {}
+    for member, content in file.value().items():
+        if isinstance(content, Mapping):
+            whole[member] = {key: one for key, one in content.items() if has_text(f"{member} {key}", {"_": {key: one}})}
+        elif has_text(member, {"_": content}):
+            whole[member] = content
+    file.left_out = left_out
+    return dumps_pretty(whole)

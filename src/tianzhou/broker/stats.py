@@ -12,6 +12,7 @@ from typing import Any
 
 from tianzhou.broker.put_times import PutTimes
 from tianzhou.broker.stats_windows import DAY_STEP_MS, HOUR_STEP_MS, MINUTE_STEP_MS, SETTLED, Windows
+from tianzhou.limits import FIGURES, Bounds
 from tianzhou.model import names
 from tianzhou.wire.bodies import BrokerStats as StatsBody
 
@@ -31,6 +32,9 @@ _DROPPED_WHEN_IDLE = frozenset(
         "TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE", "GROUP_GET_NUMS", "GROUP_GET_SIZE", "SNDBCK_PUT_NUMS", "GROUP_GET_LATENCY",
     }
 )  # fmt: skip
+
+LONGEST_KEY = 1_024
+"""What is longer names no topic and group: peers' text of any length is no key."""
 
 Item = tuple[str, str, int, int]
 """Name and key of a figure, its value, and how often it was raised."""
@@ -151,6 +155,7 @@ class BrokerStats:
         put_times: how long puts took.
         longest_get_ms: the longest time a pull waited for the disk.
         behind: by topic, group and queue, how many bytes of the log lie behind what was read last; kept on demand only.
+        bounds: how many figures there may be besides those of topics.
         is_system: whether a topic is the system's own.
         by_queue: whether request 315 is told figures of single queues.
         by_level: whether what is delivered late counts (`enableScheduleMessageStats`).
@@ -173,6 +178,8 @@ class BrokerStats:
         self.by_level = True
         self.forgets = True
         self.idle_ms: int | None = None
+        self.bounds = Bounds()
+        self._others = GetTraffic()
         self.is_system: Callable[[str], bool] = lambda name: False
         # Puts of the broker's own that are none of a producer's: what consumers send back.
         self._own_puts = self._own_user_puts = 0
@@ -204,6 +211,8 @@ class BrokerStats:
         """The counter of messages a group got from a topic."""
         found = self.gets.get((topic, group))
         if found is None:
+            if not self.bounds.allows(FIGURES, len(self.gets) + len(self._counters) + 1):
+                return self._others
             found = self.gets[topic, group] = GetTraffic()
         return found
 
@@ -239,6 +248,8 @@ class BrokerStats:
         """Raise a figure that is counted on its own."""
         counter = self._counters.get((name, key))
         if counter is None:
+            if len(key) > LONGEST_KEY or not self.bounds.allows(FIGURES, len(self.gets) + len(self._counters) + 1):
+                return
             counter = self._counters[name, key] = [0, 0]
         counter[0] += value
         counter[1] += 1
@@ -256,7 +267,8 @@ class BrokerStats:
     @property
     def get_count(self) -> int:
         """Messages got since the start."""
-        return sum(traffic.count for traffic in self.gets.values()) + self._gone_gets - self._own_gets
+        got = sum(traffic.count for traffic in self.gets.values()) + self._others.count
+        return got + self._gone_gets - self._own_gets
 
     @property
     def user_put_count(self) -> int:

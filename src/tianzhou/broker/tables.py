@@ -16,6 +16,7 @@ from tianzhou.broker.staging import StagingLedger
 from tianzhou.broker.topics import TopicTable
 from tianzhou.broker.transaction_metrics import TransactionMetrics
 from tianzhou.broker.transactions import TransactionLedger
+from tianzhou.limits import Bounds, Refusals
 
 
 @dataclass(slots=True, frozen=True)
@@ -34,3 +35,9 @@ class Tables:
     staging: StagingLedger = field(default_factory=StagingLedger)
     transaction_metrics: TransactionMetrics = field(default_factory=TransactionMetrics)
     broadcasts: BroadcastOffsets = field(default_factory=BroadcastOffsets)
+    bounds: Bounds = field(default_factory=Bounds)
+
+    @property
+    def refusals(self) -> Refusals:
+        """What was refused because of limits."""
+        return self.bounds.refusals

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from tianzhou.limits import QUEUES, QUEUES_OF_TOPIC, TOPICS, Bounds
 from tianzhou.model import DataVersion, TopicConfig, names
+from tianzhou.model.name_rules import light_queue_problem
 from tianzhou.model.topic import PERM_INHERIT, PERM_READ, PERM_WRITE
 
 READ_WRITE = PERM_READ | PERM_WRITE
-MAX_NAME = 127
-MAX_GROUP_NAME = 255
 SCHEDULE_QUEUES = 18
 CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
@@ -37,28 +37,6 @@ _ALWAYS_SYSTEM = NOT_SENDABLE | {
     names.TRACE_TOPIC,
     CHECKPOINT_TOPIC,
 }
-
-
-def topic_name_problem(topic: str | None) -> str | None:
-    """What is wrong with a topic's name, None when nothing is (broker.md §5.2)."""
-    if not topic or topic.isspace():
-        return "The specified topic is blank."
-    if names.NAME_PATTERN.fullmatch(topic) is None:
-        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
-    if len(topic) > MAX_NAME:
-        return "The specified topic is longer than topic max length."
-    return None
-
-
-def group_name_problem(group: str | None) -> str | None:
-    """What is wrong with a group's name, None when nothing is (broker.md §5.2)."""
-    if not group or group.isspace():
-        return "The specified group is blank."
-    if names.NAME_PATTERN.fullmatch(group) is None:
-        return "The specified group contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
-    if len(group) > MAX_GROUP_NAME:
-        return f"The specified group is longer than group max length {MAX_GROUP_NAME}."
-    return None
 
 
 def system_topics(
@@ -117,15 +95,26 @@ class TopicTable:
         system: the topics to start with; they are protected from tools.
         now_ms: stamp of the table's first version.
         light: every light queue (`%LMQ%…`) is a topic of one queue; such topics are not kept (store.md §7).
+        bounds: how many topics and queues there may be.
 
     Attributes:
         version: changes with every change of the table.
         listeners: called after each change with the names that changed.
+        queues: how many queues all topics have together.
     """
 
-    def __init__(self, system: Iterable[TopicConfig] = (), now_ms: int = 0, *, light: bool = False) -> None:
+    def __init__(
+        self,
+        system: Iterable[TopicConfig] = (),
+        now_ms: int = 0,
+        *,
+        light: bool = False,
+        bounds: Bounds | None = None,
+    ) -> None:
         self._light = light
+        self._bounds = bounds or Bounds()
         self._topics: dict[str, TopicConfig] = {config.topic_name: config for config in system}
+        self.queues = sum(map(_queues, self._topics.values()))
         self._system = _ALWAYS_SYSTEM | self._topics.keys()
         self.version = DataVersion(0, now_ms)
         self.listeners: list[Callable[[list[str]], None]] = []
@@ -134,7 +123,7 @@ class TopicTable:
         return topic in self._topics or self._is_light(topic)
 
     def _is_light(self, topic: str) -> bool:
-        return self._light and topic.startswith(names.LMQ_PREFIX)
+        return self._light and topic.startswith(names.LMQ_PREFIX) and light_queue_problem(topic) is None
 
     def __len__(self) -> int:
         return len(self._topics)
@@ -156,29 +145,75 @@ class TopicTable:
         """Names of the system topics."""
         return sorted(self._system)
 
-    def load(self, topics: Mapping[str, TopicConfig], version: DataVersion) -> None:
-        """Take over a stored table; what it holds wins over the topics there are from the start."""
+    def load(self, topics: Mapping[str, TopicConfig], version: DataVersion) -> list[str]:
+        """Take over a stored table; what it holds wins over the topics there are from the start.
+
+        Returns:
+            Topics that came with more queues than any may have, and now have as many as one may.
+        """
+        most = max(QUEUES_OF_TOPIC.default, self._bounds.most(QUEUES_OF_TOPIC))
+        cut = [name for name, config in topics.items() if _queues(config) > most]
         self._topics.update(topics)
+        for name in cut:
+            config = self._topics[name]
+            self._topics[name] = replace(
+                config,
+                read_queue_nums=min(config.read_queue_nums, most),
+                write_queue_nums=min(config.write_queue_nums, most),
+            )
+        self.queues = sum(map(_queues, self._topics.values()))
         self.version = version
+        return cut
 
     def put(self, config: TopicConfig, now_ms: int) -> bool:
-        """Create or replace a topic; False when it is already exactly so."""
+        """Create or replace a topic; False when it is already exactly so.
+
+        Raises:
+            LimitExceeded: there would be too many topics or queues.
+        """
         return bool(self.put_all([config], now_ms))
 
     def put_all(self, configs: Iterable[TopicConfig], now_ms: int) -> list[str]:
-        """Create or replace several topics as one change; returns the names that changed."""
-        changed = []
-        for config in configs:
-            if self._topics.get(config.topic_name) != config and not self._is_light(config.topic_name):
-                self._topics[config.topic_name] = config
-                changed.append(config.topic_name)
+        """Create or replace several topics as one change; returns the names that changed.
+
+        Raises:
+            LimitExceeded: there would be too many topics or queues; none of them was changed.
+        """
+        fresh = {
+            config.topic_name: config
+            for config in configs
+            if self._topics.get(config.topic_name) != config and not self._is_light(config.topic_name)
+        }
+        self._check_room(fresh)
+        return self._take(fresh, now_ms)
+
+    def _take(self, fresh: Mapping[str, TopicConfig], now_ms: int) -> list[str]:
+        changed = list(fresh)
+        for name, config in fresh.items():
+            self.queues += _queues(config) - _queues(self._topics.get(name))
+            self._topics[name] = config
         if changed:
             self._changed(changed, now_ms)
         return changed
 
+    def _check_room(self, fresh: Mapping[str, TopicConfig]) -> None:
+        # What the broker itself needs does not fail because of others' topics; who shrinks a topic never does.
+        new = sum(name not in self._topics and name not in self._system for name in fresh)
+        more = sum(
+            _queues(config) - _queues(self._topics.get(name))
+            for name, config in fresh.items()
+            if name not in self._system
+        )
+        if new:
+            self._bounds.check(TOPICS, len(self._topics) + new, _where(fresh))
+        if more > 0:
+            self._bounds.check(QUEUES, self.queues + more, _where(fresh))
+
     def delete(self, topics: Iterable[str], now_ms: int) -> list[str]:
         """Remove topics as one change; returns those that were there."""
-        gone = [topic for topic in topics if self._topics.pop(topic, None) is not None]
+        gone = [topic for topic in dict.fromkeys(topics) if topic in self._topics]
+        for topic in gone:
+            self.queues -= _queues(self._topics.pop(topic))
         if gone:
             self._changed(gone, now_ms)
         return gone
@@ -205,6 +240,9 @@ class TopicTable:
 
         Returns:
             The topic, or None when it neither exists nor may be created.
+
+        Raises:
+            LimitExceeded: there are too many topics or queues.
         """
         found = self.get(topic)
         if found is not None:
@@ -213,7 +251,7 @@ class TopicTable:
         if pattern is not None and template == names.AUTO_CREATE_TOPIC and not auto_create:
             pattern = self._topics[template] = pattern.with_perm(READ_WRITE)
         if pattern is not None and pattern.perm & PERM_INHERIT:
-            count = max(min(queues, pattern.write_queue_nums), 0)
+            count = max(min(queues, pattern.write_queue_nums, self._bounds.most(QUEUES_OF_TOPIC)), 0)
             found = TopicConfig(
                 topic,
                 count,
@@ -238,12 +276,29 @@ class TopicTable:
         perm: int = READ_WRITE,
         order: bool = False,
         sys_flag: int = 0,
+        bounded: bool = True,
     ) -> TopicConfig:
-        """A topic the broker itself needs, created if it is not there (broker.md §5.5)."""
+        """A topic the broker itself needs, created if it is not there (broker.md §5.5).
+
+        Args:
+            topic: its name.
+            queues: how many it is to have.
+            now_ms: stamp of the change.
+            perm: its permission.
+            order: whether it is ordered.
+            sys_flag: bits its flag is to have.
+            bounded: whether it may be one too many: not where what was acknowledged would be lost.
+
+        Raises:
+            LimitExceeded: there are too many topics or queues.
+        """
         found = self._topics.get(topic)
         if found is None:
+            queues = min(queues, self._bounds.most(QUEUES_OF_TOPIC))
             found = TopicConfig(topic, queues, queues, perm, topic_sys_flag=sys_flag, order=order)
-            self.put(found, now_ms)
+            if bounded:
+                self._check_room({topic: found})
+            self._take({topic: found}, now_ms)
         elif sys_flag and found.topic_sys_flag & sys_flag != sys_flag:
             found = replace(found, topic_sys_flag=found.topic_sys_flag | sys_flag)
             self.put(found, now_ms)
@@ -257,6 +312,15 @@ class TopicTable:
         self.version = self.version.next(now_ms)
         for listener in self.listeners:
             listener(topics)
+
+
+def _queues(config: TopicConfig | None) -> int:
+    return 0 if config is None else max(config.read_queue_nums, config.write_queue_nums, 0)
+
+
+def _where(topics: Iterable[str]) -> str:
+    first, *more = topics
+    return f"topic {first}" + (f" and {len(more)} more" if more else "")
 
 
 class QueueKinds(Protocol):

@@ -18,6 +18,7 @@ from tianzhou.remoting.connection import Connection
 from tianzhou.store.results import GetResult, PutStatus
 from tianzhou.store.stepwise import Steps
 from tianzhou.store.store import MessageStore
+from tianzhou.supervision import Supervisor
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
@@ -50,6 +51,7 @@ class TransactionChecker:
         store: where half messages, marks and committed messages are.
         clock: wall-clock and monotonic time.
         host: this broker's address as it appears in message ids, and its port.
+        supervisor: told when a round fails.
         sleep: waits for seconds; tests own it.
     """
 
@@ -60,8 +62,10 @@ class TransactionChecker:
         clock: Clock,
         host: tuple[bytes, int],
         *,
+        supervisor: Supervisor | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
+        self._supervisor = supervisor or Supervisor("broker", clock)
         self._tables = tables
         self._ledger = tables.transactions
         self._store = store
@@ -209,24 +213,22 @@ class TransactionChecker:
             )
             await self._sleep(max(tick, 0.01))
             now = self._clock.monotonic()
-            try:
+            # Half messages wait for ever when nobody asks; whatever went wrong is tried again.
+            with self._supervisor.trial("checking transactions"):
                 if now - self._written_at >= settings.transaction_op_batch_interval / 1000:
                     self._write_marks()
                 if now >= next_round:
+                    next_round = now + settings.transaction_check_interval / 1000
                     await self.check_all()
-                    next_round = self._clock.monotonic() + settings.transaction_check_interval / 1000
                 self._publish()
                 self._rest()
-            except Exception:  # noqa: BLE001 - see below
-                # Half messages wait for ever when nobody asks; whatever went wrong is tried again.
-                _log.exception("transactions: a round of checks failed; it is tried again")
 
     async def check_all(self) -> None:
         """Go through all half messages that wait: one round of checks."""
-        settings, store, ledger = self._tables.settings, self._store, self._ledger
-        reserved_ms = store.settings.file_reserved_time * 3_600_000
+        store, ledger = self._store, self._ledger
         deadline = self._clock.monotonic() + ROUND_LIMIT_S
         copies: list[int] = []
+        failures: list[Exception] = []
         # What was stored before this has lost the segments after it: see `Verdict.MOVE`.
         endangered = store.begin_offset + store.settings.mapped_file_size_commit_log if store.begin_offset > 0 else 0
         for count, half in enumerate(ledger.waiting()):
@@ -234,43 +236,54 @@ class TransactionChecker:
                 await asyncio.sleep(0)
                 if self._clock.monotonic() > deadline:
                     break
-            if not ledger.is_open(half):
-                continue
-            end = store.max_offset(names.HALF_TOPIC, records.QUEUE, committed=False)
-            before = half.offset
-            decision = verdict(
-                half,
-                self._clock.now_ms(),
-                timeout_ms=settings.transaction_time_out,
-                check_max=settings.transaction_check_max,
-                reserved_ms=reserved_ms,
-                lags=end - half.offset > LAG_LIMIT or half.place < endangered,
-                reachable=bool(self._tables.clients.producers.get(half.identity.group)),
-            )
-            if decision is Verdict.WAIT:
-                continue
             try:
-                record = await self._load(half)
-            except StoreUnreadable as error:
-                _log.error("transactions: %s", error)
-                continue
-            if not ledger.is_open(half):
-                # Its producer has decided while it was fetched.
-                continue
-            if record is None:
-                _log.error(
-                    "transactions: the half message %s (offset %d) of group %s is gone from the log; nobody can decide",
-                    half.identity.unique_key, half.offset, half.identity.group,
-                )  # fmt: skip
-                ledger.lost(half)
-            elif decision is Verdict.GIVE_UP:
-                self._give_up(half, record)
-            elif self._rewrite(half, record, checked=decision is Verdict.CHECK) and decision is Verdict.CHECK:
-                copies.append(before)
+                copies += await self._check(half, endangered)
+            except Exception as error:  # noqa: BLE001 - the others have to be decided all the same
+                failures.append(error)
         progress, _ = ledger.positions(store.max_offset(names.HALF_TOPIC, records.QUEUE, committed=False))
         # A reader that begins before a copy's original must not take the original for another transaction.
         ledger.mark(offset for offset in copies if offset >= progress)
         self._soon(at_once=False)
+        if failures:
+            raise ExceptionGroup(f"{len(failures)} half messages cannot be checked", failures[:ASKED_AT_MOST])
+
+    async def _check(self, half: Half, endangered: int) -> list[int]:
+        """Do with one half message what is due; the offset it had, when a copy of it was checked."""
+        settings, store, ledger = self._tables.settings, self._store, self._ledger
+        if not ledger.is_open(half):
+            return []
+        end = store.max_offset(names.HALF_TOPIC, records.QUEUE, committed=False)
+        before = half.offset
+        decision = verdict(
+            half,
+            self._clock.now_ms(),
+            timeout_ms=settings.transaction_time_out,
+            check_max=settings.transaction_check_max,
+            reserved_ms=store.settings.file_reserved_time * 3_600_000,
+            lags=end - half.offset > LAG_LIMIT or half.place < endangered,
+            reachable=bool(self._tables.clients.producers.get(half.identity.group)),
+        )
+        if decision is Verdict.WAIT:
+            return []
+        try:
+            record = await self._load(half)
+        except StoreUnreadable as error:
+            _log.error("transactions: %s", error)
+            return []
+        if not ledger.is_open(half):
+            # Its producer has decided while it was fetched.
+            return []
+        if record is None:
+            _log.error(
+                "transactions: the half message %s (offset %d) of group %s is gone from the log; nobody can decide",
+                half.identity.unique_key, half.offset, half.identity.group,
+            )  # fmt: skip
+            ledger.lost(half)
+        elif decision is Verdict.GIVE_UP:
+            self._give_up(half, record)
+        elif self._rewrite(half, record, checked=decision is Verdict.CHECK) and decision is Verdict.CHECK:
+            return [before]
+        return []
 
     async def _load(self, half: Half) -> Record | None:
         looking = self._store.take(self._store.record_steps(half.place))
@@ -284,7 +297,7 @@ class TransactionChecker:
         return record
 
     def _give_up(self, half: Half, record: Record) -> None:
-        self._tables.topics.ensure(records.GIVEN_UP_TOPIC, 1, self._clock.now_ms())
+        self._tables.topics.ensure(records.GIVEN_UP_TOPIC, 1, self._clock.now_ms(), bounded=False)
         result = self._store.append(records.given_up(record))
         if result.status is not PutStatus.PUT_OK:
             _log.warning("transactions: a message nobody decided cannot be put aside (%s)", result.remark)
@@ -347,4 +360,4 @@ class TransactionChecker:
         for topic, offset in zip((names.HALF_TOPIC, names.OP_HALF_TOPIC), positions, strict=True):
             known = offsets.committed(records.CHECK_GROUP, topic, records.QUEUE)
             if known != offset and any(positions):
-                offsets.commit(records.CHECK_GROUP, topic, records.QUEUE, offset, now)
+                offsets.commit(records.CHECK_GROUP, topic, records.QUEUE, offset, now, bounded=False)

@@ -7,13 +7,25 @@ for nothing and `tianzhou serve` not for Spark.
 from __future__ import annotations
 
 import logging
-import sys
 from typing import Annotated
 
 import typer
 
 from tianzhou import __version__
-from tianzhou.cli import bench, consume, flights, groups, pipelines, produce, servers, status, store_files, topics
+from tianzhou.cli import (
+    bench,
+    config,
+    consume,
+    flights,
+    groups,
+    pipelines,
+    produce,
+    servers,
+    status,
+    store_files,
+    topics,
+)
+from tianzhou.logs import log_to_stderr
 
 app = typer.Typer(
     name="tianzhou",
@@ -44,11 +56,7 @@ def options(
 ) -> None:
     """Options every command has."""
     del version
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    log_to_stderr(logging.INFO if verbose else logging.WARNING)
     if not verbose and context.invoked_subcommand not in servers.NAMES:
         # A command that asks servers ends with an error that says what a lost connection meant for it.
         logging.getLogger("tianzhou.remoting").setLevel(logging.ERROR)
@@ -61,6 +69,7 @@ consume.register(app)
 app.add_typer(bench.app, name="bench")
 app.add_typer(topics.app, name="topic")
 app.add_typer(groups.app, name="group")
+app.add_typer(config.app, name="config")
 app.add_typer(store_files.app, name="store")
 app.add_typer(pipelines.app, name="pipeline")
 flights.register(app)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 from tianzhou.cli.output import print_note
 from tianzhou.errors import ConfigError
-from tianzhou.settings import parse_properties, unknown_keys
+from tianzhou.escaping import shown
+from tianzhou.setting_files import decoded
+from tianzhou.settings import keys_of, parse_properties, unknown_keys
 
+NO_TIMERS: Final = (
+    "this version delivers no messages at arbitrary times (timers) and refuses those that ask for it; use delay levels"
+)
 _PATH_KEY: Final = re.compile("path|paths|home|dir$", re.IGNORECASE)
 _NOT_TEXT: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
@@ -47,20 +52,40 @@ def read_conf(path: Path | None, *classes: type) -> dict[str, str]:
         raise ConfigError(f"-c {path}: {error.strerror}; name a file of lines key=value") from error
     if _NOT_TEXT.search(data):
         raise ConfigError(f"-c {path}: is no text; name a file of lines key=value")
-    values = parse_properties(_decode(data), source=str(path))
+    values = parse_properties(decoded(data), source=str(path))
     check_served(values, str(path))
+    # It is the default, and a file of a server or of `-p` has every key in it, which nobody has chosen.
+    chosen = 2 * len(values) < len(keys_of(*classes))
+    if chosen and values.get("timerWheelEnable", "").strip().lower() == "true":
+        print_note(f"warning: {path}: timerWheelEnable=true: {NO_TIMERS}")
     for key, near in unknown_keys(values, *classes).items():
         hint = f"; did you mean {near}?" if near else ""
         print_note(f"warning: {path}: unknown key {key} is ignored{hint}")
     return {key: expand(key, value, str(path)) if _PATH_KEY.search(key) else value for key, value in values.items()}
 
 
-def _decode(data: bytes) -> str:
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        # As Java's Properties do: comments in GBK then hurt nobody.
-        return data.decode("latin-1")
+def read_assignments(option: str, texts: Iterable[str], *classes: type) -> dict[str, str]:
+    """The values of `KEY=VALUE` texts of a command line.
+
+    Args:
+        option: where they stand, for messages.
+        texts: the texts.
+        classes: whose keys are known.
+
+    Raises:
+        ConfigError: one is no assignment, its key is unknown, or it asks for what this version cannot give.
+    """
+    values = {}
+    for text in texts:
+        key, sign, value = text.partition("=")
+        if not sign or not key.strip():
+            raise ConfigError(f"{option} {shown(text)}: write KEY=VALUE, as in fileReservedTime=48")
+        values[key.strip()] = value.strip()
+    for key, near in unknown_keys(values, *classes).items():
+        hint = f"did you mean {near}?" if near else "docs/reference/settings.md lists all keys"
+        raise ConfigError(f"{option} {shown(key)}: there is no such key; {hint}")
+    check_served(values, option)
+    return {key: expand(key, value, option) if _PATH_KEY.search(key) else value for key, value in values.items()}
 
 
 def expand(key: str, value: str, source: str) -> str:

@@ -12,6 +12,7 @@ import time
 from typing import NoReturn, TextIO
 
 from tianzhou.errors import BrokerError, ConfigError, ConnectFailed, RequestTimeout, StoreLocked, TianzhouError
+from tianzhou.escaping import escaped
 
 BEGAN = time.monotonic()
 """When the process began, or nearly so: servers say how long they took to be ready."""
@@ -36,7 +37,7 @@ def main() -> None:
 
         if interruptible:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        app()
+        app(prog_name="tianzhou")
     except TianzhouError as error:
         _fail(explain(error), EXIT_USAGE if isinstance(error, ConfigError | StoreLocked) else EXIT_FAILED)
     except KeyboardInterrupt:
@@ -73,13 +74,14 @@ def _advice(error: TianzhouError, text: str) -> str:
         )
     if isinstance(error, RequestTimeout):
         return "Is the server alive, and the right one? It takes connections, and does not answer."
-    if isinstance(error, BrokerError) and error.code == _NOT_SUPPORTED:
+    if isinstance(error, BrokerError) and error.code == _NOT_SUPPORTED and " is asked of a " not in text:
         return "Does -n name a name server? Its port is 9876 as a rule, a broker's 10911."
     return ""
 
 
 def _fail(text: str, code: int) -> NoReturn:
-    sys.stderr.write(f"tianzhou: {text}\n")
+    shown = escaped(text, keep="\t\n")
+    sys.stderr.write(f"tianzhou: {shown}\n")
     sys.exit(code)
 
 

@@ -12,6 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
+from tianzhou.escaping import escaped, escaped_json
+
 
 class Output(enum.StrEnum):
     """The two forms of every command's output."""
@@ -46,12 +48,17 @@ TlsOption = Annotated[
 
 def print_json(value: Any) -> None:
     """Write one JSON document and a newline to stdout."""
-    _write(json.dumps(value, ensure_ascii=False, default=str))
+    _write(escaped_json(json.dumps(value, ensure_ascii=False, default=str)))
 
 
 def print_line(text: str) -> None:
-    """Write one line to stdout at once, also when it is a pipe."""
-    _write(text)
+    """Write one line to stdout at once, also when it is a pipe; strangers' words in it cannot make it two."""
+    _write(escaped(text, keep="\t"))
+
+
+def print_text(text: str) -> None:
+    """Write a text of several lines to stdout at once."""
+    _write(escaped(text, keep="\t\n"))
 
 
 def _write(text: str) -> None:
@@ -65,8 +72,8 @@ def _write(text: str) -> None:
 
 
 def print_note(text: str) -> None:
-    """Write one line to stderr: for people, never part of the output."""
-    sys.stderr.write(text + "\n")
+    """Write a note to stderr: for people, never part of the output."""
+    sys.stderr.write(escaped(text, keep="\t\n") + "\n")
     sys.stderr.flush()
 
 
@@ -124,7 +131,7 @@ def _cell(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, float):
         return f"{value:.2f}"
-    return str(value)
+    return escaped(str(value), keep="\t")
 
 
 def _is_number(text: str) -> bool:
@@ -155,6 +162,4 @@ def _local(timestamp_ms: int) -> dt.datetime:
 def body_text(body: bytes) -> str:
     """A message's body on one line: what is no text, or would move the cursor, is escaped."""
     text = body.decode("utf-8", "backslashreplace")
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in text)
+    return escaped(text, keep="\t")

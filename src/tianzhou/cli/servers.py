@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
+import sysconfig
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tianzhou.cli.conf_files import check_port, read_conf
+from tianzhou.cli.conf_files import check_port, read_assignments, read_conf
 from tianzhou.cli.main import BEGAN
-from tianzhou.cli.output import Output, OutputOption, print_json, print_line, print_note
+from tianzhou.cli.output import Output, OutputOption, print_json, print_line, print_note, print_text
 from tianzhou.cli.running import run_server
 from tianzhou.errors import ConfigError, TianzhouError
+from tianzhou.setting_rules import check
 from tianzhou.settings import bind, differing, dump, format_properties, idle_keys, idle_lines
 
 if TYPE_CHECKING:
@@ -73,10 +76,13 @@ def serve(
     broker_port: Annotated[int, typer.Option(help="Broker port, 0 for any free one; it uses the port 2 below too.")] = (
         10911
     ),
-    flush: Annotated[Flush, typer.Option(help="SYNC_FLUSH acknowledges after the disk has it.")] = Flush.ASYNC_FLUSH,
+    flush: Annotated[
+        Flush | None, typer.Option(help="SYNC_FLUSH acknowledges after the disk has it; default: ASYNC_FLUSH.")
+    ] = None,
     tls: Annotated[
-        TlsMode, typer.Option(help="permissive: TLS with who begins to, plain with the others; enforcing: only TLS.")
-    ] = TlsMode.permissive,
+        TlsMode | None,
+        typer.Option(help="permissive (default): TLS with who begins to, plain with the others; enforcing: only TLS."),
+    ] = None,
     brokers: Annotated[
         str | None,
         typer.Option(metavar="N", help="Broker processes, or auto: one per core; default: as many as the folder has."),
@@ -84,11 +90,16 @@ def serve(
     tls_config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="RocketMQ's tls.* keys; without them it is self-signed.")
     ] = None,
+    config: ConfOption = None,
+    set_values: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting under RocketMQ's key; may be repeated."),
+    ] = None,
     output: OutputOption = Output.text,
 ) -> None:
     """Run name server and broker in this process, or several brokers in processes of their own.
 
-    Segments have 64 MiB, unexpired data is never deleted, Ctrl-C ends it.
+    Segments have 64 MiB, unexpired data is never deleted, Ctrl-C ends it. What `tianzhou config set` changes stays.
 
     Example: tianzhou serve --data ./data
     """
@@ -98,14 +109,17 @@ def serve(
 
     check_port("--namesrv-port", namesrv_port)
     check_port("--broker-port", broker_port, least=3)
-    tls_values = {"tls.server.mode": tls.value} | ({"tls.config.file": str(tls_config)} if tls_config else {})
-    tls_settings = load_tls(tls_values, source="--tls-config")
+    values, tls_values = _serve_values(config, set_values or [])
+    flags = {"tls.server.mode": tls, "tls.config.file": tls_config}
+    tls_values |= {key: str(flag) for key, flag in flags.items() if flag is not None}
+    tls_settings = load_tls(tls_values, source="--tls-config" if tls_config else str(config or "--set"))
     folder = data.expanduser()
     count = wanted(brokers, count_in(folder), _cores())
+    flush_type = flush.value if flush else ""
     if count > 1:
         from tianzhou.embedded import EmbeddedSettings
 
-        settings = EmbeddedSettings(folder, host, advertise, namesrv_port, broker_port, flush=flush.value)
+        settings = EmbeddedSettings(folder, host, advertise, namesrv_port, broker_port, flush=flush_type, values=values)
         _serve_several(settings, count, tls_values, tls_settings, output)
         return
 
@@ -115,14 +129,21 @@ def serve(
         from tianzhou.embedded import EmbeddedServer, EmbeddedSettings
 
         settings = EmbeddedSettings(
-            folder, host, advertise, namesrv_port, broker_port, flush=flush.value, linger_micros=LINGER_MICROS
+            folder,
+            host,
+            advertise,
+            namesrv_port,
+            broker_port,
+            flush=flush_type,
+            linger_micros=LINGER_MICROS,
+            values=values,
         )
         server = EmbeddedServer(settings, tls=tls_settings)
         await server.__aenter__()
         _announce(
             output,
             f"ready: name server {server.namesrv_address}, broker {server.broker_address}, data {data} "
-            f"({time.monotonic() - BEGAN:.2f} s, {_hot.MODE} mode)",
+            f"({time.monotonic() - BEGAN:.2f} s, {_mode(_hot.MODE)})",
             {
                 "namesrv": server.namesrv_address,
                 "broker": server.broker_address,
@@ -135,6 +156,34 @@ def serve(
         return _stopper(server, checking)
 
     run_server(start)
+
+
+def _serve_values(config: Path | None, assignments: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """What `serve` is told by `-c` and, before that, by `--set`: settings of its servers, and those of TLS."""
+    from tianzhou.broker.idle_settings import IDLE
+    from tianzhou.broker.settings import BrokerSettings
+    from tianzhou.embedded import check_values
+    from tianzhou.namesrv.settings import IDLE as IDLE_OF_NAMESRV
+    from tianzhou.namesrv.settings import NamesrvSettings
+    from tianzhou.remoting.tls import KEYS, TlsSettings
+    from tianzhou.store.settings import StoreSettings
+
+    classes = BrokerSettings, StoreSettings, NamesrvSettings, TlsSettings
+    values = read_conf(config, *classes) | read_assignments("--set", assignments, *classes)
+    check_values(values)
+    source = " ".join(text for text, used in ((f"-c {config}", config), ("--set", assignments)) if used)
+    for line in dict.fromkeys(idle_lines(values, IDLE) + idle_lines(values, IDLE_OF_NAMESRV)):
+        print_note(f"warning: {source}: {line}")
+    of_tls = {key: value for key, value in values.items() if key in KEYS}
+    return {key: value for key, value in values.items() if key not in KEYS}, of_tls
+
+
+def _mode(hot: str) -> str:
+    """How fast this process can be: whether its hot functions are compiled, and the interpreter itself is not."""
+    arguments = sysconfig.get_config_var("CONFIG_ARGS") or ""
+    # What a system brings is optimised without saying so; elsewhere than on POSIX nothing is known.
+    slow = arguments and "--enable-optimizations" not in arguments and sys.base_prefix != "/usr"
+    return f"{hot} mode" + (", Python built without optimisation: 1.5 times slower" if slow else "")
 
 
 def _cores() -> int:
@@ -160,7 +209,7 @@ def _serve_several(
         _announce(
             output,
             f"ready: name server {supervisor.namesrv_address}, brokers {listed}, data {settings.data} "
-            f"({time.monotonic() - BEGAN:.2f} s, {supervisor.mode} mode)",
+            f"({time.monotonic() - BEGAN:.2f} s, {_mode(supervisor.mode)})",
             {
                 "namesrv": supervisor.namesrv_address,
                 "broker": places[0].address,
@@ -191,6 +240,7 @@ def namesrv(
 
     Example: tianzhou namesrv -c namesrv.conf
     """
+    from tianzhou.namesrv.changeable_settings import RULES
     from tianzhou.namesrv.settings import IDLE, NamesrvSettings
     from tianzhou.remoting.tls import TlsSettings, load_tls
 
@@ -202,6 +252,7 @@ def namesrv(
     source = str(config or "flags")
     settings = bind(NamesrvSettings, values, source=source)
     check_port(f"{source}: listenPort", settings.listen_port)
+    check(RULES, settings, source=source)
     tls = load_tls(values, source=source)
     print_idle(source, IDLE, settings)
     if print_all or print_important:
@@ -256,7 +307,7 @@ def broker(
             print_note("warning: no name server is given, so clients cannot find this broker; give -n host:port")
         _announce(
             output,
-            f"ready: broker {settings.broker_name} on {server.address} ({took:.2f} s, {_hot.MODE} mode)",
+            f"ready: broker {settings.broker_name} on {server.address} ({took:.2f} s, {_mode(_hot.MODE)})",
             {"name": settings.broker_name, "address": server.address, "port": server.port, "mode": _hot.MODE},
         )
         return _stopper(server, _check_address(server.address, "brokerIP1", tls))
@@ -274,6 +325,7 @@ def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSetti
     Raises:
         ConfigError: some of it cannot be.
     """
+    from tianzhou.broker.changeable_settings import RULES
     from tianzhou.broker.idle_settings import IDLE
     from tianzhou.broker.settings import BrokerSettings
     from tianzhou.client.identity import name_server_addresses
@@ -300,6 +352,7 @@ def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSetti
     if settings.listen_port:
         values.setdefault("haListenPort", str(settings.listen_port + 1))
     store_settings = bind(StoreSettings, values, source=source)
+    check(RULES, settings, store_settings, source=source)
     if not store_settings.store_path_commit_log:
         store_settings.store_path_commit_log = str(store_settings.root / "commitlog")
     if not settings.broker_config_path:
@@ -344,6 +397,8 @@ def _stopper(server: Any, *tasks: asyncio.Task[None] | None) -> Stop:
             if task is not None:
                 task.cancel()
         await server.__aexit__(None, None, None)
+        if undone := getattr(server, "left_undone", None):
+            raise TianzhouError(f"stopped, but not all is well: {'; '.join(undone)}")
 
     return stop
 
@@ -373,7 +428,7 @@ def print_idle(
 def _print_settings(
     settings: list[Any], only: set[str] | None, output: Output, idle: Mapping[str, Collection[str]]
 ) -> None:
-    values = {key: value for key, value in dump(*settings).items() if only is None or key in only}
+    values = {key: value for key, value in dump(*settings, hide_secrets=True).items() if only is None or key in only}
     without_effect = {
         key: reason for reason, keys in idle_keys(differing(*settings), idle).items() for key in keys if key in values
     }
@@ -381,4 +436,4 @@ def _print_settings(
         print_json({**values, "withoutEffect": without_effect} if without_effect else values)
         return
     lines = [f"# no effect, {reason}: {key}\n" for key, reason in without_effect.items()]
-    print_line((format_properties(values) + "".join(lines)).rstrip("\n"))
+    print_text((format_properties(values) + "".join(lines)).rstrip("\n"))

@@ -19,6 +19,7 @@ from tianzhou.cli.output import (
     print_rows,
 )
 from tianzhou.cli.topics import with_admin
+from tianzhou.escaping import shown
 
 if TYPE_CHECKING:
     from tianzhou.admin import Admin
@@ -38,7 +39,7 @@ def status(
 ) -> None:
     """Show every broker: where it listens, since when it runs, what goes in and out, how full its disk is.
 
-    Ends with 1 when a broker does not answer.
+    Ends with 1 when a broker does not answer, or says that some of its work fails.
 
     Example: tianzhou status -n 127.0.0.1:9876
     """
@@ -60,7 +61,7 @@ def status(
                     one.broker_id,
                     one.cluster,
                     one.address,
-                    one.version or None,
+                    f"{one.version} (Tianzhou {one.tianzhou_version})" if one.tianzhou_version else one.version or None,
                     local_time(_since(one)),
                     one.put_tps,
                     one.get_tps,
@@ -73,7 +74,14 @@ def status(
     silent = [one for one in brokers if one.error is not None]
     for one in silent:
         print_note(f"{one.broker_name} does not answer: {one.error}")
-    if silent:
+    ill = [one for one in brokers if one.troubles]
+    for one in ill:
+        for trouble in one.troubles:
+            print_note(
+                f"{one.broker_name}: {shown(trouble.task)} fails since {local_time(trouble.since_ms)}, "
+                f"{trouble.count} times in a row: {shown(trouble.why)}"
+            )
+    if silent or ill:
         raise typer.Exit(1)
 
 
@@ -89,9 +97,15 @@ def _document(one: BrokerStatus) -> dict[str, object]:
         "cluster": one.cluster,
         "address": one.address,
         "version": one.version or None,
+        "tianzhou_version": one.tianzhou_version or None,
+        "refused": one.refused,
         "since_ms": _since(one) or None,
         "in_per_second": one.put_tps,
         "out_per_second": one.get_tps,
         "disk_ratio": None if one.disk_ratio < 0 else one.disk_ratio,
         "error": one.error,
+        "troubles": [
+            {"task": trouble.task, "why": trouble.why, "count": trouble.count, "since_ms": trouble.since_ms}
+            for trouble in one.troubles
+        ],
     }

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tianzhou.client.handlers import ConsumeContext
+    from tianzhou.client.handlers import ConsumeContext, Handler
     from tianzhou.client.idempotence import MemoryIds, idempotent
     from tianzhou.client.instance import ClientInstance
     from tianzhou.client.processed_ids import RedisIds, SqliteIds
@@ -41,6 +41,7 @@ _HOMES = {
     "ConsistentHash": "rebalance",
     "ConsumeContext": "handlers",
     "FixedQueues": "rebalance",
+    "Handler": "handlers",
     "MemoryIds": "idempotence",
     "NearbyRoom": "rebalance",
     "Producer": "producer",
@@ -69,6 +70,7 @@ __all__ = [
     "ConsistentHash",
     "ConsumeContext",
     "FixedQueues",
+    "Handler",
     "MemoryIds",
     "NearbyRoom",
     "Producer",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from tianzhou._hot.headers import SendReplyHeader
 from tianzhou.client.faults import LatencyFaults
 from tianzhou.client.hints import broker_error
 from tianzhou.client.hooks import Hooks, SendContext, begin, check_forbidden, end
@@ -257,7 +258,9 @@ class Attempts:
             if reply.code == ResponseCode.GO_AWAY and (connection := self._remoting.connected(address)) is not None:
                 connection.close()
             raise broker_error(reply, address)
-        header = reply.header or read_reply(SINGLE, reply)
+        header = reply.header
+        if type(header) is not SendReplyHeader:
+            header = read_reply(SINGLE, reply)
         queue = target.queue
         if header.queue_id != queue.queue_id:
             queue = MessageQueue(queue.topic, queue.broker_name, header.queue_id)

@@ -11,6 +11,7 @@ from typing import Any
 
 from tianzhou.client.hints import broker_error, check
 from tianzhou.errors import ProtocolError
+from tianzhou.limits import MEMBERS_OF_ANSWER
 from tianzhou.model import HeartbeatData, MessageExt, MessageQueue, SubscriptionData
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.wire import bodies
@@ -171,7 +172,12 @@ async def consumer_ids(
     reply = await remoting.invoke(address, request(code, consumer_group=group), timeout_ms)
     if reply.code == ResponseCode.SYSTEM_ERROR:
         return []
-    return bodies.decode_consumer_ids(check(reply, address).body)
+    found = bodies.decode_consumer_ids(check(reply, address).body)
+    if len(found) > MEMBERS_OF_ANSWER.default:
+        raise MEMBERS_OF_ANSWER.error(
+            len(found), MEMBERS_OF_ANSWER.default, f"the members of group {group} that {address} tells"
+        )
+    return found
 
 
 async def heartbeat(

@@ -36,7 +36,7 @@ class Detector:
     def start(self) -> None:
         """Begin, when detection is wanted."""
         if self._faults.enabled and self._faults.detecting and self._task is None:
-            self._task = self._instance.spawn(self._run())
+            self._task = self._instance.keep("asking slow brokers", self._run)
 
     def stop(self) -> None:
         """End."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from tianzhou.client.hooks import ConsumeHook, ConsumeOutcome, HandlerCall, begin, end
 from tianzhou.client.processes import InProcesses
@@ -19,9 +20,13 @@ Handler: TypeAlias = Callable[..., "ConsumeResult | Awaitable[ConsumeResult | No
 """Consumes a message, or a list of messages when `consume_message_batch_max_size` is above 1.
 
 It takes a `ConsumeContext` as its second argument when it has one, or one called `context`. Returning nothing or
-SUCCESS means consumed. Raising means: deliver it again, later and after others; in an orderly consumer after a moment
-and before any other of its queue. See `ConsumeResult` for the other answers.
+SUCCESS means consumed; so does any other value, with a warning. Raising means: deliver it again, later and after
+others; in an orderly consumer after a moment and before any other of its queue. `ConsumeResult` has the other answers.
 """
+
+H = TypeVar("H", bound=Handler)
+
+_log = logging.getLogger(__name__)
 
 UNORDERED = frozenset({ConsumeResult.SUCCESS, ConsumeResult.RECONSUME_LATER})
 ORDERLY = frozenset(ConsumeResult) - {ConsumeResult.RECONSUME_LATER}
@@ -72,6 +77,7 @@ class Handlers:
         self._group = group
         self._answers = ORDERLY if orderly else UNORDERED
         self._known: dict[str, _Known] = {}
+        self._warned: set[str] = set()
         self.plain: dict[str, Callable[..., Awaitable[Any]]] = {}
         """By topic the coroutine functions that take the message alone and have no hooks around them: who calls them
         here instead of with `call` gives to `answer` what they return."""
@@ -90,6 +96,7 @@ class Handlers:
             ClientError: it cannot be called as handlers are.
         """
         _check_handler(topic, handler)
+        self._warned.discard(topic)
         known = self._known[topic] = _Known(handler, _is_async(handler), _wants_context(handler))
         self.plain.pop(topic, None)
         if known.is_async and not known.wants_context and not self.hooks:
@@ -159,15 +166,30 @@ class Handlers:
         return self.answer(topic, outcome)
 
     def answer(self, topic: str, outcome: Any) -> ConsumeResult | None:
-        """What the topic's handler has answered.
+        """What the topic's handler has answered; what is no answer means consumed, and is warned of once.
 
         Raises:
-            ClientError: it is none of the answers this consumer knows.
+            ClientError: it is an answer that this consumer cannot follow.
         """
         if outcome is None or (isinstance(outcome, ConsumeResult) and outcome in self._answers):
             return outcome
         allowed = ", ".join(sorted(f"ConsumeResult.{answer.name}" for answer in self._answers))
-        raise ClientError(f"the handler of topic {topic} returned {outcome!r}; return None or one of {allowed}")
+        if isinstance(outcome, ConsumeResult):
+            raise ClientError(f"the handler of topic {topic} returned {outcome!r}; return None or one of {allowed}")
+        if topic not in self._warned:
+            self._warned.add(topic)
+            again = "SUSPEND_CURRENT_QUEUE_A_MOMENT" if self._answers is ORDERLY else "RECONSUME_LATER"
+            _log.warning(
+                "the handler of topic %s in group %s returned a value of type %s, which is no answer: its messages"
+                " count as consumed. Return nothing or one of %s; to have a message again, raise or return"
+                " ConsumeResult.%s",
+                topic,
+                self._group,
+                type(outcome).__name__,
+                allowed,
+                again,
+            )
+        return None
 
 
 def _check_handler(topic: str, handler: object) -> None:

@@ -114,6 +114,8 @@ class Heartbeats:
             await calls.heartbeat(self._remoting, address, data, self._timeout_ms)
         except TianzhouError as error:
             _log.info("heartbeat of %s to %s failed: %s", self._client_id, address, error)
+        except Exception:  # noqa: BLE001 - the other brokers have to hear all the same
+            _log.exception("heartbeat of %s to %s failed", self._client_id, address)
         else:
             self._known_to.add(address)
 

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import re
+
 from tianzhou.errors import BrokerError
-from tianzhou.wire.codes import ResponseCode
+from tianzhou.wire.codes import OF_NAME_SERVERS, RequestCode, ResponseCode, request_name, server_of
 from tianzhou.wire.command import Command
 
+EVERY_BROKER = frozenset(
+    {
+        RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE, RequestCode.HEART_BEAT,
+        RequestCode.GET_BROKER_CONFIG, RequestCode.UPDATE_BROKER_CONFIG, RequestCode.GET_BROKER_RUNTIME_INFO,
+        RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.GET_CONSUMER_LIST_BY_GROUP, RequestCode.GET_MAX_OFFSET,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+    }
+)  # fmt: skip
+"""Requests that brokers of all versions serve."""
+
 HINTS: dict[int, str] = {
-    ResponseCode.SYSTEM_ERROR: "the broker's log has the cause",
     ResponseCode.SYSTEM_BUSY: "the broker sheds load: send less, or try again later",
-    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: "this server is too old for the request, or of another kind",
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: "this server does not serve the request; it may be older than this client",
     ResponseCode.MESSAGE_ILLEGAL: "a size, property or delay limit of the broker is exceeded; the remark says which",
     ResponseCode.SERVICE_NOT_AVAILABLE: "the broker takes no writes: its disk is full, it is a slave or it stops",
     ResponseCode.NO_PERMISSION: "check the permission of broker, topic and group, and the credentials",
@@ -26,6 +37,9 @@ HINTS: dict[int, str] = {
 }
 
 
+_DEFECT = re.compile(r"(Error|Exception)\b")
+_NOT_SUPPORTED = re.compile(r"request type (\d+) not supported(.*)", re.DOTALL)
+_PORTS = "a name server's port is 9876 as a rule, a broker's 10911"
 _NO_SQL = "does not support consumer to filter message by"
 
 
@@ -39,7 +53,25 @@ def broker_error(reply: Command, address: str = "") -> BrokerError:
     remark, hint = reply.remark or "no remark", HINTS.get(reply.code, "")
     if _NO_SQL in remark:
         hint = "set enablePropertyFilter=true at the broker"
+    elif reply.code == ResponseCode.NO_PERMISSION and "configuration file" in remark:
+        hint = ""  # the server has said which key it is
+    elif reply.code == ResponseCode.SYSTEM_ERROR and (not reply.remark or _DEFECT.search(remark)):
+        hint = "the server's log has the cause"
+    elif reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and (said := _NOT_SUPPORTED.search(remark)):
+        hint = _whose(int(said[1]), said[2]) or hint
     return BrokerError(reply.code, remark, hint=hint, address=address)
+
+
+def _whose(code: int, rest: str) -> str:
+    """What is wrong with whom a request was sent to, where its code tells."""
+    if rest:
+        return _PORTS  # the server has said what it is
+    wanted = server_of(code)
+    if code in OF_NAME_SERVERS:
+        return f"{request_name(code)} is asked of a {wanted}, and this seems to be a broker; {_PORTS}"
+    if code in EVERY_BROKER:
+        return f"{request_name(code)} is asked of a {wanted}, and this seems to be a name server; {_PORTS}"
+    return ""
 
 
 def check(reply: Command, address: str = "") -> Command:

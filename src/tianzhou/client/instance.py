@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -20,17 +20,20 @@ from tianzhou.client.heartbeats import Heartbeats
 from tianzhou.client.hints import check
 from tianzhou.client.identity import endpoint_namespace, instance_name, local_ip, make_client_id, vip_address
 from tianzhou.client.member import GroupMember, StateCheck
+from tianzhou.client.missing_topics import MissingTopics
 from tianzhou.client.name_servers import NameServers
 from tianzhou.client.namespace_border import border
 from tianzhou.client.namespaces import unwrap
 from tianzhou.client.requests import PendingReplies
 from tianzhou.client.reverse import answer
-from tianzhou.client.routes import RouteTable, borrowed, subscribe_queues
+from tianzhou.client.routes import RouteTable, borrowed, check_route, subscribe_queues
 from tianzhou.client.signing import signing
 from tianzhou.client.tasks import Tasks
 from tianzhou.client.tls import Tls, context_of
+from tianzhou.client.validation import check_number
 from tianzhou.clock import Clock, SystemClock
-from tianzhou.errors import ClientError, TianzhouError, TopicUnavailable
+from tianzhou.errors import ClientError, LimitExceeded, ProtocolError, TianzhouError, TopicUnavailable
+from tianzhou.limits import UNPACKED_BODY
 from tianzhou.model import HeartbeatData, MessageQueue, TopicRoute
 from tianzhou.remoting.client import Exchange, RemotingClient, RpcHook
 from tianzhou.remoting.connection import Connection
@@ -66,6 +69,8 @@ class ClientInstance:
         heartbeat_broker_interval_ms: how often brokers are told that this client lives.
         mq_client_api_timeout_ms: limit of small requests.
         connect_timeout_ms: limit of connection attempts.
+        max_unpacked_body_bytes: most bytes a compressed message body may have unpacked, as it is when it is looked at;
+            looking at a larger one raises, which in a handler means that the message is not consumed.
         tls: speak TLS: True by RocketMQ's rules, **which trust any server** unless `tls.client.authServer` says
             otherwise; or an `ssl.SSLContext`, or `TlsSettings`. None asks the environment's `TIANZHOU_TLS_ENABLE`, see
             `tianzhou.client.tls.context_of`.
@@ -95,6 +100,7 @@ class ClientInstance:
         heartbeat_broker_interval_ms: int = 30_000,
         mq_client_api_timeout_ms: int = 3_000,
         connect_timeout_ms: int = 3_000,
+        max_unpacked_body_bytes: int = UNPACKED_BODY.default,
         tls: Tls = None,
         socks_proxy_config: str | Mapping[str, Mapping[str, str]] | None = None,
         access_key: str | None = None,
@@ -113,6 +119,8 @@ class ClientInstance:
         self.client_id = client_id or make_client_id(ip, instance_name(), unit_name)
         self.ids = UniqueIdGenerator(address_bytes(ip), os.getpid(), self.rng.getrandbits(32))
         self.routes = RouteTable()
+        check_number("max_unpacked_body_bytes", max_unpacked_body_bytes, 1)
+        self.max_unpacked_body_bytes = max_unpacked_body_bytes
         self.api_timeout_ms = mq_client_api_timeout_ms
         hooks = [_namespace_hook(namespace_v2), *rpc_hooks] if namespace_v2 else list(rpc_hooks)
         if (sign := signing(access_key, secret_key, security_token)) is not None:
@@ -131,6 +139,7 @@ class ClientInstance:
         self._producers: dict[str, StateCheck | None] = {}
         self._consumers: dict[str, GroupMember] = {}
         self._borrowed: set[str] = set()
+        self._missing = MissingTopics()
         self._asked: dict[str, asyncio.Task[TopicRoute | None]] = {}
         self._tasks = Tasks(f"client {self.client_id}", (TianzhouError,))
         self.heartbeats = Heartbeats(
@@ -175,9 +184,9 @@ class ClientInstance:
         self._started = True
         self.remoting.group.on_connect = self.heartbeats.connected
         if self._name_servers.looked_up:
-            self.spawn(self._name_servers.keep_looking_up())
-        self.spawn(self._refresh_routes())
-        self.spawn(self.heartbeats.run())
+            self.keep("looking up name servers", self._name_servers.keep_looking_up)
+        self.keep("refreshing routes", self._refresh_routes)
+        self.keep("heartbeats", self.heartbeats.run)
 
     async def close(self) -> None:
         """End every timer and connection. Producers and consumers unregister before, in their own `stop`.
@@ -195,6 +204,10 @@ class ClientInstance:
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run something until it ends or the instance is closed; its errors are logged."""
         return self._tasks.spawn(work)
+
+    def keep(self, name: str, work: Callable[[], Awaitable[None]]) -> asyncio.Task[Any]:
+        """Run work until it returns or the instance is closed; when it fails, it is begun again after a pause."""
+        return self._tasks.keep(name, work)
 
     @property
     def closed(self) -> bool:
@@ -305,7 +318,10 @@ class ClientInstance:
     async def _ask_route(self, topic: str) -> TopicRoute | None:
         route = await self._fetch_route(topic)
         if route is None:
+            groups = (group for group, member in self._consumers.items() if topic in member.topics())
+            self._missing.missing(topic, groups, self.name_servers)
             return None
+        self._missing.found(topic)
         self._borrowed.discard(topic)
         if self.routes.put(topic, route):
             self._greet_new()
@@ -320,7 +336,9 @@ class ClientInstance:
         )
         if reply.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
-        return bodies.decode_route(check(reply, self._name_servers.in_use).body)
+        told_by = self._name_servers.in_use
+        route = bodies.decode_route(check(reply, told_by).body)
+        return check_route(route, f"the route of topic {topic} that name server {told_by} tells")
 
     async def queues_to_read(self, topic: str, *, refresh: bool = False) -> list[MessageQueue]:
         """A topic's readable queues, sorted; empty when it does not exist."""
@@ -384,7 +402,10 @@ class ClientInstance:
                 try:
                     await self.refresh_route(topic)
                 except TianzhouError as error:
-                    _log.info("no route of topic %s now: %s", topic, error)
+                    level = logging.WARNING if isinstance(error, ProtocolError | LimitExceeded) else logging.INFO
+                    _log.log(level, "no route of topic %s now: %s", topic, error)
+                except Exception:  # noqa: BLE001 - one topic's route must not keep those of the others from being asked
+                    _log.exception("no route of topic %s now", topic)
                 changed = changed or self.routes.version != before
             self.routes.prune()
             if changed and self._consumers:

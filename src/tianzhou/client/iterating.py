@@ -11,6 +11,7 @@ from tianzhou.client.hooks import After, ConsumeHook, ConsumeOutcome, HandlerCal
 from tianzhou.clock import Clock
 from tianzhou.errors import ClientError
 from tianzhou.model import ConsumeResult, MessageExt
+from tianzhou.wire.delivered import unreadable
 
 
 class Iterating:
@@ -67,7 +68,7 @@ class Iterating:
             self._consuming.finish(current)
         self._asked = True
         try:
-            work = await self._consuming.next()
+            work = await self._next_readable()
         finally:
             self._asked = False
         if work is None:
@@ -79,6 +80,14 @@ class Iterating:
             self._call = HandlerCall(self._group, work.messages, work.pq.queue)
             self._afters = begin(self._hooks, self._call)
         return work.messages[0]
+
+    async def _next_readable(self) -> Work | None:
+        # Who iterates would get the error of a body in the middle of the loop, and none of the messages behind it.
+        while (work := await self._consuming.next()) is not None:
+            if (error := unreadable(work.messages[0])) is None:
+                break
+            await self._consuming.fail(work, error, ConsumeContext(work.pq.queue))
+        return work
 
     async def leave(self, error: BaseException | None) -> None:
         """The `async with` block has ended: what is given out is consumed, or not when an error ended the block."""

@@ -112,7 +112,7 @@ class Outbox:
             _log.info("outbox %s: %d messages wait from before", self._folder, self._file.count)
             self._oldest_ms = self._kept(self._file.peek(1)[0]).born_ms
             self._filled.set()
-        self._task = self._instance.spawn(self._run())
+        self._task = self._instance.keep(f"outbox {self._folder}", self._run)
 
     async def stop(self) -> None:
         """End; what has not been sent stays in the file for the next start."""

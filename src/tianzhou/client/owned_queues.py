@@ -17,7 +17,7 @@ from tianzhou.client.offset_tracker import shared_limits
 from tianzhou.client.process_queue import ProcessQueue, Turn
 from tianzhou.client.pull_options import PullOptions
 from tianzhou.client.queue_locks import QueueLocks
-from tianzhou.client.retry import needs_heartbeat, pull_delay_ms
+from tianzhou.client.retry import PULL_ERROR_DELAY_MS, needs_heartbeat, pull_delay_ms
 from tianzhou.client.subscription import Begin, first_offset, original_topic
 from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageExt, MessageModel, MessageQueue, PullStatus, SubscriptionData, names
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 PULL_ANSWER_MS = 15_000
 """What a pull may take beyond the time the broker holds it."""
-PULL_EXPIRY_MS = 120_000
+PULL_EXPIRY_S = 120
 LOCK_INTERVAL_S = 20.0
 BROKER_LOCK_LIFE_S = 60.0
 """A broker gives a lock to another member when it was not renewed for so long."""
@@ -36,7 +36,7 @@ REST_S = 0.2
 """So long handlers at work may go on with messages of a queue that is given up, and still have them counted."""
 UNLOCK_DELAY_S = 20.0
 """So long after its last renewal a lock is kept for a handler that does not end, though the queue is given up."""
-WARN_INTERVAL_MS = 60_000
+WARN_INTERVAL_S = 60
 
 
 class OwnedQueues:
@@ -83,6 +83,7 @@ class OwnedQueues:
         self._unpaused = asyncio.Event()
         self._unpaused.set()
         self._open = True
+        self._persist_due = self._persisting = False
         self.table: dict[MessageQueue, ProcessQueue] = {}
         """The queues that are ours now."""
 
@@ -121,7 +122,9 @@ class OwnedQueues:
                 await self._locks.unlock([queue])
             return False
         if self._open and queue not in self.table:
-            pq = self._start(queue, start, stored)
+            # A broker answers 0 for a queue it has no offset of; once it is stored, tools see the group's place in
+            # every queue, its retry topic's too.
+            pq = self._start(queue, start, stored or None)
             if self._options.locks:
                 pq.locked(locked_s, self._instance.clock.now_ms())
             self._share_limits()
@@ -227,6 +230,7 @@ class OwnedQueues:
         # A handler may still be at work from when the queue was ours before; in order, ours waits for its end.
         turn = self._turns.setdefault(queue, Turn()) if self._options.orderly else None
         pq = ProcessQueue(queue, start, limits, self._instance.clock.now_ms(), stored, turn)
+        pq.last_pull_s = self._instance.clock.monotonic()
         if former is not None:
             pq.succeed(former)
         self.table[queue] = pq
@@ -245,16 +249,17 @@ class OwnedQueues:
 
     def revive(self) -> None:
         """Start the pull loops anew that have ended or hung for two minutes; warn of queues that stay full."""
-        now_ms = self._instance.clock.now_ms()
+        # Of the clock that nobody sets: one that is set on would have every queue begin anew.
+        now_s = self._instance.clock.monotonic()
         for pq in list(self.table.values()):
             if pq.given_up:
                 continue
             paused = not pq.room.is_set()
-            if paused and now_ms - pq.warned_ms > WARN_INTERVAL_MS:
-                pq.warned_ms = now_ms
+            if paused and now_s - pq.warned_s > WARN_INTERVAL_S:
+                pq.warned_s = now_s
                 why = pq.tracker.pause_reason(pq.limits)
                 _log.warning("pulling %s for group %s pauses, handlers are too slow: %s", pq.queue, self._group, why)
-            hangs = not paused and self._unpaused.is_set() and now_ms - pq.last_pull_ms > PULL_EXPIRY_MS
+            hangs = not paused and self._unpaused.is_set() and now_s - pq.last_pull_s > PULL_EXPIRY_S
             if pq.pull_task is not None and (hangs or pq.pull_task.done()) and self._open:
                 _log.warning("pulling %s for group %s has stopped; starting again", pq.queue, self._group)
                 self._restart(pq, pq.tracker.committable)
@@ -313,11 +318,14 @@ class OwnedQueues:
             if self._options.locks and not pq.is_locked(self._instance.clock.monotonic()):
                 await asyncio.sleep(1.0)
                 continue
-            pq.last_pull_ms = self._instance.clock.now_ms()
+            pq.last_pull_ms, pq.last_pull_s = self._instance.clock.now_ms(), self._instance.clock.monotonic()
             try:
                 await self._pull_once(pq)
             except TianzhouError as error:
                 await self._after_error(pq, error)
+            except Exception:  # noqa: BLE001 - a filter hook may raise anything; the queue is pulled on
+                _log.exception("pull from %s for group %s failed", pq.queue, self._group)
+                await asyncio.sleep(PULL_ERROR_DELAY_MS / 1000)
             else:
                 if self._options.interval_s:
                     await asyncio.sleep(self._options.interval_s)
@@ -348,6 +356,7 @@ class OwnedQueues:
             return
         pq.carry(None, began_s)
         pq.suggested_broker_id = raw.suggested_broker_id
+        moved = raw.next_offset - pq.next_offset
         if raw.status is PullStatus.FOUND:
             messages = self._messages_of(raw, queue, subscription)
             rates = self._rates.of(queue.topic)
@@ -358,10 +367,18 @@ class OwnedQueues:
                 for message in messages:
                     message.topic = original_topic(message.topic, message.properties, self._group)
             self._hand_out(pq, pq.take_in(messages, raw.next_offset))
+            if messages and moved > 0:
+                pq.pace.fruitless = 0
+                return
         elif raw.status is PullStatus.OFFSET_ILLEGAL:
-            await self._correct(pq, raw)
+            moved = 0
         else:
             pq.take_in([], raw.next_offset)
+        rest_s = pq.pace.rest_s(moved, self._instance.clock.monotonic() - began_s)
+        if rest_s:
+            await asyncio.sleep(rest_s)
+        if raw.status is PullStatus.OFFSET_ILLEGAL and not pq.given_up:
+            await self._correct(pq, raw)
 
     def _template(self, queue: MessageQueue, subscription: SubscriptionData) -> pulling.PullTemplate:
         options = self._options
@@ -380,7 +397,10 @@ class OwnedQueues:
         self, raw: pulling.RawPull, queue: MessageQueue, subscription: SubscriptionData
     ) -> list[MessageExt]:
         namespace, bounds = self._instance.namespace, (raw.min_offset, raw.max_offset)
-        messages = pulling.messages_of(raw.body, queue.broker_name, subscription.tags_set, namespace, bounds)
+        limit_bytes = self._instance.max_unpacked_body_bytes
+        messages = pulling.messages_of(
+            raw.body, queue.broker_name, subscription.tags_set, namespace, bounds, limit_bytes
+        )
         if not self._options.filters:
             return messages
         return let_through(self._options.filters, FilterContext(self._group, queue, messages, self._instance.unit_mode))
@@ -424,7 +444,19 @@ class OwnedQueues:
     def persist_soon(self) -> None:
         """Store the offsets that have moved: others of the group may take queues before we learn which."""
         if self._open and self._options.model is MessageModel.CLUSTERING:
-            self._spawn(self.persist())
+            self._persist_due = True
+            if not self._persisting:
+                self._persisting = True
+                self._spawn(self._persist_while_due())
+
+    async def _persist_while_due(self) -> None:
+        # One at a time, however often a broker says that members have changed.
+        try:
+            while self._persist_due and self._open:
+                self._persist_due = False
+                await self.persist()
+        finally:
+            self._persisting = False
 
     async def _store(self, queues: list[ProcessQueue], *, confirm: bool = False) -> None:
         now_s = self._instance.clock.monotonic()

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
 from tianzhou.client.instance import ClientInstance
+from tianzhou.client.pull_pace import PullPace
 from tianzhou.client.retry import needs_heartbeat, pull_delay_ms
 from tianzhou.errors import ClientError, TianzhouError
 from tianzhou.model import MessageExt, MessageQueue, PullResult, PullStatus
@@ -47,6 +48,7 @@ class Polling:
         self._first_offset = first_offset
         self._positions: dict[MessageQueue, int | None] = {}
         self._fetches: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._paces: dict[MessageQueue, PullPace] = {}
         self._ready: deque[tuple[MessageQueue, PullResult]] = deque()
         self._arrived = asyncio.Event()
         self._paused: set[MessageQueue] = set()
@@ -136,6 +138,7 @@ class Polling:
             raise ClientError(f"{queue} is not assigned to this consumer; subscribe or assign first")
 
     def _drop_fetched(self, queue: MessageQueue) -> None:
+        self._paces.pop(queue, None)
         if queue in self._fetches:
             self._fetches.pop(queue).cancel()
         self._ready = deque((q, result) for q, result in self._ready if q != queue)
@@ -189,7 +192,10 @@ class Polling:
         self._fetches[queue] = asyncio.get_running_loop().create_task(self._fetch_one(queue))
 
     async def _fetch_one(self, queue: MessageQueue) -> None:
+        clock = self._instance.clock
+        pace = self._paces.setdefault(queue, PullPace())
         while True:
+            began_s = clock.monotonic()
             try:
                 offset = await self.position(queue)
                 result = await self._pull(queue, offset)
@@ -209,6 +215,13 @@ class Polling:
                     result.min_offset,
                     result.max_offset,
                 )
+            moved = result.next_offset - offset
+            if result.messages and moved > 0:
+                pace.fruitless = 0
+                break
+            if result.status is PullStatus.OFFSET_ILLEGAL:
+                moved = 0
+            await asyncio.sleep(pace.rest_s(moved, clock.monotonic() - began_s))
             if result.messages:
                 break
             self._positions[queue] = result.next_offset

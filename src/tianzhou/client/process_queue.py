@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable
+from math import inf
 
 from tianzhou.client.offset_tracker import OffsetTracker, PullLimits
+from tianzhou.client.pull_pace import PullPace
 from tianzhou.client.pulling import PullTemplate
 from tianzhou.model import MessageExt, MessageQueue
 from tianzhou.wire.bodies import ProcessQueueInfo
+from tianzhou.wire.delivered import body_sizes
 
 PULL_LATE_S = 1.0
 """So long after a pull was sent, a broker that works with threads may still carry out the commit it carries."""
@@ -67,10 +70,12 @@ class ProcessQueue:
         "last_consume_ms",
         "last_lock_ms",
         "last_pull_ms",
+        "last_pull_s",
         "leaving",
         "limits",
         "locked_s",
         "next_offset",
+        "pace",
         "pull_task",
         "queue",
         "rest",
@@ -82,7 +87,7 @@ class ProcessQueue:
         "turn",
         "unlock_tries",
         "waiting",
-        "warned_ms",
+        "warned_s",
     )
 
     def __init__(
@@ -102,12 +107,14 @@ class ProcessQueue:
         self.dropped = False
         self.suggested_broker_id = 0
         self.last_pull_ms = self.last_consume_ms = self.last_lock_ms = now_ms
-        self.warned_ms = 0
+        self.last_pull_s = 0.0
+        self.warned_s = -inf
         self.full = False
         self.room = asyncio.Event()
         self.room.set()
         self.template: PullTemplate | None = None
         self.pull_task: asyncio.Task[None] | None = None
+        self.pace = PullPace()
         self.carried: int | None = None
         self.carried_s = 0.0
         self.at_work = 0
@@ -134,9 +141,13 @@ class ProcessQueue:
         """
         tracker, fresh = self.tracker, messages
         if messages:
-            offsets, sizes = [m.queue_offset for m in messages], [len(m.body) for m in messages]
-            if not tracker.add_run(offsets, sizes):
-                fresh = [m for m, size in zip(messages, sizes, strict=True) if tracker.add(m.queue_offset, size)]
+            offsets, sizes = [m.queue_offset for m in messages], body_sizes(messages)
+            if offsets[-1] >= next_offset or not tracker.add_run(offsets, sizes):
+                fresh = [
+                    m
+                    for m, size in zip(messages, sizes, strict=True)
+                    if 0 <= m.queue_offset < next_offset and tracker.add(m.queue_offset, size)
+                ]
         tracker.skip_to(next_offset)
         self.next_offset = next_offset
         if tracker.pause_reason(self.limits) is not None:
@@ -213,7 +224,8 @@ class ProcessQueue:
     # --- in order --------------------------------------------------------------------------------------------
 
     def succeed(self, former: ProcessQueue) -> None:
-        """Take over the lock of the same queue's former state."""
+        """Take over the lock of the same queue's former state, and how its broker answers."""
+        self.pace = former.pace
         self.locked_s = former.locked_s
         self.last_lock_ms = former.last_lock_ms
 

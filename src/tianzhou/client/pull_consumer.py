@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -222,8 +222,8 @@ class PullConsumer(QueueReader):
             if self._owns_instance:
                 await self._instance.close()
 
-    def _keep(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks[name] = self._instance.spawn(work)
+    def _keep(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        self._tasks[name] = self._instance.keep(f"{name} of group {self._group}", work)
 
     async def _join(self) -> None:
         if not self._announced:
@@ -231,7 +231,7 @@ class PullConsumer(QueueReader):
             self._instance.add_consumer(self._member)
         await announce(self._instance, self._member.consumer_data())
         if "sharing" not in self._tasks:
-            self._keep("sharing", self._sharing.run())
+            self._keep("sharing", self._sharing.run)
         self._sharing.wake()
 
     # --- shared queues ---------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ class PullConsumer(QueueReader):
         self._check_running()
         self._watch.add(topic, listener)
         if "watch" not in self._tasks:
-            self._keep("watch", self._watch.run())
+            self._keep("watch", self._watch.run)
 
     def subscribe(self, topic: str, tags: str | None = "*", *, sql: str | None = None) -> None:
         """Have `poll` read our share of a topic's queues; the topic need not exist yet.

@@ -12,14 +12,17 @@ from tianzhou.client import calls
 from tianzhou.client.hints import broker_error
 from tianzhou.client.namespace_border import message_inside
 from tianzhou.client.subscription import tag_wanted
+from tianzhou.errors import ProtocolError
 from tianzhou.model import MessageExt, MessageQueue, PullStatus, SubscriptionData, names
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.wire.codes import VERSION, LanguageCode, RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.delivered import pair_behind
 from tianzhou.wire.fields import read_reply
-from tianzhou.wire.record import decode_messages
+from tianzhou.wire.record import MAX_UNPACKED, decode_messages
 
+FARTHEST_AHEAD = 1_000_000
+"""How far behind the end a broker told the next offset may be: messages come while it answers."""
 COMMIT_OFFSET = 1
 SUSPEND = 2
 SUBSCRIPTION = 4
@@ -81,6 +84,7 @@ async def pull(
 
     Raises:
         BrokerError: the broker refuses.
+        ProtocolError: its answer makes no sense.
         RemotingError: it does not answer.
     """
     flags = 0
@@ -111,19 +115,25 @@ async def pull(
         ),
         timeout_ms,
     )
-    return _raw(reply, address)
+    return _raw(reply, address, offset)
 
 
-def _raw(reply: Command, address: str) -> RawPull:
+def _raw(reply: Command, address: str, asked: int) -> RawPull:
     status = STATUSES.get(reply.code)
     if status is None:
         raise broker_error(reply, address)
     header = reply.header
     if type(header) is not PullReplyHeader:
         header = read_reply(RequestCode.PULL_MESSAGE, reply)
+    following = header.next_begin_offset
+    if not 0 <= following <= max(asked, header.max_offset) + FARTHEST_AHEAD:
+        raise ProtocolError(
+            f"{address} answers a pull at offset {asked} with {following} as the next one, though the queue ends at"
+            f" {header.max_offset}"
+        )
     return RawPull(
         status,
-        header.next_begin_offset,
+        following,
         header.min_offset,
         header.max_offset,
         bytes(reply.body),
@@ -205,7 +215,7 @@ class PullTemplate:
             opaque = remoting.group.opaques.next()
             reply = await connection.invoke_frame(opaque, self.frame(opaque, offset, commit_offset), timeout_ms)
             if reply.code != ResponseCode.GO_AWAY:
-                return _raw(reply, address)
+                return _raw(reply, address, offset)
         return await pull(
             remoting, address, queue=self.queue, offset=offset, commit_offset=commit_offset, **self._given
         )
@@ -221,6 +231,7 @@ def messages_of(
     tags: Collection[str] = (),
     namespace: str | None = None,
     bounds: tuple[int, int] | None = None,
+    limit_bytes: int = MAX_UNPACKED,
 ) -> list[MessageExt]:
     """The messages in a pull's body, without those whose tag only has the hash of a wanted one.
 
@@ -231,11 +242,12 @@ def messages_of(
         namespace: the client's, whose prefix is taken off the names.
         bounds: the queue's first offset, and the one its next message gets; they become the properties MIN_OFFSET and
             MAX_OFFSET.
+        limit_bytes: most bytes a compressed body may have unpacked.
     """
     added = b""
     if bounds is not None:
         added = pair_behind(names.MIN_OFFSET, str(bounds[0])) + pair_behind(names.MAX_OFFSET, str(bounds[1]))
-    result = decode_messages(body, broker_name, added=added)
+    result = decode_messages(body, broker_name, limit_bytes, added)
     if tags:
         result = [message for message in result if tag_wanted(tags, message.tags)]
     if namespace:

@@ -18,7 +18,7 @@ from tianzhou.client.consumer_settings import ConsumerSettings, check_concurrenc
 from tianzhou.client.consuming import Consuming
 from tianzhou.client.given_instance import given_or_made
 from tianzhou.client.handing import Consumption
-from tianzhou.client.handlers import Handler, Handlers
+from tianzhou.client.handlers import H, Handler, Handlers
 from tianzhou.client.hooks import ConsumeHook, FilterHook
 from tianzhou.client.in_order import UNLIMITED_TIMES, InOrder
 from tianzhou.client.instance import ClientInstance
@@ -333,15 +333,13 @@ class PushConsumer:
         self._subscriptions.pop(topic, None)
         self._sharing.wake()
 
-    def on(
-        self, topic: str, tags: str | None = ALL, *, sql: str | None = None
-    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def on(self, topic: str, tags: str | None = ALL, *, sql: str | None = None) -> Callable[[H], H]:
         """Decorator: subscribe to a topic with the decorated function, sync or async, as its handler.
 
         Sync handlers run in threads, `consume_concurrency` of them. See `subscribe` and `Handler`.
         """
 
-        def register(handler: Callable[..., Any]) -> Callable[..., Any]:
+        def register(handler: H) -> H:
             self.subscribe(topic, tags, handler, sql=sql)
             return handler
 
@@ -379,9 +377,9 @@ class PushConsumer:
         except BaseException:
             await self.stop()
             raise
-        self._tasks.spawn(self._sharing.run())
-        self._tasks.spawn(self._keep_house())
-        self._tasks.spawn(self._queues.keep_locks())
+        self._tasks.keep("sharing queues", self._sharing.run)
+        self._tasks.keep("keeping house", self._keep_house)
+        self._tasks.keep("keeping locks", self._queues.keep_locks)
         if self._handlers:
             self._has_workers = True
             self._consuming.start_workers(self._settings.consume_concurrency)

@@ -164,8 +164,9 @@ class QueueReader:
         messages: list[MessageExt] = []
         if raw.body:
             wanted = self._subscription(queue.topic, tags, sql).tags_set
-            bounds = (raw.min_offset, raw.max_offset)
-            messages = pulling.messages_of(raw.body, queue.broker_name, wanted, self._instance.namespace, bounds)
+            bounds, limit_bytes = (raw.min_offset, raw.max_offset), self._instance.max_unpacked_body_bytes
+            namespace = self._instance.namespace
+            messages = pulling.messages_of(raw.body, queue.broker_name, wanted, namespace, bounds, limit_bytes)
             if self._filters:
                 context = FilterContext(self._group, queue, messages, self._instance.unit_mode)
                 messages = let_through(self._filters, context)

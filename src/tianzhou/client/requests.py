@@ -31,6 +31,10 @@ class PendingReplies:
         waiter = self._waiting[correlation_id] = asyncio.get_running_loop().create_future()
         return waiter
 
+    def wants(self, correlation_id: str) -> bool:
+        """Whether somebody waits for the reply to that request."""
+        return correlation_id in self._waiting
+
     def forget(self, correlation_id: str) -> None:
         """Wait no more."""
         self._waiting.pop(correlation_id, None)
@@ -51,12 +55,14 @@ class PendingReplies:
         self._waiting.clear()
 
 
-def pushed_reply(command: Command, now_ms: int) -> MessageExt:
+def pushed_reply(command: Command, now_ms: int, pending: PendingReplies, limit_bytes: int = MAX_UNPACKED) -> MessageExt:
     """The reply in a PUSH_REPLY_MESSAGE_TO_CLIENT (326).
 
     Args:
         command: the broker's request.
         now_ms: when it arrived.
+        pending: who waits; a body nobody waits for is not unpacked.
+        limit_bytes: most bytes the body may have unpacked.
 
     Raises:
         ProtocolError: the header or the compressed body cannot be read.
@@ -66,8 +72,8 @@ def pushed_reply(command: Command, now_ms: int) -> MessageExt:
     properties[names.ARRIVE_TIME] = str(now_ms)
     body, sys_flag = bytes(command.body), header.sys_flag
     size = len(body)
-    if sys_flag & COMPRESSED:
-        body = decompress(body, sys_flag, MAX_UNPACKED)
+    if sys_flag & COMPRESSED and pending.wants(properties.get(names.CORRELATION_ID, "")):
+        body = decompress(body, sys_flag, limit_bytes)
         sys_flag &= ~COMPRESSED
     return MessageExt(
         header.topic,

@@ -19,7 +19,8 @@ from tianzhou.client.namespaces import unwrap
 from tianzhou.client.requests import PendingReplies, pushed_reply
 from tianzhou.client.routes import RouteTable
 from tianzhou.clock import Clock
-from tianzhou.errors import TianzhouError
+from tianzhou.errors import ProtocolError, TianzhouError
+from tianzhou.escaping import shown
 from tianzhou.model import names
 from tianzhou.remoting.answers import unsupported
 from tianzhou.remoting.connection import Connection
@@ -27,7 +28,11 @@ from tianzhou.wire import bodies
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header
+from tianzhou.wire.ids import parse_offset_msg_id
 from tianzhou.wire.record import decode_record, to_message
+
+LAST_OFFSET = 2**62
+"""No queue ever gets so far; behind it comes what no header field can say."""
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +45,7 @@ class Client(Protocol):
     routes: RouteTable
     replies: PendingReplies
     namespace: str | None
+    max_unpacked_body_bytes: int
 
     def consumer(self, group: str) -> GroupMember | None:
         """The consumer of a group."""
@@ -66,7 +72,7 @@ def answer(client: Client, connection: Connection, command: Command) -> Command 
             client.wake_consumers(read_header(command).consumer_group)
             return None
         case RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
-            return _reset_offsets(client, command)
+            return _reset_offsets(client, connection, command)
         case RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT:
             return _consumer_status(client, command)
         case RequestCode.GET_CONSUMER_RUNNING_INFO:
@@ -80,7 +86,7 @@ def answer(client: Client, connection: Connection, command: Command) -> Command 
 def _check_transaction(client: Client, connection: Connection, command: Command) -> None:
     header = read_header(command)
     broker_name = header.bname or client.routes.broker_name_of(connection.remote_address) or ""
-    message = to_message(decode_record(command.body), broker_name)[0]
+    message = to_message(decode_record(command.body), broker_name, client.max_unpacked_body_bytes)[0]
     group = message.properties.get(names.PGROUP, "")
     check = client.state_check(group)
     if check is None:
@@ -102,7 +108,8 @@ def _check_transaction(client: Client, connection: Connection, command: Command)
 
 def _reply_arrived(client: Client, command: Command) -> Command:
     try:
-        client.replies.arrived(pushed_reply(command, client.clock.now_ms()))
+        reply = pushed_reply(command, client.clock.now_ms(), client.replies, client.max_unpacked_body_bytes)
+        client.replies.arrived(reply)
     except TianzhouError as error:
         _log.warning("a reply cannot be read: %s", error)
         return command.reply(ResponseCode.SYSTEM_ERROR, str(error))
@@ -115,13 +122,15 @@ def _no_consumer(command: Command, client: Client, group: str) -> Command:
     )
 
 
-async def _reset_offsets(client: Client, command: Command) -> None:
+async def _reset_offsets(client: Client, connection: Connection, command: Command) -> None:
     header = read_header(command)
     member = client.consumer(header.group)
     if member is None:
         _log.info("offsets of group %s are reset, but it has no consumer here", header.group)
         return
     offsets = offsets_inside(client.namespace, bodies.decode_offset_table(command.body))
+    if any(not 0 <= offset <= LAST_OFFSET for offset in offsets.values()):
+        raise ProtocolError(f"{connection} tells group {header.group} offsets that no queue has")
     _log.warning("group %s is told to continue elsewhere in topic %s: %s", header.group, header.topic, offsets)
     await member.reset_offsets(offsets)
 
@@ -158,6 +167,20 @@ async def _consume_directly(client: Client, command: Command) -> Command:
     member = client.consumer(header.consumer_group)
     if member is None:
         return _no_consumer(command, client, header.consumer_group)
-    message = message_inside(client.namespace, to_message(decode_record(command.body), header.broker_name or "")[0])
+    record, limit_bytes = decode_record(command.body), client.max_unpacked_body_bytes
+    if _offset_of(header.msg_id) != record.physical_offset:
+        # What the broker itself has looked up by the id it was asked for is what the id says.
+        return command.reply(
+            ResponseCode.SYSTEM_ERROR,
+            f"the message is not the one of msgId={shown(header.msg_id or 'null')}; ask with one",
+        )
+    message = message_inside(client.namespace, to_message(record, header.broker_name or "", limit_bytes)[0])
     result = await member.consume_directly(message)
     return command.reply(ResponseCode.SUCCESS, body=bodies.encode_direct_consumption(result))
+
+
+def _offset_of(msg_id: str | None) -> int | None:
+    try:
+        return parse_offset_msg_id(msg_id or "")[2]
+    except (ValueError, ProtocolError):
+        return None

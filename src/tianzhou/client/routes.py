@@ -8,9 +8,36 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tianzhou.client.rebalance import sorted_queues
+from tianzhou.errors import ProtocolError
+from tianzhou.limits import BROKERS_OF_ROUTE, QUEUES_OF_ROUTE
 from tianzhou.model import BrokerData, MessageQueue, TopicRoute
 from tianzhou.model.names import MASTER_ID
 from tianzhou.model.topic import PERM_READ, PERM_WRITE
+
+
+def check_route(route: TopicRoute, whose: str) -> TopicRoute:
+    """The route itself, when it can be worked with.
+
+    Args:
+        route: what a name server told.
+        whose: the topic and who told it, for errors.
+
+    Raises:
+        LimitExceeded: it has more queues or brokers than any cluster has.
+        ProtocolError: its order configuration cannot be read.
+    """
+    queues = sum(max(data.read_queue_nums, data.write_queue_nums, 0) for data in route.queue_datas)
+    try:
+        queues = max(queues, sum(count for _, count in _order_conf(route.order_topic_conf or "")))
+    except ValueError as error:
+        raise ProtocolError(f"{whose}: its order configuration cannot be read: {error}") from None
+    for limit, count in (
+        (QUEUES_OF_ROUTE, max(queues, len(route.queue_datas))),
+        (BROKERS_OF_ROUTE, sum(max(len(broker.broker_addrs), 1) for broker in route.broker_datas)),
+    ):
+        if count > limit.default:
+            raise limit.error(count, limit.default, whose)
+    return route
 
 
 def publish_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
@@ -37,7 +64,7 @@ def _order_conf(text: str) -> list[tuple[str, int]]:
     result = []
     for part in text.split(";"):
         broker_name, colon, count = part.partition(":")
-        if colon and count.strip().isdigit():
+        if colon and count.strip().isdecimal():
             result.append((broker_name, int(count)))
     return result
 

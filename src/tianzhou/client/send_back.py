@@ -9,6 +9,7 @@ from tianzhou.client.instance import INNER_PRODUCER_GROUP, ClientInstance
 from tianzhou.client.producer import Producer
 from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageExt
+from tianzhou.wire.delivered import unreadable
 
 _log = logging.getLogger(__name__)
 
@@ -43,19 +44,22 @@ class SendBack:
             Whether it will be delivered again; when not, the caller still has it.
         """
         try:
-            address = await self._instance.master(message.broker_name, message.topic)
-            await calls.send_back(
-                self._instance.remoting,
-                address,
-                self._group,
-                message,
-                delay_level=delay_level,
-                max_reconsume_times=self._max_times,
-            )
+            await self._to_its_broker(message, delay_level, self._max_times)
         except TianzhouError as error:
             _log.info("%s was not taken back, storing it in the retry topic: %s", message.msg_id, error)
             return await self.store_again(message, self._max_times)
         return True
+
+    async def _to_its_broker(self, message: MessageExt, delay_level: int, max_times: int) -> None:
+        address = await self._instance.master(message.broker_name, message.topic)
+        await calls.send_back(
+            self._instance.remoting,
+            address,
+            self._group,
+            message,
+            delay_level=delay_level,
+            max_reconsume_times=max_times,
+        )
 
     async def store_again(self, message: MessageExt, max_times: int) -> bool:
         """Send a message to the retry topic as a new one, tried once more often.
@@ -68,6 +72,9 @@ class SendBack:
             Whether a broker has it; when not, the caller still has it.
         """
         try:
+            if unreadable(message) is not None:  # only the broker that has it can store it again
+                await self._to_its_broker(message, FIRST_RETRY_LEVEL + message.reconsume_times, max_times)
+                return True
             if self._producer is None:
                 producer = Producer(INNER_PRODUCER_GROUP, instance=self._instance)
                 await producer.start()

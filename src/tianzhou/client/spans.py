@@ -21,6 +21,7 @@ from tianzhou import __version__
 from tianzhou.client.hooks import EndTransactionContext, HandlerCall, MessageKind, SendContext
 from tianzhou.errors import ConfigError
 from tianzhou.model import ConsumeResult, Message, MessageExt
+from tianzhou.wire.delivered import body_sizes
 
 SYSTEM = "rocketmq"
 _KINDS = {
@@ -109,7 +110,7 @@ class Spans:
         parent, links = None, []
         if len(contexts) == 1:
             parent = contexts[0]
-            attributes |= _of_one(call.messages[0], call.messages[0].msg_id, len(call.messages[0].body))
+            attributes |= _of_one(call.messages[0], call.messages[0].msg_id, *body_sizes(call.messages[:1]))
             attributes |= {"messaging.rocketmq.message.delivery_attempt": call.messages[0].reconsume_times + 1}
         else:
             attributes |= {"messaging.batch.message_count": len(contexts)}

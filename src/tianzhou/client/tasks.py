@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
+
+from tianzhou.supervision import Supervisor
 
 _log = logging.getLogger(__name__)
 
@@ -21,6 +23,7 @@ class Tasks:
     def __init__(self, owner: str, expected: tuple[type[Exception], ...] = ()) -> None:
         self._owner = owner
         self._expected = expected
+        self._supervisor = Supervisor(owner)
         self._running: set[asyncio.Task[Any]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -29,6 +32,15 @@ class Tasks:
         self._running.add(task)
         task.add_done_callback(self._done)
         return task
+
+    def keep(self, name: str, work: Callable[[], Awaitable[None]]) -> asyncio.Task[Any]:
+        """Run work that lasts as long as the owner does: when it fails, that is logged, and it is begun again.
+
+        Args:
+            name: what it is, for the log.
+            work: called for every beginning.
+        """
+        return self.spawn(self._supervisor.keep(name, work))
 
     async def end(self) -> None:
         """Cancel them, but for the one that asks, and wait until they have ended."""

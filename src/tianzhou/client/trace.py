@@ -265,7 +265,7 @@ class TraceDispatcher:
         """Begin to send."""
         if self._task is None:
             await self._producer.start()
-            self._task = self._instance.spawn(self._run())
+            self._task = self._instance.keep("traces", self._run)
 
     async def stop(self) -> None:
         """Send what waits, for a few seconds at most, and end."""

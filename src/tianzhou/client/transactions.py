@@ -104,7 +104,10 @@ class TransactionProducer(Producer):
         """Get ready to send, and to be asked; see `Producer.start`."""
         await super().start()
         if not self._workers:
-            self._workers = [self._instance.spawn(self._answer_questions()) for _ in range(self._check_concurrency)]
+            self._workers = [
+                self._instance.keep("answering about transactions", self._answer_questions)
+                for _ in range(self._check_concurrency)
+            ]
 
     async def stop(self) -> None:
         """Let running checks end with their next wait, and stop as a `Producer`."""

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tianzhou.errors import ClientError, ConfigError
 from tianzhou.model import Message, MessageExt, MessageQueue, names
+from tianzhou.model.name_rules import LONGEST_GROUP, LONGEST_TOPIC
 from tianzhou.wire.compression import LZ4, ZLIB, ZSTD
 
-MAX_TOPIC_LENGTH = 127
-MAX_GROUP_LENGTH = 255
 MAX_MESSAGE_SIZE = 4 * 1024 * 1024
 MAX_PROPERTIES_BYTES = 32_767
 
@@ -68,7 +67,7 @@ def check_topic(topic: str) -> None:
     Raises:
         ClientError: it is blank, too long, or has characters RocketMQ does not take.
     """
-    _check_name("topic", topic, MAX_TOPIC_LENGTH)
+    _check_name("topic", topic, LONGEST_TOPIC)
 
 
 def check_new_topic(topic: str) -> None:
@@ -92,7 +91,7 @@ def check_group(group: str, *, default: str) -> None:
     Raises:
         ClientError: the name cannot be used.
     """
-    _check_name("group", group, MAX_GROUP_LENGTH)
+    _check_name("group", group, LONGEST_GROUP)
     if group == default:
         raise ClientError(f"group {group} is a placeholder that all unnamed clients share; choose your own name")
 

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
+
+PAUSE_S: Final = 1.0
+"""Before a worker that failed is followed by another."""
+
+_log = logging.getLogger(__name__)
 
 
 class Slot:
@@ -49,13 +55,24 @@ class Workers:
         """Have so many workers; those that are too many end when they have nothing in hand."""
         while len(self.slots) < count:
             slot = Slot()
-            slot.task = self._spawn(self._work(slot))
+            slot.task = self._spawn(self._serve(slot))
             self.slots.append(slot)
         for slot in self.slots[count:]:
             slot.retiring = True
             if slot.idle and slot.task is not None:
                 slot.task.cancel()
         del self.slots[count:]
+
+    async def _serve(self, slot: Slot) -> None:
+        while True:
+            try:
+                await self._work(slot)
+            except Exception:  # noqa: BLE001 - no handler's: without a successor there would be a worker less for good
+                _log.exception("a worker failed; another takes its place")
+                slot.since_s, slot.idle = None, False
+                await asyncio.sleep(PAUSE_S)
+            else:
+                return
 
     async def drain(self, timeout_s: float) -> None:
         """Let them finish for so long; they have been told that nothing more comes."""

@@ -2,11 +2,12 @@
 
 from tianzhou.filter.bloom import BloomData, BloomFilter
 from tianzhou.filter.evaluation import IncomparableError
-from tianzhou.filter.sql import SQL92, SqlFilter, check_whole, parse_sql
+from tianzhou.filter.sql import COMPILED, SQL92, SqlFilter, check_whole, parse_sql
 from tianzhou.filter.tags import ALL, TagFilter, parse_tags
 
 __all__ = [
     "ALL",
+    "COMPILED",
     "SQL92",
     "BloomData",
     "BloomFilter",

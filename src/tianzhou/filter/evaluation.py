@@ -269,4 +269,16 @@ def names_in(operand: Operand) -> frozenset[str]:
     return frozenset()
 
 
-__all__ = ["Condition", "IncomparableError", "Lookup", "compile_condition", "names_in"]
+def terms_in(operand: Operand) -> int:
+    """How many properties and values a condition compares."""
+    match operand:
+        case Negative(inner) | Not(inner) | Search(_, _, inner, _):
+            return terms_in(inner)
+        case Order(_, left, right) | Equal(left, right):
+            return terms_in(left) + terms_in(right)
+        case All(operands) | Any(operands):
+            return sum(map(terms_in, operands))
+    return 1
+
+
+__all__ = ["Condition", "IncomparableError", "Lookup", "compile_condition", "names_in", "terms_in"]

@@ -23,6 +23,7 @@ from tianzhou.filter.syntax import (
     is_condition,
 )
 from tianzhou.filter.values import INT_MAX, LONG_MAX, Long, Value, compare
+from tianzhou.limits import FILTER_TERMS
 
 MAX_DEPTH: Final = 100
 """Levels of parentheses, NOT and signs, and links of chains like `a = b = c`. RocketMQ's limit is where its stack ends,
@@ -59,6 +60,7 @@ class _Parser:
         self.words = words
         self._depth = 0
         self._links = 0
+        self._terms = 0
 
     def disjunction(self) -> Operand:
         """Conditions joined by OR, each of conditions joined by AND; or a single operand."""
@@ -209,6 +211,13 @@ class _Parser:
     def _primary(self) -> Operand:
         words = self.words
         kind = words.next.kind
+        self._terms += 1
+        if self._terms > FILTER_TERMS.default:
+            raise FilterSyntaxError(
+                f"more than {FILTER_TERMS.default} properties and values are compared; use IN (...) for many texts, or"
+                " fewer conditions. The next one stands",
+                words.next.position,
+            )
         if kind == NAME:
             return Property(words.take().text)
         if kind == STRING:

@@ -11,11 +11,12 @@ here, so the rest is accepted; `SqlFilter.ignored` tells where it begins, for th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
+from typing import Final
 
 from tianzhou.errors import FilterSyntaxError
-from tianzhou.filter.evaluation import Condition, IncomparableError, Lookup, compile_condition, names_in
+from tianzhou.filter.evaluation import Condition, IncomparableError, Lookup, compile_condition, names_in, terms_in
 from tianzhou.filter.parser import parse
+from tianzhou.filter.text_cache import TextCache
 
 SQL92 = "SQL92"
 
@@ -27,6 +28,7 @@ class SqlFilter:
     Attributes:
         expression: its text.
         names: the properties it looks at.
+        terms: how many properties and values it compares, which is what an evaluation may cost.
         ignored: position of the text behind the expression, which counts for nothing; None when there is none.
         evaluate: true, false or None for NULL, given a function that gives properties by name; raises
             `IncomparableError` where values cannot be compared.
@@ -34,6 +36,7 @@ class SqlFilter:
 
     expression: str
     names: frozenset[str]
+    terms: int
     ignored: int | None
     evaluate: Condition = field(repr=False, compare=False)
 
@@ -49,19 +52,32 @@ class SqlFilter:
             return False
 
 
-@lru_cache(maxsize=512)
+def _compile(expression: str) -> SqlFilter | FilterSyntaxError:
+    try:
+        condition, end = parse(expression)
+        made = compile_condition(condition)
+    except RecursionError:
+        return FilterSyntaxError("nested deeper than can be evaluated", len(expression))
+    except FilterSyntaxError as error:
+        return error.with_traceback(None)
+    rest = end if end < len(expression) else None
+    return SqlFilter(expression, names_in(condition), terms_in(condition), rest, made)
+
+
+COMPILED: Final = TextCache(_compile, 512)
+"""Expressions that were compiled, or what is wrong with them; who has one compiled in a thread gives it here."""
+
+
 def parse_sql(expression: str) -> SqlFilter:
     """Compile an expression.
 
     Raises:
         FilterSyntaxError: it cannot be; the text says where, what stood there and what was expected.
     """
-    try:
-        condition, end = parse(expression)
-        made = compile_condition(condition)
-    except RecursionError:
-        raise FilterSyntaxError("nested deeper than can be evaluated", len(expression)) from None
-    return SqlFilter(expression, names_in(condition), end if end < len(expression) else None, made)
+    made = COMPILED(expression)
+    if isinstance(made, FilterSyntaxError):
+        raise made.with_traceback(None)
+    return made
 
 
 def check_whole(expression: str) -> SqlFilter:

@@ -6,9 +6,10 @@ The broker compares hashes only; a hash collision passes, and every RocketMQ cli
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 from tianzhou.errors import FilterSyntaxError
+from tianzhou.escaping import shown
+from tianzhou.filter.text_cache import TextCache
 from tianzhou.wire.hashing import tags_code
 
 SEPARATOR = "||"
@@ -30,7 +31,6 @@ class TagFilter:
 ALL = TagFilter(frozenset(), None)
 
 
-@lru_cache(maxsize=1024)
 def parse_tags(expression: str | None) -> TagFilter:
     """Read a tag expression; `*`, nothing and the empty text select all.
 
@@ -39,7 +39,14 @@ def parse_tags(expression: str | None) -> TagFilter:
     """
     if expression is None or expression in ("", "*"):
         return ALL
+    return _parsed(expression)
+
+
+def _parse(expression: str) -> TagFilter:
     tags = frozenset(part.strip() for part in expression.split(SEPARATOR)) - {""}
     if not tags:
-        raise FilterSyntaxError(f"no tag in the expression {expression!r}; write TagA || TagB, or * for all")
+        raise FilterSyntaxError(f"no tag in the expression {shown(expression)!r}; write TagA || TagB, or * for all")
     return TagFilter(tags, frozenset(map(tags_code, tags)))
+
+
+_parsed = TextCache(_parse, 1024)

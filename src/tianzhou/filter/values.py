@@ -16,6 +16,8 @@ INT_MAX: Final = (1 << 31) - 1
 LONG_MAX: Final = (1 << 63) - 1
 _FEW_DIGITS: Final = 10
 _MOST_DIGITS: Final = 19
+_LONGEST: Final = 1024
+"""Most characters of a text that stands for a number; a longer one takes longer to read than all else together."""
 _BMP_END: Final = "\uffff"
 
 _DIGITS: Final = re.compile(r"[+-]?\d+")
@@ -69,7 +71,7 @@ def parse_long(text: str) -> int:
 
 def _parse_digits(text: str) -> int:
     # Java takes the decimal digits of every script, if they are of 16 bits, and no space.
-    if not _DIGITS.fullmatch(text) or (not text.isascii() and max(text) > _BMP_END):
+    if len(text) > _LONGEST or not _DIGITS.fullmatch(text) or (not text.isascii() and max(text) > _BMP_END):
         raise IncomparableError(text)
     if len(text) <= _MOST_DIGITS:
         return int(text)
@@ -88,6 +90,8 @@ def parse_double(text: str) -> float:
         IncomparableError: it stands for none.
     """
     text = text.strip(_BLANKS)
+    if len(text) > _LONGEST:
+        raise IncomparableError(text)
     if found := _DECIMAL.fullmatch(text):
         return float(found[1])
     if found := _NAMED.fullmatch(text):
@@ -103,7 +107,7 @@ def parse_double(text: str) -> float:
 
 def parse_boolean(text: str) -> bool:
     """Whether a text is `true`, in whatever case; every other text is false."""
-    return text.lower() == "true"
+    return len(text) == len("true") and text.lower() == "true"
 
 
 PARSERS: Final[dict[type, Callable[[str], int | float | bool]]] = {

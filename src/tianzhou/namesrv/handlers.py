@@ -6,28 +6,35 @@ with success (traps.md 23), so does this one: those handlers read the bare field
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from tianzhou.clock import Clock
-from tianzhou.errors import BrokerError, ConfigError
-from tianzhou.model import BrokerData, TopicRoute
-from tianzhou.model.names import ORDER_TOPIC_CONFIG
-from tianzhou.namesrv.files import replace_text
+from tianzhou.errors import BrokerError
+from tianzhou.limits import Bounds
+from tianzhou.model import TopicRoute
+from tianzhou.model.name_rules import TOPIC
+from tianzhou.namesrv.changeable_settings import RULES
 from tianzhou.namesrv.kv import KvConfig
 from tianzhou.namesrv.other_environment import ASKED_FOR_ANOTHER, OtherEnvironment
+from tianzhou.namesrv.registrations import Registrations
 from tianzhou.namesrv.routes import MinBrokerChange, Registration, RouteTable, keep_zone
 from tianzhou.namesrv.settings import IDLE, NamesrvSettings
-from tianzhou.remoting.answers import unsupported
+from tianzhou.namesrv.topic_order import TopicOrder
+from tianzhou.remoting.admin_gate import AdminGate
 from tianzhou.remoting.connection import Connection
-from tianzhou.settings import apply, differing, dump, format_properties, idle_lines, parse_properties, unknown_keys
+from tianzhou.remoting.settings_request import SettingsRequests, log_update
+from tianzhou.remoting.side_thread import ASIDE
+from tianzhou.remoting.turns import Turns
+from tianzhou.remoting.unserved import Unserved
+from tianzhou.setting_updates import Update
+from tianzhou.settings import differing, dump, format_properties
 from tianzhou.wire import bodies
 from tianzhou.wire.codes import STANDARD_JSON_SINCE, RequestCode, ResponseCode
 from tianzhou.wire.command import Command
-from tianzhou.wire.fields import read_header, write_reply
-from tianzhou.wire.hashing import crc32
+from tianzhou.wire.fields import write_reply
+from tianzhou.wire.json_shape import check_objects
+from tianzhou.wire.named_fields import behind_names
 
 SUCCESS = int(ResponseCode.SUCCESS)
 NO_ROUTE = (
@@ -38,6 +45,15 @@ _PLACEHOLDER_REMARK = "not set any response code"
 _BROKER = "broker of connection"
 LARGE_BODY = 65_536
 """Registrations of so many bytes are read a few topics at a time, and are known again when they are the same."""
+SHOWN = 10
+"""So many topics are named in a line of the log."""
+SILENCE_S = 60.0
+"""So long the log does not say the same again."""
+LARGE_PACKED = 4_096
+"""Likewise for compressed ones, which may be a thousand times as long as they look."""
+LARGE_ROUTE = 16_384
+LITTLE = 4_096
+"""Requests with longer bodies wait for each other."""
 _log = logging.getLogger(__name__)
 
 Handler = Callable[[Connection, Command], "Command | Awaitable[Command]"]
@@ -54,6 +70,7 @@ class Handlers:
         on_change: told when the smallest id of a broker group changes, and brokers want to know.
         on_register: told of every registration that was taken.
         elsewhere: who is asked for routes that are not known here, with `clusterTest`.
+        bounds: how much may be read at a time and remembered.
     """
 
     def __init__(
@@ -65,28 +82,39 @@ class Handlers:
         on_change: Callable[[MinBrokerChange], None],
         on_register: Callable[[Registration], None] | None = None,
         elsewhere: OtherEnvironment | None = None,
+        bounds: Bounds | None = None,
     ) -> None:
         self.settings = settings
+        self._bounds = bounds = bounds or Bounds(settings)
         self.routes = routes
         self.kv = kv
+        self._settings_requests = SettingsRequests(
+            RULES, self._bounds.refusals, lambda: (self.settings,), self._take_settings
+        )
         self._clock = clock
-        self._on_change = on_change
         self._elsewhere = elsewhere
-        self._on_register = on_register
-        # What brokers with many topics registered last, and the registrations that are being read.
-        self._large: dict[tuple[str, str], tuple[bytes, bodies.RegisterBody]] = {}
-        self._arriving: dict[tuple[str, str], object] = {}
+        self._turns = Turns()
+        self._unserved = Unserved("name server")
+        self._order = TopicOrder(kv, clock)
+        self.registrations = Registrations(
+            lambda: self.settings, routes, self._order, clock, bounds, on_change, on_register
+        )
         self._ready_at = clock.monotonic() + settings.wait_seconds_for_service
-        self._table: dict[int, Handler] = {
+        gate = AdminGate("name server", lambda: self.settings.enable_remote_admin)
+        self._table: dict[int, Handler] = gate.guarded(self._routes())
+        self._behind_names = {int(code): behind_names(int(code), handler) for code, handler in self._table.items()}
+
+    def _routes(self) -> dict[int, Handler]:
+        return {
             RequestCode.PUT_KV_CONFIG: self._put_kv,
             RequestCode.GET_KV_CONFIG: self._get_kv,
             RequestCode.DELETE_KV_CONFIG: self._delete_kv,
             RequestCode.GET_KVLIST_BY_NAMESPACE: self._list_kv,
-            RequestCode.REGISTER_BROKER: self._register,
-            RequestCode.UNREGISTER_BROKER: self._unregister,
-            RequestCode.BROKER_HEARTBEAT: self._heartbeat,
-            RequestCode.QUERY_DATA_VERSION: self._query_data_version,
-            RequestCode.GET_BROKER_MEMBER_GROUP: self._members,
+            RequestCode.REGISTER_BROKER: self.registrations.register,
+            RequestCode.UNREGISTER_BROKER: self.registrations.unregister,
+            RequestCode.BROKER_HEARTBEAT: self.registrations.heartbeat,
+            RequestCode.QUERY_DATA_VERSION: self.registrations.query_data_version,
+            RequestCode.GET_BROKER_MEMBER_GROUP: self.registrations.members,
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
             RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster_info,
             RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_permission,
@@ -114,139 +142,26 @@ class Handlers:
 
     def serve(self, connection: Connection, request: Command) -> Command | Awaitable[Command]:
         """Answer one request, at once or later; what goes wrong is raised (see `tianzhou.remoting.answers`)."""
-        handler = self._table.get(request.code)
-        return unsupported(request) if handler is None else handler(connection, request)
+        handler = self._behind_names.get(request.code)
+        if handler is None:
+            return self._unserved.answer(connection, request, " or ".join(self.routes.some_masters()))
+        if len(request.body) <= LITTLE:
+            return handler(connection, request)
+        serve = self._measured if self._turns.free() else self._in_turn
+        return serve(handler, connection, request)
 
-    # Brokers
+    def _measured(self, handler: Handler, connection: Connection, request: Command) -> Command | Awaitable[Command]:
+        began = self._clock.monotonic()
+        try:
+            return handler(connection, request)
+        finally:
+            self._turns.spend(self._clock.monotonic() - began)
 
-    def _register(self, connection: Connection, request: Command) -> Command | Awaitable[Command]:
-        header = read_header(request)
-        if header.body_crc32 and header.body_crc32 != crc32(request.body):
-            raise BrokerError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        key = header.cluster_name, header.broker_addr
-        self._arriving.pop(key, None)
-        if len(request.body) < LARGE_BODY:
-            self._large.pop(key, None)
-            body = bodies.decode_register_body(request.body, header.compressed, request.version)
-            return self._registered(connection, request, header, body)
-        # Brokers say the same again every 30 s, and reading ten thousand topics takes as many as 30 ms.
-        known = self._large.get(key)
-        if known is not None and known[0] == bytes(request.body):
-            return self._registered(connection, request, header, known[1])
-        return self._register_large(connection, request, header)
-
-    async def _register_large(self, connection: Connection, request: Command, header: Any) -> Command:
-        """A registration of many topics, read a few at a time."""
-        key, mine = (header.cluster_name, header.broker_addr), object()
-        self._arriving[key] = mine
-        steps = bodies.decode_register_steps(request.body, header.compressed, request.version)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                body: bodies.RegisterBody = end.value
-                break
-            await asyncio.sleep(0)
-        if self._arriving.pop(key, None) is not mine or connection.closed:
-            raise BrokerError(ResponseCode.SYSTEM_ERROR, "register broker failed: the broker said something else since")
-        reply = self._registered(connection, request, header, body)
-        self._large[key] = bytes(request.body), body
-        return reply
-
-    def _registered(self, connection: Connection, request: Command, header: Any, body: bodies.RegisterBody) -> Command:
-        table = body.table
-        said = Registration(
-            cluster=header.cluster_name,
-            broker_name=header.broker_name,
-            address=header.broker_addr,
-            broker_id=header.broker_id,
-            ha_server_address=header.ha_server_addr,
-            topics=table.topic_config_table,
-            data_version=table.data_version,
-            enable_acting_master=header.enable_acting_master,
-            heartbeat_timeout_ms=header.heartbeat_timeout_millis,
-            zone_name=header.zone_name,
-            filter_servers=body.filter_servers,
-            queue_mappings=table.topic_queue_mapping_info_map,
-        )
-        registered = self.routes.register(said, self._clock.now_ms(), connection)
-        if registered is None:
-            raise BrokerError(ResponseCode.SYSTEM_ERROR, "register broker failed")
-        if _BROKER not in connection.attributes:
-            connection.attributes[_BROKER] = header.broker_addr
-            connection.on_close(self.disconnected)
-        self._tell(registered.change)
-        if self._on_register is not None:
-            self._on_register(said)
-        order = self.kv.namespace(ORDER_TOPIC_CONFIG) if self.settings.return_order_topic_config_to_broker else None
-        return request.reply(
-            SUCCESS,
-            fields=write_reply(
-                request.code, ha_server_addr=registered.ha_server_address, master_addr=registered.master_address
-            ),
-            body=b"" if order is None else bodies.encode_kv_table(order),
-        )
-
-    def _unregister(self, _connection: Connection, request: Command) -> Command:
-        fields = request.fields
-        self._forget_large(fields.get("clusterName", ""), fields.get("brokerAddr", ""))
-        self._tell(
-            self.routes.unregister(
-                fields.get("clusterName", ""), fields.get("brokerName", ""), fields.get("brokerAddr", "")
-            )
-        )
-        return request.reply(SUCCESS)
-
-    def _heartbeat(self, _connection: Connection, request: Command) -> Command:
-        header = read_header(request)
-        self.routes.refresh(header.cluster_name, header.broker_addr, self._clock.now_ms())
-        return request.reply(SUCCESS)
-
-    def _query_data_version(self, _connection: Connection, request: Command) -> Command:
-        header = read_header(request)
-        changed = self.routes.changed(header.cluster_name, header.broker_addr, bodies.decode_data_version(request.body))
-        self.routes.refresh(header.cluster_name, header.broker_addr, self._clock.now_ms())
-        known = self.routes.data_version(header.cluster_name, header.broker_addr)
-        return request.reply(
-            SUCCESS,
-            fields=write_reply(request.code, changed=changed),
-            body=b"" if known is None else bodies.encode_data_version(known),
-        )
-
-    def _members(self, _connection: Connection, request: Command) -> Command:
-        cluster, name = request.fields.get("clusterName", ""), request.fields.get("brokerName", "")
-        return request.reply(
-            SUCCESS,
-            _PLACEHOLDER_REMARK,
-            body=bodies.encode_member_group(BrokerData(name, cluster, self.routes.members(name))),
-        )
-
-    def disconnected(self, connection: Connection) -> None:
-        """A connection is gone: the brokers that registered over it are, too."""
-        for live in self.routes.living_on(connection):
-            _log.info("broker %s of cluster %s: connection closed, unregistered", live.address, live.cluster)
-            self._forget_large(live.cluster, live.address)
-            self._tell(self.routes.remove(live))
-
-    def expire(self) -> None:
-        """Unregister the brokers that were silent for too long, and close their connections."""
-        for live in self.routes.expired(self._clock.now_ms()):
-            _log.warning(
-                "broker %s of cluster %s: no sign of life for %d ms, unregistered",
-                live.address, live.cluster, live.timeout_ms,
-            )  # fmt: skip
-            self._forget_large(live.cluster, live.address)
-            self._tell(self.routes.remove(live))
-            if isinstance(live.connection, Connection):
-                live.connection.close()
-
-    def _forget_large(self, cluster: str, address: str) -> None:
-        self._large.pop((cluster, address), None)
-        self._arriving.pop((cluster, address), None)
-
-    def _tell(self, change: MinBrokerChange | None) -> None:
-        if change is not None and self.settings.notify_min_broker_id_changed:
-            self._on_change(change)
+    async def _in_turn(self, handler: Handler, connection: Connection, request: Command) -> Command:
+        """Serve a request that may take long when those before it are served, so that small ones wait for none."""
+        await self._turns.turn()
+        reply = self._measured(handler, connection, request)
+        return await reply if isinstance(reply, Awaitable) else reply
 
     # Routes and topics
 
@@ -255,13 +170,16 @@ class Handlers:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "name server not ready")
         fields = request.fields
         topic = fields.get("topic")
+        problem = None if topic is None else TOPIC.problem(topic)
+        if problem is not None:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, problem)
         route = None if topic is None else self.routes.route(topic)
         if route is None:
             if topic and self._elsewhere and self.settings.cluster_test and ASKED_FOR_ANOTHER not in fields:
                 return self._route_elsewhere(request, topic, self._elsewhere)
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, NO_ROUTE.format("null" if topic is None else topic))
         if self.settings.order_message_enable or self.settings.cluster_test:
-            route.order_topic_conf = self.kv.get(ORDER_TOPIC_CONFIG, str(topic))
+            route.order_topic_conf = self._order.of(str(topic))
         return self._route_reply(request, route)
 
     async def _route_elsewhere(self, request: Command, topic: str, elsewhere: OtherEnvironment) -> Command:
@@ -294,13 +212,22 @@ class Handlers:
         self.routes.delete_topic(request.fields.get("topic", ""), request.fields.get("clusterName"))
         return request.reply(SUCCESS)
 
-    def _register_topic(self, _connection: Connection, request: Command) -> Command:
-        topic = request.fields.get("topic")
-        if topic and request.body:
-            queues = bodies.decode_route(request.body).queue_datas
-            if not self.routes.add_queues(topic, queues):
-                _log.warning("topic %s: registered for a broker that is not; ignored", topic)
+    def _register_topic(self, _connection: Connection, request: Command) -> Command | Awaitable[Command]:
+        if len(request.body) >= LARGE_ROUTE or b"$ref" in bytes(request.body):
+            return self._register_topic_aside(request)
+        if request.fields.get("topic") and request.body:
+            self._add_queues(request, bodies.decode_route(request.body))
         return request.reply(SUCCESS)
+
+    async def _register_topic_aside(self, request: Command) -> Command:
+        check_objects(bytes(request.body))
+        self._add_queues(request, await ASIDE.run(bodies.decode_route, bytes(request.body)))
+        return request.reply(SUCCESS)
+
+    def _add_queues(self, request: Command, route: TopicRoute) -> None:
+        topic = request.fields.get("topic", "")
+        if topic and not self.routes.add_queues(topic, route.queue_datas):
+            _log.warning("topic %s: registered for a broker that is not; ignored", topic)
 
     def _all_topics(self, _connection: Connection, request: Command) -> Command:
         if not self.settings.enable_all_topic_list:
@@ -331,11 +258,15 @@ class Handlers:
 
     # KV configuration
 
-    def _put_kv(self, _connection: Connection, request: Command) -> Command:
+    def _put_kv(self, _connection: Connection, request: Command) -> Awaitable[Command]:
         fields = request.fields
         if "namespace" not in fields or "key" not in fields:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
-        self.kv.put(fields["namespace"], fields["key"], fields.get("value", ""))
+        return self._saved(request, self.kv.put(fields["namespace"], fields["key"], fields.get("value", "")))
+
+    @staticmethod
+    async def _saved(request: Command, saved: Awaitable[None]) -> Command:
+        await saved
         return request.reply(SUCCESS)
 
     def _get_kv(self, _connection: Connection, request: Command) -> Command:
@@ -346,9 +277,9 @@ class Handlers:
             raise BrokerError(ResponseCode.QUERY_NOT_FOUND, text)
         return request.reply(SUCCESS, fields=write_reply(request.code, value=value))
 
-    def _delete_kv(self, _connection: Connection, request: Command) -> Command:
-        self.kv.delete(request.fields.get("namespace", ""), request.fields.get("key", ""))
-        return request.reply(SUCCESS)
+    def _delete_kv(self, _connection: Connection, request: Command) -> Awaitable[Command]:
+        fields = request.fields
+        return self._saved(request, self.kv.delete(fields.get("namespace", ""), fields.get("key", "")))
 
     def _list_kv(self, _connection: Connection, request: Command) -> Command:
         namespace = request.fields.get("namespace")
@@ -361,30 +292,23 @@ class Handlers:
     # Configuration
 
     def _get_config(self, _connection: Connection, request: Command) -> Command:
-        return request.reply(SUCCESS, body=format_properties(dump(self.settings)).encode())
+        return request.reply(SUCCESS, body=format_properties(dump(self.settings, hide_secrets=True)).encode())
 
-    def _update_config(self, _connection: Connection, request: Command) -> Command:
-        if not request.body:
-            return request.reply(SUCCESS)
-        try:
-            values = parse_properties(bytes(request.body).decode(), source="the request")
-        except UnicodeDecodeError as error:
-            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"UnsupportedEncodingException {error}") from None
-        if not self.settings.black_list.isdisjoint(values):
-            raise BrokerError(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
-        for key, near in unknown_keys(values, NamesrvSettings).items():
-            _log.warning("configuration update: unknown key %s ignored%s", key, f"; meant {near}?" if near else "")
-        changed = apply(self.settings, values, source="the request")
-        before = dump(self.settings)
-        news = [key for key in differing(changed) if dump(changed)[key] != before[key]]
-        for line in idle_lines(news, IDLE):
-            _log.warning("configuration update: %s", line)
-        try:
-            replace_text(changed.config_file, format_properties(dump(changed)))
-        except ConfigError as error:
-            # As at Apache's, the new values count; only a restart would lose them.
-            _log.error("configuration update is not kept over a restart: %s", error)
-        self.settings = changed
-        self.routes.support_acting_master = changed.support_acting_master
-        self.routes.delete_topics_on_register = changed.delete_topic_with_broker_registration
+    def _update_config(self, connection: Connection, request: Command) -> Awaitable[Command]:
+        return self._update_settings(connection, request, bytes(request.body))
+
+    async def _update_settings(self, connection: Connection, request: Command, body: bytes) -> Command:
+        update = await self._settings_requests.change(
+            body,
+            self.settings.config_file,
+            black_list=self.settings.black_list,
+            refusal=lambda key: "Can not update config in black list.",
+        )
+        log_update(_log, connection, update, differing(self.settings), IDLE)
         return request.reply(SUCCESS)
+
+    def _take_settings(self, update: Update) -> None:
+        (self.settings,) = update.settings
+        self._bounds.settings = self.settings
+        self.routes.support_acting_master = self.settings.support_acting_master
+        self.routes.delete_topics_on_register = self.settings.delete_topic_with_broker_registration

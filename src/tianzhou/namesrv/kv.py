@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tianzhou.errors import ConfigError
-from tianzhou.namesrv.files import candidates, replace_text
+from tianzhou.limits import KV_BYTES, KV_ENTRIES, KV_VALUE, Bounds
+from tianzhou.namesrv.files import RewrittenFile, candidates, put_aside
 
 _log = logging.getLogger(__name__)
 
 
 class KvConfig:
-    """Namespace to key to value, written to a file on every change.
+    """Namespace to key to value, written to a file on every change; many changes together are one write.
 
     Args:
         path: the file, in RocketMQ's form `{"configTable":{namespace:{key:value}}}`.
+        bounds: how much there may be.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, bounds: Bounds | None = None) -> None:
         self._path = path
+        self._bounds = bounds or Bounds()
+        self._entries = self._size = 0
         self._table: dict[str, dict[str, str]] = {}
+        self._file = RewrittenFile(path, self._text)
 
     def load(self) -> None:
         """Read the file; when it is damaged or gone, its backup. No file at all is an empty table.
@@ -36,11 +42,19 @@ class KvConfig:
         for file, text in files:
             try:
                 self._table = _parse(text)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 problems.append(f"{file}: {error}")
                 continue
+            self._entries = len(self._table) + sum(map(len, self._table.values()))
+            self._size = sum(
+                _size(namespace) + sum(_size(key, value) for key, value in values.items())
+                for namespace, values in self._table.items()
+            )
             if file != self._path:
-                _log.warning("KV configuration taken from the backup %s (%s)", file, "; ".join(problems) or "no file")
+                aside = put_aside(self._path) if problems else None
+                where = f"; the damaged file is kept as {aside.name}" if aside is not None else ""
+                why = "; ".join(problems) or "no file"
+                _log.error("KV configuration taken from the backup %s (%s)%s", file, why, where)
             return
         if problems:
             raise ConfigError(
@@ -56,29 +70,69 @@ class KvConfig:
         """Keys and values of a namespace, None when nothing was ever put there."""
         return self._table.get(namespace)
 
-    def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value.
+    def short(self, namespace: str, key: str) -> str | None:
+        """As `get`, but None for a value that is longer than one may be, as a file may hold it."""
+        value = self.get(namespace, key)
+        return None if value is None or not self._bounds.allows(KV_VALUE, _size(value)) else value
+
+    def short_namespace(self, namespace: str) -> Mapping[str, str] | None:
+        """As `namespace`, but None for one that is larger than all may be."""
+        values = self.namespace(namespace)
+        if values is None:
+            return None
+        size = sum(_size(key, value) for key, value in values.items()) if self._size > KV_BYTES.default else 0
+        return values if self._bounds.allows(KV_BYTES, size) else None
+
+    def put(self, namespace: str, key: str, value: str) -> Awaitable[None]:
+        """Set a value, which counts at once.
+
+        Returns:
+            What is done when it is on the disk. It raises ConfigError when the file cannot be written; the value
+            counts until the server stops.
 
         Raises:
-            ConfigError: the file cannot be written; the value counts until the server stops.
+            LimitExceeded: it is too long, or there are too many; nothing was changed.
         """
+        values = self._table.get(namespace)
+        before = None if values is None else values.get(key)
+        entries = self._entries + (values is None) + (before is None)
+        size = self._size + _size(key, value) + (_size(namespace) if values is None else 0)
+        size -= 0 if before is None else _size(key, before)
+        where = f"KV configuration {namespace}/{key}"
+        self._bounds.check(KV_VALUE, _size(value), where)
+        if entries > self._entries:
+            self._bounds.check(KV_ENTRIES, entries, where)
+        if size > self._size:
+            self._bounds.check(KV_BYTES, size, where)
+        self._entries, self._size = entries, size
         self._table.setdefault(namespace, {})[key] = value
-        self._save()
+        return self._file.changed()
 
-    def delete(self, namespace: str, key: str) -> None:
+    def delete(self, namespace: str, key: str) -> Awaitable[None]:
         """Remove a value; nothing happens when there is none.
 
-        Raises:
-            ConfigError: as `put`.
+        Returns:
+            As `put`.
         """
         values = self._table.get(namespace)
         if values is not None and key in values:
-            del values[key]
-            self._save()
+            self._entries -= 1
+            self._size -= _size(key, values.pop(key))
+            return self._file.changed()
+        return self._file.settled()
 
-    def _save(self) -> None:
-        text = json.dumps({"configTable": self._table}, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-        replace_text(self._path, text)
+    async def close(self) -> None:
+        """Return when what was changed is on the disk, or cannot be written."""
+        with contextlib.suppress(ConfigError):
+            await self._file.settled()
+
+    def _text(self) -> str:
+        return json.dumps({"configTable": self._table}, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+
+
+def _size(*texts: str) -> int:
+    """Bytes of texts as a reply or the file holds them."""
+    return sum(len(json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass")) for text in texts)
 
 
 def _parse(text: str) -> dict[str, dict[str, str]]:

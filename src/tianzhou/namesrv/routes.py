@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
+from tianzhou.limits import BROKERS, FILTER_SERVERS, MAPPINGS, QUEUES_OF_TOPIC, ROUTES, TOPICS, Bounds
 from tianzhou.model.names import MASTER_ID
 from tianzhou.model.route import BrokerData, ClusterInfo, QueueData, TopicRoute
 from tianzhou.model.topic import PERM_READ, PERM_WRITE, DataVersion, TopicConfig
 
 BROKER_TIMEOUT_MS = 120_000
 """How long a broker that names no time of its own stays without a sign of life (wire.md §8.3)."""
+FEW = 3
 MEMBER_GROUP_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 _UNIT = 1
 _UNIT_SUBSCRIPTION = 2
@@ -30,6 +33,7 @@ class Registration:
         heartbeat_timeout_ms: None for the default.
         filter_servers: None leaves the known ones as they are.
         queue_mappings: static topics: topic to mapping, as sent.
+        left_out: topics that limits kept from being taken, as `RouteTable.register` finds.
     """
 
     cluster: str
@@ -44,6 +48,7 @@ class Registration:
     zone_name: str | None = None
     filter_servers: list[str] | None = None
     queue_mappings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -86,12 +91,21 @@ class RouteTable:
     Args:
         support_acting_master: show the smallest slave of a group without master under id 0.
         delete_topics_on_register: a registration also removes the topics it does not list.
+        bounds: how many brokers, topics and queues there may be.
     """
 
-    def __init__(self, *, support_acting_master: bool = False, delete_topics_on_register: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        support_acting_master: bool = False,
+        delete_topics_on_register: bool = False,
+        bounds: Bounds | None = None,
+    ) -> None:
+        self._bounds = bounds or Bounds()
         self.support_acting_master = support_acting_master
         self.delete_topics_on_register = delete_topics_on_register
         self._topics: dict[str, dict[str, QueueData]] = {}
+        self._routes = self._mapped = 0
         self._mappings: dict[str, dict[str, Mapping[str, Any]]] = {}
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, set[str]] = {}
@@ -106,8 +120,12 @@ class RouteTable:
         Returns:
             The answer; an empty one when another process holds the id with a newer state version; None when
             the registration is refused, because a broker not known under this id lists a single topic.
+
+        Raises:
+            LimitExceeded: there are too many brokers or filter servers; nothing was changed.
         """
         r = registration
+        self._check_room(r)
         self._clusters.setdefault(r.cluster, set()).add(r.broker_name)
         broker = self._brokers.get(r.broker_name)
         first = broker is None
@@ -152,6 +170,34 @@ class RouteTable:
             answer.change = self._min_broker_change(broker, None, r.ha_server_address)
         return answer
 
+    def _check_room(self, r: Registration) -> None:
+        where = f"broker {r.broker_name} {r.address} of cluster {r.cluster}"
+        if (r.cluster, r.address) not in self._live:
+            self._bounds.check(BROKERS, len(self._live) + 1, where)
+        if r.broker_name not in self._brokers:
+            self._bounds.check(BROKERS, len(self._brokers) + 1, where)
+        if r.broker_name not in self._clusters.get(r.cluster, ()):
+            self._bounds.check(BROKERS, sum(map(len, self._clusters.values())) + 1, where)
+        broker = self._brokers.get(r.broker_name)
+        if broker is not None and r.broker_id not in broker.broker_addrs:
+            self._bounds.check(BROKERS, len(broker.broker_addrs) + 1, where)
+        self._bounds.check(FILTER_SERVERS, len(r.filter_servers or ()), where)
+
+    def _fits(self, topic: str, broker: str, config: TopicConfig) -> bool:
+        """Whether a topic that a broker registers may be taken; the others of the broker are, in any case."""
+        bounds, brokers = self._bounds, self._topics.get(topic, ())
+        most = max(config.read_queue_nums, config.write_queue_nums)
+        return (
+            bounds.allows(QUEUES_OF_TOPIC, most)
+            and (topic in self._topics or bounds.allows(TOPICS, len(self._topics) + 1))
+            and (broker in brokers or bounds.allows(ROUTES, self._routes + 1))
+        )
+
+    def _put(self, topic: str, queue: QueueData) -> None:
+        brokers = self._topics.setdefault(topic, {})
+        self._routes += queue.broker_name not in brokers
+        brokers[queue.broker_name] = queue
+
     def _take_topics(self, r: Registration, *, first: bool, read_only: bool) -> None:
         name = r.broker_name
         if self.delete_topics_on_register and not r.queue_mappings:
@@ -159,15 +205,25 @@ class RouteTable:
                 self._drop_queues(topic, name)
         changed = self.changed(r.cluster, r.address, r.data_version)
         for topic, config in r.topics.items():
+            if not self._fits(topic, name, config):
+                r.left_out.append(topic)
+                continue
             queues = self._topics.get(topic)
             if first or changed or queues is None or name not in queues:
                 perm = config.perm & ~PERM_WRITE if read_only else config.perm
-                self._topics.setdefault(topic, {})[name] = QueueData(
-                    name, config.read_queue_nums, config.write_queue_nums, perm, config.topic_sys_flag
-                )
+                numbers = config.read_queue_nums, config.write_queue_nums
+                self._put(topic, QueueData(name, *numbers, perm, config.topic_sys_flag))
         if first or changed:
             for topic, mapping in r.queue_mappings.items():
-                self._mappings.setdefault(topic, {})[str(mapping.get("bname", name))] = mapping
+                # A broker speaks for its own queues, of topics it has.
+                if name not in self._topics.get(topic, ()) or mapping.get("bname", name) != name:
+                    continue
+                if name not in self._mappings.get(topic, ()):
+                    if not self._bounds.allows(MAPPINGS, self._mapped + 1):
+                        r.left_out.append(topic)
+                        continue
+                    self._mapped += 1
+                self._mappings.setdefault(topic, {})[name] = mapping
 
     def refresh(self, cluster: str, address: str, now_ms: int) -> None:
         """Note a sign of life; nothing happens for an unknown broker."""
@@ -183,6 +239,22 @@ class RouteTable:
     def changed(self, cluster: str, address: str, version: DataVersion) -> bool:
         """Whether a broker with this topic table version has to register (again)."""
         return self.data_version(cluster, address) != version
+
+    def holders(self, registration: Registration, now_ms: int) -> list[LiveBroker]:
+        """The living brokers whose place a registration would take: its name and id, or its address."""
+        broker = self._brokers.get(registration.broker_name)
+        taken = {registration.address}
+        if broker is not None and (holder := broker.broker_addrs.get(registration.broker_id)) is not None:
+            taken.add(holder)
+        return [live for address in taken for live in self.living_at(address, now_ms)]
+
+    def living_at(self, address: str, now_ms: int) -> list[LiveBroker]:
+        """The brokers registered under an address, of any cluster, that have not been silent for too long."""
+        return [
+            live
+            for live in self._live.values()
+            if live.address == address and live.last_update_ms + live.timeout_ms >= now_ms
+        ]
 
     # Brokers go
 
@@ -220,12 +292,12 @@ class RouteTable:
 
     def _drop_queues(self, topic: str, broker_name: str) -> None:
         queues = self._topics[topic]
-        queues.pop(broker_name, None)
+        self._routes -= queues.pop(broker_name, None) is not None
         if not queues:
             del self._topics[topic]
-            self._mappings.pop(topic, None)
+            self._mapped -= len(self._mappings.pop(topic, ()))
         elif topic in self._mappings:
-            self._mappings[topic].pop(broker_name, None)
+            self._mapped -= self._mappings[topic].pop(broker_name, None) is not None
 
     def expired(self, now_ms: int) -> list[LiveBroker]:
         """The brokers that have been silent for longer than their timeout; they stay until unregistered."""
@@ -295,6 +367,11 @@ class RouteTable:
             {cluster: sorted(names) for cluster, names in self._clusters.items()},
         )
 
+    def some_masters(self) -> list[str]:
+        """Addresses of a few brokers."""
+        masters = (broker.broker_addrs.get(MASTER_ID) for broker in self._brokers.values())
+        return list(islice(filter(None, masters), FEW))
+
     def members(self, broker_name: str) -> dict[int, str]:
         """Id to address of a broker group; empty when unknown (wire.md §8.9)."""
         broker = self._brokers.get(broker_name)
@@ -362,11 +439,24 @@ class RouteTable:
                 self._drop_queues(topic, name)
 
     def add_queues(self, topic: str, queues: Iterable[QueueData]) -> bool:
-        """Merge a topic's queues on registered brokers; stops at an unknown broker and tells so by False."""
+        """Merge a topic's queues on registered brokers; stops at an unknown broker and tells so by False.
+
+        Raises:
+            LimitExceeded: there are too many topics or queues; nothing was changed.
+        """
+        queues = list(queues)
+        for queue in queues:
+            most = max(queue.read_queue_nums, queue.write_queue_nums)
+            self._bounds.check(QUEUES_OF_TOPIC, most, f"topic {topic}")
+        if topic not in self._topics:
+            self._bounds.check(TOPICS, len(self._topics) + 1, f"topic {topic}")
+        new = sum(queue.broker_name not in self._topics.get(topic, ()) for queue in queues)
+        if new:
+            self._bounds.check(ROUTES, self._routes + new, f"topic {topic}")
         for queue in queues:
             if queue.broker_name not in self._brokers:
                 return False
-            self._topics.setdefault(topic, {})[queue.broker_name] = queue
+            self._put(topic, queue)
         return True
 
 

@@ -11,15 +11,19 @@ from typing import Self
 
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import RemotingError
+from tianzhou.limits import Bounds
 from tianzhou.namesrv.handlers import Handlers
 from tianzhou.namesrv.kv import KvConfig
 from tianzhou.namesrv.other_environment import OtherEnvironment
 from tianzhou.namesrv.routes import MinBrokerChange, Registration, RouteTable
 from tianzhou.namesrv.settings import NamesrvSettings
+from tianzhou.remoting.admin_gate import note_of_reach
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.remoting.stalls import PatientTimer
 from tianzhou.remoting.tls import ServerTls, TlsSettings, client_context
+from tianzhou.supervision import Supervisor
+from tianzhou.troubles import summary
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
@@ -42,6 +46,9 @@ class NameServer:
         tls: see `TlsSettings`; by default TLS is spoken with who begins to.
         on_register: told of every registration that was taken.
 
+    Attributes:
+        left_undone: after the block, what was in trouble when it ended; empty when all is well.
+
     Raises:
         ConfigError: on entry, when the address cannot be bound or the KV configuration cannot be read.
     """
@@ -59,7 +66,8 @@ class NameServer:
         tls = tls or TlsSettings()
         settings = settings or NamesrvSettings()
         self._clock = clock or SystemClock()
-        self._kv = KvConfig(settings.kv_config_file)
+        bounds = Bounds(settings)
+        self._kv = KvConfig(settings.kv_config_file, bounds)
         self._client = RemotingClient(clock=self._clock, tls=client_context(tls) if tls.enable else None)
         self._elsewhere = OtherEnvironment(self._client, self._clock, random.Random())
         self._handlers = Handlers(
@@ -67,12 +75,14 @@ class NameServer:
             RouteTable(
                 support_acting_master=settings.support_acting_master,
                 delete_topics_on_register=settings.delete_topic_with_broker_registration,
+                bounds=bounds,
             ),
             self._kv,
             self._clock,
             self._notify,
             on_register,
             self._elsewhere,
+            bounds,
         )
         self._server = RemotingServer(
             settings.bind_address if host is None else host,
@@ -82,9 +92,12 @@ class NameServer:
             clock=self._clock,
             port_setting=port_setting,
             tls=ServerTls(tls),
+            bounds=bounds,
         )
+        self.left_undone: list[str] = []
         self._scan_timer: PatientTimer | None = None
         self._notices: set[asyncio.Task[None]] = set()
+        self._supervisor = Supervisor("name server", self._clock)
 
     @property
     def port(self) -> int:
@@ -108,6 +121,8 @@ class NameServer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._supervisor.troubles:
+            self.left_undone.append(summary(self._supervisor.troubles.present()))
         await self.close()
 
     async def start(self) -> None:
@@ -115,6 +130,8 @@ class NameServer:
         self._kv.load()
         await self._server.start()
         self._scan_timer = PatientTimer(asyncio.get_running_loop(), FIRST_SCAN_S, self._scan)
+        if note := note_of_reach("name server", self._server.host, self.settings.enable_remote_admin):
+            _log.warning("%s", note)
         _log.info("name server listens on %s:%d", self._server.host, self.port)
 
     async def close(self) -> None:
@@ -123,6 +140,7 @@ class NameServer:
             self._scan_timer.cancel()
         await self._elsewhere.close()
         await self._server.close()
+        await self._kv.close()
         for task in list(self._notices):
             task.cancel()
         if self._notices:
@@ -131,12 +149,13 @@ class NameServer:
 
     def scan(self) -> None:
         """Unregister silent brokers now; the server does so itself every `scanNotActiveBrokerInterval` ms."""
-        self._handlers.expire()
+        self._handlers.registrations.expire()
 
     def _scan(self) -> None:
-        interval_s = max(self.settings.scan_not_active_broker_interval, 1) / 1000
+        interval_s = max(self.settings.scan_not_active_broker_interval, 10) / 1000
         self._scan_timer = PatientTimer(asyncio.get_running_loop(), interval_s, self._scan)
-        self.scan()
+        with self._supervisor.trial("looking for silent brokers"):
+            self.scan()
 
     def _notify(self, change: MinBrokerChange) -> None:
         for address in change.tell:
@@ -157,5 +176,5 @@ class NameServer:
         try:
             async with asyncio.timeout(NOTIFY_TIMEOUT_MS / 1000):
                 await self._client.invoke_oneway(address, Command(code, fields=fields))
-        except (RemotingError, TimeoutError) as error:
+        except (RemotingError, OSError, ValueError) as error:
             _log.warning("broker %s was not told of the new smallest id of %s: %s", address, change.broker_name, error)

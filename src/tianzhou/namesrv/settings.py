@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tianzhou import limits
 from tianzhou.settings import keyed
 
 ALWAYS_BLACK_LISTED = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
@@ -54,6 +55,22 @@ class NamesrvSettings:
     server_channel_max_idle_time_seconds: int = 120
     cluster_test: bool = False
     product_env_name: str = "center"
+    # Tianzhou's own: bounds on what peers can make grow (tianzhou/limits.py, docs/reference/limits.md).
+    max_connections: int = limits.CONNECTIONS.default
+    max_queues_per_topic: int = limits.QUEUES_OF_TOPIC.default
+    max_topics: int = limits.TOPICS.default
+    max_unread_reply_bytes: int = limits.UNREAD_BYTES.default
+    max_held_request_bytes: int = limits.REQUEST_BYTES.default
+    max_brokers: int = limits.BROKERS.default
+    max_filter_servers: int = limits.FILTER_SERVERS.default
+    max_routes: int = limits.ROUTES.default
+    max_queue_mappings: int = limits.MAPPINGS.default
+    max_registration_bytes: int = limits.REGISTRATION_BYTES.default
+    max_registrations_bytes: int = limits.REGISTRATIONS_BYTES.default
+    max_kv_value_bytes: int = limits.KV_VALUE.default
+    max_kv_entries: int = limits.KV_ENTRIES.default
+    max_kv_bytes: int = limits.KV_BYTES.default
+    enable_remote_admin: bool = False  # Tianzhou's own; see remoting/admin_gate.py
 
     # Accepted for the sake of existing files and tools.
     rocketmq_home: str = ""

@@ -18,3 +18,5 @@ FILES = (
     "logs",
 )
 """The modules somebody would copy; `tianzhou pipeline source NAME` prints one."""
+DECLARATIVE = "declarative"
+"""The folder of definitions for `spark-pipelines`, which `tianzhou pipeline source declarative --to FOLDER` copies."""

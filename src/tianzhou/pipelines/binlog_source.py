@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -56,7 +56,7 @@ class Database:
     host: str
     port: int
     user: str
-    password: str
+    password: str = field(repr=False)
     tables: tuple[tuple[str, str], ...]
 
     @classmethod

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import logging
+from typing import Protocol, runtime_checkable
 
-from tianzhou.errors import BrokerError, TianzhouError
-from tianzhou.wire.codes import ResponseCode
+from tianzhou.errors import BrokerError, LimitExceeded, TianzhouError
+from tianzhou.limits import REPLY_BYTES
+from tianzhou.wire.codes import ResponseCode, request_name, server_of
 from tianzhou.wire.command import Command, encode
 
 _log = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class Listener(Protocol):
+    """A peer that wants to know which of its requests limits refuse."""
+
+    def refused(self, request: Command, error: LimitExceeded) -> None:
+        """One was refused."""
 
 
 def failure(request: Command, error: BaseException) -> Command:
@@ -24,13 +34,28 @@ def failure(request: Command, error: BaseException) -> Command:
     return request.reply(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
 
-def unsupported(request: Command) -> Command:
-    """The reply to a request code nobody here serves, in Apache's words."""
-    return request.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {int(request.code)} not supported")
+def unsupported(request: Command, server: str = "", others: str = "") -> Command:
+    """The reply to a request code nobody here serves, in Apache's words, and whom it should have been sent to.
+
+    Args:
+        request: the request.
+        server: what this server is, "broker" or "name server".
+        others: addresses of the other kind, as far as this server knows them.
+    """
+    text = f" request type {int(request.code)} not supported"
+    wanted = server_of(request.code)
+    if server and wanted and wanted != server:
+        where = f", as {others}" if others else ""
+        text += (
+            f": this is a {server}, and {request_name(request.code)} is asked of a {wanted}; give its address{where}"
+        )
+    return request.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text)
 
 
 def failed(peer: object, request: Command, error: BaseException) -> Command:
     """`failure`, with a defect written to the log; `peer` says there whose request it was."""
+    if isinstance(error, LimitExceeded) and isinstance(peer, Listener):
+        peer.refused(request, error)
     if not isinstance(error, TianzhouError):
         _log.error("request %d from %s failed", request.code, peer, exc_info=error)
     return failure(request, error)
@@ -39,6 +64,11 @@ def failed(peer: object, request: Command, error: BaseException) -> Command:
 def encoded(peer: object, request: Command, reply: Command) -> bytes:
     """The frame of a reply; one that cannot be encoded is a failure of its handler."""
     try:
-        return encode(reply)
+        frame = encode(reply)
     except Exception as error:  # noqa: BLE001 - the peer waits for an answer, whatever it was
         return encode(failed(peer, request, error))
+    if len(frame) > REPLY_BYTES.default:
+        # The peer would have to give the connection up.
+        too_large = REPLY_BYTES.error(len(frame), REPLY_BYTES.default, f"the reply to request {request.code}")
+        return encode(failed(peer, request, too_large))
+    return frame

@@ -6,6 +6,9 @@ read from until others have finished; one of them may always go on, so that some
 waiting. Meanwhile all reads are small, and who keeps no more than such a read does not wait: requests of a few
 kilobytes are served on.
 
+Requests whose answers are being worked on are counted, too (`RequestBudget`): each connection may have some, but not
+all of them together any number.
+
 Pure: connections are values with `hold()` and `release()`.
 """
 
@@ -17,15 +20,17 @@ from tianzhou.remoting.session import READ_SIZE
 
 SMALLEST_READ: Final = 512
 LARGEST_SMALL_READ: Final = 4096
+FRAMES, REQUESTS, REPLIES = 8, 16, 32
+"""Reasons to hold a connection."""
 
 
 class Gatherer(Protocol):
-    """A connection that may keep half a frame."""
+    """A connection that may keep half a frame, or have requests that are worked on."""
 
-    def hold(self) -> None:
+    def hold(self, reason: int = ...) -> None:
         """Stop reading."""
 
-    def release(self) -> None:
+    def release(self, reason: int = ...) -> None:
         """Read on."""
 
 
@@ -106,3 +111,51 @@ class FrameBudget:
             if self.used > self.limit:
                 self._favoured = gatherer
             gatherer.release()
+
+
+class RequestBudget:
+    """Counts every byte of requests whose answers are being worked on.
+
+    Above the limit, connections that have more than their share are not read from until some of theirs are answered,
+    or enough of others'. Who has less is served on.
+
+    Args:
+        limit: bytes above which connections wait; what is really used is half as much again, and a read of each.
+
+    Attributes:
+        used: bytes now; raised and lowered by the connections.
+        connections: how many share the limit.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self.connections = 1
+        self._waiting: dict[Gatherer, None] = {}
+
+    @property
+    def waiting(self) -> int:
+        """How many connections are held."""
+        return len(self._waiting)
+
+    def crossed(self, holder: Gatherer, size: int) -> bool:
+        """A connection took more, now `size` bytes, and the limit is crossed; whether it was held for that."""
+        if holder in self._waiting or size * 2 * self.connections < self.limit:
+            return False
+        self._waiting[holder] = None
+        holder.hold(REQUESTS)
+        return True
+
+    def fell(self, holder: Gatherer, size: int) -> None:
+        """A connection has fewer, now `size` bytes, while some are held."""
+        if self.used <= self.limit // 2:
+            waiting, self._waiting = self._waiting, {}
+            for one in waiting:
+                one.release(REQUESTS)
+        elif holder in self._waiting and size * 4 * self.connections < self.limit:
+            del self._waiting[holder]
+            holder.release(REQUESTS)
+
+    def left(self, holder: Gatherer) -> None:
+        """A connection is gone."""
+        self._waiting.pop(holder, None)

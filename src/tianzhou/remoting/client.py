@@ -10,6 +10,7 @@ import ssl
 from asyncio import get_running_loop
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from math import inf
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,6 +18,7 @@ from tianzhou.clock import Clock
 from tianzhou.errors import ClientError, ConfigError, ConnectFailed, ConnectionLost, RequestTimeout
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.group import MAX_IN_FLIGHT, ConnectionGroup, Processor
+from tianzhou.remoting.handshakes import OF_ANOTHER_HOST, advice, names_shown, reason_of
 from tianzhou.remoting.proxy import ProxyHeader
 from tianzhou.remoting.session import MAX_FRAME
 from tianzhou.remoting.socks import SocksProxies, SocksProxy, handshake
@@ -24,8 +26,10 @@ from tianzhou.remoting.tls import SHUTDOWN_TIMEOUT_S
 from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.command import Command, decode, encode
 
-_OF_ANOTHER_HOST = frozenset({62, 64})
-"""OpenSSL's codes for a certificate of another name or address, which Python does not name."""
+REPLACE_INTERVAL_S = 1.0
+"""So often a connection is made anew because the server said GO_AWAY over the present one."""
+NAMES_TIMEOUT_S = 2.0
+"""So long a server is asked once more for a certificate that is for another host, to name its hosts."""
 _log = logging.getLogger(__name__)
 
 NOTABLE_SHARE = 0.1
@@ -48,7 +52,7 @@ def _reason(error: OSError) -> str:
     """The system's words, which asyncio replaces by its own."""
     if error.errno and error.errno > 0 and not isinstance(error, socket.gaierror):
         return os.strerror(error.errno)
-    return error.strerror or str(error)
+    return error.strerror or str(error) or type(error).__name__
 
 
 @dataclass(slots=True)
@@ -129,6 +133,7 @@ class RemotingClient:
         )
         self._connections: dict[str, Connection] = {}
         self._dials: dict[str, asyncio.Task[Connection]] = {}
+        self._replaced_s: dict[str, float] = {}
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -189,11 +194,21 @@ class RemotingClient:
             connection, reply = await self._over_new(address, timeout_ms, lambda new, left: new.invoke(command, left))
         else:
             reply = await connection.invoke(command, timeout_ms)
-        if reply.code == ResponseCode.GO_AWAY:
+        if reply.code == ResponseCode.GO_AWAY and self._may_replace(address, connection):
             self._forget(address, connection)
             left_ms = timeout_ms - (self.group.monotonic() - began_s) * 1000
             _, reply = await self._over_new(address, left_ms, lambda new, left: new.invoke(command, left))
         return reply
+
+    def _may_replace(self, address: str, connection: Connection) -> bool:
+        # A server that says GO_AWAY over each new connection would be given new ones as fast as it can say so.
+        if self._connections.get(address) is not connection:
+            return True  # it is replaced already
+        now_s = self.group.monotonic()
+        if now_s - self._replaced_s.get(address, -inf) < REPLACE_INTERVAL_S:
+            return False
+        self._replaced_s[address] = now_s
+        return True
 
     async def _over_new(
         self, address: str, timeout_ms: float, ask: Callable[[Connection, float], Awaitable[Command]]
@@ -364,17 +379,18 @@ class RemotingClient:
                 " and reachable?"
             ) from None
         except ssl.SSLCertVerificationError as error:
-            mend = (
-                "connect by a name the certificate is for, or do not check host names"
-                if error.verify_code in _OF_ANOTHER_HOST
-                else "give tls.client.trustCertPath the certificate that signed it"
-            )
+            mismatch = error.verify_code in OF_ANOTHER_HOST and proxy is None
+            names = await names_shown(host, port, NAMES_TIMEOUT_S) if mismatch else []
             raise ConnectFailed(
-                f"cannot connect to {address}: its certificate is not trusted ({error.verify_message}); {mend}"
+                f"cannot connect to {address}: its certificate is not trusted ({error.verify_message})"
+                f"{advice(error, self._tls, names)}"
             ) from error
         except OSError as error:
-            hint = "; does the server speak TLS?" if self._tls is not None and _in_handshake(error) else ""
-            raise ConnectFailed(f"cannot connect to {address}: {_reason(error)}{hint}") from error
+            if self._tls is not None and _in_handshake(error):
+                raise ConnectFailed(
+                    f"cannot connect to {address}: {reason_of(error)}; does the server speak TLS?"
+                ) from error
+            raise ConnectFailed(f"cannot connect to {address}: {_reason(error)}") from error
         self._connections[address] = connection
         connection.on_close(lambda lost: self._forget(address, lost, close=False))
         return connection

@@ -14,8 +14,10 @@ from collections.abc import Awaitable, Callable
 from math import inf
 from typing import Any, TypeAlias, cast
 
-from tianzhou.errors import ConnectionLost, ProtocolError, RequestTimeout
+from tianzhou.errors import ConnectionLost, LimitExceeded, ProtocolError
 from tianzhou.remoting.answers import encoded, failed
+from tianzhou.remoting.asking import Asking
+from tianzhou.remoting.budget import FRAMES
 from tianzhou.remoting.group import ConnectionGroup, Processor
 from tianzhou.remoting.hosts import host_of
 from tianzhou.remoting.later import Later
@@ -32,17 +34,16 @@ LARGE_PIECE = 4096
 WRITE_HIGH_BYTES = 524_288
 WRITE_LOW_BYTES = 131_072
 HELD_OVERHEAD = 1024
-DEAD_PEER_S = 3.0
 
+# Further reasons are those of `budget`.
 _PAUSED_WRITING = 1
 _PAUSED_HELD = 2
 _PAUSED_TURN = 4
-_PAUSED_BUDGET = 8
 
 _log = logging.getLogger(__name__)
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(Asking, asyncio.BufferedProtocol):
     """One peer: its address, its attributes, and the way to talk to it.
 
     Made by `RemotingServer` and `RemotingClient`; processors receive it with every request.
@@ -50,9 +51,9 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_attributes", "_backlog", "_callbacks", "_flush_scheduled", "_group", "_held", "_kept", "_lost", "_out",
-        "_out_size", "_paused", "_promised", "_session", "_tasks", "_told", "_transport", "_writable", "_write_paused",
-        "broken", "closed", "gathering_since", "last_read", "last_write", "remote_address", "remote_host_bytes",
-        "remote_ip", "remote_port",
+        "_out_size", "_paused", "_promised", "_session", "_shared", "_stuck", "_tasks", "_told", "_transport",
+        "_writable", "_write_paused", "broken", "closed", "gathering_since", "last_read", "last_write",
+        "remote_address", "remote_host_bytes", "remote_ip", "remote_port",
     )  # fmt: skip
 
     def __init__(self, group: ConnectionGroup) -> None:
@@ -72,7 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         self._out: list[bytes] = []
         self._out_size = 0
         self._writable: asyncio.Future[None] | None = None
-        self._paused = self._held = self._kept = 0
+        self._paused = self._held = self._shared = self._stuck = self._kept = 0
         self._backlog: list[Command] = []
         self._told: ProxyHeader | None = None
 
@@ -122,66 +123,6 @@ class Connection(asyncio.BufferedProtocol):
             self._out += frames
             self._flush()
 
-    async def invoke(self, command: Command, timeout_ms: float = 3000) -> Command:
-        """Send a request to the peer and return its reply, whatever code that has.
-
-        Args:
-            command: the request; its opaque is set here.
-            timeout_ms: how long to wait for the reply, accurate to about 50 ms.
-
-        Raises:
-            ConnectionLost: the connection ended first.
-            RequestTimeout: no reply came in time.
-            TooManyRequests: too many requests are in flight.
-        """
-        command.opaque = opaque = self._group.opaques.next()
-        return await self.invoke_frame(opaque, encode(command), timeout_ms)
-
-    async def invoke_frame(self, opaque: int, frame: bytes, timeout_ms: float = 3000) -> Command:
-        """`invoke` for a frame encoded by the caller with an opaque from the group's counter."""
-        try:
-            return await self.ask(opaque, frame, timeout_ms)
-        except asyncio.CancelledError:
-            self.forget(opaque)
-            raise
-
-    def ask(self, opaque: int, frame: bytes, timeout_ms: float) -> asyncio.Future[Command]:
-        """`invoke_frame` without a coroutine, with its errors now or when awaited; if cancelled, call `forget`."""
-        group = self._group
-        if self.closed:
-            raise ConnectionLost(f"connection to {self} is closed")
-        if group.in_flight >= group.max_in_flight:
-            raise group.too_many()
-        waiter: asyncio.Future[Command] = group.loop.create_future()
-        timeout_s = timeout_ms / 1000
-        self._session.pending[opaque] = (group.monotonic() + timeout_s, waiter, timeout_s)
-        group.in_flight += 1
-        if group._deadline_timer is None:
-            group.arm_deadlines()
-        self.send(frame)
-        return waiter
-
-    def forget(self, opaque: int) -> None:
-        """Await a reply no more."""
-        if self._session.pending.pop(opaque, None) is not None:
-            self._group.in_flight -= 1
-
-    def invoke_oneway(self, command: Command) -> None:
-        """Send a request that is never answered.
-
-        Raises:
-            ConnectionLost: the connection is closed.
-        """
-        if self.closed:
-            raise ConnectionLost(f"connection to {self} is closed")
-        flag = command.flag
-        command.opaque = self._group.opaques.next()
-        command.flag = flag | FLAG_ONEWAY
-        try:
-            self.send(encode(command))
-        finally:
-            command.flag = flag
-
     async def drain(self) -> None:
         """Return once the peer has taken enough of what was sent that more may follow.
 
@@ -224,6 +165,8 @@ class Connection(asyncio.BufferedProtocol):
         if out and not self.closed:
             size, self._out, self._out_size = self._out_size, [], 0
             self._write(out, size)
+            if self._write_paused and self._group.guarded:
+                self._stand_still(size)
 
     def _write(self, pieces: list[bytes], size: int) -> None:
         self.last_write = self._group.monotonic()
@@ -244,7 +187,9 @@ class Connection(asyncio.BufferedProtocol):
         """The transport is ready."""
         # uvloop's class does not derive from asyncio's.
         self._transport = transport = cast("asyncio.Transport", transport)
-        transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=WRITE_LOW_BYTES)
+        transport.set_write_buffer_limits(
+            high=self._group.write_high_bytes, low=min(WRITE_LOW_BYTES, self._group.write_high_bytes // 4)
+        )
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple) and len(peer) >= 2:
             (self.remote_ip, self.remote_host_bytes), self.remote_port = host_of(peer[0]), peer[1]
@@ -269,8 +214,9 @@ class Connection(asyncio.BufferedProtocol):
         session = self._session
         commands = session.received(nbytes)
         if commands and not self.closed:
-            if self._backlog:
+            if self._backlog or group.brimful:
                 self._backlog += commands
+                group.postpone(self)
             else:
                 began = group.turn_began
                 if began and now - began > group.late_after_s:
@@ -299,16 +245,17 @@ class Connection(asyncio.BufferedProtocol):
         self._write_paused = True
         if self._group.guarded:
             self._pause(_PAUSED_WRITING)
+            self._group.behind(self)
 
     def resume_writing(self) -> None:
         """The peer has caught up."""
         self._write_paused = False
+        self._stuck = 0
+        self._group.unread.forget(self)
         if self._writable is not None:
             self._writable.set_result(None)
             self._writable = None
-        if self._backlog and not self.closed:
-            backlog, self._backlog = self._backlog, []
-            self._serve(backlog, self._group.processor)
+        self.go_on()
         if not self._write_paused:
             self._resume(_PAUSED_WRITING)
 
@@ -318,6 +265,7 @@ class Connection(asyncio.BufferedProtocol):
         self.closed = self._lost = True
         self._backlog.clear()
         self._out.clear()
+        self._share(-self._shared)
         promised, self._promised = self._promised, {}
         for task in self._tasks:
             task.cancel()
@@ -344,17 +292,37 @@ class Connection(asyncio.BufferedProtocol):
             except Exception:  # noqa: BLE001 - one bad callback must not keep the others from running
                 _log.exception("a close callback of %s failed", self)
 
-    def hold(self) -> None:
-        """Stop reading: half-received frames take too much memory (`FrameBudget`)."""
-        self._pause(_PAUSED_BUDGET)
+    def hold(self, reason: int = FRAMES) -> None:
+        """Stop reading: half-received frames, or requests in hand, take too much memory (`budget`)."""
+        self._pause(reason)
 
-    def release(self) -> None:
+    def release(self, reason: int = FRAMES) -> None:
         """Read on."""
-        self._resume(_PAUSED_BUDGET)
+        self._resume(reason)
+
+    def go_on(self) -> None:
+        """Serve what was read and put off, unless the peer is still to read."""
+        if self._backlog and not self.closed and not self._write_paused:
+            backlog, self._backlog = self._backlog, []
+            self._serve(backlog, self._group.processor)
+
+    def unread(self) -> tuple[int, int]:
+        """Bytes taken up because the peer does not read, and how many of them it still has to read."""
+        left = self._transport.get_write_buffer_size()
+        # What is written in one piece stays whole until its last byte is read.
+        return max(self._stuck, left) + len(self._backlog) * HELD_OVERHEAD, left
+
+    def _stand_still(self, size: int) -> None:
+        self._stuck += size
+        self._group.behind(self)
+
+    def refused(self, request: Command, error: LimitExceeded) -> None:
+        """Told of requests that are refused because of a limit."""
+        self._group.refused(self, request, error)
 
     def _reject(self, error: ProtocolError) -> None:
         if not self.closed:
-            _log.warning("closing %s: %s", self, error)
+            self._group.rejected(self.remote_ip, self, error)
             self.close()
 
     def _pause(self, reason: int) -> None:
@@ -376,7 +344,7 @@ class Connection(asyncio.BufferedProtocol):
         reply: Any
         for command in commands:
             done += 1
-            if command.flag:
+            if command.flag and command.flag & (FLAG_RESPONSE | FLAG_ONEWAY):  # other bits mean nothing
                 if command.flag & FLAG_RESPONSE:
                     self._replied(command)
                 else:
@@ -402,10 +370,10 @@ class Connection(asyncio.BufferedProtocol):
                 if self.closed:
                     return
                 self._write(replies, size)
-                replies = []
-                size = 0
+                written, replies, size = size, [], 0
                 if self._write_paused and self._group.guarded:
                     self._backlog = commands[done:]
+                    self._stand_still(written)
                     return
         if replies and not self.closed:
             self._write(replies, size)
@@ -438,9 +406,13 @@ class Connection(asyncio.BufferedProtocol):
         if self._held > group.held_bytes:
             self._pause(_PAUSED_HELD)
         if isinstance(reply, Later):
+            # Who promises replies sees to it how many there are; the bodies are counted here.
+            if len(command.body):
+                self._share(len(command.body))
             self._promised[reply] = None
             reply.begin(self, command, cost)
             return
+        self._share(cost)
         task = group.loop.create_task(self._finish(command, reply, cost))
         self._tasks[task] = reply
         group.tasks.add(task)
@@ -453,18 +425,29 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:  # noqa: BLE001 - every failure of a handler becomes a reply
             reply = failed(self, command, error)
         finally:
-            self._let_go(cost)
+            self._let_go(cost, cost)
         self._answer(command, reply)
 
     def end(self, later: Later, command: Command, cost: int, reply: Reply | Exception) -> None:
         """Send what a handler promised, or why it cannot be had (`Later`)."""
         if later in self._promised:
             del self._promised[later]
-            self._let_go(cost)
+            self._let_go(cost, cost - HELD_OVERHEAD)
             self._answer(command, failed(self, command, reply) if isinstance(reply, Exception) else reply)
 
-    def _let_go(self, cost: int) -> None:
+    def _share(self, size: int) -> None:
+        self._shared += size
+        requests = self._group.requests
+        requests.used += size
+        if size > 0 and requests.used > requests.limit:
+            self._group.crowded(self, self._shared)
+        elif size < 0 and requests.waiting:
+            requests.fell(self, self._shared)
+
+    def _let_go(self, cost: int, shared: int) -> None:
         self._held -= cost
+        if shared and not self._lost:
+            self._share(-shared)
         if self._paused & _PAUSED_HELD and self._held <= self._group.held_bytes // 2:
             self._resume(_PAUSED_HELD)
 
@@ -480,21 +463,3 @@ class Connection(asyncio.BufferedProtocol):
         awaitable = self._tasks.pop(task, None)
         if task.cancelled() and inspect.iscoroutine(awaitable):
             awaitable.close()  # it may never have started, and would warn about that
-
-    # awaited replies
-
-    def expire(self, now: float) -> None:
-        """Fail the requests whose deadline is at or before `now`; close a peer that has gone silent."""
-        if not self._session.pending:
-            return
-        silent = False
-        for _, waiter, timeout_s in self._session.expired(now):
-            self._group.in_flight -= 1
-            silent = silent or (timeout_s >= DEAD_PEER_S and self.last_read <= now - timeout_s)
-            if not waiter.done():
-                late = f"no reply from {self} within {timeout_s * 1000:.0f} ms"
-                waiter.set_exception(RequestTimeout(f"{late}; whether the request was carried out is unknown"))
-        if silent and not self.closed:
-            # A peer that vanished without a word would otherwise hold every later request until TCP gives up.
-            _log.warning("closing %s: nothing arrived while a request waited out its timeout", self)
-            self.abort()

@@ -6,26 +6,35 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from math import inf
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from tianzhou.clock import Clock, SystemClock
-from tianzhou.errors import TooManyRequests
+from tianzhou.errors import LimitExceeded, RequestTimeout, TooManyRequests
+from tianzhou.free_memory import give_back
+from tianzhou.limits import HALF_FRAMES, REPLY_BYTES, REQUEST_BYTES, UNREAD_BYTES, Bounds, Limit
 from tianzhou.remoting.answers import unsupported
-from tianzhou.remoting.budget import FrameBudget
+from tianzhou.remoting.budget import REPLIES, FrameBudget, RequestBudget
 from tianzhou.remoting.lingering import Lingering
 from tianzhou.remoting.session import MAX_FRAME, OpaqueCounter, scratch_buffer
 from tianzhou.remoting.stalls import PatientTimer
+from tianzhou.remoting.unread import HIGH_BYTES, LOOK_S, UnreadReplies, high_mark
+from tianzhou.repeats import Repeats
 
 if TYPE_CHECKING:
     from tianzhou.remoting.connection import Connection, Reply
     from tianzhou.wire.command import Command
 
 HELD_BYTES = 33_554_432
-GATHER_BYTES = 67_108_864
+GATHER_BYTES = HALF_FRAMES.default
 MAX_IN_FLIGHT = 65_535
 DEADLINE_STEP_S = 0.05
 IDLE_STEP_S = 5.0
 MARK_STEP_S = 0.02
+REJECTIONS_LOGGED = 20
+"""Connections of one host whose rejection is logged in a minute; the others are counted."""
+DEAD_PEER_S = 3.0
+SILENCE_S = 60.0
+"""So long after a refusal was logged, others by the same limit are only counted."""
 
 Processor: TypeAlias = "Callable[[Connection, Command], Reply | Awaitable[Reply]]"
 """Serves requests: answers at once or later (no task is made), or with an awaitable (a task of the connection)."""
@@ -51,6 +60,7 @@ class ConnectionGroup:
             wait for each other for ever once both have much to send.
         linger_s: how long the loop stays awake for a peer that asks one thing at a time, see `Lingering`; 0 never does.
         clock: gives the monotonic time that deadlines and idleness are measured in.
+        bounds: how much all connections together may hold.
     """
 
     def __init__(
@@ -65,7 +75,17 @@ class ConnectionGroup:
         guarded: bool = True,
         linger_s: float = 0.0,
         clock: Clock | None = None,
+        bounds: Bounds | None = None,
     ) -> None:
+        self.bounds = bounds or Bounds()
+        self.requests = RequestBudget(self.bounds.most(REQUEST_BYTES))
+        self.unread = UnreadReplies()
+        # Whether unread replies take so much that none is to be made until some of them are gone.
+        self.brimful = False
+        self._postponed: dict[Connection, None] = {}
+        self.write_high_bytes = HIGH_BYTES
+        self._quiet_until: dict[str, float] = {}
+        self._unread_timer: PatientTimer | None = None
         self.processor: Processor = processor or (lambda _connection, command: unsupported(command))
         self.max_frame = max_frame
         self.idle_timeout_s = idle_timeout_s
@@ -94,6 +114,7 @@ class ConnectionGroup:
         self._idle_timer: PatientTimer | None = None
         self._deadline_timer: PatientTimer | None = None
         self._empty: asyncio.Future[None] | None = None
+        self._rejections = Repeats(REJECTIONS_LOGGED)
 
     def start(self) -> None:
         """Bind to the running loop and begin the idle sweep."""
@@ -106,12 +127,25 @@ class ConnectionGroup:
         if self.idle_timeout_s > 0:
             self._arm_idle()
 
+    def rejected(self, host: str, peer: object, why: object) -> None:
+        """Log why a connection is closed; of one host only so often in a minute, however often it comes back.
+
+        Args:
+            host: where the peer is.
+            peer: the connection, as the line shows it.
+            why: what it did.
+        """
+        held = self._rejections.due(host, self.monotonic())
+        if held is not None:
+            more = f" ({held} more of its connections were closed for such reasons since)" if held else ""
+            _log.warning("closing %s: %s%s", peer, why, more)
+
     async def close(self, grace_s: float = 3.0) -> None:
         """Close every connection, let what is written go out for at most `grace_s`, and end every task."""
-        for timer in (self._idle_timer, self._deadline_timer):
+        for timer in (self._idle_timer, self._deadline_timer, self._unread_timer):
             if timer is not None:
                 timer.cancel()
-        self._idle_timer = self._deadline_timer = None
+        self._idle_timer = self._deadline_timer = self._unread_timer = None
         for connection in list(self.connections):
             connection.close()
         if self.connections and not await self._drained(grace_s):
@@ -162,7 +196,7 @@ class ConnectionGroup:
     def joined(self, connection: Connection) -> None:
         """A connection was made."""
         self.connections.add(connection)
-        self.budget.shared_by(len(self.connections))
+        self._shared()
         if self.on_connect is not None:
             self.on_connect(connection)
 
@@ -171,9 +205,90 @@ class ConnectionGroup:
         self.connections.discard(connection)
         if self.lingering is not None:
             self.lingering.left(connection)
-        self.budget.shared_by(len(self.connections))
+        self.unread.forget(connection)
+        self._postponed.pop(connection, None)
+        self.requests.left(connection)
+        self._shared()
         if not self.connections and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
+
+    def _shared(self) -> None:
+        count = len(self.connections)
+        self.budget.shared_by(count)
+        self.requests.connections = max(count, 1)
+        self.write_high_bytes = high_mark(self.bounds.most(UNREAD_BYTES), count) if self.guarded else HIGH_BYTES
+
+    def behind(self, connection: Connection) -> None:
+        """A peer does not read what it asked for, or has asked for more meanwhile."""
+        self.unread.note(connection, self.monotonic())
+        if self.unread.used > 2 * self.bounds.most(UNREAD_BYTES) and not self.brimful:
+            # Not from here: a handler may be about to write to one of them. But a thousand may ask in this turn.
+            self.brimful = True
+            self.loop.call_soon(self.sweep_unread)
+        if self._unread_timer is None and self.started:
+            self._unread_timer = PatientTimer(self.loop, LOOK_S, self._unread_tick)
+
+    def postpone(self, connection: Connection) -> None:
+        """Have a connection that has put requests off go on when it may, if it does not wait for its peer to read."""
+        if self.brimful:
+            self._postponed[connection] = None
+            connection.hold(REPLIES)
+
+    def _go_on(self) -> None:
+        while self._postponed and not self.brimful:
+            connection = next(iter(self._postponed))
+            del self._postponed[connection]
+            connection.go_on()
+            connection.release(REPLIES)
+
+    def _unread_tick(self) -> None:
+        self._unread_timer = None
+        self.sweep_unread()
+        if len(self.unread):
+            self._unread_timer = PatientTimer(self.loop, LOOK_S, self._unread_tick)
+
+    def sweep_unread(self) -> None:
+        """Disconnect peers that do not read, when all of them together hold too much."""
+        limit = self.bounds.most(UNREAD_BYTES)
+        doomed = self.unread.doomed(limit, self.monotonic())
+        if doomed:
+            # What they held is free when their transports are gone.
+            self.loop.call_later(LOOK_S, give_back)
+        for reader, size, silent_s in doomed:
+            connection = cast("Connection", reader)
+            self.bounds.refusals.counts[UNREAD_BYTES.name] += 1
+            _log.warning(
+                "closing %s: %d bytes of replies wait for it, it has read next to none for %.0f s, and all such"
+                " connections together hold more than %s=%d",
+                connection, size, silent_s, UNREAD_BYTES.name, limit,
+            )  # fmt: skip
+            self.unread.forget(reader)
+            connection.abort()
+        if self.brimful:
+            # In the next turn the memory of those that were disconnected is free.
+            self.brimful = False
+            self.loop.call_soon(self._go_on)
+
+    def crowded(self, connection: Connection, size: int) -> None:
+        """Requests that are worked on take more than they may together, and this connection has just taken more."""
+        if self.requests.crossed(connection, size):
+            limit = self.requests.limit
+            error = self.bounds.refusals.refused(REQUEST_BYTES, self.requests.used, limit)
+            self._complain(REQUEST_BYTES, "%s waits: %s", connection, error)
+
+    def refused(self, connection: Connection, request: Command, error: LimitExceeded) -> None:
+        """A request was refused because of a limit: say so in the log, but not each time."""
+        limit = error.limit
+        if limit is REPLY_BYTES:
+            self.bounds.refusals.counts[REPLY_BYTES.name] += 1
+        if isinstance(limit, Limit):
+            self._complain(limit, "request %d from %s refused: %s", request.code, connection, error)
+
+    def _complain(self, limit: Limit, text: str, *values: object) -> None:
+        now = self.monotonic()
+        if now >= self._quiet_until.get(limit.name, -inf):
+            self._quiet_until[limit.name] = now + SILENCE_S
+            _log.warning(f"{text} (others within %.0f s are only counted)", *values, SILENCE_S)
 
     def _arm_idle(self) -> None:
         self._idle_timer = PatientTimer(self.loop, min(IDLE_STEP_S, self.idle_timeout_s / 4), self._idle_tick)
@@ -210,12 +325,33 @@ class ConnectionGroup:
 
     def _deadlines(self) -> None:
         self._deadline_timer = None
-        self.sweep_deadlines()
-        if self.in_flight:
-            self.arm_deadlines()
+        try:
+            self.sweep_deadlines()
+        finally:
+            # Also when that failed: whoever awaits a reply would wait for ever.
+            if self.in_flight:
+                self.arm_deadlines()
 
     def sweep_deadlines(self) -> None:
         """Fail the requests whose deadline has passed."""
         now = self.monotonic()
         for connection in list(self.connections):
-            connection.expire(now)
+            try:
+                if connection.awaiting:
+                    self._expire(connection, now)
+            except Exception:  # noqa: BLE001 - who awaits replies on other connections would wait for ever
+                _log.exception("%s: its deadlines cannot be looked over", connection)
+                connection.abort()
+
+    def _expire(self, connection: Connection, now: float) -> None:
+        silent = False
+        for waiter, timeout_s in connection.expired(now):
+            self.in_flight -= 1
+            silent = silent or (timeout_s >= DEAD_PEER_S and connection.last_read <= now - timeout_s)
+            if not waiter.done():
+                late = f"no reply from {connection} within {timeout_s * 1000:.0f} ms"
+                waiter.set_exception(RequestTimeout(f"{late}; whether the request was carried out is unknown"))
+        if silent and not connection.closed:
+            # A peer that vanished without a word would otherwise hold every later request until TCP gives up.
+            _log.warning("closing %s: nothing arrived while a request waited out its timeout", connection)
+            connection.abort()

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tianzhou.errors import ProtocolError
+from tianzhou.limits import PROXY_BYTES
+from tianzhou.remoting.foreign import explain
 
 FIRST_BYTES: Final = (b"P", b"\r")
 """How headers begin, and no frame of RocketMQ does: it would be longer than any may be."""
@@ -19,6 +21,8 @@ _FIXED: Final = 16
 _LOCAL: Final = 0x20
 _PROXIED: Final = 0x21
 _ADDRESS_BYTES: Final = {1: 4, 2: 16}
+_VALUE_OVERHEAD: Final = 100
+"""What a value takes besides its text."""
 _TLV_HEAD: Final = struct.Struct(">BH")
 
 
@@ -29,7 +33,7 @@ class ProxyHeader:
     Attributes:
         source: the client's address, `host:port`; empty when the balancer speaks for itself or does not know.
         ip: its host alone.
-        values: by the type of the value, those that are text.
+        values: by the type of the value, those that are text, and not more than is worth remembering.
     """
 
     source: str = ""
@@ -53,7 +57,7 @@ def missing(data: bytes) -> int:
         if len(data) < _FIXED:
             return _FIXED - len(data)
         return max(_FIXED + int.from_bytes(data[14:16]) - len(data), 0)
-    raise ProtocolError(f"neither a frame nor a PROXY header: it begins with {data[:_FIXED]!r}")
+    raise explain(ProtocolError(f"neither a frame nor a PROXY header: it begins with {data[:_FIXED]!r}"), data)
 
 
 def parse(header: bytes) -> ProxyHeader:
@@ -103,11 +107,13 @@ def _of_bytes(header: bytes) -> ProxyHeader:
 
 def _values(data: bytes) -> dict[int, str]:
     values = {}
+    room = PROXY_BYTES.default
     while data:
         kind, length = _TLV_HEAD.unpack_from(data)
         value, data = data[_TLV_HEAD.size :][:length], data[_TLV_HEAD.size + length :]
         if len(value) < length:
             raise ValueError(f"value {kind:#x} is cut off")
-        if value.isascii():
+        room -= len(value) + _VALUE_OVERHEAD
+        if value.isascii() and room >= 0:
             values[kind] = value.decode("ascii")
     return values

@@ -12,18 +12,20 @@ from typing import Self
 
 from tianzhou.clock import Clock
 from tianzhou.errors import ConfigError, ProtocolError
-from tianzhou.open_files import allow_more_files
+from tianzhou.limits import CONNECTIONS, Bounds
+from tianzhou.open_files import allow_more_files, ceiling
 from tianzhou.remoting import proxy
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.group import GATHER_BYTES, HELD_BYTES, ConnectionGroup, LateProcessor, Processor
+from tianzhou.remoting.handshakes import reason_of
 from tianzhou.remoting.session import MAX_FRAME
 from tianzhou.remoting.tls import HANDSHAKE, HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, WATCH_S, ServerTls
+from tianzhou.shortages import passes, words
 
 BACKLOG = 1024
 ACCEPTS_PER_TURN = 64
 ACCEPT_PAUSE_S = 1.0
 
-_OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _log = logging.getLogger(__name__)
 
 
@@ -38,7 +40,7 @@ class RemotingServer:
         processor: serves requests, see `tianzhou.remoting.connection.Processor`.
         max_frame: most bytes of a frame (wire.md §1.8).
         idle_timeout_s: connections without traffic for so long are closed.
-        max_connections: further connections are closed at once.
+        max_connections: further connections are closed at once; by default as the bounds say.
         held_bytes: see `ConnectionGroup`.
         gather_bytes: see `ConnectionGroup`.
         linger_s: see `ConnectionGroup`.
@@ -48,6 +50,7 @@ class RemotingServer:
         late_after_s: see `late`.
         port_setting: the setting that chooses the port, named in the error when it is taken.
         tls: which connections speak TLS; None speaks plain only.
+        bounds: see `ConnectionGroup`.
     """
 
     def __init__(
@@ -58,7 +61,7 @@ class RemotingServer:
         *,
         max_frame: int = MAX_FRAME,
         idle_timeout_s: float = 120.0,
-        max_connections: int = 65_536,
+        max_connections: int | None = None,
         held_bytes: int = HELD_BYTES,
         gather_bytes: int = GATHER_BYTES,
         linger_s: float = 0.0,
@@ -68,6 +71,7 @@ class RemotingServer:
         late: LateProcessor | None = None,
         late_after_s: float = 0.2,
         tls: ServerTls | None = None,
+        bounds: Bounds | None = None,
     ) -> None:
         self.host = host
         self.port = port
@@ -81,6 +85,7 @@ class RemotingServer:
             gather_bytes=gather_bytes,
             linger_s=linger_s,
             clock=clock,
+            bounds=bounds,
         )
         self.group.on_connect = on_connect
         if late is not None:
@@ -198,9 +203,9 @@ class RemotingServer:
             except OSError as error:
                 self._rest(error)
                 return
-            if self._admitted >= self.max_connections:
+            if why := self._refusal(accepted.fileno()):
                 if not self._refusing:
-                    _log.warning("port %d: refusing connections above %d", self.port, self.max_connections)
+                    _log.warning("port %d: refusing further connections: %s", self.port, why)
                     self._refusing = True
                 accepted.close()
                 continue
@@ -210,14 +215,29 @@ class RemotingServer:
             self._adoptions.add(task)
             task.add_done_callback(self._adoptions.discard)
 
+    def _refusal(self, descriptor: int) -> str:
+        """Why a connection cannot be taken; empty when it can."""
+        bounds = self.group.bounds
+        most = bounds.most(CONNECTIONS) if self.max_connections is None else self.max_connections
+        if self._admitted >= most:
+            bounds.refusals.counts[CONNECTIONS.name] += 1
+            return f"there are {self._admitted}, the most allowed ({CONNECTIONS.name})"
+        # Asked each time: limits change while a process runs. The question takes less than a microsecond.
+        if descriptor >= ceiling() and (not allow_more_files() or descriptor >= ceiling()):
+            return (
+                f"{descriptor} files are open, and the rest of the limit is left to the server's own; raise it "
+                "(ulimit -n), or have fewer connections"
+            )
+        return ""
+
     def _rest(self, error: OSError) -> None:
         # The socket stays readable while nothing can be accepted: without a pause the loop would spin.
         assert self._socket is not None
         if error.errno == errno.EMFILE and allow_more_files():
             self.group.loop.call_soon(self._accept)
             return
-        reason = "out of descriptors or memory" if error.errno in _OUT_OF_RESOURCES else "accept failed"
-        _log.error("port %d: %s (%s); accepting again in %.0f s", self.port, reason, error, ACCEPT_PAUSE_S)
+        reason = "out of descriptors or memory" if passes(error) else "accept failed"
+        _log.error("port %d: %s (%s); accepting again in %.0f s", self.port, reason, words(error), ACCEPT_PAUSE_S)
         self.group.loop.remove_reader(self._socket)
         self._retry = self.group.loop.call_later(ACCEPT_PAUSE_S, self._accept_again)
 
@@ -228,16 +248,20 @@ class RemotingServer:
             self._accept()
 
     async def _adopt(self, accepted: socket.socket) -> None:
+        host = peer = "a peer that went"
         try:
+            host, port, *_ = accepted.getpeername()
+            peer = f"{host}:{port}"
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection = await self._connection(accepted)
         except BaseException as error:
             accepted.close()
             self._admitted -= 1
-            if not isinstance(error, OSError | ProtocolError):
+            if not isinstance(error, OSError | EOFError | ProtocolError):
                 raise
-            _log.warning("port %d: an accepted connection could not be set up: %s", self.port, error)
+            why = str(error) if isinstance(error, ProtocolError) else f"it could not be set up: {reason_of(error)}"
+            self.group.rejected(host, peer, why)
         else:
             if connection is None:
                 accepted.close()
@@ -314,8 +338,8 @@ class RemotingServer:
 
     def _watch_certificates(self) -> None:
         if self._tls is not None:
-            self._tls.refresh()
             self._watch = self.group.loop.call_later(WATCH_S, self._watch_certificates)
+            self._tls.refresh()
 
     def _dismiss(self, _connection: Connection) -> None:
         self._admitted -= 1

@@ -14,9 +14,11 @@ from __future__ import annotations
 from typing import Any
 
 from tianzhou.errors import ProtocolError
+from tianzhou.limits import FRAME_BYTES
+from tianzhou.remoting.foreign import explain
 from tianzhou.wire.command import Command, split
 
-MAX_FRAME = 16_777_216
+MAX_FRAME = FRAME_BYTES.default
 """Most bytes of a frame, its length word included (wire.md §1.8)."""
 
 SMALL_FRAME = 65_536
@@ -24,7 +26,8 @@ READ_SIZE = 65_536
 LARGE_READ_SIZE = 262_144
 _LARGE_START = 2048
 _LENGTH_WORD = 4
-_TLS_HANDSHAKE = 0x16
+_TELLING = 16
+"""So many bytes tell whose protocol it is."""
 _INT32_MAX = 0x7FFFFFFF
 _INT32_MIN = -0x80000000
 
@@ -198,9 +201,7 @@ class Session:
                 commands += found
                 start = after
         except ProtocolError as error:
-            self.error = error
-            if self._view[start] == _TLS_HANDSHAKE:
-                self.error = ProtocolError("a TLS handshake arrived, and TLS is not on here; connect without TLS")
+            self.error = explain(error, bytes(self._view[start : min(end, start + _TELLING)]))
         return commands, start
 
     # awaited replies

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tianzhou.errors import ConfigError, ConnectFailed
@@ -47,7 +47,7 @@ class SocksProxy:
     host: str
     port: int
     username: str = ""
-    password: str = ""
+    password: str = field(default="", repr=False)
 
     def __str__(self) -> str:
         return f"SOCKS proxy {self.host}:{self.port}"
@@ -154,7 +154,8 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
 
 def _proxy(network: str, given: Any) -> SocksProxy:
     if not isinstance(given, Mapping) or not isinstance(given.get("addr"), str):
-        raise _wrong(f"the proxy of {network} is {given!r}, without an addr")
+        shown = sorted(given) if isinstance(given, Mapping) else type(given).__name__  # its values may be secret
+        raise _wrong(f"the proxy of {network} is {shown}, without an addr")
     host, _, port = given["addr"].rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
         raise _wrong(f"addr {given['addr']!r} of {network} is no host:port")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tianzhou.errors import ConfigError
+from tianzhou.remoting.handshakes import KeyedContext
 from tianzhou.settings import apply, bind, key_of, keyed, parse_properties
 
 HANDSHAKE: Final = b"\x16"
@@ -44,7 +45,9 @@ class TlsSettings:
         server_auth_client: verify clients' certificates.
         server_trust_cert_path: certificates that may sign clients', PEM; empty means the system's.
         client_key_path: as the server's; so the others.
-        client_auth_server: verify the server's certificate; its host name is not looked at, as in RocketMQ.
+        client_auth_server: verify the server's certificate.
+        client_check_host_name: with that, also verify that it is for the host connected to, as RocketMQ's client never
+            does; a key of Tianzhou's own.
     """
 
     server_mode: str = keyed("tls.server.mode", "permissive")
@@ -53,14 +56,15 @@ class TlsSettings:
     test_mode_enable: bool = keyed("tls.test.mode.enable", default=True)
     need_client_auth: str = keyed("tls.server.need.client.auth", "none")
     server_key_path: str = keyed("tls.server.keyPath", "")
-    server_key_password: str = keyed("tls.server.keyPassword", "")
+    server_key_password: str = keyed("tls.server.keyPassword", "", secret=True)
     server_cert_path: str = keyed("tls.server.certPath", "")
     server_auth_client: bool = keyed("tls.server.authClient", default=False)
     server_trust_cert_path: str = keyed("tls.server.trustCertPath", "")
     client_key_path: str = keyed("tls.client.keyPath", "")
-    client_key_password: str = keyed("tls.client.keyPassword", "")
+    client_key_password: str = keyed("tls.client.keyPassword", "", secret=True)
     client_cert_path: str = keyed("tls.client.certPath", "")
     client_auth_server: bool = keyed("tls.client.authServer", default=False)
+    client_check_host_name: bool = keyed("tls.client.checkHostName", default=True)
     client_trust_cert_path: str = keyed("tls.client.trustCertPath", "")
 
     def __post_init__(self) -> None:
@@ -126,9 +130,10 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
     Raises:
         ConfigError: a certificate or key cannot be used.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    if settings.test_mode_enable or not settings.client_auth_server:
+    context = KeyedContext(ssl.PROTOCOL_TLS_CLIENT)
+    verifies = settings.client_auth_server and not settings.test_mode_enable
+    context.check_hostname = verifies and settings.client_check_host_name
+    if not verifies:
         context.verify_mode = ssl.CERT_NONE
     else:
         _trust(context, "tls.client.trustCertPath", settings.client_trust_cert_path, ssl.Purpose.SERVER_AUTH)

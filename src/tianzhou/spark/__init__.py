@@ -5,5 +5,6 @@ Importing this package imports neither PySpark nor PyArrow; both come in when a 
 
 from tianzhou.spark.progress import lag
 from tianzhou.spark.sessions import session
+from tianzhou.spark.threads import activate
 
-__all__ = ["lag", "session"]
+__all__ = ["activate", "lag", "session"]

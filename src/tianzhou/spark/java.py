@@ -7,12 +7,14 @@ without it. `wrap` lays a directory that looks like the runtime and whose `bin/j
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import logging
 import os
 import re
 import shlex
 import shutil
+import stat
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -162,45 +164,100 @@ def cache_directory(environ: Mapping[str, str]) -> Path:
 def wrap(home: Path, cache: Path) -> Path:
     """Lay a JAVA_HOME for `home` whose `java` drops the request for the vector module.
 
-    The directory appears whole or not at all, so processes may race for it; one that stands is used again.
+    The directory appears whole or not at all, so processes may race for it; one that stands is used again. What lies
+    in it is run, so it is used only where nobody else can have put it: see `why_not_own`. Where `cache` is no such
+    place, a folder below the temporary directory is tried, and at last a new one that goes when this process ends.
 
     Args:
         home: the real runtime.
-        cache: where to lay it; made when missing, and replaced by the temporary directory when not writable.
+        cache: where to lay it; made when missing.
 
     Returns:
         The wrapper's path.
     """
     launcher = _LAUNCHER.format(module=VECTOR_MODULE, java=shlex.quote(str(home / "bin" / "java")))
     digest = hashlib.sha256(launcher.encode()).hexdigest()[:16]
-    try:
-        return _lay(home, launcher, cache / digest)
-    except OSError as error:
-        other = Path(tempfile.gettempdir()) / f"tianzhou-java-{os.getuid()}"
-        logger.info("cannot lay a Java wrapper under %s (%s); using %s", cache, error.strerror, other)
-        return _lay(home, launcher, other / digest)
+    shared = Path(tempfile.gettempdir()) / f"tianzhou-java-{os.geteuid()}"
+    for folder in (cache, shared):
+        try:
+            return _lay(home, launcher, folder, digest)
+        except OSError as error:
+            said = logger.warning if isinstance(error, NotOurs) else logger.info
+            said("no Java wrapper under %s (%s)", folder, error if isinstance(error, NotOurs) else error.strerror)
+    fresh = Path(tempfile.mkdtemp(prefix="tianzhou-java-"))
+    atexit.register(_remove, fresh, os.getpid())
+    return _draw(home, launcher, fresh / digest)
 
 
-def _lay(home: Path, launcher: str, target: Path) -> Path:
-    if (target / "bin" / "java").exists():
-        return target
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    try:
-        (draft / "bin").mkdir()
-        for part in home.iterdir():
-            if part.name != "bin":
-                (draft / part.name).symlink_to(part)
-        for tool in (home / "bin").iterdir():
-            if tool.name != "java":
-                (draft / "bin" / tool.name).symlink_to(tool)
-        java = draft / "bin" / "java"
-        java.write_text(launcher, encoding="utf-8")
-        java.chmod(0o755)
-        draft.chmod(0o755)
-        draft.rename(target)
-    except OSError:
-        shutil.rmtree(draft, ignore_errors=True)
-        if not (target / "bin" / "java").exists():  # another process was first: its wrapper serves as well
-            raise
+class NotOurs(PermissionError):
+    """A folder or file whose content somebody else may have put there, so that nothing of it is run."""
+
+
+def why_not_own(path: Path) -> str | None:
+    """Why others could have put or changed what is at a path; None when only this user and root can.
+
+    The path itself must be no link, and this user's; it and all folders above it must not be writable for others,
+    where a sticky folder such as `/tmp` above is no harm.
+
+    Args:
+        path: an absolute path without links above its last part.
+    """
+    me = os.geteuid()
+    for part in (path, *path.parents):
+        found = part.lstat()
+        mode = found.st_mode
+        if stat.S_ISLNK(mode):
+            return f"{part} is a link"
+        if found.st_uid != me and (part == path or found.st_uid != 0):
+            return f"{part} belongs to user {found.st_uid}"
+        if mode & (stat.S_IWGRP | stat.S_IWOTH) and (part == path or not mode & stat.S_ISVTX):
+            return f"{part} can be written by others (mode {stat.S_IMODE(mode):04o})"
+    return None
+
+
+def _lay(home: Path, launcher: str, folder: Path, name: str) -> Path:
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = folder.parent.resolve() / folder.name
+    folder.mkdir(mode=0o700, exist_ok=True)
+    _check_own(folder)
+    target = folder / name
+    if not os.path.lexists(target):
+        draft = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=folder))
+        try:
+            _draw(home, launcher, draft / name).rename(target)
+        except OSError:
+            if not os.path.lexists(target):  # else another process was first: its wrapper serves as well
+                raise
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    java = target / "bin" / "java"
+    for path in (target, target / "bin", java):
+        _check_own(path)
+    if java.read_text(encoding="utf-8") != launcher:
+        raise NotOurs(f"{java} is not what was written there")
     return target
+
+
+def _check_own(path: Path) -> None:
+    if (reason := why_not_own(path)) is not None:
+        raise NotOurs(f"{reason}; remove it, or set XDG_CACHE_HOME to a folder of your own")
+
+
+def _draw(home: Path, launcher: str, target: Path) -> Path:
+    """Lay the wrapper itself in a folder that nobody else sees yet."""
+    (target / "bin").mkdir(mode=0o700, parents=True)
+    for part in home.iterdir():
+        if part.name != "bin":
+            (target / part.name).symlink_to(part)
+    for tool in (home / "bin").iterdir():
+        if tool.name != "java":
+            (target / "bin" / tool.name).symlink_to(tool)
+    java = target / "bin" / "java"
+    java.write_text(launcher, encoding="utf-8")
+    java.chmod(0o700)
+    return target
+
+
+def _remove(folder: Path, maker: int) -> None:
+    if os.getpid() == maker:  # a child that ends earlier leaves it to whoever made it
+        shutil.rmtree(folder, ignore_errors=True)

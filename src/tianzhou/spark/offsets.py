@@ -133,6 +133,18 @@ def from_json(value: Mapping[str, Any]) -> tuple[Positions, Positions]:
     return start, end
 
 
+def renamed(positions: Mapping[MessageQueue, int], broker_name: str) -> Positions:
+    """The same positions under another name of the one broker whose queues they are of.
+
+    A queue that is there under several names has been read as far as the furthest of them says.
+    """
+    result: Positions = {}
+    for queue, at in positions.items():
+        same = MessageQueue(queue.topic, broker_name, queue.queue_id)
+        result[same] = max(at, result.get(same, at))
+    return result
+
+
 # --- a batch
 
 
@@ -243,17 +255,19 @@ def split(ranges: Iterable[Span], at_least: int = 0, at_most_each: int = 0) -> l
     return result
 
 
-def pack(pieces: Iterable[Span], enough: int) -> list[list[Span]]:
+def pack(pieces: Iterable[Span], enough: int, at_most_each: int = 0) -> list[list[Span]]:
     """Put small neighbours together: a task costs as much as reading some thousand messages.
 
     Args:
         pieces: ranges, in queue order.
         enough: a group takes no further range once it has so many messages.
+        at_most_each: the most messages in a group of several ranges; 0 for no bound.
     """
     groups: list[list[Span]] = []
-    size = enough
+    size = 0
+    most = min(at_most_each, 2 * enough) if at_most_each else 2 * enough
     for piece in pieces:
-        if size >= enough or size + piece.count > 2 * enough:
+        if not groups or size >= enough or size + piece.count > most:
             groups.append([])
             size = 0
         groups[-1].append(piece)

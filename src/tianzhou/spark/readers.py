@@ -56,9 +56,10 @@ class _Rows:
         self._connect = connect
 
     def partitions_of(self, spans: list[Span]) -> list[InputPartition]:
-        pieces = offsets.split(spans, self._options.min_partitions, self._options.max_records_per_partition)
+        at_most = self._options.max_records_per_partition
+        pieces = offsets.split(spans, self._options.min_partitions, at_most)
         enough = 0 if self._options.min_partitions else TASK_MESSAGES
-        return [SpanPartition(group) for group in offsets.pack(pieces, enough)]
+        return [SpanPartition(group) for group in offsets.pack(pieces, enough, at_most)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, SpanPartition):  # Spark's stand-in for "no partitions"

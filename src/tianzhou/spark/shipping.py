@@ -11,8 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 import tianzhou
+from tianzhou.spark.daemon import quieten_own
 
 Unpack = Callable[[bytes, str], Any]
+
+# Where sources are found, made and planned, PySpark's own daemon forks the processes, and each comes here.
+quieten_own()
 
 
 class Shipped:

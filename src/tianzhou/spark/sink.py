@@ -22,11 +22,10 @@ from pyspark.sql.types import StructType
 from tianzhou.client.producer import Producer
 from tianzhou.client.staging import queue_by_id
 from tianzhou.errors import ClientError, ConfigError, TianzhouError
-from tianzhou.model import Message
 from tianzhou.spark import connections
 from tianzhou.spark.exactly_once import BatchName, Staged, abort, commit, stage
 from tianzhou.spark.options import WriteOptions, parse_write
-from tianzhou.spark.outgoing import Outgoing, not_sent
+from tianzhou.spark.outgoing import Outgoing, message_of, not_sent
 from tianzhou.spark.send_rate import SendRate
 from tianzhou.spark.shipping import Shipped
 
@@ -125,7 +124,7 @@ def _to_message(
         raise ClientError("topic is null, and there is no option topic to fall back to")
     if not body:
         raise ClientError(f"body is {'null' if body is None else 'empty'}; a message needs at least one byte")
-    message = Message(
+    message = message_of(
         target,
         body.encode() if isinstance(body, str) else body,
         tags=tags or None,

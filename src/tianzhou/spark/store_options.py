@@ -125,8 +125,14 @@ class StoreOptions:
     max_records_per_partition: int
     max_offsets_per_trigger: int | None
 
+    def wants_topic(self, topic: str) -> bool:
+        """Whether a topic is wanted, if it is one of the users' own."""
+        return re.fullmatch(self.pattern, topic) is not None if self.pattern is not None else topic in self.topics
+
     def wants(self, queue: MessageQueue) -> bool:
-        """Whether a queue of a wanted topic is wanted."""
+        """Whether a queue is wanted."""
+        if not self.wants_topic(queue.topic):
+            return False
         if self.assigned is not None:
             return queue.queue_id in self.assigned.get(queue.topic, ())
         return not self.queues or queue.queue_id in self.queues

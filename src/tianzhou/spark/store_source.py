@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
+import time
 from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from tianzhou.errors import ConfigError, StoreUnreadable
 from tianzhou.model import MessageQueue
 from tianzhou.spark import offsets
-from tianzhou.spark.offsets import Bounds, Positions, Span
+from tianzhou.spark.offsets import Bounds, Loss, Positions, Span
 from tianzhou.spark.read_options import BATCH, STREAM
 from tianzhou.spark.schema import arrow_schema, columns_of, row_schema
 from tianzhou.spark.shipping import Shipped
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 
 TASK_MESSAGES: Final = 100_000
 """Ranges of fewer messages share a task, and longer ones are cut, unless options say otherwise."""
+
+GONE_AFTER_S: Final = 2.0
+"""So long a queue has to be missing: whoever repairs a store makes folders of queues anew."""
+LOOK_EVERY_S: Final = 0.1
 
 More = Mapping[tuple[str, int], tuple[int, bytes]]
 
@@ -63,7 +67,7 @@ def _queues(store: StoreFiles, options: StoreOptions, *, all_there: bool = True)
     """
     topics: tuple[str, ...] = options.topics
     if options.pattern is not None:
-        topics = tuple(sorted(topic for topic in store.user_topics() if re.fullmatch(options.pattern, topic)))
+        topics = tuple(sorted(topic for topic in store.user_topics() if options.wants_topic(topic)))
     found = store.queues(topics)
     if all_there:
         missing = sorted(set(topics) - {queue.topic for queue in found})
@@ -100,10 +104,10 @@ class _Rows:
         if not options.min_partitions:
             at_least = min(at_least, -(-total // TASK_MESSAGES))
         pieces = offsets.split(spans, at_least, at_most)
-        enough = 0 if options.min_partitions or at_most else TASK_MESSAGES
+        enough = 0 if options.min_partitions else TASK_MESSAGES
         return [
             StorePartition(group, {place: more[place] for place in _places(group) if place in more})
-            for group in offsets.pack(pieces, enough)
+            for group in offsets.pack(pieces, enough, at_most)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -129,12 +133,18 @@ def _places(spans: list[Span]) -> set[tuple[str, int]]:
     return {(span.queue.topic, span.queue.queue_id) for span in spans}
 
 
+_GONE: Final = "the store has no such queue any more, as when its topic is deleted"
+
+
 def _clipped(spans: list[Span], bounds: Mapping[MessageQueue, Bounds], fail: bool) -> list[Span]:
     from tianzhou.spark.reading import LossPolicy
 
     left, losses = [], []
     for span in spans:
-        rest, lost = offsets.clip(span, bounds.get(span.queue, Bounds(0, 0)))
+        if span.queue not in bounds:
+            losses.append(Loss(span.queue, span.start, span.end, _GONE))
+            continue
+        rest, lost = offsets.clip(span, bounds[span.queue])
         left.append(rest)
         losses += lost
     LossPolicy(fail)(losses)
@@ -194,6 +204,8 @@ def _with_key(store: StoreFiles, spans: list[Span], key: str) -> list[Span]:
 class StoreStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows a store on this machine that a broker adds to; offsets as of `readers.StreamReader`.
 
+    A store is one broker's, so positions that were written under another `brokerName` are those of the same queues.
+
     Args:
         options: the options of a stream.
         schema: the wanted columns.
@@ -206,6 +218,7 @@ class StoreStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailabl
         self._initial: dict[str, Any] | None = None
         self._target: Positions | None = None
         self._last: dict[MessageQueue, Bounds] = {}
+        self._ends: Positions = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the files, which stay in the process that planned."""
@@ -217,7 +230,28 @@ class StoreStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailabl
         else:
             self._store.look()
         self._last = self._store.bounds(_queues(self._store, self._options, all_there=first))
+        self._ends |= {queue: limits.maximum for queue, limits in self._last.items()}
         return self._last
+
+    def _positions(self, offset: Mapping[str, Any]) -> tuple[Positions, Positions]:
+        """Where a batch begins and ends, by the name the broker has now."""
+        from tianzhou.spark.store_files import UNNAMED
+
+        name = self._options.broker_name or UNNAMED
+        start, end = offsets.from_json(offset)
+        return offsets.renamed(start, name), offsets.renamed(end, name)
+
+    def _gone(self, position: Positions) -> list[Loss]:
+        """The queues the stream was in and the store does not have any more."""
+        begun = time.monotonic()
+        while True:
+            gone = [queue for queue in sorted(position) if queue not in self._last and self._options.wants(queue)]
+            if not gone or time.monotonic() - begun >= GONE_AFTER_S:
+                break
+            time.sleep(LOOK_EVERY_S)
+            self._bounds()
+        ends = {queue: max(position[queue], self._ends.get(queue, 0)) for queue in gone}
+        return [Loss(q, position[q], ends[q] if q in self._ends else None, _GONE) for q in gone]
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where a query without a checkpoint begins; asked for twice, so it is found out once.
@@ -250,10 +284,15 @@ class StoreStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailabl
         """
         from tianzhou.spark.reading import LossPolicy
 
-        _, position = offsets.from_json(start)
-        bounds = self._bounds()
+        _, position = self._positions(start)
+        self._bounds()
+        gone = self._gone(position)
+        bounds = self._last
         begin, losses = offsets.begin(position, bounds)
+        losses += gone
         LossPolicy(self._options.fail_on_data_loss)(losses)
+        for loss in gone:
+            del begin[loss.queue]
         end = offsets.available(begin, bounds)
         if self._target is not None:
             target = self._target
@@ -275,7 +314,7 @@ class StoreStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailabl
         """
         if start == end:
             return []
-        spans = offsets.spans(*offsets.from_json(end))
+        spans = offsets.spans(*self._positions(end))
         bounds = self._bounds()
         spans = _clipped(spans, bounds, self._options.fail_on_data_loss)
         assert self._store is not None

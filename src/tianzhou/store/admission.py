@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tianzhou.model import names
+from tianzhou.model.name_rules import LONGEST_GROUP, LONGEST_TOPIC, TOPIC, folder_name_problem
 from tianzhou.store.batchqueue import MAX_BATCH
 from tianzhou.store.logscan import TRANSACTION_BITS
 from tianzhou.store.results import NewRecord, PutResult, PutStatus
@@ -12,8 +13,6 @@ from tianzhou.wire.properties import MAX_BYTES as MAX_PROPERTIES
 from tianzhou.wire.properties import get_property
 
 INNER_BATCH: Final = 0x80
-_MAX_TOPIC: Final = 127
-_MAX_RETRY_TOPIC: Final = 255
 
 
 def illegal(record: NewRecord, text: str, status: PutStatus = PutStatus.MESSAGE_ILLEGAL) -> PutResult:
@@ -25,10 +24,10 @@ def refuse_place(record: NewRecord) -> PutResult | None:
     """The refusal of a queue that cannot exist, given the first message for it; None when it can."""
     topic, queue_id = record.topic, record.queue_id
     length = len(topic.encode("utf-8", "surrogatepass"))
-    limit = _MAX_RETRY_TOPIC if topic.startswith(names.RETRY_PREFIX) else _MAX_TOPIC
+    limit = LONGEST_GROUP if topic.startswith(names.RETRY_PREFIX) else LONGEST_TOPIC
     if not 0 < length <= limit:
         return illegal(record, f"the topic is {length} bytes long, allowed are 1 to {limit}; use a shorter name")
-    if "/" in topic or "\0" in topic or topic in {".", ".."} or queue_id < 0:
+    if queue_id < 0 or folder_name_problem(topic) is not None or TOPIC.problem(topic) is not None:
         text = (
             f"queue {queue_id}: no folder can have such a name; topics consist of letters, digits, %, |, - and _, "
             "queue ids begin at 0"

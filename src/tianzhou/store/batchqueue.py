@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar, Final, NamedTuple
 
 from tianzhou.store.consumequeue import ConsumeQueue, first_wrong
+from tianzhou.store.maps import QueueMaps
 from tianzhou.store.segments import Segment
 from tianzhou.store.stepwise import Range, Steps, at_once
 
@@ -65,18 +66,30 @@ class BatchQueue(ConsumeQueue):
         queue_id: number of the queue.
         segment_size: bytes of a segment file, a multiple of 46.
         version_2: as in `ConsumeQueue`.
+        maps: likewise.
+
+    Attributes:
+        strays_reported: whether it has been said that some units lead elsewhere than to a record.
     """
 
     unit_size: ClassVar[int] = BATCH_UNIT_SIZE
     batched: ClassVar[bool] = True
 
-    __slots__ = ("_counts", "_end")
+    __slots__ = ("_counts", "_end", "strays_reported")
 
     def __init__(
-        self, directory: Path, topic: str, queue_id: int, segment_size: int, *, version_2: bool = True
+        self,
+        directory: Path,
+        topic: str,
+        queue_id: int,
+        segment_size: int,
+        *,
+        version_2: bool = True,
+        maps: QueueMaps | None = None,
     ) -> None:
-        super().__init__(directory, topic, queue_id, segment_size, version_2=version_2)
+        super().__init__(directory, topic, queue_id, segment_size, version_2=version_2, maps=maps)
         self._end = 0
+        self.strays_reported = False
         # Messages of the batches that have been stored and are not dispatched yet, by queue offset.
         self._counts: dict[int, int] = {}
 
@@ -144,7 +157,8 @@ class BatchQueue(ConsumeQueue):
 
     def _walk(self, segment: Segment, limit: int) -> tuple[int, int]:
         valid, physical = 0, -1
-        while valid < segment.size:
+        end = segment.written()
+        while valid + BATCH_UNIT_SIZE <= end:
             unit = unit_at(segment.view, valid)
             if not unit.valid or unit.physical_offset >= limit:
                 break
@@ -157,7 +171,7 @@ class BatchQueue(ConsumeQueue):
             unit = unit_at(segment.view, number * BATCH_UNIT_SIZE)
             return unit.valid and unit.physical_offset < limit
 
-        count = first_wrong(segment.size // BATCH_UNIT_SIZE, right)
+        count = first_wrong(segment.written() // BATCH_UNIT_SIZE, right)
         if count == 0:
             return 0, -1
         last = unit_at(segment.view, (count - 1) * BATCH_UNIT_SIZE)

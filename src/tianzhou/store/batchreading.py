@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -14,7 +15,9 @@ from tianzhou.store.consumequeue import UNIT_SIZE
 from tianzhou.store.reading import ReadLimits, outside_queue
 from tianzhou.store.results import GetResult, GetStatus
 
-_SIZE: Final = struct.Struct(">i")
+logger = logging.getLogger(__name__)
+
+_PLACE: Final = struct.Struct(">i24xq")
 _SYS_FLAG: Final = struct.Struct(">36xi")
 
 
@@ -26,7 +29,7 @@ def read_batch_queue(
     max_messages: int,
     tag_codes: frozenset[int] | None,
     max_bytes: int,
-    accept: Callable[[memoryview], bool] | None,
+    accept: Callable[[memoryview], bool | None] | None,
 ) -> GetResult:
     """Records that hold the queue offsets from `offset` on.
 
@@ -41,7 +44,7 @@ def read_batch_queue(
         tag_codes: only records with one of these codes, and inner batches, whose tags only their messages know; None
             for all.
         max_bytes: at most so many bytes, unless the first record alone is longer.
-        accept: only records for which this holds; None for all.
+        accept: only records for which this holds, up to one for which it gives None; None for all.
     """
     low, high = queue.min_offset, queue.max_offset
     if not low <= offset < high:
@@ -50,12 +53,16 @@ def read_batch_queue(
     most = limits.of(max_messages, max_bytes)
     parts: list[memoryview] = []
     count = total = last = 0
-    gone = False
+    gone = ended = False
     position = offset
     for unit in _units(queue, queue.find(offset), limits.segments):
         if unit is None:
             if parts:
                 break
+            continue
+        if not unit.valid or not position < unit.end <= high:
+            _report(queue, unit)
+            gone = gone or not parts
             continue
         if (unit.base - offset) * BATCH_UNIT_SIZE >= scan_bytes:
             break
@@ -65,14 +72,18 @@ def read_batch_queue(
             most_bytes = most.bytes_in_memory if near else most.bytes_on_disk
             if count + unit.messages > max_messages or count >= most_count or total + unit.size > most_bytes:
                 break
-        position = unit.end
-        if tag_codes is not None and unit.tags_code not in tag_codes and unit.tags_code:
+        former, position = position, unit.end
+        if _is_of_other_tags(unit, tag_codes):
             continue
-        record = log.read(unit.physical_offset, unit.size) if unit.physical_offset >= log.min_offset else None
-        if record is None or _SIZE.unpack_from(record)[0] != unit.size or (log.damaged and not log.intact(record)):
+        record = _record_of(log, queue, unit)
+        if record is None:
             gone = gone or not parts
             continue
-        if not _wanted(record, unit, tag_codes) or (accept is not None and not accept(record)):
+        verdict = _wanted(record, unit, tag_codes) and (accept is None or accept(record))
+        if verdict is None:
+            position, ended = former, True
+            break
+        if not verdict:
             continue
         parts.append(record)
         count += unit.messages
@@ -81,9 +92,39 @@ def read_batch_queue(
     if parts:
         behind = log.end - last > limits.memory_bound
         return GetResult(GetStatus.FOUND, position, low, high, b"".join(parts), count, behind)
-    if position == offset:
+    if position == offset and not ended:
         return GetResult(GetStatus.OFFSET_FOUND_NULL, high, low, high)
     return GetResult(GetStatus.MESSAGE_WAS_REMOVING if gone else GetStatus.NO_MATCHED_MESSAGE, position, low, high)
+
+
+def _is_of_other_tags(unit: BatchUnit, tag_codes: frozenset[int] | None) -> bool:
+    return tag_codes is not None and unit.tags_code not in tag_codes and bool(unit.tags_code)
+
+
+def _record_of(log: CommitLog, queue: BatchQueue, unit: BatchUnit) -> memoryview | None:
+    """The record of a unit; None when it is deleted or damaged, or when the unit leads elsewhere."""
+    if unit.physical_offset < log.min_offset:
+        return None
+    record = log.read(unit.physical_offset, unit.size)
+    if record is not None and _is_record(record, unit) and not (log.damaged and not log.intact(record)):
+        return record
+    if not log.damaged:
+        _report(queue, unit)
+    return None
+
+
+def _is_record(record: memoryview, unit: BatchUnit) -> bool:
+    return len(record) >= _PLACE.size and _PLACE.unpack_from(record) == (unit.size, unit.physical_offset)
+
+
+def _report(queue: BatchQueue, unit: BatchUnit) -> None:
+    if not queue.strays_reported:
+        queue.strays_reported = True
+        logger.error(
+            "queue %s/%d: the unit of offset %d leads to %d bytes at %d of the commit log, where no such record is; it "
+            "is passed over, and so are others like it: stop the broker and run `tianzhou store repair`",
+            queue.topic, queue.queue_id, unit.base, unit.size, unit.physical_offset,
+        )  # fmt: skip
 
 
 def _units(queue: BatchQueue, number: int, files: int) -> Iterator[BatchUnit | None]:

@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import Any, Final
 
 from tianzhou.model import names
+from tianzhou.shortages import advice
 from tianzhou.store.commitlog import CommitLog
 from tianzhou.store.dispatch import Dispatcher
 from tianzhou.store.index import Index
@@ -80,6 +81,11 @@ class IndexCatchUp:
         """Bytes of the log that are still to be gone over."""
         return 0 if self.done else max(self._dispatcher.position - self.position, 0)
 
+    def go_back(self, position: int) -> None:
+        """Index again from a log offset on: files that knew what is behind it are no more."""
+        self.position = min(self.position, position)
+        self._began_at = min(self._began_at, position)
+
     def _asked(self) -> None:
         """Someone queries the index: without a loop it is completed now, otherwise the log says what is missing."""
         if not self.begun:
@@ -131,9 +137,10 @@ class IndexCatchUp:
                 await asyncio.sleep(perf_counter() - began)
             except OSError as error:
                 logger.error(
-                    "the index in %s cannot be written (%s); free space, it is tried again every second",
+                    "the index in %s cannot be written (%s); %s, it is tried again every second",
                     self._settings.root,
                     error,
+                    advice(error),
                 )
                 await asyncio.sleep(_RETRY_SECONDS)
 

@@ -7,6 +7,8 @@ import struct
 from pathlib import Path
 from typing import Final
 
+from tianzhou.file_modes import MODES
+
 SIZE: Final = 4096
 _FIELDS: Final = struct.Struct(">qqqqq")
 _SAFETY_MS: Final = 3000
@@ -93,7 +95,7 @@ class Checkpoint:
         data = self.encode() if fields is None else fields
         if data == self._written:
             return
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODES.files)
         try:
             if os.fstat(fd).st_size != SIZE:
                 os.ftruncate(fd, SIZE)

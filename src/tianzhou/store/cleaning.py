@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import Final, TypeVar, TypeVarTuple
 
 from tianzhou.clock import Clock
+from tianzhou.escaping import shown
+from tianzhou.model.name_rules import folder_name_problem
 from tianzhou.store.commitlog import CommitLog
 from tianzhou.store.consumequeue import ConsumeQueue
 from tianzhou.store.index import Index
 from tianzhou.store.logscan import RECORD_HEAD, store_time
 from tianzhou.store.pages import HeldMap
-from tianzhou.store.queues import QueueTable
+from tianzhou.store.queues import BATCH_QUEUES, EXTENSIONS, QUEUES, QueueTable
 from tianzhou.store.retention import (
     MANUAL_RUNS,
     Deletion,
@@ -37,8 +39,9 @@ from tianzhou.store.retention import (
     readable_size,
     rules_of,
 )
-from tianzhou.store.segments import RetiredSegment, Segment
-from tianzhou.store.settings import StoreSettings
+from tianzhou.store.retired import RetiredSegment
+from tianzhou.store.segments import Segment
+from tianzhou.store.settings import SHORTEST_INTERVAL_MS, StoreSettings
 from tianzhou.store.stepwise import Range, follow
 
 logger = logging.getLogger(__name__)
@@ -128,7 +131,11 @@ class Cleaner:
         """
         doomed = []
         for folder in folders:
-            if not folder.is_dir():
+            if not is_topic_folder(self._settings.root, folder):
+                continue
+            if folder.is_symlink():
+                logger.warning("%s is a link; what it leads to is left alone", folder)
+                folder.unlink()
                 continue
             self._removed += 1
             aside = self._settings.root / _FOLDER / f"{os.getpid()}-{self._removed}"
@@ -161,7 +168,7 @@ class Cleaner:
         # What a process that died was about to delete.
         await self._in_thread(shutil.rmtree, self._settings.root / _FOLDER, True)
         while True:
-            interval = self._settings.clean_resource_interval / 1000
+            interval = max(self._settings.clean_resource_interval, SHORTEST_INTERVAL_MS) / 1000
             self._woken.clear()
             try:
                 await self.check_space()
@@ -233,7 +240,7 @@ class Cleaner:
         plan = plan_log(facts, files.size, self._needed_from(), now, hour, self._space, rules, manual=manual)
         for number, deletion in enumerate(plan):
             if number:
-                await asyncio.sleep(self._settings.delete_commit_log_files_interval / 1000)
+                await asyncio.sleep(max(self._settings.delete_commit_log_files_interval, 0) / 1000)
             await self._announce(files.segments[0], deletion)
             await self._in_thread(self._give_back, [files.drop_first().retire()])
             if self._stuck:
@@ -270,7 +277,7 @@ class Cleaner:
             if retired:
                 logger.info("queue %s/%d: %d expired files deleted", queue.topic, queue.queue_id, len(retired))
                 await self._in_thread(self._give_back, retired)
-                await asyncio.sleep(self._settings.delete_consume_queue_files_interval / 1000)
+                await asyncio.sleep(max(self._settings.delete_consume_queue_files_interval, 0) / 1000)
 
     async def _clean_index(self, smallest: int) -> None:
         if self._index is not None:
@@ -325,6 +332,23 @@ class Cleaner:
         """End the thread, after what it is at."""
         self._running = False
         self._thread.shutdown()
+
+
+def is_topic_folder(root: Path, folder: Path) -> bool:
+    """Whether a folder, or a link in its place, is one that the store has for a topic; others are told of in the log.
+
+    Args:
+        root: the store.
+        folder: `consumequeue/<topic>`, or the like, below the root.
+    """
+    if not folder.is_dir():
+        return False
+    family = folder.parent
+    inside = family.name in {QUEUES, BATCH_QUEUES, EXTENSIONS} and family == root / family.name
+    if inside and folder_name_problem(folder.name) is None:
+        return True
+    logger.error("%s is no folder of a topic in %s; it is left alone", shown(str(folder)), root)
+    return False
 
 
 def disk_use(path: Path) -> DiskUse:

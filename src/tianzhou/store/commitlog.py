@@ -337,6 +337,7 @@ class CommitLog(LogTail):
             at, upto = begin - segment.start, end - segment.start
             if end - begin < BLANK_SIZE:
                 continue
+            segment.reserve_range(at, upto)
             if end == segment.end:
                 upto = max(upto - BLANK_SIZE, at)
                 if at:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tianzhou.errors import ProtocolError, StoreUnreadable
+from tianzhou.file_modes import MODES, make_folders
+from tianzhou.troubles import reason
 from tianzhou.wire.json_dialect import dumps_pretty, loads
 
 logger = logging.getLogger(__name__)
@@ -33,11 +37,19 @@ class JsonFile:
         """Where the version before is."""
         return self.path.with_name(self.path.name + ".bak")
 
-    def load(self) -> Any:
+    def load(
+        self, take: Callable[[dict[Any, Any]], object] | None = None, *, put_aside: bool = False, silent: bool = False
+    ) -> Any:
         """What the file says; what its predecessor says when it is absent, empty or unreadable; else None.
 
+        Args:
+            take: given what was read, which has to be an object; whatever it raises, the file is unreadable.
+            put_aside: whether a file that is unreadable, where its predecessor is not, is kept under another name:
+                otherwise the next write would put it in its predecessor's place.
+            silent: whether somebody else says that the predecessor is used.
+
         Raises:
-            StoreUnreadable: there is text, but neither file can be read as JSON.
+            StoreUnreadable: there is text, but neither file can be read as JSON, or taken.
         """
         problems = []
         for path in (self.path, self.backup_path):
@@ -52,19 +64,36 @@ class JsonFile:
                 continue
             try:
                 value = loads(text)
+                if take is not None:
+                    _take(value, take)
             except ProtocolError as error:
                 problems.append(f"{path}: {error}")
                 continue
+            except RecursionError:
+                problems.append(f"{path}: nested too deeply")
+                continue
             if path == self.path:
                 self._text = text
-            elif problems:
-                logger.warning("%s; the version before it, %s, is used", "; ".join(problems), path.name)
+            elif problems and not silent:
+                aside = self._put_aside() if put_aside else None
+                where = f"; the damaged file is kept as {aside.name}" if aside is not None else ""
+                logger.error("%s; the version before it, %s, is used%s", "; ".join(problems), path.name, where)
             return value
         if problems:
             raise StoreUnreadable(
                 "; ".join(problems) + "; put back a copy of the file, or move both away to begin with defaults"
             )
         return None
+
+    def _put_aside(self) -> Path | None:
+        """Give the file another name; None when that cannot be."""
+        aside = damaged_name(self.path)
+        try:
+            self.path.rename(aside)
+        except OSError as error:
+            logger.warning("%s cannot be kept as %s: %s", self.path, aside.name, error.strerror)
+            return None
+        return aside
 
     def persist(self, value: Any) -> None:
         """Write `value`; the present text becomes the predecessor. Nothing is done when the text is the same.
@@ -87,7 +116,7 @@ class JsonFile:
         """
         if text == self._text and self.path.exists():
             return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(self.path.parent)
         try:
             previous = self.path.read_bytes()
         except FileNotFoundError:
@@ -98,6 +127,28 @@ class JsonFile:
         self._text = text
 
 
+def damaged_name(path: Path) -> Path:
+    """Where a damaged file is kept: beside its place, with the time in its name."""
+    moment = time.strftime("%Y%m%d-%H%M%S")
+    return path.with_name(f"{path.name}.damaged-{moment}")
+
+
+def _take(value: Any, take: Callable[[dict[Any, Any]], object]) -> None:
+    """Hand on what was read.
+
+    Raises:
+        ProtocolError: it is not what it should be.
+    """
+    if not isinstance(value, dict):
+        raise ProtocolError(f"expected a JSON object, found {type(value).__name__}")
+    try:
+        take(value)
+    except ProtocolError:
+        raise
+    except Exception as error:
+        raise ProtocolError(f"not what the file should hold ({reason(error)})") from error
+
+
 def replace_file(path: Path, text: bytes) -> None:
     """Give a file a new text that is there as a whole or not at all, whenever the power fails.
 
@@ -105,12 +156,18 @@ def replace_file(path: Path, text: bytes) -> None:
         OSError: it cannot be written; the old one is untouched.
     """
     temporary = path.with_name(path.name + ".tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    mode = MODES.of(path)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:
-        written = 0
-        while written < len(text):
-            written += os.write(fd, text[written:])
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        try:
+            written = 0
+            while written < len(text):
+                written += os.write(fd, text[written:])
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError:
+        # On a full disk, the half that was written is space that somebody needs.
+        temporary.unlink(missing_ok=True)
+        raise
     temporary.replace(path)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import ClassVar, Final
 
 from tianzhou._hot.records import UNIT
 from tianzhou._hot.tails import QueueTail
 from tianzhou.store import holes
+from tianzhou.store.maps import QueueMaps
 from tianzhou.store.pages import RANDOM
 from tianzhou.store.retention import expired_queue_segments
-from tianzhou.store.segments import RetiredSegment, Segment, SegmentQueue
+from tianzhou.store.retired import RetiredSegment
+from tianzhou.store.segments import Segment, SegmentQueue
 from tianzhou.store.stepwise import Steps, at_once
 from tianzhou.watermark import Watermark
 from tianzhou.wire.record import MAGIC_V1, MAGIC_V2
@@ -37,6 +39,7 @@ class ConsumeQueue(QueueTail):
         queue_id: number of the queue.
         segment_size: bytes of a segment file, a multiple of 20.
         version_2: store records of topics above 127 characters as version 2.
+        maps: counts the maps of its files, and may give them up; None to keep them all.
 
     Attributes:
         next_offset: queue offset of the next put (the topic-queue table of store.md §5.6).
@@ -58,11 +61,18 @@ class ConsumeQueue(QueueTail):
     __slots__ = ("_segment", "files", "flushed", "log_file_size", "min_offset", "queue_id")
 
     def __init__(
-        self, directory: Path, topic: str, queue_id: int, segment_size: int, *, version_2: bool = True
+        self,
+        directory: Path,
+        topic: str,
+        queue_id: int,
+        segment_size: int,
+        *,
+        version_2: bool = True,
+        maps: QueueMaps | None = None,
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id
-        self.files = SegmentQueue([directory], segment_size)
+        self.files = SegmentQueue([directory], segment_size, maps)
         self.next_offset = 0
         self.max_offset = 0
         self.min_offset = 0
@@ -182,12 +192,21 @@ class ConsumeQueue(QueueTail):
             pages = -(-end // _PAGE) + min(self._position // _PAGE, _MORE_PAGES)
             upto = min(segment.size, pages * _PAGE)
             segment.reserve_range(self._reserved, upto)
+            self._map = segment.map
             self._reserved = upto
 
     def _enter(self, segment: Segment, position: int) -> None:
+        if self._segment is not None:
+            self._segment.writer = None
         self._segment = segment
         self._map = segment.map
         self._position = self._reserved = position
+        segment.writer = self
+
+    def unmapped(self) -> None:
+        """The map of the file that is written to was given up; the next unit asks for it again."""
+        self._map = None
+        self._reserved = self._position
 
     def recover(self, limit: int = _NO_LIMIT, *, thorough: bool = True, proved: int = 0) -> None:
         """Find the end of the valid units, and forget what is behind (store.md §5.8, §5.9).
@@ -250,7 +269,7 @@ class ConsumeQueue(QueueTail):
         return _search_units(segment, limit)
 
     def _first_physical(self, segment: Segment) -> int:
-        offset, size, _ = UNIT.unpack_from(segment.view, 0)
+        offset, size, _ = UNIT.unpack(segment.read(0, UNIT_SIZE))
         return int(offset) if size > 0 else _NO_LIMIT
 
     def _resume(self, end: int) -> None:
@@ -291,7 +310,7 @@ class ConsumeQueue(QueueTail):
         oldest, *further = self.files.segments or (None,)
         firsts = [-1]
         for segment in further:
-            view = segment.view[: self.unit_size]
+            view = segment.read(0, self.unit_size)
             yield segment, 0, self.unit_size
             offset, size, _ = UNIT.unpack_from(view)
             firsts.append(offset if size > 0 else _NO_LIMIT)
@@ -321,8 +340,8 @@ class ConsumeQueue(QueueTail):
         low = self.min_offset = max(self.min_offset, segments[0].start // UNIT_SIZE)
         high = end = self.max_offset
         _, first = yield from self._pointing_steps(low, end)
-        if first is not None and first[0] >= smallest_physical:
-            return
+        if first is not None and (first[0] >= smallest_physical or first[0] < 0):
+            return  # or damaged, which whoever reads finds out
         while low < high:
             middle = (low + high) // 2
             at, unit = yield from self._pointing_steps(middle, high)
@@ -393,6 +412,19 @@ class ConsumeQueue(QueueTail):
             ranges.append((segment, max(self.flushed - segment.start, 0), min(segment.size, end - segment.start)))
         return ranges
 
+    def rewrite(self, queue_offset: int, units: Iterable[bytes]) -> None:
+        """Put other units in place of those that are there, from a queue offset on.
+
+        Raises:
+            OSError: a file cannot be mapped.
+        """
+        for number, unit in enumerate(units, queue_offset):
+            segment = self.files.find(number * UNIT_SIZE)
+            if segment is not None and number < self.max_offset:
+                at = number * UNIT_SIZE - segment.start
+                segment.map[at : at + UNIT_SIZE] = unit
+        self.flushed = min(self.flushed, queue_offset * UNIT_SIZE)
+
     def delete(self) -> None:
         """Remove all files; whoever waits for messages of the queue goes on waiting in vain."""
         self.reset()
@@ -415,7 +447,8 @@ def _walk_units(segment: Segment, limit: int, begin: int = 0) -> tuple[int, int]
     """
     valid = begin
     physical = -1
-    for offset, size, _ in UNIT.iter_unpack(segment.view[begin:]):
+    end = segment.written(begin)
+    for offset, size, _ in UNIT.iter_unpack(segment.view[begin : end - (end - begin) % UNIT_SIZE]):
         if offset < 0 or size <= 0 or offset >= limit:
             break
         valid += UNIT_SIZE
@@ -431,7 +464,7 @@ def _search_units(segment: Segment, limit: int) -> tuple[int, int]:
         offset, size, _ = UNIT.unpack_from(view, number * UNIT_SIZE)
         return bool(0 <= offset < limit and size > 0)
 
-    count = first_wrong(segment.size // UNIT_SIZE, right)
+    count = first_wrong(segment.written() // UNIT_SIZE, right)
     for number in range(count - 1, -1, -1):
         offset, size, _ = UNIT.unpack_from(view, number * UNIT_SIZE)
         if size != holes.BLANK_SIZE or offset != 0:

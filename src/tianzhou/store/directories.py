@@ -7,8 +7,29 @@ import os
 import resource
 from pathlib import Path
 
+from tianzhou.file_modes import MODES
 from tianzhou.open_files import allow_more_files
+from tianzhou.shortages import passes
 from tianzhou.store import pages
+
+
+class DiskNotAsked(OSError):
+    """Something ran out before the disk was asked to take what was written; the same may be asked again."""
+
+
+def _descriptor(path: Path) -> int:
+    """A descriptor of a directory, to have it synced.
+
+    Raises:
+        DiskNotAsked: there is none left.
+        OSError: it cannot be opened.
+    """
+    try:
+        return open_file(path, os.O_RDONLY)
+    except OSError as error:
+        if passes(error):
+            raise DiskNotAsked(error.errno, error.strerror, str(path)) from error
+        raise
 
 
 def sync_directory(path: Path) -> None:
@@ -17,7 +38,7 @@ def sync_directory(path: Path) -> None:
     Raises:
         OSError: the disk refused.
     """
-    fd = open_file(path, os.O_RDONLY)
+    fd = _descriptor(path)
     try:
         os.fsync(fd)
     finally:
@@ -48,10 +69,10 @@ def begin_directory(path: Path) -> None:
         OSError: it cannot be made.
     """
     try:
-        os.mkdir(path)  # noqa: PTH102 - each new queue asks, and asking first what is there costs as much again
+        os.mkdir(path, MODES.folders)  # noqa: PTH102 - each new queue asks, and asking first what is there costs as much again
     except FileNotFoundError:
         begin_directory(path.parent)
-        path.mkdir(exist_ok=True)
+        path.mkdir(mode=MODES.folders, exist_ok=True)
     except FileExistsError:
         if not path.is_dir():
             raise
@@ -85,7 +106,7 @@ def sync_file_system(path: Path) -> bool:
     Raises:
         OSError: the disk refused.
     """
-    fd = open_file(path, os.O_RDONLY)
+    fd = _descriptor(path)
     try:
         return pages.sync_file_system(fd)
     finally:
@@ -99,11 +120,11 @@ def open_file(path: Path, flags: int) -> int:
         OSError: it cannot be opened.
     """
     try:
-        return os.open(path, flags | os.O_CLOEXEC, 0o644)
+        return os.open(path, flags | os.O_CLOEXEC, MODES.files)
     except OSError as error:
         if error.errno != errno.EMFILE:
             raise
     if not allow_more_files():
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         raise OSError(errno.EMFILE, f"{limit} files are open, the limit (ulimit -n); raise it", str(path))
-    return os.open(path, flags | os.O_CLOEXEC, 0o644)
+    return os.open(path, flags | os.O_CLOEXEC, MODES.files)

@@ -52,7 +52,7 @@ class Dispatcher:
     def __init__(
         self,
         index: Index | None,
-        on_failure: Callable[[OSError, RunningFlag], None],
+        on_failure: Callable[[Exception, RunningFlag], None],
         on_recovered: Callable[[], None],
     ) -> None:
         self.pending: deque[Pending] = deque()
@@ -86,6 +86,12 @@ class Dispatcher:
         more = self.run(SLICE_RECORDS, SLICE_SECONDS)
         if more:
             self.kick()
+
+    def units_changed(self, queue: ConsumeQueue) -> None:
+        """Note that a queue has units which are not known to be on the disk."""
+        if not queue.dirty:
+            queue.dirty = True
+            self.dirty.append(queue)
 
     def drain(self) -> None:
         """Dispatch everything that may be dispatched, however long it takes."""
@@ -127,12 +133,12 @@ class Dispatcher:
                     stop = now + seconds
                 elif now > stop:
                     break
-        except OSError as error:
-            at_index = bool(pending) and pending[0][0].max_offset > pending[0][1]
+            if index is not None and done:
+                index.write_header()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not go on in silence: nobody could consume
+            at_index = not pending or pending[0][0].max_offset > pending[0][1]
             self._fail(error, RunningFlag.INDEX_ERROR if at_index else RunningFlag.QUEUE_ERROR)
             return False
-        if index is not None and done:
-            index.write_header()
         if self._failed:
             self._failed = False
             self._on_recovered()
@@ -188,7 +194,7 @@ class Dispatcher:
         ]
         self.pending.extendleft(reversed(parts))
 
-    def _fail(self, error: OSError, flag: RunningFlag) -> None:
+    def _fail(self, error: Exception, flag: RunningFlag) -> None:
         self._on_failure(error, flag)
         self._failed = True
         if self._loop is not None:

@@ -10,7 +10,9 @@ from typing import ClassVar, Final, NamedTuple
 
 from tianzhou._hot.records import EXTENSION_ADDRESS, HOLE, UNIT
 from tianzhou.store.consumequeue import UNIT_SIZE, ConsumeQueue
-from tianzhou.store.segments import RetiredSegment, Segment, SegmentQueue
+from tianzhou.store.maps import QueueMaps
+from tianzhou.store.retired import RetiredSegment
+from tianzhou.store.segments import Segment, SegmentQueue
 from tianzhou.store.stepwise import Range, Steps
 
 logger = logging.getLogger(__name__)
@@ -47,6 +49,7 @@ class Extension:
     Args:
         directory: `consumequeue_ext/<topic>/<queueId>`.
         segment_size: bytes of a segment file.
+        maps: as in `ConsumeQueue`.
 
     Attributes:
         files: the segments.
@@ -56,8 +59,8 @@ class Extension:
 
     __slots__ = ("_reserved", "end", "files", "flushed")
 
-    def __init__(self, directory: Path, segment_size: int) -> None:
-        self.files = SegmentQueue([directory], segment_size)
+    def __init__(self, directory: Path, segment_size: int, maps: QueueMaps | None = None) -> None:
+        self.files = SegmentQueue([directory], segment_size, maps)
         self.end = 0
         self.flushed = 0
         self._reserved = 0
@@ -178,6 +181,7 @@ class ExtendedQueue(ConsumeQueue):
         extension: its extension files.
         bitmap: tells the filter bitmap of a record by topic, commit-log offset and size; empty without filters.
         version_2: as in `ConsumeQueue`.
+        maps: likewise.
 
     Attributes:
         extension: the extension files.
@@ -198,8 +202,9 @@ class ExtendedQueue(ConsumeQueue):
         extension: Extension,
         bitmap: Callable[[str, int, int], bytes],
         version_2: bool = True,
+        maps: QueueMaps | None = None,
     ) -> None:
-        super().__init__(directory, topic, queue_id, segment_size, version_2=version_2)
+        super().__init__(directory, topic, queue_id, segment_size, version_2=version_2, maps=maps)
         self.extension = extension
         self.lacks_extension = False
         self._bitmap = bitmap

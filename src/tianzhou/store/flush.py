@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Thread
@@ -12,9 +12,12 @@ from typing import Final
 
 from tianzhou.clock import Clock
 from tianzhou.errors import StoreError
+from tianzhou.shortages import passes
 from tianzhou.store.commitlog import CommitLog
+from tianzhou.store.directories import DiskNotAsked
 from tianzhou.store.segments import Segment, sync_all
 from tianzhou.store.settings import StoreSettings
+from tianzhou.supervision import Supervisor
 from tianzhou.watermark import Watermark
 
 logger = logging.getLogger(__name__)
@@ -22,7 +25,21 @@ logger = logging.getLogger(__name__)
 PAGE: Final = 4096
 MANY: Final = 512
 """From so many files on, syncing the whole file system they are on takes less time than syncing each."""
+RETRY_S: Final = 0.2
+"""Pause before the disk is asked again when something else had run out."""
+LAST_TRIALS: Final = 10
+"""So often it is asked at the stop."""
+WORK: Final = "flushing the commit log"
 Ranges = list[tuple[Segment, int, int]]
+
+
+def not_asked(error: BaseException) -> bool:
+    """Whether the disk was not asked at all, for want of something that comes back: a descriptor, memory, a thread.
+
+    What the disk itself answers is final whatever its number is: after a failed sync the kernel takes the pages for
+    clean, so that "no space left" would turn into a success when asked again.
+    """
+    return isinstance(error, DiskNotAsked) or (not isinstance(error, OSError) and passes(error))
 
 
 def sync_ranges(ranges: Ranges) -> None:
@@ -92,7 +109,8 @@ class SyncThread:
             try:
                 sync_ranges(ranges)
             except Exception as error:
-                self.failure = error
+                if not not_asked(error):
+                    self.failure = error
                 raise
         else:
             raise self.failure
@@ -100,10 +118,13 @@ class SyncThread:
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             ranges, done = job
-            with contextlib.suppress(Exception):  # whoever waits is told
-                self.bring(ranges)
+            failure: Exception | None = None
             try:
-                done.get_loop().call_soon_threadsafe(_settle, done, self.failure)
+                self.bring(ranges)
+            except Exception as error:  # noqa: BLE001 - whoever waits is told
+                failure = error
+            try:
+                done.get_loop().call_soon_threadsafe(_settle, done, failure)
             except RuntimeError:
                 logger.debug("a flush ended after its loop")
 
@@ -133,6 +154,7 @@ class LogFlusher:
         clock: for the intervals.
         on_flushed: told the new flushed offset and the store time of the newest record before it.
         on_failure: told the error after which nothing more is acknowledged.
+        supervisor: told when the disk cannot be asked.
 
     Attributes:
         flushed: commit-log offset up to which the disk has everything.
@@ -146,7 +168,9 @@ class LogFlusher:
         clock: Clock,
         on_flushed: Callable[[int, int], None],
         on_failure: Callable[[Exception], None],
+        supervisor: Supervisor | None = None,
     ) -> None:
+        self._supervisor = supervisor or Supervisor("store", clock)
         self._log = log
         self._settings = settings
         self._clock = clock
@@ -165,6 +189,8 @@ class LogFlusher:
     async def run(self) -> None:
         """Flush until cancelled."""
         if self._settings.sync_flush:
+            if self._log.end > self.flushed.value:
+                self._wanted.set()  # from before a failure
             while True:
                 await self._wanted.wait()
                 self._wanted.clear()
@@ -177,7 +203,7 @@ class LogFlusher:
         thorough_at = self._clock.monotonic() + settings.flush_commit_log_thorough_interval / 1000
         while True:
             try:
-                async with asyncio.timeout(settings.flush_interval_commit_log / 1000):
+                async with asyncio.timeout(max(settings.flush_interval_commit_log, 1) / 1000):
                     await self._wanted.wait()
             except TimeoutError:
                 pass
@@ -199,8 +225,14 @@ class LogFlusher:
         try:
             await self._thread.sync(ranges)
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing is known to be on the disk
-            self.fail(error)
+            if not not_asked(error):
+                self.fail(error)
+                return
+            self._supervisor.failed(WORK, error)
+            await asyncio.sleep(RETRY_S)
+            self._wanted.set()
             return
+        self._supervisor.well(WORK)
         self._advance(end, timestamp)
 
     def flush_now(self) -> None:
@@ -212,12 +244,19 @@ class LogFlusher:
         end, timestamp = self._log.end, self.last_timestamp
         if end <= self.flushed.value or self.failed:
             return
-        try:
-            sync_ranges(log_ranges(self._log, self.flushed.value, end))
-        except OSError as error:
-            self.fail(error)
-            return
-        self._advance(end, timestamp)
+        for trial in range(1, LAST_TRIALS + 1):
+            try:
+                sync_ranges(log_ranges(self._log, self.flushed.value, end))
+            except Exception as error:  # noqa: BLE001 - whatever it is, nothing is known to be on the disk
+                if not not_asked(error):
+                    self.fail(error)
+                    return
+                self._supervisor.failed(WORK, error)
+                if trial < LAST_TRIALS:
+                    time.sleep(RETRY_S)  # the loop has nothing else to do any more
+            else:
+                self._advance(end, timestamp)
+                return
 
     def _advance(self, end: int, timestamp: int) -> None:
         if not self.failed:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
+import logging
 import os
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from tianzhou.errors import StoreLocked, StoreUnreadable
+from tianzhou.file_modes import MODES, make_folders, write_file
+from tianzhou.store.directories import make_directory
 
+logger = logging.getLogger(__name__)
+
+_LOCKS: Final = Path("/proc/locks")
 _held: Final[set[Path]] = set()
 _FLOCK: Final = struct.Struct("hhqqi4x")
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -23,11 +31,12 @@ class StoreFolder:
         root: the folder; it is made when absent.
     """
 
-    __slots__ = ("_fd", "root")
+    __slots__ = ("_directories", "_fd", "root")
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._fd = -1
+        self._directories: list[int] = []
 
     @property
     def abort_path(self) -> Path:
@@ -47,13 +56,13 @@ class StoreFolder:
             StoreUnreadable: the folder cannot be made or written.
         """
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
+            make_folders(self.root)
             root = self.root.resolve()
             if root in _held:
                 raise StoreLocked(
                     f"store {self.root} is open in this process already; give each broker its own storePathRootDir"
                 )
-            fd = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODES.files)
         except OSError as error:
             raise StoreUnreadable(
                 f"store {self.root} cannot be used: {error.strerror}: {error.filename}; "
@@ -78,6 +87,56 @@ class StoreFolder:
             ) from error
         self._fd = fd
         _held.add(root)
+
+    def lock_directories(self, written: Sequence[Path], read: Sequence[Path] = ()) -> None:
+        """Take the directories of the log, which may lie elsewhere and be named by another store, too.
+
+        The directory itself is locked, so that nothing is in it which another kind of broker would stumble over.
+
+        Args:
+            written: directories that nobody else may use; those that are not there are made.
+            read: directories that others may read as well.
+
+        Raises:
+            StoreLocked: another store uses one of them.
+            OSError: one cannot be made or opened.
+        """
+        present: set[tuple[int, int]] = set()
+        for directory, kind in [(path, fcntl.LOCK_EX) for path in written] + [(path, fcntl.LOCK_SH) for path in read]:
+            if kind == fcntl.LOCK_EX:
+                make_directory(directory)
+            elif not directory.is_dir():
+                continue
+            fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+            there = os.fstat(fd)
+            if (there.st_dev, there.st_ino) in present:
+                os.close(fd)
+                continue
+            present.add((there.st_dev, there.st_ino))
+            try:
+                fcntl.flock(fd, kind | fcntl.LOCK_NB)
+            except OSError as error:
+                os.close(fd)
+                if error.errno == errno.EWOULDBLOCK:
+                    raise StoreLocked(self._who_uses(directory, there)) from None
+                # Some file systems of other machines have no such locks.
+                logger.warning(
+                    "%s cannot be locked (%s); see to it that no other store names it", directory, error.strerror
+                )
+                continue
+            self._directories.append(fd)
+            _descriptors.add(fd)
+
+    def _who_uses(self, directory: Path, there: os.stat_result) -> str:
+        pid = _flock_holder(there)
+        if pid == os.getpid():
+            holder = "another store of this process"
+        else:
+            holder = f"process {pid}" if pid else "another process"
+        return (
+            f"store {self.root}: the commit-log folder {directory} is in use by {holder}; stop that broker, or give "
+            "this one its own storePathCommitLog"
+        )
 
     def _who_holds(self) -> str:
         try:
@@ -114,11 +173,11 @@ class StoreFolder:
             previous = self.abort_path.read_bytes()
         except FileNotFoundError:
             previous = b""
-        self.root.joinpath("abort.bak").write_bytes(previous)
-        self.abort_path.write_bytes(str(os.getpid()).encode())
+        write_file(self.root / "abort.bak", previous)
+        write_file(self.abort_path, str(os.getpid()).encode())
         if _BOOT_ID.exists():
             note = {"pid": os.getpid(), "boot": _BOOT_ID.read_text().strip()}
-            self._running_path.write_text(json.dumps(note) + "\n")
+            write_file(self._running_path, json.dumps(note).encode() + b"\n")
         self.sync()
 
     def mark_stopped(self) -> None:
@@ -136,11 +195,45 @@ class StoreFolder:
             os.close(fd)
 
     def unlock(self) -> None:
-        """Let others have the folder."""
+        """Let others have the folder, and the directories of its log."""
+        for fd in self._directories:
+            _descriptors.discard(fd)
+            # A child that was forked just now may not have closed its own copies yet: closing this one is not enough.
+            fcntl.flock(fd, fcntl.LOCK_UN)
+            os.close(fd)
+        self._directories.clear()
         if self._fd >= 0:
             _held.discard(self.root.resolve())
             os.close(self._fd)
             self._fd = -1
+
+
+_descriptors: Final[set[int]] = set()
+"""Of locked directories."""
+
+
+def _forget_descriptors() -> None:
+    # Otherwise a forked child would hold the lock of a parent that died.
+    for fd in _descriptors:
+        os.close(fd)
+    _descriptors.clear()
+
+
+os.register_at_fork(after_in_child=_forget_descriptors)
+
+
+def _flock_holder(there: os.stat_result) -> int:
+    """The process that has locked a directory; 0 where the system does not say."""
+    file = f"{os.major(there.st_dev):02x}:{os.minor(there.st_dev):02x}:{there.st_ino}"
+    try:
+        lines = _LOCKS.read_text().splitlines()
+    except OSError:
+        return 0
+    for line in lines:
+        fields = line.split()
+        if len(fields) > 5 and fields[1] == "FLOCK" and fields[5] == file:
+            return int(fields[4])
+    return 0
 
 
 def is_held(root: Path) -> bool:

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-from tianzhou.errors import StoreUnreadable
 from tianzhou.store.directories import make_directory, sync_directory
 from tianzhou.store.indexfile import HEADER_SIZE, IndexFile
 from tianzhou.store.retention import expired_index_files
-from tianzhou.store.segments import RetiredSegment, Segment
+from tianzhou.store.retired import RetiredSegment
+from tianzhou.store.segments import Segment
 from tianzhou.store.settings import StoreSettings
 from tianzhou.store.stepwise import Steps, at_once
 from tianzhou.wire.hashing import index_hash
@@ -27,15 +27,17 @@ class Index:
         files: oldest first.
         newest: the file that takes new entries; None before the first.
         asked: called by each query while entries are missing (see `IndexCatchUp`); None when none are.
+        on_damage: told a file that a query found damaged.
     """
 
-    __slots__ = ("_cut_at", "_directory", "_full", "_settings", "asked", "files", "newest")
+    __slots__ = ("_cut_at", "_directory", "_full", "_settings", "asked", "files", "newest", "on_damage")
 
     def __init__(self, settings: StoreSettings) -> None:
         self._settings = settings
         self._directory = settings.root / "index"
         self.files: list[IndexFile] = []
         self.asked: Callable[[], None] | None = None
+        self.on_damage: Callable[[IndexFile], None] | None = None
         self.newest: IndexFile | None = None
         self._full: list[IndexFile] = []
         # The record whose entries may be split between a file that is here and one that was deleted.
@@ -55,28 +57,17 @@ class Index:
 
         Returns:
             What was deleted, for the log.
-
-        Raises:
-            StoreUnreadable: a file has another length than the settings say.
         """
-        size = self._settings.index_file_size
         found = self._directory.iterdir() if self._directory.is_dir() else []
         paths = sorted(path for path in found if path.name.isascii() and path.name.isdigit() and path.is_file())
-        sizes = {path.stat().st_size for path in paths} - {0}
-        if len(sizes) == 1 and sizes != {size}:
-            raise StoreUnreadable(
-                f"{self._directory} has files of {sizes.pop()} bytes, not the {size} of maxHashSlotNum="
-                f"{self._settings.max_hash_slot_num} and maxIndexNum={self._settings.max_index_num}; set the "
-                "two keys the folder was written with, or delete the folder: it is made anew from the log"
-            )
         notes: list[str] = []
         for number, path in enumerate(paths):
             wrong = self._adopt(path, drop_after)
             if wrong is not None:
-                notes.append(f"index file {path} {wrong}; deleted, to be made anew from the log")
-                if later := len(paths) - number - 1:
-                    # Their entries would stand before those of older records.
-                    notes.append(f"so are the {later} index files that are newer")
+                # Those of newer ones would stand before its entries.
+                later = len(paths) - number - 1
+                further = f" with the {later} that are newer" if later else ""
+                notes.append(f"index file {path} {wrong}; deleted{further}, to be made anew from the log")
                 for doomed in reversed(paths[number:]):
                     doomed.unlink()
                 break
@@ -101,7 +92,8 @@ class Index:
         """Take in a file, or tell what is wrong with it; arguments as of `load`."""
         length, size = path.stat().st_size, self._settings.index_file_size
         if length != size:
-            return f"is {length} bytes long, not {size}" if length else "is empty"
+            keys = f"maxHashSlotNum={self._settings.max_hash_slot_num} and maxIndexNum={self._settings.max_index_num}"
+            return f"is {length} bytes long, not the {size} of {keys}" if length else "is empty"
         file = IndexFile(Segment(path, 0, size), self._settings.max_hash_slot_num, self._settings.max_index_num)
         if not file.plausible:
             file.discard()
@@ -159,6 +151,15 @@ class Index:
             self._full = [file for file in self._full if file in self.files]
             self._cut_at = self.end_offset
         return dropped
+
+    def drop_from(self, file: IndexFile) -> list[RetiredSegment]:
+        """Let go of a file and those that are newer; what they knew has to be indexed again."""
+        number = self.files.index(file)
+        dropped, self.files = self.files[number:], self.files[:number]
+        self.newest = self.files[-1] if self.files else None
+        self._full = [one for one in self._full if one not in dropped]
+        self._cut_at = self.end_offset
+        return [one.retire() for one in dropped]
 
     def take_up(self, offset: int) -> None:
         """Take the entries of the newest record for incomplete when records from `offset` on are to be indexed."""
@@ -218,7 +219,11 @@ class Index:
             path = path.with_name(str(int(path.name) + 1))
         settings = self._settings
         segment = Segment.create(path, 0, settings.index_file_size)
-        segment.reserve_range(0, HEADER_SIZE)
+        try:
+            segment.reserve_range(0, HEADER_SIZE)
+        except OSError:
+            segment.delete()
+            raise
         file = IndexFile(segment, settings.max_hash_slot_num, settings.max_index_num)
         if previous is not None:
             file.preset(previous)
@@ -243,6 +248,10 @@ class Index:
         full, self._full = self._full, []
         return full
 
+    def give_back(self, files: list[IndexFile]) -> None:
+        """Files that were taken, but are still to be brought to the disk."""
+        self._full = files + self._full
+
     def query(self, topic: str, key: str, limit: int, begin: int, end: int) -> list[int]:
         """Commit-log offsets of records with the key's hash and a store time in [begin, end] (store.md §8.6)."""
         return at_once(self.query_steps(topic, key, limit, begin, end))
@@ -259,6 +268,8 @@ class Index:
                 break  # gone meanwhile, and with it all that are older
             if file.overlaps(begin, end):
                 yield from file.find_steps(key_hash, limit, begin, end, found)
+                if file.damaged and self.on_damage is not None and file in self.files:
+                    self.on_damage(file)
             if file.begin_timestamp < begin or len(found) >= limit:
                 break
         return found

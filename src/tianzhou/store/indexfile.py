@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from tianzhou._hot.tails import IndexTail
 from tianzhou.store.pages import RANDOM
-from tianzhou.store.segments import RetiredSegment, Segment
+from tianzhou.store.retired import RetiredSegment
+from tianzhou.store.segments import Segment
 
 if TYPE_CHECKING:  # the event loop is below it, and who only reads files needs none
     from tianzhou.store.stepwise import Steps
@@ -19,6 +21,8 @@ HEADER_SIZE: Final = 40
 SLOT: Final = struct.Struct(">i")
 ENTRY: Final = struct.Struct(">iqii")
 ENTRY_SIZE: Final = 20
+logger = logging.getLogger(__name__)
+
 _MAX_DIFF: Final = 0x7FFFFFFF
 _PAGE_BITS: Final = 12
 _ENTRY_STEP: Final = 64 << 10
@@ -33,12 +37,16 @@ class IndexFile(IndexTail):
         segment: the mapped file.
         slots: number of hash slots.
         capacity: number of entries, of which number 0 is never used.
+
+    Attributes:
+        damaged: a chain of it does not lead back to older entries, as every one that was written does.
     """
 
-    __slots__ = ("_segment",)
+    __slots__ = ("_segment", "damaged")
 
     def __init__(self, segment: Segment, slots: int, capacity: int) -> None:
         self._segment = segment
+        self.damaged = False
         segment.advise(RANDOM)  # as keys lie: what is beside an entry is of other keys
         self._map = segment.map
         self.slots = slots
@@ -53,7 +61,7 @@ class IndexFile(IndexTail):
             self.end_offset,
             self.slot_count,
             self.count,
-        ) = HEADER.unpack_from(self._map, 0)
+        ) = HEADER.unpack(segment.read(0, HEADER_SIZE))
         self.count = max(self.count, 1)
         self._reserved = self._entries + ENTRY_SIZE * self.count
 
@@ -81,7 +89,11 @@ class IndexFile(IndexTail):
     @property
     def untouched(self) -> bool:
         """Whether nothing was ever written into the file."""
-        return self.count <= 1 and self.end_timestamp == 0 and not any(self._map[self._entries : self._entries + 40])
+        return (
+            self.count <= 1
+            and self.end_timestamp == 0
+            and not any(self._segment.read(self._entries, self._entries + 40))
+        )
 
     def preset(self, previous: IndexFile) -> None:
         """Begin where the previous file ends (store.md §8.3)."""
@@ -133,7 +145,13 @@ class IndexFile(IndexTail):
         self._reserved = upto
 
     def write_header(self) -> None:
-        """Make the header in the file say what was inserted."""
+        """Make the header in the file say what was inserted.
+
+        Raises:
+            OSError: the disk is full, and the file has not even a header.
+        """
+        if not self._touched[0]:
+            self._touch(0)
         HEADER.pack_into(
             self._map,
             0,
@@ -157,10 +175,14 @@ class IndexFile(IndexTail):
         last = -1
         if number > 1:
             last = ENTRY.unpack_from(self._map, self._entries + ENTRY_SIZE * (number - 1))[1]
+        written = self._segment.written(self._entries + ENTRY_SIZE * max(number - 1, 0))
         while number < self.capacity:
             entry_at = self._entries + ENTRY_SIZE * number
+            if entry_at + ENTRY_SIZE > written:
+                break
             key_hash, offset, _, previous = ENTRY.unpack_from(self._map, entry_at)
-            newest = SLOT.unpack_from(self._map, HEADER_SIZE + 4 * (key_hash % self.slots))[0]
+            slot_at = HEADER_SIZE + 4 * (key_hash % self.slots)
+            newest = SLOT.unpack(self._segment.read(slot_at, slot_at + SLOT.size))[0]
             if key_hash < 0 or newest < number or offset < last or store_time(offset) < 0:
                 # Without its slot an entry was not completed, and its record will be indexed again.
                 ENTRY.pack_into(self._map, entry_at, 0, 0, 0, 0)
@@ -180,14 +202,17 @@ class IndexFile(IndexTail):
         return self.begin_timestamp <= end and self.end_timestamp >= begin
 
     def find_steps(self, key_hash: int, limit: int, begin: int, end: int, found: list[int]) -> Steps[None]:
-        """Collect offsets of entries with the hash and a time in [begin, end], newest first, up to `limit`."""
+        """Collect offsets of entries with the hash and a time in [begin, end], newest first, up to `limit`.
+
+        Each entry leads to one that was inserted before it; where that does not hold, the file is `damaged`.
+        """
         if self.count <= 1:
             return
         segment = self._segment
         with memoryview(self._map) as memory:  # keeps the map from being closed meanwhile
             at = HEADER_SIZE + 4 * (key_hash % self.slots)
             yield segment, at, at + SLOT.size
-            number = SLOT.unpack_from(memory, at)[0]
+            number = SLOT.unpack(segment.read(at, at + SLOT.size))[0]
             if number <= 0 or number > self.count:
                 return
             while len(found) < limit:
@@ -195,11 +220,15 @@ class IndexFile(IndexTail):
                 yield segment, at, at + ENTRY_SIZE
                 entry_hash, offset, difference, previous = ENTRY.unpack_from(memory, at)
                 if difference < 0:
+                    self.damaged = True
                     return
                 when = self.begin_timestamp + difference * 1000
                 if entry_hash == key_hash and begin <= when <= end and offset not in found:
                     found.append(offset)
-                if previous <= 0 or previous > self.count or previous == number or when < begin:
+                if not 0 <= previous < number:
+                    self.damaged = True
+                    return
+                if previous == 0 or when < begin:
                     return
                 number = previous
 
@@ -210,7 +239,10 @@ class IndexFile(IndexTail):
 
     def close(self) -> None:
         """Write the header and let go of the map."""
-        self.write_header()
+        try:
+            self.write_header()
+        except OSError as error:
+            logger.warning("index file %s: its header cannot be written: %s", self.path, error)
         self._segment.close()
 
     def retire(self) -> RetiredSegment:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tianzhou.model import names
+from tianzhou.model.name_rules import folder_name_problem
 from tianzhou.wire.properties import decode_properties, encode_properties, get_property
 
 PREFIX: Final = names.LMQ_PREFIX
@@ -75,7 +76,7 @@ def stored_places(topic: str, queue_id: int, properties: bytes) -> list[tuple[st
     found: dict[tuple[str, int], int] = {}
     for name, offset in zip(listed, offsets, strict=True):
         place = (name, QUEUE_ID if is_light(name) else queue_id)
-        if name and "/" not in name and offset.isascii() and offset.isdigit() and place != (topic, queue_id):
+        if folder_name_problem(name) is None and offset.isascii() and offset.isdigit() and place != (topic, queue_id):
             found.setdefault(place, int(offset))
     return [(name, number, offset) for (name, number), offset in found.items()]
 

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from tianzhou.errors import StoreUnreadable
+from tianzhou.model.name_rules import folder_name_problem
 from tianzhou.store.commitlog import CommitLog
 from tianzhou.store.consumequeue import ConsumeQueue
 from tianzhou.store.directories import sync_directory
@@ -114,6 +115,9 @@ class StoreLoader:
         if root.is_dir():
             for topic_directory in sorted(root.iterdir()):
                 if not topic_directory.is_dir():
+                    continue
+                if (problem := folder_name_problem(topic_directory.name)) is not None:
+                    self._notes.append(f"a folder in {root} is left alone: {problem}, as of a topic")
                     continue
                 for directory in topic_directory.iterdir():
                     if directory.is_dir() and directory.name.isascii() and directory.name.isdigit():

@@ -36,6 +36,8 @@ from tianzhou.store.settings import StoreSettings
 logger = logging.getLogger(__name__)
 
 _HEAD: Final = struct.Struct(">ii")
+_HEAD_BYTES: Final = 76  # up to the store time of a record with IPv6 addresses
+_LOOKED_AT: Final = 4096
 _PLACE: Final = struct.Struct(">ii20xq")
 
 
@@ -312,6 +314,11 @@ class StoreOpener:
         self._replay.index_until = inline_end
         if self._index is not None:
             self._index.take_up(indexed)
+        for segment in segments[max(self._log.files.index_of(begin), 0) :]:
+            # What follows the last record is looked at, too.
+            end = segment.written(max(begin - segment.start, 0))
+            if end < segment.size:
+                segment.reserve_range(end, min(end + _LOOKED_AT, segment.size))
         again: int | None = begin
         while again is not None:
             again = self._replay.run(begin := again, trusted_end)
@@ -406,7 +413,7 @@ def merged(stretches: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _head_of(segment: Segment) -> SegmentHead:
-    view = segment.view
+    view = segment.read(0, _HEAD_BYTES)
     _, magic = _HEAD.unpack_from(view, 0)
     timestamp = 0
     if magic:

@@ -24,6 +24,8 @@ _POPULATE_WRITE: Final = 23
 _MS_SYNC: Final = 4
 _FIXED: Final = 0x10
 _NORESERVE: Final = 0x4000
+_MEMORY_FILE_SYSTEMS: Final = frozenset((0x01021994, 0x858458F6))
+"""What `statfs` calls tmpfs and ramfs."""
 _FAILED: Final = ctypes.c_void_p(-1).value
 
 _libc: Final = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
@@ -57,6 +59,27 @@ def map_file(fd: int, size: int) -> mmap.mmap:
         memory.close()
         raise OSError(code, os.strerror(code))
     return memory
+
+
+_hollow_devices: Final[dict[int, bool]] = {}
+
+
+def takes_space_when_read(fd: int, device: int) -> bool:
+    """Whether a hole of a mapped file gets memory when it is read, as those of tmpfs do.
+
+    When there is none left, the process is killed for reading. A file that is read by a call gives zeros.
+
+    Args:
+        fd: of a file there.
+        device: number of its disk.
+    """
+    known = _hollow_devices.get(device)
+    if known is None:
+        buffer = ctypes.create_string_buffer(512)
+        asked = _libc is not None and _libc.fstatfs(fd, buffer) == 0
+        kind = int.from_bytes(buffer.raw[: ctypes.sizeof(ctypes.c_long)], sys.byteorder) & 0xFFFFFFFF
+        known = _hollow_devices[device] = asked and kind in _MEMORY_FILE_SYSTEMS
+    return known
 
 
 def address_of(memory: mmap.mmap) -> int:
@@ -96,7 +119,7 @@ def populate(address: int, start: int, end: int) -> None:
         if code == errno.EINVAL:  # a kernel before 5.14
             _can_populate = False
             return
-        if code in {errno.EFAULT, errno.ENOMEM}:
+        if code == errno.EFAULT:
             # The kernel says "bad address" where an ordinary write would have raised SIGBUS.
             code = errno.ENOSPC
         raise OSError(code, os.strerror(code))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
+import errno
 import logging
 
 from tianzhou.clock import Clock, SystemClock
+from tianzhou.shortages import words
 from tianzhou.store.checkpoint import Checkpoint
 from tianzhou.store.cleaning import Cleaner
 from tianzhou.store.coldreads import ColdReads
@@ -13,17 +14,21 @@ from tianzhou.store.commitlog import CommitLog
 from tianzhou.store.consumequeue import ConsumeQueue
 from tianzhou.store.dispatch import Dispatcher
 from tianzhou.store.flags import RunningFlag, RunningFlags
-from tianzhou.store.flush import LogFlusher
+from tianzhou.store.flush import WORK, LogFlusher
 from tianzhou.store.folder import StoreFolder
 from tianzhou.store.index import Index
 from tianzhou.store.light import is_light
 from tianzhou.store.logscan import store_time
-from tianzhou.store.queues import QueueMaker, QueueTable
+from tianzhou.store.maps import QueueMaps
+from tianzhou.store.queues import QueueMaker, QueueTable, queue_of
 from tianzhou.store.reading import ReadLimits
 from tianzhou.store.recovery import OpeningReport
 from tianzhou.store.results import PutStatus
 from tianzhou.store.settings import StoreSettings, parse_delay_levels
+from tianzhou.store.strays import StrayUnits
 from tianzhou.store.upkeep import Upkeep
+from tianzhou.supervision import Supervisor
+from tianzhou.troubles import Troubles
 from tianzhou.watermark import Watermark
 
 logger = logging.getLogger(__name__)
@@ -43,21 +48,26 @@ class StoreParts:
         *,
         store_host: bytes = b"\x7f\x00\x00\x01",
         store_port: int = 10911,
+        most_maps: int | None = None,
+        troubles: Troubles | None = None,
     ) -> None:
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
+        self.supervisor = Supervisor("store", self.clock, troubles)
         self.report = OpeningReport()
         self.flags = RunningFlags()
         self._now = self.clock.now_ms
         self._folder = StoreFolder(settings.root)
         self._log = CommitLog(settings, store_host, store_port)
         self._queues: QueueTable = {}
-        self.queue_kinds = QueueMaker(settings, self._log)
+        self.queue_kinds = QueueMaker(settings, self._log, QueueMaps(most_maps))
         self._light: set[str] = set()
         self._index = Index(settings) if settings.message_index_enable else None
         self._checkpoint = Checkpoint(settings.root / "checkpoint")
         self._dispatcher = Dispatcher(self._index, self._dispatch_failed, self._dispatch_recovered)
-        self._flusher = LogFlusher(self._log, settings, self.clock, self._log_flushed, self._flush_failed)
+        self._flusher = LogFlusher(
+            self._log, settings, self.clock, self._log_flushed, self._flush_failed, self.supervisor
+        )
         self._upkeep = Upkeep(
             self._log,
             self._dispatcher,
@@ -67,6 +77,7 @@ class StoreParts:
             settings,
             self.clock,
             self._flusher.flushed,
+            self.supervisor,
         )
         self._cleaner = Cleaner(
             settings, self.clock, self._log, self._queues, self._index, self._needed_from, self._space_changed
@@ -74,16 +85,17 @@ class StoreParts:
         self._limits = ReadLimits(settings)
         self._cold = ColdReads(self._log)
         self._delays = parse_delay_levels(settings.message_delay_level)
+        self._strays = StrayUnits(self._log, self._cold, self._delays, self._dispatcher.units_changed)
         self._appends_crc = settings.enabled_append_prop_crc
         # Whether what is stored may differ from what is put: a CRC, the offsets in further queues.
         self._amends = settings.enabled_append_prop_crc or settings.enable_multi_dispatch
         self._sync = settings.sync_flush
-        self._tasks: list[asyncio.Task[None]] = []
         self._refusal: tuple[PutStatus, str] | None = (
             PutStatus.SERVICE_NOT_AVAILABLE,
             "the store is not open",
         )
         self._opened = False
+        self.unclean = ""
         self.flushed: Watermark = self._flusher.flushed
 
     def _known(self, topic: str, queue_id: int) -> ConsumeQueue | None:
@@ -91,12 +103,10 @@ class StoreParts:
         return None if of_topic is None else of_topic.get(queue_id)
 
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        of_topic = self._queues.setdefault(topic, {})
-        queue = of_topic.get(queue_id)
-        if queue is None:
-            queue = of_topic[queue_id] = self.queue_kinds.make(topic, queue_id)
-            if is_light(topic):
-                self._light.add(topic)
+        known = topic in self._queues
+        queue = queue_of(self._queues, self.queue_kinds, topic, queue_id)
+        if not known and is_light(topic):
+            self._light.add(topic)
         return queue
 
     # positions
@@ -183,16 +193,21 @@ class StoreParts:
         )
         self.put_up(RunningFlag.NOT_WRITABLE, text)
         logger.critical("%s", text)
+        self.supervisor.failed(WORK, error, "nothing more is stored until a restart")
 
-    def _dispatch_failed(self, error: OSError, flag: RunningFlag) -> None:
+    def _dispatch_failed(self, error: Exception, flag: RunningFlag) -> None:
         what = "the index" if flag is RunningFlag.INDEX_ERROR else "the queues"
-        text = f"{what} in {self.settings.root} cannot be written ({error}); free space, it is tried again every second"
+        if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+            self.queue_kinds.maps.shed()
+        text = f"{what} in {self.settings.root} cannot be written ({words(error)}); it is tried again every second"
         if self.put_up(flag, text):
             logger.error("%s", text)
+        self.supervisor.failed("filling the queues", error)
 
     def _dispatch_recovered(self) -> None:
         self.take_down(RunningFlag.QUEUE_ERROR)
         self.take_down(RunningFlag.INDEX_ERROR)
+        self.supervisor.well("filling the queues")
         logger.warning("%s: queues and index can be written again", self.settings.root)
 
     def _needed_from(self) -> int:

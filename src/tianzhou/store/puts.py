@@ -14,6 +14,7 @@ from msgspec import structs
 from tianzhou._hot import put_batch, put_usual
 from tianzhou.errors import PageCacheBusy, StoreError
 from tianzhou.model import names
+from tianzhou.shortages import words
 from tianzhou.store.admission import (
     INNER_BATCH,
     illegal,
@@ -347,7 +348,8 @@ class StorePuts(StoreParts):
             if self._cleaner.refused() and self.put_up(RunningFlag.DISK_FULL, text):
                 logger.error("%s", text)
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, remark=text)
-        logger.error("the commit log in %s cannot be extended: %s", self.settings.root, error)
-        return PutResult(
-            PutStatus.CREATE_MAPPED_FILE_FAILED, remark=f"create mapped file failed, server is busy or broken: {error}"
-        )
+        if error.errno == errno.ENOMEM:
+            self.queue_kinds.maps.shed()
+        logger.error("the commit log in %s cannot be extended: %s", self.settings.root, words(error))
+        text = f"create mapped file failed, server is busy or broken: {words(error)}"
+        return PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED, remark=text)

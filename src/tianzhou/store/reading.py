@@ -15,6 +15,7 @@ from tianzhou.store.extension import ACCEPTED, ExtendedQueue, ExtensionUnit
 from tianzhou.store.results import GetResult, GetStatus
 from tianzhou.store.settings import StoreSettings
 from tianzhou.store.stepwise import Steps
+from tianzhou.store.strays import refuse_strays
 
 MAX_BYTES: Final = 128 << 20
 _JUDGED: Final = frozenset((ACCEPTED,))
@@ -71,8 +72,9 @@ def read_queue(
     max_messages: int,
     tag_codes: frozenset[int] | None,
     max_bytes: int,
-    accept: Callable[[memoryview], bool] | None,
+    accept: Callable[[memoryview], bool | None] | None,
     accept_unit: Callable[[ExtensionUnit], bool] | None = None,
+    strays: bool = False,
 ) -> GetResult:
     """Records of a queue from `offset` on (store.md §14.1).
 
@@ -84,8 +86,13 @@ def read_queue(
         max_messages: at most so many.
         tag_codes: only units with one of these codes; None for all.
         max_bytes: at most so many bytes, unless the first record alone is longer.
-        accept: only records for which this holds; None for all.
+        accept: only records for which this holds, up to one for which it gives None; None for all.
         accept_unit: only units with such an extension, or with none; None for all. Not together with `tag_codes`.
+        strays: whether the caller wants to know of a unit that leads elsewhere than to a record; it is passed over
+            otherwise.
+
+    Raises:
+        StrayUnit: there is one before anything that could be returned.
     """
     low, high = queue.min_offset, queue.max_offset
     if not low <= offset < high:
@@ -114,6 +121,8 @@ def read_queue(
         records, count, scanned, last, missing = gather(
             units, log.files.segments, log.files.size, log.end, wanted, accept, batch_limits
         )
+        if missing and strays:
+            refuse_strays(log, queue, units, scanned, position)
         position += scanned
         if count:
             behind = log.end - last > limits.memory_bound
@@ -136,7 +145,9 @@ def outside_queue(offset: int, low: int, high: int) -> GetResult:
     return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
 
 
-def _both(first: Callable[[memoryview], bool], second: Callable[[memoryview], bool]) -> Callable[[memoryview], bool]:
+def _both(
+    first: Callable[[memoryview], bool], second: Callable[[memoryview], bool | None]
+) -> Callable[[memoryview], bool | None]:
     return lambda record: first(record) and second(record)
 
 

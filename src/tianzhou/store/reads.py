@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import mmap
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
@@ -14,9 +15,18 @@ from tianzhou.store.extension import ExtensionUnit
 from tianzhou.store.parts import StoreParts
 from tianzhou.store.reading import MAX_BYTES, read_queue
 from tianzhou.store.results import GetResult, GetStatus
+from tianzhou.store.strays import StrayUnit
+
+logger = logging.getLogger(__name__)
 
 PASSED_BYTES: Final = 4 << 20
 """So many bytes of records that a filter looks at are fetched before it does."""
+_MENDS: Final = 100
+Wanted = tuple[
+    int, int, frozenset[int] | None, int | None, Callable[[memoryview], bool | None] | None,
+    Callable[[ExtensionUnit], bool] | None,
+]  # fmt: skip
+"""What a reader wants of a queue: the arguments of `get`, without the queue."""
 
 
 class StoreReads(StoreParts):
@@ -30,7 +40,7 @@ class StoreReads(StoreParts):
         max_messages: int,
         tag_codes: frozenset[int] | None = None,
         max_bytes: int | None = None,
-        accept: Callable[[memoryview], bool] | None = None,
+        accept: Callable[[memoryview], bool | None] | None = None,
         accept_unit: Callable[[ExtensionUnit], bool] | None = None,
     ) -> GetResult:
         """Messages of a queue from `offset` on, within the limits of one read (store.md §14.1).
@@ -42,14 +52,43 @@ class StoreReads(StoreParts):
             max_messages: at most so many.
             tag_codes: codes of the wanted tags; None for all messages.
             max_bytes: at most so many bytes, unless the first message alone is longer.
-            accept: looks at a record that the tags let through; false leaves it out.
+            accept: looks at a record that the tags let through; false leaves it out, None ends the read before it.
             accept_unit: looks at a record's extension unit, if it has one, before the record is touched; without
                 `tag_codes` only.
         """
         queue = self._known(topic, queue_id)
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
-        return self._get(queue, offset, max_messages, tag_codes, max_bytes, accept, accept_unit)
+        try:
+            return self._get(queue, offset, max_messages, tag_codes, max_bytes, accept, accept_unit)
+        except StrayUnit as stray:
+            wanted = (offset, max_messages, tag_codes, max_bytes, accept, accept_unit)
+            return self._get_mended(queue, stray.queue_offset, wanted)
+
+    def _get_mended(self, queue: ConsumeQueue, stray: int, wanted: Wanted) -> GetResult:
+        for _ in range(_MENDS):
+            try:
+                if not self._strays.mend_now(queue, stray):
+                    break
+                return self._get(queue, *wanted)
+            except StrayUnit as another:
+                stray = another.queue_offset
+            except OSError as error:
+                logger.error("queue %s/%d cannot be made anew: %s", queue.topic, queue.queue_id, error)
+                break
+        return self._get(queue, *wanted, strays=False)
+
+    async def _read_mended(self, queue: ConsumeQueue, stray: int, wanted: Wanted) -> GetResult:
+        for _ in range(_MENDS):
+            try:
+                await self._strays.mend(queue, stray)
+                return self._get(queue, *wanted)
+            except StrayUnit as another:
+                stray = another.queue_offset
+            except OSError as error:
+                logger.error("queue %s/%d cannot be made anew: %s", queue.topic, queue.queue_id, error)
+                break
+        return self._get(queue, *wanted, strays=False)
 
     def _get(
         self,
@@ -58,13 +97,16 @@ class StoreReads(StoreParts):
         max_messages: int,
         tag_codes: frozenset[int] | None,
         max_bytes: int | None,
-        accept: Callable[[memoryview], bool] | None,
+        accept: Callable[[memoryview], bool | None] | None,
         accept_unit: Callable[[ExtensionUnit], bool] | None,
+        strays: bool = True,
     ) -> GetResult:
         limit = MAX_BYTES if max_bytes is None else min(max_bytes, MAX_BYTES)
         if isinstance(queue, BatchQueue):
             return read_batch_queue(self._log, queue, self._limits, offset, max_messages, tag_codes, limit, accept)
-        return read_queue(self._log, queue, self._limits, offset, max_messages, tag_codes, limit, accept, accept_unit)
+        return read_queue(
+            self._log, queue, self._limits, offset, max_messages, tag_codes, limit, accept, accept_unit, strays
+        )
 
     def read(
         self,
@@ -74,7 +116,7 @@ class StoreReads(StoreParts):
         max_messages: int,
         tag_codes: frozenset[int] | None = None,
         max_bytes: int | None = None,
-        accept: Callable[[memoryview], bool] | None = None,
+        accept: Callable[[memoryview], bool | None] | None = None,
         accept_unit: Callable[[ExtensionUnit], bool] | None = None,
     ) -> GetResult | Coroutine[Any, Any, GetResult]:
         """As `get`, without stopping the loop for messages that have left the memory.
@@ -91,7 +133,11 @@ class StoreReads(StoreParts):
             return self._read_cold(
                 missing, topic, queue_id, offset, max_messages, tag_codes, max_bytes, accept, accept_unit
             )
-        return self._get(queue, offset, max_messages, tag_codes, max_bytes, accept, accept_unit)
+        try:
+            return self._get(queue, offset, max_messages, tag_codes, max_bytes, accept, accept_unit)
+        except StrayUnit as stray:
+            wanted = (offset, max_messages, tag_codes, max_bytes, accept, accept_unit)
+            return self._read_mended(queue, stray.queue_offset, wanted)
 
     def _missing(
         self,
@@ -100,7 +146,7 @@ class StoreReads(StoreParts):
         max_messages: int,
         tag_codes: frozenset[int] | None,
         max_bytes: int | None,
-        accept: Callable[[memoryview], bool] | None,
+        accept: Callable[[memoryview], bool | None] | None,
     ) -> Missing:
         limits = self._limits.of(max_messages, MAX_BYTES if max_bytes is None else max_bytes)
         units = max(self._limits.units, max_messages)
@@ -118,7 +164,7 @@ class StoreReads(StoreParts):
         max_messages: int,
         tag_codes: frozenset[int] | None,
         max_bytes: int | None,
-        accept: Callable[[memoryview], bool] | None,
+        accept: Callable[[memoryview], bool | None] | None,
         accept_unit: Callable[[ExtensionUnit], bool] | None,
     ) -> GetResult:
         await self._cold.fetch(missing, ahead=True)
@@ -133,7 +179,13 @@ class StoreReads(StoreParts):
             if not missing:
                 break
             await self._cold.fetch(missing, ahead=True)
-        return self.get(topic, queue_id, offset, max_messages, tag_codes, max_bytes, accept, accept_unit)
+        if queue is None:
+            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
+        wanted = (offset, max_messages, tag_codes, max_bytes, accept, accept_unit)
+        try:
+            return self._get(queue, *wanted)
+        except StrayUnit as stray:
+            return await self._read_mended(queue, stray.queue_offset, wanted)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Smallest offset of a queue; -1 when it is unknown."""

@@ -14,6 +14,7 @@ from typing import Final
 from tianzhou._hot.records import UNIT
 from tianzhou.errors import StoreError, StoreUnreadable
 from tianzhou.model import names
+from tianzhou.model.name_rules import folder_name_problem
 from tianzhou.store import holes
 from tianzhou.store.check import StoreCheck
 from tianzhou.store.check_index import slots_of
@@ -25,6 +26,7 @@ from tianzhou.store.folder import StoreFolder
 from tianzhou.store.index import Index
 from tianzhou.store.logscan import PREPARED, ROLLBACK, TRANSACTION_BITS, LogEntry, queue_tags_code, read_item
 from tianzhou.store.notes import NOTE_NAME
+from tianzhou.store.queues import BATCH_QUEUES, QUEUES, queue_folder
 from tianzhou.store.repair import (
     FILLER_TOPIC,
     LEAST_FILLER,
@@ -88,6 +90,7 @@ def repair(root: Path, slots: int | None = None, progress: Callable[[int], None]
     folder = StoreFolder(root)
     folder.lock()
     try:
+        folder.lock_directories([path for path in (root, root / "commitlog") if path.is_dir()])
         outcome = RepairOutcome()
         for _ in range(_ROUNDS):
             outcome.report = StoreCheck(StoreScan(root), slots).run(progress)
@@ -264,6 +267,8 @@ class Repairer:
     # what is made from the log
 
     def _rebuild(self, steps: list[RebuildQueue], index: Index | None) -> None:
+        # What no folder can be named after has no queue, whatever a record says.
+        steps = [step for step in steps if folder_name_problem(step.topic) is None]
         queues = {(s.topic, s.queue_id): self._writer(s) for s in steps if not s.batch}
         batches = {(s.topic, s.queue_id): self._writer(s) for s in steps if s.batch}
         delays = parse_delay_levels(StoreSettings.message_delay_level)
@@ -294,14 +299,14 @@ class Repairer:
             index.close()
 
     def _writer(self, step: RebuildQueue) -> UnitWriter:
-        family = "batchconsumequeue" if step.batch else "consumequeue"
-        name = f"{family}/{step.topic}/{step.queue_id}"
+        family = BATCH_QUEUES if step.batch else QUEUES
+        directory = queue_folder(self._root, family, step.topic, step.queue_id)
         unit = BATCH_UNIT.size if step.batch else UNIT.size
         size = _usual_size(self._root / family, unit) or (_BATCH_SIZE if step.batch else _QUEUE_SIZE)
-        self._move_away(name)
+        self._move_away(directory.relative_to(self._root))
         log_files = segment_paths(self._root / "commitlog")
         log_file_size = max((path.stat().st_size for path in log_files), default=0)
-        return UnitWriter(self._root / name, unit, size, log_file_size)
+        return UnitWriter(directory, unit, size, log_file_size)
 
     def _empty_index(self) -> Index:
         settings = StoreSettings(store_path_root_dir=str(self._root))
@@ -426,4 +431,4 @@ def _additional(entry: LogEntry) -> list[tuple[str, int]]:
     if len(others) != len(offsets):
         return []
     pairs = zip(others, offsets, strict=True)
-    return [(name, int(offset)) for name, offset in pairs if name and "/" not in name and offset.isdigit()]
+    return [(name, int(offset)) for name, offset in pairs if offset.isdigit() and folder_name_problem(name) is None]

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Final
 
 from tianzhou.model import names
+from tianzhou.model.name_rules import folder_name_problem
 from tianzhou.store.admission import INNER_BATCH, inner_count
 from tianzhou.store.batchqueue import BatchQueue
 from tianzhou.store.commitlog import FILLER_TOPIC, CommitLog
@@ -21,7 +22,6 @@ from tianzhou.wire.properties import get_property
 from tianzhou.wire.record import OVERHEAD
 
 BATCH_ENTRY_BYTES: Final = 22
-_LONGEST_TOPIC: Final = 255
 _LOOK_AHEAD: Final = 100_000
 
 
@@ -247,7 +247,4 @@ def impossible_place(topic: str, queue_id: int) -> str | None:
     """Why no queue can have this topic and number; None when one can."""
     if queue_id < 0:
         return f"queue {queue_id} cannot be"
-    length = len(topic.encode("utf-8", "surrogatepass"))
-    if not length or length > _LONGEST_TOPIC or "/" in topic or "\0" in topic or topic in {".", ".."}:
-        return f"no folder can have the name {topic!r}"
-    return None
+    return folder_name_problem(topic)

@@ -9,16 +9,25 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from tianzhou.store import directories, pages
 from tianzhou.store.directories import begin_directory, open_file, sync_directory, sync_new_directories
+from tianzhou.store.maps import QueueMaps
+from tianzhou.store.retired import RetiredSegment
 
 logger = logging.getLogger(__name__)
 
 
 _FEW: Final = 32_768
 """Bytes of a few pages, as queues get them next."""
+
+
+class Writer(Protocol):
+    """Who has the map of a segment at hand."""
+
+    def unmapped(self) -> None:
+        """The segment's map is given up: it has to be asked for again."""
 
 
 class Segment:
@@ -31,34 +40,44 @@ class Segment:
         path: the file.
         start: offset of its first byte in the queue of segments.
         size: its length in bytes.
+        maps: counts its map, and may give it up while nobody uses it; None for one that keeps it.
 
     Attributes:
-        device: number of the disk that has the file; -1 while it is not mapped.
+        device: number of the disk that has the file; -1 while it is not known.
+        hollow: whether reading in the map what was never written takes space, which may be lacking: known once it is
+            mapped. `read` and `written` mind it.
         named: whether the disk has its name for all that is known; otherwise the next `sync` sees to it.
+        writer: who has its map at hand, to be told when it is given up.
     """
 
-    __slots__ = ("_address", "_advice", "_map", "_view", "device", "flushed", "named", "path", "size", "start")
+    __slots__ = (
+        "_address", "_advice", "_map", "_view", "device", "flushed", "hollow", "maps", "named", "path", "size", "start",
+        "writer",
+    )  # fmt: skip
 
-    def __init__(self, path: Path, start: int, size: int) -> None:
+    def __init__(self, path: Path, start: int, size: int, maps: QueueMaps | None = None) -> None:
         self.path = path
         self.start = start
         self.size = size
+        self.maps = maps
+        self.writer: Writer | None = None
         self.flushed = 0
         self._map: mmap.mmap | None = None
         self._view: memoryview | None = None
         self._address = 0
         self._advice = mmap.MADV_NORMAL
         self.device = -1
+        self.hollow = False
         self.named = True
 
     @classmethod
-    def create(cls, path: Path, start: int, size: int) -> Segment:
+    def create(cls, path: Path, start: int, size: int, maps: QueueMaps | None = None) -> Segment:
         """Make the file, sparse and at full length, and map it; with its first `sync` the disk has its name, too.
 
         Raises:
             OSError: the file cannot be made.
         """
-        segment = cls(path, start, size)
+        segment = cls(path, start, size, maps)
         segment.named = False
         fd = open_file(path, os.O_RDWR | os.O_CREAT)
         try:
@@ -103,12 +122,45 @@ class Segment:
             os.close(fd)
 
     def _map_file(self, fd: int) -> None:
-        self._map = pages.map_file(fd, self.size)
+        maps = self.maps
+        memory = pages.map_file(fd, self.size) if maps is None else maps.map_file(fd, self.size)
         self.device = os.fstat(fd).st_dev
-        self._view = memoryview(self._map).toreadonly()
-        self._address = pages.address_of(self._map)
+        self.hollow = pages.takes_space_when_read(fd, self.device)
+        self._map, self._view = memory, memoryview(memory).toreadonly()
+        self._address = pages.address_of(memory)
         if self._advice != mmap.MADV_NORMAL:
-            self._map.madvise(self._advice)
+            memory.madvise(self._advice)
+        if maps is not None:
+            maps.add(self)
+
+    def let_go(self) -> None:
+        """Give up the map; it goes with the last view of it, and the next use makes another."""
+        self._view = self._map = None
+        if self.writer is not None:
+            self.writer.unmapped()
+
+    def read(self, start: int, end: int) -> memoryview:
+        """[start, end) of the file, which may never have been written."""
+        view = self.view
+        if not self.hollow or pages.resident(self._address, start, end):
+            return view[start:end]
+        fd = open_file(self.path, os.O_RDONLY)
+        try:
+            return memoryview(os.pread(fd, end - start, start))
+        finally:
+            os.close(fd)
+
+    def written(self, position: int = 0) -> int:
+        """Up to where the file can be read from `position` on: its end, unless reading a hole takes space."""
+        if not self.map or not self.hollow:
+            return self.size
+        fd = open_file(self.path, os.O_RDONLY)
+        try:
+            return min(os.lseek(fd, position, os.SEEK_HOLE), self.size)
+        except OSError:
+            return self.size
+        finally:
+            os.close(fd)
 
     def reserve_range(self, start: int, end: int, alone: bool | None = None) -> None:
         """Make sure that writing to [start, end) of the file cannot fail for want of disk space.
@@ -145,12 +197,28 @@ class Segment:
             OSError: the disk refused.
         """
         memory = self._map
-        if memory is not None and end > start:
+        if end <= start or (memory is None and self.maps is None):
+            return
+        if memory is None:
+            self._sync_unmapped()
+        else:
             with memoryview(memory):  # keeps the map from being closed meanwhile
-                pages.sync(memory, self._address, start, end)
-            if (start == 0 or not self.named) and self._map is not None:
-                self._sync_name()
-                self.named = True
+                # Not the address at hand: the map may be another one's by now.
+                pages.sync(memory, pages.address_of(memory), start, end)
+        if (start == 0 or not self.named) and (self._map is not None or self.maps is not None):
+            self._sync_name()
+            self.named = True
+
+    def _sync_unmapped(self) -> None:
+        """Bring the file to the disk, whose map was given up with what had been written."""
+        try:
+            fd = open_file(self.path, os.O_RDWR)
+        except FileNotFoundError:
+            return  # deleted meanwhile, as topics are
+        try:
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
 
     def _sync_name(self) -> None:
         """Bring the directory's entry for the file to the disk, without which the file is lost with the power."""
@@ -235,9 +303,7 @@ class Segment:
 
     def close(self) -> None:
         """Let go of the map; it disappears with the last view of it."""
-        view, memory = self._view, self._map
-        self._view = self._map = None
-        self.device = -1
+        view, memory = self._forget()
         if view is not None and memory is not None:
             try:
                 view.release()
@@ -245,11 +311,17 @@ class Segment:
             except BufferError:
                 logger.debug("%s is still being read; unmapped when the last reader is done", self.path)
 
+    def _forget(self) -> tuple[memoryview | None, mmap.mmap | None]:
+        view, memory = self._view, self._map
+        self._view = self._map = self.writer = None
+        self.device = -1
+        if self.maps is not None:
+            self.maps.discard(self)
+        return view, memory
+
     def retire(self) -> RetiredSegment:
         """Let go of map and file for good; the returned object gives both back to the system, on another thread."""
-        view, memory = self._view, self._map
-        self._view = self._map = None
-        self.device = -1
+        view, memory = self._forget()
         if view is not None:
             view.release()
         return RetiredSegment(self.path, self.size, memory, self._address)
@@ -258,63 +330,6 @@ class Segment:
         """Close, and remove the file; present views stay readable."""
         self.close()
         self.path.unlink(missing_ok=True)
-
-
-class RetiredSegment:
-    """A file that is not used any more, to be removed where the time that takes hurts nobody.
-
-    The kernel needs a fifth of a second to free a gigabyte, when the last of name, descriptors and maps goes. What
-    is still being read keeps its memory until the reader is done; `release` is then tried again.
-
-    Args:
-        path: the file.
-        size: its length in bytes.
-        memory: its map, None when it had none.
-        address: where the map begins.
-
-    Attributes:
-        named: the file still has its name.
-    """
-
-    __slots__ = ("_address", "_fd", "_memory", "named", "path", "size")
-
-    def __init__(self, path: Path, size: int, memory: mmap.mmap | None, address: int) -> None:
-        self.path = path
-        self.size = size
-        self.named = True
-        self._memory = memory
-        self._address = address
-        self._fd = -1
-
-    def unlink(self) -> None:
-        """Remove the name; quick, since the file itself stays until `release`.
-
-        Raises:
-            OSError: the system refuses.
-        """
-        if self.named:
-            try:
-                if self._fd < 0:
-                    self._fd = open_file(self.path, os.O_RDONLY)
-                self.path.unlink()
-            except FileNotFoundError:
-                pass
-            self.named = False
-
-    def release(self) -> bool:
-        """Give memory and disk space back; false while someone reads, which this waits for in no way."""
-        memory = self._memory
-        if memory is not None:
-            pages.detach(self._address, self.size)
-            try:
-                memory.close()
-            except BufferError:
-                return False
-            self._memory = None
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-        return True
 
 
 def sync_all(segments: Sequence[Segment]) -> bool:
@@ -355,14 +370,16 @@ class SegmentQueue:
     Args:
         directories: where new segments may go; more than one spreads them (store.md §1).
         size: of each segment, bytes.
+        maps: counts the maps of the segments, and may give them up; None for a queue that keeps all it has.
 
     Attributes:
         avoided: directories that get no new segments while others can have them, because their disks are full.
     """
 
-    __slots__ = ("_starts", "avoided", "directories", "segments", "size")
+    __slots__ = ("_maps", "_starts", "avoided", "directories", "segments", "size")
 
-    def __init__(self, directories: list[Path], size: int) -> None:
+    def __init__(self, directories: list[Path], size: int, maps: QueueMaps | None = None) -> None:
+        self._maps = maps
         self.directories = directories
         self.avoided: frozenset[Path] = frozenset()
         self.size = size
@@ -400,10 +417,11 @@ class SegmentQueue:
         """
         path = self.path_of(start)
         begin_directory(path.parent)
-        return Segment.create(path, start, self.size)
+        return Segment.create(path, start, self.size, self._maps)
 
     def adopt(self, segment: Segment) -> None:
         """Take in a segment that lies behind the present ones."""
+        segment.maps = self._maps
         self.segments.append(segment)
         self._starts.append(segment.start)
 

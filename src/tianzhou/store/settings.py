@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tianzhou.file_modes import parse_mode
+from tianzhou.limits import BODY_BYTES
 from tianzhou.settings import keyed
 
 _HOME_STORE: Final = str(Path.home() / "store")
+SHORTEST_INTERVAL_MS: Final = 10
+"""Work that is done again and again is not done more often, whatever is configured."""
 _UNITS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -20,7 +25,7 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
     """
     levels = []
     for item in text.split():
-        if item[-1] not in _UNITS or not item[:-1].isdigit():
+        if item[-1] not in _UNITS or not re.fullmatch("[0-9]{1,9}", item[:-1]):
             raise ValueError(f"messageDelayLevel={text!r}: level {item!r} is not a number followed by s, m, h or d")
         levels.append(int(item[:-1]) * _UNITS[item[-1]])
     return tuple(levels)
@@ -53,6 +58,7 @@ class StoreSettings:
     store_path_d_ledger_commit_log: str = ""
     store_path_epoch_file: str = ""
     store_path_broker_identity: str = ""
+    store_file_mode: str = "0600"  # permissions of new files; folders may be entered by who may read them
 
     # Segments
     mapped_file_size_commit_log: int = 1_073_741_824  # bytes of a commit-log segment
@@ -74,7 +80,7 @@ class StoreSettings:
     flush_least_pages_when_warm_maped_file: int = 4096
 
     # Puts
-    max_message_size: int = 4_194_304  # bytes of a body
+    max_message_size: int = BODY_BYTES.default  # bytes of a body
     max_filter_message_size: int = 16_000  # bytes of queue units looked at per read
     use_reentrant_lock_when_put_message: bool = True
     use_abs_lock: bool = keyed("useABSLock", False)
@@ -125,6 +131,7 @@ class StoreSettings:
 
     # Recovery and dispatch
     check_crc_on_recover: bool = keyed("checkCRCOnRecover", True)
+    check_store_on_start: bool = False  # read and check everything before serving, also after a clean stop
     duplication_enable: bool = False
     recheck_reput_offset_from_cq: bool = False
     read_un_committed: bool = False
@@ -254,6 +261,7 @@ class StoreSettings:
                 raise ValueError(f"{key}={value}: must be at least {least}")
         parse_delay_levels(self.message_delay_level)
         parse_hours(self.delete_when)
+        parse_mode(self.store_file_mode)
 
     @property
     def root(self) -> Path:

@@ -10,6 +10,9 @@ from types import TracebackType
 from typing import Self
 
 from tianzhou.errors import DiskFull, StoreError, StoreUnreadable
+from tianzhou.file_modes import MODES, parse_mode
+from tianzhou.shortages import advice, words
+from tianzhou.store.doubted import check_everything
 from tianzhou.store.flush import log_ranges, sync_ranges
 from tianzhou.store.light import is_light
 from tianzhou.store.lookups import StoreLookups
@@ -30,11 +33,15 @@ class MessageStore(StorePuts, StoreReads, StoreLookups):
         clock: where time comes from.
         store_host: the broker's address, 4 or 16 bytes, stored in every record.
         store_port: its port.
+        most_maps: how many files the system lets this process map; None to ask it, 0 for no limit.
+        troubles: where it is noted what goes wrong with its tasks.
 
     Attributes:
         flushed: commit-log offset up to which the disk has everything.
         report: what opening found and did.
         flags: what puts are refused for, besides that the store is not open; see `put_up` and `take_down`.
+        supervisor: owns the tasks of the store, and knows what is wrong with them.
+        unclean: what the disk lacks since it was closed, in words; empty when it has everything.
         queue_kinds: which topics have queues of type BatchCQ; opening adds those the folder knows of.
     """
 
@@ -49,8 +56,14 @@ class MessageStore(StorePuts, StoreReads, StoreLookups):
             DiskFull: there is no space to open it.
         """
         folder = self._folder
+        MODES.files = parse_mode(self.settings.store_file_mode)
         folder.lock()
         try:
+            folder.lock_directories(
+                [self.settings.root, *self.settings.commit_log_directories], self.settings.read_only_directories
+            )
+            if self.settings.check_store_on_start:
+                check_everything(self.settings)
             opener = StoreOpener(
                 self.settings, self._log, self._queues, self._index, self._checkpoint, self.queue_kinds
             )
@@ -81,8 +94,7 @@ class MessageStore(StorePuts, StoreReads, StoreLookups):
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             return DiskFull(f"store {self.settings.root} cannot be opened: {where}: the disk is full; free space")
         return StoreUnreadable(
-            f"store {self.settings.root} cannot be opened: {where}: {error.strerror}; "
-            "see to it that this user may read and write everything in the folder"
+            f"store {self.settings.root} cannot be opened: {where}: {error.strerror}; {advice(error)}"
         )
 
     async def start(self) -> None:
@@ -91,23 +103,20 @@ class MessageStore(StorePuts, StoreReads, StoreLookups):
             self.open()
         loop = asyncio.get_running_loop()
         self._dispatcher.start(loop)
-        self._tasks = [
-            loop.create_task(self._flusher.run(), name="store-flush"),
-            loop.create_task(self._upkeep.run(), name="store-upkeep"),
-            loop.create_task(self._upkeep.run_ahead(), name="store-ahead"),
-            loop.create_task(self._cleaner.run(), name="store-clean"),
-        ]
+        for name, work in (
+            ("commit log", self._flusher.run),
+            ("queues", self._upkeep.run),
+            ("index", self._upkeep.run_index),
+            ("segments ahead", self._upkeep.run_ahead),
+            ("cleaning", self._cleaner.run),
+        ):
+            self.supervisor.own(name, work)
         if self._sync:
             self._flusher.request()
 
     async def close(self) -> None:
         """Stop cleanly: everything to the disk, the folder in the form a next start expects (store.md §10.8)."""
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
-            if isinstance(outcome, Exception) and not isinstance(outcome, asyncio.CancelledError):
-                logger.error("a task of the store ended early", exc_info=outcome)
+        await self.supervisor.end()
         self.close_now()
 
     def close_now(self) -> None:
@@ -119,19 +128,19 @@ class MessageStore(StorePuts, StoreReads, StoreLookups):
         self._refusal = (PutStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
         self._flusher.flush_now()
         self._dispatcher.stop()
-        clean = writable and not self._dispatcher.pending and not self._flusher.failed and not self._upkeep.failed
+        safe = not self._flusher.failed and self.flushed.value >= self._log.end
+        clean = writable and not self._dispatcher.pending and safe and not self._upkeep.failed
         try:
-            self._upkeep.flush_all(write_checkpoint=not self._flusher.failed)
+            self._upkeep.flush_all(write_checkpoint=safe)
             if clean:
                 self._folder.mark_stopped()
             else:
+                if not safe or self._upkeep.failed or self._dispatcher.pending:
+                    self.unclean = f"{self.settings.root}: not everything is on the disk"
                 logger.error("%s: not stopped cleanly; the next start reads the log again", self.settings.root)
-        except OSError as error:
-            logger.error(
-                "%s: not stopped cleanly, the disk refused (%s); the next start reads the log again",
-                self.settings.root,
-                error,
-            )
+        except (OSError, MemoryError) as error:
+            self.unclean = f"{self.settings.root}: the disk refused ({words(error)})"
+            logger.error("%s, so it is not stopped cleanly; the next start reads the log again", self.unclean)
         finally:
             self._release()
 
@@ -139,6 +148,7 @@ class MessageStore(StorePuts, StoreReads, StoreLookups):
         self._flusher.close()
         self._upkeep.close()
         self._cleaner.close()
+        self._strays.close()
         self._cold.close()
         for of_topic in self._queues.values():
             for queue in of_topic.values():
@@ -160,10 +170,15 @@ class MessageStore(StorePuts, StoreReads, StoreLookups):
     # topics and retention
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic's queues; its records stay in the log until they expire (store.md §5.10)."""
+        """Forget a topic's queues; its records stay in the log until they expire (store.md §5.10).
+
+        Nothing happens for a topic that has none here: only what the store itself made or found is removed.
+        """
+        if topic not in self._queues:
+            return
         dispatcher = self._dispatcher
         dispatcher.drain()
-        retired = [file for queue in self._queues.pop(topic, {}).values() for file in queue.retire()]
+        retired = [file for queue in self._queues.pop(topic).values() for file in queue.retire()]
         dispatcher.pending = type(dispatcher.pending)(p for p in dispatcher.pending if p[0].topic != topic)
         dispatcher.dirty = [queue for queue in dispatcher.dirty if queue.topic != topic]
         self._light.discard(topic)

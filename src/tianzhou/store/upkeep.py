@@ -12,13 +12,16 @@ from tianzhou.store.checkpoint import Checkpoint
 from tianzhou.store.commitlog import CommitLog
 from tianzhou.store.consumequeue import ConsumeQueue
 from tianzhou.store.dispatch import Dispatcher
-from tianzhou.store.flush import PAGE, Ranges, sync_queues
+from tianzhou.store.flush import PAGE, Ranges, not_asked, sync_queues
 from tianzhou.store.index import Index
+from tianzhou.store.indexfile import IndexFile
 from tianzhou.store.notes import NoteKeeper, StoreNote, write_note
 from tianzhou.store.pace import Pace
 from tianzhou.store.queues import QueueTable
 from tianzhou.store.recovery import OpeningReport
-from tianzhou.store.settings import StoreSettings
+from tianzhou.store.retired import RetiredSegment
+from tianzhou.store.settings import SHORTEST_INTERVAL_MS, StoreSettings
+from tianzhou.supervision import Supervisor
 from tianzhou.watermark import Watermark
 
 logger = logging.getLogger(__name__)
@@ -36,6 +39,7 @@ class Upkeep:
         settings: intervals.
         clock: for the intervals.
         flushed: follows what the disk has of the log.
+        supervisor: told of what does not work.
 
     Attributes:
         failed: some queue could not be brought to the disk.
@@ -52,7 +56,9 @@ class Upkeep:
         settings: StoreSettings,
         clock: Clock,
         flushed: Watermark,
+        supervisor: Supervisor | None = None,
     ) -> None:
+        self._supervisor = supervisor or Supervisor("store", clock)
         self._log = log
         self._dispatcher = dispatcher
         self._index = index
@@ -68,6 +74,10 @@ class Upkeep:
         self._pace = Pace(clock.monotonic(), log.end)
         self.failed = False
         self.catch_up: IndexCatchUp | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._behind = asyncio.Event()  # the index has to catch up
+        if index is not None:
+            index.on_damage = self._remake_index
 
     def opened(self, report: OpeningReport, note: StoreNote | None) -> None:
         """Take note of how a start left queues and index; the dispatcher has to know its position.
@@ -81,13 +91,42 @@ class Upkeep:
         """
         if self._index is None or report.indexed >= self._dispatcher.position:
             return
-        self.catch_up = catch_up = IndexCatchUp(
-            self._log, self._dispatcher, self._index, self._settings, report.indexed, self._notes.index_complete
-        )
-        self._notes.indexed = lambda: catch_up.position
+        self._begin_catch_up(self._index, report.indexed)
         # Entries of newer records must never be taken for a sign that those of older ones are there, even when
         # RocketMQ is what adds them.
         write_note(self._settings.root, self._notes.about_index(note))
+
+    def _begin_catch_up(self, index: Index, position: int) -> None:
+        self.catch_up = catch_up = IndexCatchUp(
+            self._log, self._dispatcher, index, self._settings, position, self._notes.index_complete
+        )
+        self._notes.indexed = lambda: catch_up.position
+        self._behind.set()
+
+    def _remake_index(self, file: IndexFile) -> None:
+        """Index again, behind serving, what a damaged file and those newer than it knew."""
+        index = self._index
+        assert index is not None
+        retired = index.drop_from(file)
+        logger.error(
+            "%s: index file %s is damaged, one of its chains does not end; it and the %d newer ones are made anew from "
+            "the log behind serving",
+            self._settings.root,
+            file.path,
+            len(retired) - 1,
+        )
+        # It vouches for index files; those that are made anew have yet to earn that.
+        self._checkpoint.index_msg_timestamp = min(self._checkpoint.index_msg_timestamp, index.end_timestamp)
+        position = max(index.end_offset, self._log.min_offset, 0)
+        if self.catch_up is not None and not self.catch_up.done:
+            self.catch_up.go_back(position)
+        else:
+            self._begin_catch_up(index, position)
+        # Until the next note, a start finds by the missing names from where on it has to index.
+        if self._loop is None:
+            _remove(retired)
+        else:
+            self._loop.run_in_executor(self._index_thread, _remove, retired)
 
     async def run_ahead(self) -> None:
         """Prepare pages and segments before a busy log needs them, until cancelled (store.md §11.4)."""
@@ -131,31 +170,28 @@ class Upkeep:
                 self._preparing_since = 0.0
 
     async def run(self) -> None:
-        """Flush queues and checkpoint until cancelled, and see to it that the index catches up."""
-        catching_up = None
-        if self.catch_up is not None:
-            work = self.catch_up.run(self._index_thread)
-            catching_up = asyncio.get_running_loop().create_task(work, name="store-index")
-        try:
-            await self._run()
-        finally:
-            if catching_up is not None:
-                catching_up.cancel()
-                await asyncio.wait([catching_up])
-
-    async def _run(self) -> None:
+        """Flush queues and checkpoint until cancelled."""
         settings = self._settings
-        interval = settings.flush_interval_consume_queue / 1000
         thorough_at = self._clock.monotonic() + settings.flush_consume_queue_thorough_interval / 1000
         while True:
-            await asyncio.sleep(interval)
+            await asyncio.sleep(max(settings.flush_interval_consume_queue, SHORTEST_INTERVAL_MS) / 1000)
             thorough = self._clock.monotonic() >= thorough_at
             if thorough:
                 thorough_at = self._clock.monotonic() + settings.flush_consume_queue_thorough_interval / 1000
-            try:
+            with self._supervisor.trial("flushing the queues"):
                 await self._flush_queues(thorough=thorough)
-            except OSError as error:
-                logger.error("queues in %s could not be flushed: %s", settings.root, error)
+
+    async def run_index(self) -> None:
+        """Have the index catch up with the log whenever it has to, until cancelled."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            while True:
+                if self.catch_up is not None and not self.catch_up.done:
+                    await self.catch_up.run(self._index_thread)
+                self._behind.clear()
+                await self._behind.wait()
+        finally:
+            self._loop = None
 
     async def _flush_queues(self, *, thorough: bool) -> None:
         loop = asyncio.get_running_loop()
@@ -164,23 +200,26 @@ class Upkeep:
         timestamp = self._dispatcher.logics_timestamp
         note = self._notes.take() if thorough and not self._notes.waiting else None
         queues, marks, ranges = self._collect(pages)
-        full = self._index.take_full() if self._index is not None else []
         try:
             await loop.run_in_executor(self._thread, sync_queues, ranges)
-        except OSError:
-            # The kernel may have dropped the pages. The log has it all, so the next start has to read it again.
-            self.failed = True
+        except BaseException as error:
+            self._take_back(queues)
+            self._judge(error)
             raise
         for queue, mark in zip(queues, marks, strict=True):
             queue.flushed = max(queue.flushed, mark)
-        for file in full:
+        full = self._index.take_full() if self._index is not None else []
+        while full:
             try:
-                await loop.run_in_executor(self._thread, file.sync)
-            except OSError:
-                self.failed = True
+                await loop.run_in_executor(self._thread, full[0].sync)
+            except BaseException as error:
+                assert self._index is not None
+                self._index.give_back(full)
+                self._judge(error)
                 raise
             if not self.failed:
-                self._checkpoint.index_msg_timestamp = file.end_timestamp
+                self._checkpoint.index_msg_timestamp = full[0].end_timestamp
+            del full[0]
         if thorough and not self.failed:
             self._checkpoint.logics_msg_timestamp = max(self._checkpoint.logics_msg_timestamp, timestamp)
         fields = self._checkpoint.encode()
@@ -190,6 +229,19 @@ class Upkeep:
         proved = self._notes.proved()
         if proved is not None:
             await loop.run_in_executor(self._thread, write_note, self._settings.root, proved)
+
+    def _take_back(self, queues: list[ConsumeQueue]) -> None:
+        """What was not brought to the disk is still to be brought there."""
+        waiting = {id(queue) for queue in self._dispatcher.dirty}
+        for queue in queues:
+            queue.dirty = True
+            if id(queue) not in waiting:
+                self._dispatcher.dirty.append(queue)
+
+    def _judge(self, error: BaseException) -> None:
+        if isinstance(error, Exception) and not not_asked(error):
+            # The kernel may have dropped the pages. The log has it all, so the next start has to read it again.
+            self.failed = True
 
     def _collect(self, least_pages: int) -> tuple[list[ConsumeQueue], list[int], Ranges]:
         queues, marks = [], []
@@ -240,3 +292,12 @@ class Upkeep:
         self._thread.shutdown()
         self._ahead_thread.shutdown()
         self._index_thread.shutdown()
+
+
+def _remove(retired: list[RetiredSegment]) -> None:
+    for file in retired:
+        try:
+            file.unlink()
+        except OSError as error:
+            logger.error("%s cannot be deleted: %s; delete it before the next start", file.path, error)
+        file.release()

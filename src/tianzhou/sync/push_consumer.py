@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tianzhou import client
-from tianzhou.client.handlers import Handler
+from tianzhou.client.handlers import H, Handler
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.subscription import ALL
 from tianzhou.model import MessageExt, MessageQueue
@@ -63,12 +63,10 @@ class PushConsumer(Blocking):
         """See `tianzhou.client.PushConsumer.unsubscribe`."""
         self._call(self._consumer.unsubscribe, topic)
 
-    def on(
-        self, topic: str, tags: str | None = ALL, *, sql: str | None = None
-    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def on(self, topic: str, tags: str | None = ALL, *, sql: str | None = None) -> Callable[[H], H]:
         """See `tianzhou.client.PushConsumer.on`."""
 
-        def register(handler: Callable[..., Any]) -> Callable[..., Any]:
+        def register(handler: H) -> H:
             self.subscribe(topic, tags, handler, sql=sql)
             return handler
 

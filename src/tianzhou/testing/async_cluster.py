@@ -53,13 +53,17 @@ def at_home(
 
     @functools.wraps(method)
     async def call(self: AsyncCluster, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        __tracebackhide__ = True
         home = self.home
         work = method(self, *args, **kwargs)
         if isinstance(home, VirtualLoop):
             work = home.spending(work)
-        if asyncio.get_running_loop() is home:
-            return await work
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, home))
+        try:
+            if asyncio.get_running_loop() is home:
+                return await work
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, home))
+        except NotReached as error:
+            raise error.with_traceback(None) from None  # the line of the test says where, and the text why
 
     return call
 

@@ -22,7 +22,7 @@ from tianzhou.sync.background import STOP_WITHIN_S, Background
 from tianzhou.testing.async_cluster import DEFAULT_GROUP, AsyncCluster
 from tianzhou.testing.brokers import ClusterBroker
 from tianzhou.testing.faults import Faults
-from tianzhou.testing.options import ClusterOptions, in_seconds
+from tianzhou.testing.options import ClusterOptions, NotReached, in_seconds
 from tianzhou.testing.virtual_loop import VirtualLoop, adopted, worker_of
 
 T = TypeVar("T")
@@ -396,6 +396,7 @@ class Cluster:
 
     def wait_until(self, condition: Callable[[], object], what: str = "", *, within: timedelta | float = 30) -> None:
         """See `AsyncCluster.wait_until`; the condition is asked in the calling thread, between two steps of time."""
+        __tracebackhide__ = True
         home, limit_s = self._home, in_seconds(within)
         began = self.aio.home.time()
         home.drive(self.aio.pause(0, 0))
@@ -408,7 +409,11 @@ class Cluster:
 
     def wait_until_consumed(self, group: str, topic: str, *, within: timedelta | float = 30) -> None:
         """See `AsyncCluster.wait_until_consumed`."""
-        self._home.drive(self.aio.wait_until_consumed(group, topic, within=within))
+        __tracebackhide__ = True
+        try:
+            self._home.drive(self.aio.wait_until_consumed(group, topic, within=within))
+        except NotReached as error:
+            raise error.with_traceback(None) from None
 
     def run(self, main: Coroutine[Any, Any, T], *, within: timedelta = LONGEST_RUN) -> T:
         """Run a coroutine on the cluster's own loop, as `asyncio.run` would; with its time, virtual or real.

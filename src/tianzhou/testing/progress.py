@@ -159,6 +159,9 @@ async def _behind(broker: Broker, group: str, topic: str) -> int:
         everyone = bool(said) and len(said) == len(told)
         reached = max([at, *said]) if not broadcast else min(said) if everyone else 0
         behind += max(end - max(reached, 0), 0)
+        if reached < end and (offsets.pull_offset(group, topic, queue_id) or 0) < end:
+            # What a filter passes over is told when a held pull ends, which else is after many seconds.
+            offsets.on_reset(group, topic, queue_id)
     return behind
 
 

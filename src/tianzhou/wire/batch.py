@@ -28,14 +28,18 @@ def encode_batch(entries: Iterable[tuple[int, Octets, Octets]]) -> bytes:
     return b"".join(parts)
 
 
-def decode_batch(body: Octets) -> list[tuple[int, memoryview, memoryview]]:
+def decode_batch(body: Octets, most: int | None = None) -> list[tuple[int, memoryview, memoryview]]:
     """The (flag, body, property string) entries of a batch body, as views into it.
 
     Apache walks by the lengths of body and properties and never looks at an entry's total size; here a total
     size that is neither true nor 0 is refused.
 
+    Args:
+        body: the entries.
+        most: most entries that are read; None for any number.
+
     Raises:
-        ProtocolError: an entry does not fit; the text names its number and offset.
+        ProtocolError: an entry does not fit, or there are too many; the text names its number and offset.
     """
     view = memoryview(body)
     end = len(view)
@@ -43,6 +47,8 @@ def decode_batch(body: Octets) -> list[tuple[int, memoryview, memoryview]]:
     at = 0
     while at < end:
         where = f"batch entry {len(entries)} at byte {at}"
+        if len(entries) == most:
+            raise ProtocolError(f"{where}: an answer has at most {most} more messages in batches")
         if end - at < _OVERHEAD:
             raise ProtocolError(f"{where}: {end - at} bytes are left, an entry needs at least {_OVERHEAD}")
         total, _magic, _crc, flag, body_size = _HEAD.unpack_from(view, at)

@@ -6,6 +6,7 @@ Nothing here decides anything; a code a peer invents is simply not a member of t
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 from tianzhou._hot.headers import FLAG_ONEWAY as FLAG_ONEWAY
 from tianzhou._hot.headers import FLAG_RESPONSE as FLAG_RESPONSE
@@ -350,6 +351,31 @@ class RequestCode(enum.IntEnum):
     PUBLISH_BATCH = 31004
     SETTLE_ATTEMPTS = 31005
     DISCARD_ATTEMPTS = 31006
+
+
+OF_NAME_SERVERS: Final[frozenset[int]] = frozenset(
+    {
+        RequestCode.PUT_KV_CONFIG, RequestCode.GET_KV_CONFIG, RequestCode.DELETE_KV_CONFIG,
+        RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER, RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, RequestCode.DELETE_TOPIC_IN_NAMESRV,
+        RequestCode.REGISTER_TOPIC_IN_NAMESRV, RequestCode.GET_KVLIST_BY_NAMESPACE,
+        RequestCode.GET_TOPICS_BY_CLUSTER, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
+        RequestCode.GET_UNIT_TOPIC_LIST, RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
+        RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, RequestCode.UPDATE_NAMESRV_CONFIG,
+        RequestCode.GET_NAMESRV_CONFIG, RequestCode.QUERY_DATA_VERSION, RequestCode.ADD_WRITE_PERM_OF_BROKER,
+    }
+)  # fmt: skip
+"""Requests that name servers serve and brokers do not (wire.md §3.5)."""
+OF_BOTH: Final[frozenset[int]] = frozenset({RequestCode.GET_BROKER_MEMBER_GROUP, RequestCode.BROKER_HEARTBEAT})
+"""Requests that both have."""
+
+
+def server_of(code: int) -> str:
+    """Whom a request is asked of: "name server" or "broker"; empty when nobody knows the code, or both have it."""
+    if code in OF_NAME_SERVERS:
+        return "name server"
+    return "broker" if code in _REQUEST_NAMES and code not in OF_BOTH else ""
 
 
 def language_code(name: str) -> int:

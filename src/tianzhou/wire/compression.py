@@ -8,7 +8,7 @@ from typing import Final
 import lz4.frame
 import zstandard
 
-from tianzhou.errors import ProtocolError
+from tianzhou.errors import BodyTooLarge, ProtocolError
 from tianzhou.wire.hashing import Octets
 
 COMPRESSED: Final = 0x1
@@ -47,7 +47,8 @@ def decompress(body: Octets, sys_flag: int, limit_bytes: int) -> bytes:
     Output beyond `limit_bytes` is never produced, so a small body cannot take much memory.
 
     Raises:
-        ProtocolError: unknown kind, damaged or truncated data, or more output than `limit_bytes`.
+        BodyTooLarge: it unpacks to more than `limit_bytes`.
+        ProtocolError: unknown kind, damaged or truncated data.
     """
     kind = sys_flag & KIND_MASK
     if kind not in _NAMES:
@@ -66,7 +67,8 @@ def decompress(body: Octets, sys_flag: int, limit_bytes: int) -> bytes:
             f"{_NAMES[kind]} body of {len(body)} bytes is damaged or unpacks to over {limit_bytes}: {error}"
         ) from error
     if len(unpacked) > limit_bytes:
-        raise ProtocolError(f"{_NAMES[kind]} body unpacks to more than the limit of {limit_bytes} bytes")
+        del unpacked  # whoever keeps the error keeps this frame
+        raise BodyTooLarge(f"{_NAMES[kind]} body unpacks to more than the limit of {limit_bytes} bytes")
     if not ended:
         raise ProtocolError(f"{_NAMES[kind]} body of {len(body)} bytes ends before its stream does")
     return unpacked
@@ -83,6 +85,6 @@ def _unzstd(body: Octets, limit_bytes: int) -> bytes:
     # (Java streams them) is unpacked into a buffer of the limit, which the system backs only where written.
     declared = zstandard.frame_content_size(body)
     if declared > limit_bytes:
-        raise ProtocolError(f"ZSTD body declares {declared} bytes, more than the limit of {limit_bytes}")
+        raise BodyTooLarge(f"ZSTD body declares {declared} bytes, more than the limit of {limit_bytes}")
     # A decompressor serves one thread at a time, so each call makes its own (10 us).
     return zstandard.ZstdDecompressor().decompress(body, max_output_size=limit_bytes)

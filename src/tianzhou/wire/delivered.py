@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from struct import Struct
 from typing import Any, Final, cast
 
+from tianzhou.errors import BodyTooLarge, ProtocolError
+from tianzhou.limits import UNPACKED_BODY
 from tianzhou.model import MessageExt
 from tianzhou.wire import ids
+from tianzhou.wire.compression import decompress
 from tianzhou.wire.properties import decode_properties
 
 # The attributes of the base class, which the properties below hide.
 _slots: Final[Any] = MessageExt.__dict__
+_body_slot: Final = _slots["body"]
 _FIELDS: Final = tuple(field.name for field in fields(MessageExt))
 _unpack_host: Final = Struct(">4si").unpack_from
 
+KEPT_BYTES: Final = 1 << 20
+"""Largest body that is kept unpacked once it was looked at."""
 HEAD_SIZE: Final = 88
 """Bytes of a record in front of its body, with IPv4 hosts (store.md §3.2)."""
 
@@ -107,6 +113,94 @@ class DeliveredMessage(MessageExt):
     __hash__ = None  # type: ignore[assignment]
 
 
+class PackedMessage(DeliveredMessage):
+    """A message whose body is unpacked when it is looked at: what waits takes no more than it took to send.
+
+    Bodies up to `KEPT_BYTES` are kept unpacked then; larger ones are unpacked at each look, so that who holds many
+    messages does not hold what their bodies unpack to.
+
+    A body that cannot be unpacked raises a `ProtocolError` at each look, which in a handler means: not consumed.
+
+    Attributes:
+        packed: the body as stored; empty once it was unpacked.
+        packed_flag: what of the stored flags says how it is packed.
+        limit_bytes: most bytes it may unpack to.
+        failure: why it cannot be looked at, when that is known already.
+    """
+
+    __slots__ = ("failure", "limit_bytes", "packed", "packed_flag")
+    packed: bytes
+    packed_flag: int
+    limit_bytes: int
+    failure: ProtocolError | None
+
+    @classmethod
+    def of(
+        cls,
+        message: DeliveredMessage,
+        packed_flag: int,
+        limit_bytes: int,
+        failure: ProtocolError | None = None,
+    ) -> PackedMessage:
+        """The message, whose body is packed.
+
+        Args:
+            message: it, with the body as stored.
+            packed_flag: how the body is packed.
+            limit_bytes: most bytes it may unpack to.
+            failure: why it cannot be looked at, when that is known already.
+        """
+        made = cls(*(getattr(message, name) for name in _FIELDS))
+        made.packed, made.packed_flag, made.limit_bytes, made.failure = message.body, packed_flag, limit_bytes, failure
+        _body_slot.__delete__(made)
+        return made
+
+    @property
+    def body(self) -> bytes:
+        """The payload, unpacked."""
+        try:
+            return cast("bytes", _body_slot.__get__(self))
+        except AttributeError:
+            pass
+        if self.failure is None:
+            try:
+                found = decompress(self.packed, self.packed_flag, self.limit_bytes)
+            except ProtocolError as error:
+                self.failure = error.with_traceback(None)
+            else:
+                if len(found) <= KEPT_BYTES:
+                    self.body = found
+                return found
+        where = f"{self.topic}@{self.broker_name}:{self.queue_id} offset {self.queue_offset}"
+        fix = f"; the client's {UNPACKED_BODY.name} raises it" if isinstance(self.failure, BodyTooLarge) else ""
+        raise ProtocolError(f"message at {where}: {self.failure}{fix}") from self.failure
+
+    @body.setter
+    def body(self, value: bytes) -> None:
+        self.packed = b""
+        _body_slot.__set__(self, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DeliveredMessage, tuple(getattr(self, name) for name in _FIELDS)
+
+
+def unreadable(message: MessageExt) -> ProtocolError | None:
+    """Why a message's body cannot be looked at; None when it can, which unpacks it."""
+    if isinstance(message, PackedMessage):
+        try:
+            _ = message.body
+        except ProtocolError as error:
+            return error
+    return None
+
+
+def body_sizes(messages: Sequence[MessageExt]) -> list[int]:
+    """How many bytes each body takes now; none is unpacked for that."""
+    if PackedMessage in map(type, messages):
+        return [len(m.packed or m.body) if type(m) is PackedMessage else len(m.body) for m in messages]
+    return [len(m.body) for m in messages]
+
+
 def pair_behind(name: str, value: str) -> bytes:
     """One property, to be put behind a property string, with its last separator or without; the last of a name wins."""
     return f"\x02{name}\x01{value}\x02".encode()
@@ -116,7 +210,7 @@ def add_property(messages: Iterable[MessageExt], name: str, value: str) -> None:
     """Give delivered messages one more property; those they have stay unparsed where they are so now."""
     pair = pair_behind(name, value)
     for message in messages:
-        if type(message) is DeliveredMessage and message.raw_properties is not None:
+        if isinstance(message, DeliveredMessage) and message.raw_properties is not None:
             message.more_properties += pair
         else:
             message.properties[name] = value

@@ -261,6 +261,8 @@ _HOT_REQUESTS: dict[int, type[msgspec.Struct]] = {
     11: PullHeader,
     361: PullHeader,
 }
+HOT_CODES = frozenset(_HOT_REQUESTS)
+"""Requests whose headers may arrive as a struct, without `Command.fields`."""
 _HOT_REPLIES: dict[int, type[msgspec.Struct]] = {
     10: SendReplyHeader,
     324: SendReplyHeader,

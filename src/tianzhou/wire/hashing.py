@@ -84,10 +84,14 @@ def java_hash(text: str) -> int:
     return h - (h & _SIGN) * 2
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def tags_code(tag: str | None) -> int:
     """The code of a tag in queue units and subscriptions; 0 without a tag (wire.md §5, store.md §5.3)."""
     return java_hash(tag) if tag else 0
+
+
+_MOST_REMEMBERED: Final = 512
+"""Longest key whose hash is remembered, in characters."""
 
 
 @lru_cache(maxsize=1024)
@@ -113,7 +117,7 @@ def index_hash(topic: str, key: str) -> int:
     and tail are remembered apart.
     """
     tail = key[-3:]
-    if len(tail) < 3 or not tail.isascii():
+    if len(tail) < 3 or not tail.isascii() or len(key) > _MOST_REMEMBERED:
         h = _unsigned_hash(f"{topic}#{key}")
     else:
         h = (_head_hash(topic, key[:-3]) + _tail_hash(tail)) & _MASK32

@@ -17,9 +17,7 @@ import orjson
 from tianzhou.errors import ProtocolError
 from tianzhou.model import MessageQueue
 from tianzhou.wire.hashing import Octets
-
-MAX_DEPTH: Final = 128
-"""Deepest nesting that is read; no body of RocketMQ has more than ten levels."""
+from tianzhou.wire.json_shape import MAX_DEPTH, check_depth, follow, resolve
 
 _SPACE: Final = re.compile(r"(?:[\s\ufeff]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _PLAIN: Final = {'"': re.compile(r'[^"\\]*'), "'": re.compile(r"[^'\\]*")}
@@ -50,14 +48,20 @@ def loads(data: Octets) -> Any:
     is when that cannot be found or would make a value contain itself.
 
     Raises:
-        ProtocolError: the text is no JSON; the message says at which character and what stands there.
+        ProtocolError: the text is no JSON, or nested too deep; the message says at which character and what stands
+            there.
+        LimitExceeded: values that references point at are too many (`maxJsonReferredValues`).
     """
+    text = data if isinstance(data, bytes) else bytes(data)
     try:
-        value = orjson.loads(data)
+        value = orjson.loads(text)
     except orjson.JSONDecodeError:
-        value = _Reader(str(data, "utf-8", "replace")).document()
-    if b"$ref" in bytes(data):
-        _resolve(value)
+        value = _Reader(str(text, "utf-8", "replace")).document()
+    else:
+        if text.count(b"[") + text.count(b"{") > MAX_DEPTH:
+            check_depth(value)
+    if b"$ref" in text:
+        resolve(value)
     return value
 
 
@@ -69,6 +73,7 @@ class _Reader:
         self.at = 0
         self.depth = 0
         self.root: dict[Any, Any] | None = None
+        self._queue_keys: dict[int, tuple[int, list[MessageQueue]]] = {}
 
     def document(self) -> Any:
         """The one value the text holds."""
@@ -141,7 +146,7 @@ class _Reader:
             if type(key) is tuple and (ref := _key_reference(key)):
                 # All keys of a map of objects share one path, so the n-th reference is taken for the n-th key.
                 referred[ref] = n = referred.get(ref, -1) + 1
-                key = _nth_key(_follow(ref[:-5], self.root), n, key)
+                key = self.nth_key(follow(ref[:-5], self.root), n, key)
             if self.peek() != ":":
                 self.fail("':'")
             self.at += 1
@@ -159,6 +164,16 @@ class _Reader:
         if not c:
             self.fail("a key or '}'")
         return as_key(self.value())
+
+    def nth_key(self, members: Any, n: int, otherwise: Any) -> Any:
+        """The n-th key of a map that is a queue; a map is looked through once, however many refer to it."""
+        if not isinstance(members, dict):
+            return otherwise
+        size, keys = self._queue_keys.get(id(members), (-1, []))
+        if size != len(members):
+            keys = [key for key in members if type(key) is MessageQueue]
+            self._queue_keys[id(members)] = len(members), keys
+        return keys[n] if n < len(keys) else otherwise
 
     def number(self) -> int | float:
         match = _NUMBER.match(self.text, self.at)
@@ -205,13 +220,19 @@ class _Reader:
 
 
 def as_key(value: Any) -> Any:
-    """`value` as a dict key: an object becomes a `MessageQueue` or a tuple of sorted items, an array a tuple."""
+    """`value` as a dict key: an object becomes a `MessageQueue` or a tuple of sorted items, an array a tuple.
+
+    Raises:
+        ProtocolError: a key of such an object is itself an object or array; as text it would double with each level.
+    """
     if isinstance(value, dict):
         if value.keys() >= _QUEUE_MEMBERS:
             try:
                 return MessageQueue(str(value["topic"]), str(value["brokerName"]), int(value["queueId"]))
             except (TypeError, ValueError):
                 pass
+        if any(isinstance(k, tuple) for k in value):
+            raise ProtocolError("JSON: an object that is a key has an object or array as a key itself")
         return tuple(sorted(((str(k), as_key(v)) for k, v in value.items()), key=lambda item: item[0]))
     if isinstance(value, list):
         return tuple(as_key(v) for v in value)
@@ -223,65 +244,6 @@ def _key_reference(key: tuple[Any, ...]) -> str | None:
     if len(key) == 1 and isinstance(item := key[0], tuple) and item[0] == "$ref":
         return item[1] if isinstance(item[1], str) and item[1].endswith(".null") else None
     return None
-
-
-def _nth_key(members: Any, n: int, otherwise: Any) -> Any:
-    keys = [key for key in members if type(key) is MessageQueue] if isinstance(members, dict) else []
-    return keys[n] if n < len(keys) else otherwise
-
-
-_REF_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
-
-
-def _follow(ref: str, root: Any) -> Any:
-    """The value at a path like `$.a.b[0]`, None when there is none."""
-    if ref[:1] != "$":
-        return None
-    value, at = root, 1
-    while at < len(ref):
-        step = _REF_STEP.match(ref, at)
-        if step is None:
-            return None
-        name = step[1] or int(step[2])
-        try:
-            if isinstance(value, dict) and name not in value:
-                name = int(name)
-            value = value[name]
-        except (LookupError, TypeError, ValueError):
-            return None
-        at = step.end()
-    return value
-
-
-def _resolve(root: Any) -> None:
-    """Put referred values in place of references.
-
-    Only values that hold no reference themselves are put in, so no value can come to contain itself.
-    """
-    references: list[tuple[Any, Any, str]] = []
-    holders: set[int] = set()
-
-    def search(value: Any, depth: int) -> bool:
-        if depth > MAX_DEPTH:
-            raise ProtocolError(f"JSON: more than {MAX_DEPTH} levels of nesting")
-        found = False
-        for key, child in value.items() if isinstance(value, dict) else enumerate(value):
-            if isinstance(child, dict) and len(child) == 1 and isinstance(ref := child.get("$ref"), str):
-                references.append((value, key, ref))
-                holders.add(id(child))
-                found = True
-            elif isinstance(child, (dict, list)) and search(child, depth + 1):
-                found = True
-        if found:
-            holders.add(id(value))
-        return found
-
-    if isinstance(root, (dict, list)):
-        search(root, 0)
-    for holder, key, ref in references:
-        target = _follow(ref, root)
-        if target is not None and id(target) not in holders:
-            holder[key] = target
 
 
 # Besides quotes and backslashes fastjson escapes control characters, DEL to NBSP and the two line separators.

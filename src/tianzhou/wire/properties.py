@@ -7,11 +7,12 @@ from functools import lru_cache
 from typing import Final
 
 from tianzhou.errors import ClientError
+from tianzhou.limits import PROPERTIES_BYTES
 from tianzhou.wire.hashing import Octets
 
 NAME_END: Final = "\x01"
 PAIR_END: Final = "\x02"
-MAX_BYTES: Final = 32_767
+MAX_BYTES: Final = PROPERTIES_BYTES.default
 
 
 def encode_properties(properties: Mapping[str, str | None]) -> bytes:
@@ -47,7 +48,7 @@ def decode_properties(data: Octets) -> dict[str, str]:
     return {name: value for name, _, value in pieces if value and name}
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=128)
 def _needle(name: str) -> bytes:
     return f"\x02{name}\x01".encode()
 

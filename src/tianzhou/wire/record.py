@@ -6,7 +6,7 @@ segment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from struct import Struct
 from struct import error as struct_error
@@ -15,10 +15,11 @@ from typing import Final
 import msgspec
 
 from tianzhou.errors import CorruptRecord, ProtocolError
+from tianzhou.limits import ENTRIES_OF_ANSWER, UNPACKED_BODY
 from tianzhou.model import MessageExt, names
 from tianzhou.wire.batch import decode_batch
 from tianzhou.wire.compression import COMPRESSED, decompress
-from tianzhou.wire.delivered import HEAD_SIZE, DeliveredMessage
+from tianzhou.wire.delivered import HEAD_SIZE, DeliveredMessage, PackedMessage
 from tianzhou.wire.hashing import Octets, crc32
 from tianzhou.wire.ids import host_text, offset_msg_id
 from tianzhou.wire.properties import MAX_BYTES, decode_properties
@@ -30,8 +31,8 @@ BORN_HOST_V6: Final = 0x10
 STORE_HOST_V6: Final = 0x20
 INNER_BATCH: Final = 0xC0
 BLANK_SIZE: Final = 8
-MAX_UNPACKED: Final = 64 << 20
-"""Largest body `to_message` unpacks unless told otherwise."""
+MAX_UNPACKED: Final = UNPACKED_BODY.default
+"""Largest body that is unpacked unless told otherwise."""
 OVERHEAD: Final = 91
 """Bytes of a version 1 record with IPv4 hosts besides body, topic and properties (store.md §3.2)."""
 
@@ -258,33 +259,43 @@ def decode_records(buffer: Octets) -> Iterator[Record]:
         at += record.size
 
 
+class Allowance:
+    """What the batches of one answer may still take, however small they were sent.
+
+    Args:
+        size_bytes: most bytes of unpacked batches together.
+    """
+
+    __slots__ = ("entries", "size_bytes")
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.entries = ENTRIES_OF_ANSWER.default
+
+
 def to_message(
-    record: Record, broker_name: str, limit_bytes: int = MAX_UNPACKED, added: bytes = b""
+    record: Record,
+    broker_name: str,
+    limit_bytes: int = MAX_UNPACKED,
+    added: bytes = b"",
+    allowance: Allowance | None = None,
 ) -> list[MessageExt]:
     """The messages a record delivers: one, or those of an inner batch (wire.md §5).
 
-    Bodies are unpacked and the compressed bit cleared; the topic is the stored one (`%RETRY%…` stays).
+    The compressed bit is cleared, and a compressed body is unpacked when it is looked at (`PackedMessage`); the topic
+    is the stored one (`%RETRY%…` stays). A batch that cannot be taken apart comes as one message whose body raises.
 
     Args:
         record: what a broker sent.
         broker_name: the broker that sent it.
         limit_bytes: largest unpacked body that is accepted.
         added: further properties, each by `pair_behind`.
-
-    Raises:
-        ProtocolError: the body cannot be unpacked; the text names the message.
+        allowance: what batches may take, when several records share it.
     """
-    sys_flag = record.sys_flag
-    body = record.body
-    if sys_flag & COMPRESSED:
-        try:
-            body = decompress(body, sys_flag, limit_bytes)
-        except ProtocolError as error:
-            raise _located(error, record, broker_name) from error
-        sys_flag &= ~COMPRESSED
+    sys_flag = record.sys_flag & ~COMPRESSED
     message = DeliveredMessage(
         record.topic,
-        body,
+        record.body,
         record.flag,
         decode_properties(record.properties + added),
         broker_name,
@@ -303,11 +314,11 @@ def to_message(
         offset_msg_id(record.store_host, record.store_port, record.physical_offset),
     )
     if sys_flag & INNER_BATCH != INNER_BATCH:
-        return [message]
+        return [PackedMessage.of(message, record.sys_flag, limit_bytes)] if record.sys_flag & COMPRESSED else [message]
     try:
-        entries = decode_batch(body)
+        entries = _entries(record, allowance or Allowance(limit_bytes))
     except ProtocolError as error:
-        raise _located(error, record, broker_name) from error
+        return [PackedMessage.of(message, record.sys_flag, limit_bytes, error.with_traceback(None))]
     return [
         replace(
             message,
@@ -320,16 +331,21 @@ def to_message(
     ]
 
 
-def _located(error: ProtocolError, record: Record, broker_name: str) -> ProtocolError:
-    where = f"{record.topic}@{broker_name}:{record.queue_id} offset {record.queue_offset}"
-    return ProtocolError(f"message at {where}: {error}")
+def _entries(record: Record, allowance: Allowance) -> list[tuple[int, memoryview, memoryview]]:
+    body = record.body
+    if record.sys_flag & COMPRESSED:
+        body = decompress(body, record.sys_flag, allowance.size_bytes)
+        allowance.size_bytes -= len(body)
+    most, allowance.entries = allowance.entries, 0  # one batch too many is enough work for an answer
+    entries = decode_batch(body, most)
+    allowance.entries = most - len(entries)
+    return entries
 
 
 def decode_messages(
     buffer: Octets,
     broker_name: str,
     limit_bytes: int = MAX_UNPACKED,
-    on_error: Callable[[ProtocolError], None] | None = None,
     added: bytes = b"",
 ) -> list[MessageExt]:
     """All messages of a reply body: `decode_records` and `to_message` in one, at half their cost.
@@ -337,13 +353,8 @@ def decode_messages(
     Args:
         buffer: the body of a pull reply; reading stops at the first bad record.
         broker_name: the broker that sent it.
-        limit_bytes: largest unpacked body that is accepted.
-        on_error: gets the error of each message that cannot be unpacked, which is then left out; without it the
-            error is raised.
+        limit_bytes: largest unpacked body that is accepted, and all batches of the reply together.
         added: further properties of all messages, each by `pair_behind`.
-
-    Raises:
-        ProtocolError: a body cannot be unpacked and there is no `on_error`.
     """
     data = buffer if type(buffer) is bytes else bytes(buffer)
     messages: list[MessageExt] = []
@@ -351,6 +362,7 @@ def decode_messages(
     unpack, short, new = _USUAL_V4.unpack_from, _SHORT.unpack_from, DeliveredMessage.__new__
     # What stands between body and properties, the topic and how long the properties are, seldom differs.
     between, properties_size, topic = b"", -1, ""
+    allowance: Allowance | None = None
     at, end = 0, len(data)
     while end - at >= OVERHEAD:
         size, magic, queue_offset, sys_flag, body_size = unpack(data, at)
@@ -385,12 +397,9 @@ def decode_messages(
             record = decode_record(data, at)
         except CorruptRecord:
             break
-        try:
-            messages += to_message(record, broker_name, limit_bytes, added)
-        except ProtocolError as error:
-            if on_error is None:
-                raise
-            on_error(error)
+        if allowance is None:
+            allowance = Allowance(limit_bytes)
+        messages += to_message(record, broker_name, limit_bytes, added, allowance)
         at += record.size
     return messages
 

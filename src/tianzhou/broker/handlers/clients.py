@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import cast
 
 from tianzhou.broker.admission import topic_sys_flag
 from tianzhou.broker.clients import Client, ConsumerGroup, Departure
 from tianzhou.broker.consumer_filters import TAG_TYPES
+from tianzhou.broker.large_bodies import SHORT, Decoded, decoded, read_expression
 from tianzhou.broker.member_news import MemberNews
 from tianzhou.broker.selection import compile_wish
 from tianzhou.broker.stats import BrokerStats
 from tianzhou.broker.tables import Tables
 from tianzhou.clock import Clock
-from tianzhou.errors import BrokerError, FilterSyntaxError
+from tianzhou.errors import BrokerError, FilterSyntaxError, IllegalName, LimitExceeded, TianzhouError
 from tianzhou.filter import parse_tags
-from tianzhou.model import ConsumerData, ConsumeType, MessageModel, names
+from tianzhou.limits import FILTER_LENGTH, GROUP_SUBSCRIPTIONS, HEARTBEAT_GROUPS
+from tianzhou.model import ConsumerData, ConsumeType, HeartbeatData, MessageModel, SubscriptionData, names
+from tianzhou.model.name_rules import CLIENT_ID, GROUP, TOPIC
 from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.remoting.turns import Turns
 from tianzhou.wire.bodies import Connection as ConnectionBody
 from tianzhou.wire.bodies import (
     ConsumerConnection,
@@ -36,6 +41,8 @@ from tianzhou.wire.fields import read_header, write_reply
 
 _log = logging.getLogger(__name__)
 _ATTRIBUTE = "broker.clients"
+SLICE_S = 0.002
+"""How long a large heartbeat may hold the others up at a time, besides what cannot be cut."""
 NOTIFY_S = 15.0
 """When members are told of changes, unless they are told at once."""
 
@@ -47,14 +54,16 @@ class ClientHandler:
         tables: the broker's state.
         stats: counts registrations.
         clock: wall-clock and monotonic time.
+        turns: of what takes long, which large heartbeats are.
     """
 
-    def __init__(self, tables: Tables, stats: BrokerStats, clock: Clock) -> None:
+    def __init__(self, tables: Tables, stats: BrokerStats, clock: Clock, turns: Turns | None = None) -> None:
         self._tables = tables
         self._stats = stats
         self._untold: set[str] = set()
         self._news = MemberNews(self._listeners)
         self._clock = clock
+        self._turns = turns or Turns()
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
         """Request codes and who serves them."""
@@ -68,20 +77,93 @@ class ClientHandler:
             RequestCode.GET_ALL_PRODUCER_INFO: self.all_producers,
         }
 
-    def heartbeat(self, connection: Connection, command: Command) -> Reply:
+    def heartbeat(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         """Note a client and its groups; new members make the group rebalance at once."""
-        said = decode_heartbeat(command.body)
+        said = decoded(command, decode_heartbeat)
+        CLIENT_ID.check(said.client_id)
+        self._check_size(said)
+        steps = self._heartbeat_steps(connection, command, said)
+        if type(command.body) is Decoded:
+            return self._slowly(command, steps)
+        for _ in steps:
+            pass
+        return self._heard(command)
+
+    async def _slowly(self, command: Command, steps: Iterator[str]) -> Reply:
+        """A large heartbeat, a little in each turn of the loop."""
+        began = self._clock.monotonic()
+        for expression in steps:
+            if expression:
+                await read_expression(expression)
+                began = self._clock.monotonic()
+                continue
+            spent = self._clock.monotonic() - began
+            if spent > SLICE_S:
+                self._turns.spend(spent)
+                await self._turns.turn()
+                began = self._clock.monotonic()
+        return self._heard(command)
+
+    def _check_size(self, said: HeartbeatData) -> None:
+        """Check that a client does not announce more than is allowed, before anything of it is done.
+
+        Raises:
+            LimitExceeded: it does.
+        """
+        settings, check = self._tables.settings, self._tables.refusals.check
+        groups = len(said.consumers) + len(said.producer_groups)
+        check(HEARTBEAT_GROUPS, groups, settings.max_groups_per_heartbeat)
+        for consumer in said.consumers:
+            subscriptions = consumer.subscription_data_set
+            if len(subscriptions) > settings.max_subscriptions_per_group:
+                where = f"subscriptions of group {consumer.group_name}"
+                check(GROUP_SUBSCRIPTIONS, len(subscriptions), settings.max_subscriptions_per_group, where)
+            longest = max((len(one.sub_string) for one in subscriptions), default=0)
+            check(FILTER_LENGTH, longest, settings.max_filter_expression_length)
+
+    def _heartbeat_steps(self, connection: Connection, command: Command, said: HeartbeatData) -> Iterator[str]:
+        """Note a client and its groups; whenever it yields, others may be served, and what it yields be compiled.
+
+        Raises:
+            TianzhouError: of the first group that could not be noted; all others were.
+        """
         now = self._clock.now_ms()
-        client = Client(connection, said.client_id, command.language, command.version, now)
+        client = Client(connection, said.client_id, command.language, command.version, now, self._clock.monotonic())
         if _ATTRIBUTE not in connection.attributes:
             connection.attributes[_ATTRIBUTE] = said.client_id
             connection.on_close(self._closed)
+        # The first refusal is told; each would keep alive what it was raised in, and there may be thousands.
+        refusal: TianzhouError | None = None
+        full = False
         for consumer in said.consumers:
-            self._consumer(consumer, client, said.without_sub, now)
+            if (problem := _name_problem(consumer)) is not None:
+                refusal = refusal or IllegalName(problem)
+                continue
+            yield from _read_expressions(consumer.subscription_data_set)
+            try:
+                self._consumer(consumer, client, said.without_sub, now)
+            except LimitExceeded as error:
+                refusal = refusal or error  # what else the client is a member of stays alive
+            yield ""
         for group in said.producer_groups:
+            if (problem := GROUP.problem(group)) is not None:
+                refusal = refusal or IllegalName(problem)
+                continue
+            if full and connection not in self._tables.clients.producers.get(group, ()):
+                continue
             began = self._clock.monotonic()
-            self._take_producer(group, client)
+            try:
+                self._take_producer(group, client)
+            except LimitExceeded as error:
+                refusal, full = refusal or error, True
             self._registered("PRODUCER_REGISTER_TIME", began)
+            yield ""
+        if refusal is not None:
+            # What could be noted was: a client may have many groups.
+            raise refusal
+
+    @staticmethod
+    def _heard(command: Command) -> Reply:
         # Every heartbeat is treated as a full one's turn: the client then always sends its subscriptions.
         fields = write_reply(command.code, is_support_heart_beat_v2=True, is_sub_change=True)
         return command.reply(ResponseCode.SUCCESS, None, fields)
@@ -171,7 +253,7 @@ class ClientHandler:
     def sweep(self) -> None:
         """Close connections whose clients have been silent too long; closing does the rest."""
         limit = self._tables.settings.channel_expired_timeout
-        for connection in self._tables.clients.silent(self._clock.now_ms(), limit):
+        for connection in self._tables.clients.silent(self._clock.monotonic(), limit / 1000):
             assert isinstance(connection, Connection)
             _log.warning("closing %s: no heartbeat for %d ms (channelExpiredTimeout)", connection, limit)
             connection.close()
@@ -191,9 +273,9 @@ class ClientHandler:
     def check_config(self, connection: Connection, command: Command) -> Reply:
         """Whether this broker can evaluate a subscription."""
         if command.body:
-            data = decode_client_config_check(command.body).subscription_data
+            data = decoded(command, decode_client_config_check).subscription_data
             if data.expression_type not in TAG_TYPES:
-                compile_wish(self._tables.settings, data.expression_type, data.sub_string)
+                compile_wish(self._tables.settings, self._tables.refusals, data.expression_type, data.sub_string)
                 return command.reply(ResponseCode.SUCCESS)
             try:
                 parse_tags(data.sub_string)
@@ -246,6 +328,24 @@ class ClientHandler:
             for group, clients in self._tables.clients.producers.items()
         }
         return command.reply(ResponseCode.SUCCESS, body=encode_producer_table(table))
+
+
+def _name_problem(said: ConsumerData) -> str | None:
+    problems = (TOPIC.problem(one.topic) for one in said.subscription_data_set)
+    return GROUP.problem(said.group_name) or next(filter(None, problems), None)
+
+
+def _read_expressions(subscriptions: Iterable[SubscriptionData]) -> Iterator[str]:
+    """Have long expressions read one by one; what they mean is remembered until it is asked for."""
+    for data in subscriptions:
+        if len(data.sub_string) <= SHORT:
+            continue
+        if data.expression_type in TAG_TYPES:
+            with contextlib.suppress(FilterSyntaxError):
+                parse_tags(data.sub_string)
+            yield ""
+        else:
+            yield data.sub_string
 
 
 def _expressions(group: ConsumerGroup) -> dict[str, dict[str, str]]:

@@ -10,14 +10,18 @@ from collections.abc import Awaitable, Callable
 
 from tianzhou.broker.tables import Tables
 from tianzhou.errors import BrokerError, ConfigError
+from tianzhou.limits import COLD_READ_GROUPS
+from tianzhou.model.name_rules import GROUP
 from tianzhou.remoting.connection import Connection, Reply
-from tianzhou.settings import parse_properties
+from tianzhou.setting_updates import read_update
 from tianzhou.store.store import MessageStore
 from tianzhou.wire.bodies import ColdReadLimits, encode_cold_read_limits
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header
 
+MOST_DIGITS = 19
+"""Digits of the longest number of bytes there can be."""
 READ_AHEAD, READ_AT_RANDOM = "0", "1"
 """Values of READ_AHEAD_MODE."""
 
@@ -47,10 +51,17 @@ class ColdReadHandler:
     def update(self, connection: Connection, command: Command) -> Reply:
         """Set groups' limits; what is no `group=bytes` is passed over."""
         try:
-            values = parse_properties(bytes(command.body).decode("utf-8"), source="request")
-        except (UnicodeDecodeError, ConfigError) as error:
+            values = read_update(bytes(command.body), self._tables.refusals)
+        except ConfigError as error:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the limits cannot be read: {error}") from None
-        self._limits.update({group: int(text) for group, text in values.items() if text.isdecimal()})
+        for group in values:
+            GROUP.check(group)
+        limits = self._limits | {
+            group: int(text) for group, text in values.items() if text.isdecimal() and len(text) <= MOST_DIGITS
+        }
+        if len(limits) > len(self._limits):
+            self._tables.bounds.check(COLD_READ_GROUPS, len(limits))
+        self._limits = limits
         return command.reply(ResponseCode.SUCCESS)
 
     def remove(self, connection: Connection, command: Command) -> Reply:

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Awaitable, Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from tianzhou.broker.changeable_settings import RULES
 from tianzhou.broker.idle_settings import IDLE
 from tianzhou.broker.tables import Tables
 from tianzhou.clock import Clock
-from tianzhou.errors import BrokerError, ConfigError
 from tianzhou.model import DataVersion
 from tianzhou.remoting.connection import Connection, Reply
-from tianzhou.settings import (
-    apply,
-    differing,
-    dump,
-    format_properties,
-    idle_lines,
-    key_of,
-    parse_properties,
-    unknown_keys,
-)
+from tianzhou.remoting.settings_request import SettingsRequests, log_update
+from tianzhou.setting_updates import Update
+from tianzhou.settings import differing, dump, format_properties
 from tianzhou.store.store import MessageStore
 from tianzhou.wire.bodies import encode_data_version
 from tianzhou.wire.codes import RequestCode, ResponseCode
@@ -32,7 +24,7 @@ from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_reply
 
 _log = logging.getLogger(__name__)
-_ALWAYS_REFUSED = frozenset({"configBlackList", "brokerConfigPath"})
+_ALWAYS_REFUSED: Final = frozenset({"configBlackList", "brokerConfigPath"})
 
 
 class ConfigHandler:
@@ -60,6 +52,7 @@ class ConfigHandler:
         self._config_file = config_file
         self._changed = changed
         self._version = DataVersion(0, clock.now_ms())
+        self._requests = SettingsRequests(RULES, tables.refusals, lambda: (tables.settings, store.settings), self._take)
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
         """Request codes and who serves them."""
@@ -71,55 +64,32 @@ class ConfigHandler:
     def config(self, connection: Connection, command: Command) -> Reply:
         """Every key with its value."""
         version = encode_data_version(self._version).decode()
-        body = format_properties(dump(self._tables.settings, self._store.settings)).encode()
+        body = format_properties(dump(self._tables.settings, self._store.settings, hide_secrets=True)).encode()
         return command.reply(ResponseCode.SUCCESS, None, write_reply(command.code, version=version), body)
 
-    def update_config(self, connection: Connection, command: Command) -> Reply:
+    async def update_config(self, connection: Connection, command: Command) -> Reply:
         """Set the keys that exist, and write the whole configuration to its file."""
         settings = self._tables.settings
-        try:
-            values = parse_properties(bytes(command.body).decode("utf-8"), source="request")
-        except (UnicodeDecodeError, ConfigError) as error:
-            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the configuration cannot be read: {error}") from None
-        refused = _ALWAYS_REFUSED | {key.strip() for key in settings.config_black_list.split(";")}
-        for key in values:
-            if key in refused:
-                raise BrokerError(ResponseCode.NO_PERMISSION, f"Can not update config in black list: {key}")
-        try:
-            # All are read before any is set.
-            updated = [(one, apply(one, values, source="request")) for one in (settings, self._store.settings)]
-        except ConfigError as error:
-            raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        for key, near in unknown_keys(values, type(settings), type(self._store.settings)).items():
-            _log.warning("configuration update: unknown key %s ignored%s", key, f"; meant {near}?" if near else "")
-        changed: set[str] = set()
-        for one, fresh in updated:
-            changed |= _assign(one, fresh)
-        if changed:
-            self._version = self._version.next(self._clock.now_ms())
-            self._write()
-            self._changed(changed)
-            for line in idle_lines(changed.intersection(differing(settings, self._store.settings)), IDLE):
-                _log.warning("configuration update: %s", line)
+        update = await self._requests.change(
+            bytes(command.body),
+            self._config_file,
+            black_list=_ALWAYS_REFUSED | {key.strip() for key in settings.config_black_list.split(";")},
+            refusal=lambda key: f"Can not update config in black list: {key}",
+        )
+        log_update(_log, connection, update, differing(settings, self._store.settings), IDLE)
         return command.reply(ResponseCode.SUCCESS)
 
-    def _write(self) -> None:
-        text = format_properties(dump(self._tables.settings, self._store.settings))
-        path = self._config_file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(path.name + ".tmp")
-        fresh.write_text(text, encoding="utf-8")
-        if path.exists():
-            shutil.copyfile(path, path.with_name(path.name + ".bak"))
-        fresh.replace(path)
+    def _take(self, update: Update) -> None:
+        for one, fresh in zip((self._tables.settings, self._store.settings), update.settings, strict=True):
+            _assign(one, fresh)
+        if update.changed:
+            self._version = self._version.next(self._clock.now_ms())
+            self._changed(set(update.changed))
 
 
-def _assign(settings: Any, updated: Any) -> set[str]:
-    """Take over the values of an updated copy, in place; returns the keys whose value changed."""
-    changed: set[str] = set()
+def _assign(settings: Any, updated: Any) -> None:
+    """Take over the values of an updated copy, in place."""
     for field in fields(settings):
         value = getattr(updated, field.name)
         if value != getattr(settings, field.name):
             setattr(settings, field.name, value)
-            changed.add(key_of(field))
-    return changed

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from tianzhou import __version__
 from tianzhou.broker.delay import waiting_room
 from tianzhou.broker.stats import BrokerStats
 from tianzhou.broker.tables import Tables
@@ -13,6 +15,7 @@ from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.store.store import MessageStore
+from tianzhou.troubles import Troubles
 from tianzhou.wire.bodies import encode_broker_stats, encode_kv_table
 from tianzhou.wire.codes import VERSION, RequestCode, ResponseCode, version_name
 from tianzhou.wire.command import Command
@@ -26,9 +29,18 @@ class FigureHandler:
         store: the message store.
         stats: counters.
         clock: wall-clock time.
+        troubles: which tasks of the broker fail now.
     """
 
-    def __init__(self, tables: Tables, store: MessageStore, stats: BrokerStats, clock: Clock) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        store: MessageStore,
+        stats: BrokerStats,
+        clock: Clock,
+        troubles: Troubles | None = None,
+    ) -> None:
+        self._troubles = troubles if troubles is not None else Troubles()
         self._tables = tables
         self._store = store
         self._stats = stats
@@ -66,12 +78,14 @@ class FigureHandler:
             "brokerActive": "true",
             "brokerVersion": VERSION,
             "brokerVersionDesc": version_name(VERSION),
+            "tianzhouVersion": __version__,
             "startAcceptSendRequestTimeStamp": settings.start_accept_send_request_time_stamp,
             "putTps": rates["put"],
             "getFoundTps": rates["found"],
             "getMissTps": rates["missed"],
             "getTotalTps": " ".join(map(str, total)),
             "getTransferredTps": rates["transferred"],
+            "getTransferedTps": rates["transferred"],  # as tools of 4.9 spell it, which fail without
             "putMessageTimesTotal": puts,
             "putMessageFailedTimes": stats.failed,
             "putMessageSizeTotal": size,
@@ -112,6 +126,11 @@ class FigureHandler:
         figures["queryThreadPoolQueueCapacity"] = settings.query_thread_pool_queue_capacity
         figures["ackThreadPoolQueueCapacity"] = settings.ack_thread_pool_queue_capacity
         figures |= self._disk()
+        figures |= {f"refused_{name}": count for name, count in sorted(self._tables.refusals.counts.items())}
+        if present := self._troubles.present():
+            figures["taskTroubles"] = json.dumps(
+                [{"task": one.name, "why": one.why, "count": one.count, "sinceMs": one.since_ms} for one in present]
+            )
         delays = self._tables.delays
         for level in delays.levels:
             end = max(store.max_offset(*waiting_room(level)), 0)

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 
 from tianzhou.broker.clients import Client
 from tianzhou.broker.tables import Tables
-from tianzhou.errors import BrokerError, ConnectionLost, ProtocolError, RemotingError, RequestTimeout
+from tianzhou.errors import BrokerError, ConnectionLost, ProtocolError, RemotingError, RequestTimeout, TooBusy
+from tianzhou.limits import CLIENT_REQUESTS, Bounds
 from tianzhou.model import MessageQueue
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.store.store import MessageStore
@@ -51,10 +52,13 @@ class ForwardingHandler:
     async def consume_directly(self, connection: Connection, command: Command) -> Reply:
         """Have a consumer consume one message now, whatever its offsets say."""
         header = read_header(command)
+        if not header.msg_id:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                "msgId is missing; give the offset message id of the message to be consumed, its bytes are not taken",
+            )
         fields = dict(command.fields) | {"brokerName": self._tables.settings.broker_name}
-        body = bytes(command.body)
-        if header.msg_id:
-            body = await self._record(header.msg_id)
+        body = await self._record(header.msg_id)
         topic = self._tables.topics.get(header.topic or "")
         if topic is not None:
             fields["topicSysFlag"] = str(topic.topic_sys_flag)
@@ -85,10 +89,9 @@ class ForwardingHandler:
                 f"The Consumer <{client_id}> Version <{version_name(client.version)}> too low to finish, please upgrade"
                 f" it to {version_name(RUNNING_INFO_SINCE)}",
             )
+        connection = free_connection(self._tables.bounds, client)
         try:
-            answer = await _connection(client).invoke(
-                Command(command.code, fields=fields, body=body), CLIENT_TIMEOUT_MS
-            )
+            answer = await connection.invoke(Command(command.code, fields=fields, body=body), CLIENT_TIMEOUT_MS)
         except RequestTimeout:
             raise BrokerError(
                 ResponseCode.CONSUME_MSG_TIMEOUT,
@@ -125,13 +128,19 @@ class ForwardingHandler:
         code = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
         question = Command(code, fields=write_header(code, topic=topic, group=group))
         try:
-            answer = await _connection(client).invoke(question, STATUS_TIMEOUT_MS)
+            answer = await free_connection(self._tables.bounds, client).invoke(question, STATUS_TIMEOUT_MS)
             return decode_offset_table(answer.body) if answer.code == ResponseCode.SUCCESS else None
-        except (RemotingError, ProtocolError) as error:
+        except (RemotingError, ProtocolError, TooBusy) as error:
             _log.warning("consumer %s of group %s did not say how far it is: %s", client.client_id, group, error)
             return None
 
 
-def _connection(client: Client) -> Connection:
+def free_connection(bounds: Bounds, client: Client) -> Connection:
+    """The connection of a client that may be asked something more.
+
+    Raises:
+        TooBusy: it has not answered as many questions as a client may.
+    """
     assert isinstance(client.connection, Connection)
+    bounds.check(CLIENT_REQUESTS, client.connection.awaiting + 1, f"client {client.client_id}")
     return client.connection

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from tianzhou.broker.large_bodies import decoded
 from tianzhou.broker.stats import BrokerStats
 from tianzhou.broker.tables import Tables
-from tianzhou.broker.topics import group_name_problem
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError
+from tianzhou.limits import GROUP_CONFIG, QUEUES_OF_TOPIC
+from tianzhou.model import SubscriptionGroupConfig
+from tianzhou.model.name_rules import group_name_problem
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.wire.bodies import (
     SUBSCRIPTION,
@@ -65,27 +68,30 @@ class GroupHandler:
 
     async def create(self, connection: Connection, command: Command) -> Reply:
         """Create or replace a group."""
-        config = decode_subscription_group(command.body)
-        self._check_name(config.group_name)
+        config = decoded(command, decode_subscription_group)
+        self._check(config)
         self._tables.groups.put(config, self._clock.now_ms())
         await self._written()
         return command.reply(ResponseCode.SUCCESS)
 
     async def create_all(self, connection: Connection, command: Command) -> Reply:
         """Create or replace several groups as one change."""
-        configs = decode_subscription_group_list(command.body)
+        configs = decoded(command, decode_subscription_group_list)
         if not command.body:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "the body holds no groupConfigList")
         for config in configs:
-            self._check_name(config.group_name)
+            self._check(config)
         self._tables.groups.put_all(configs, self._clock.now_ms())
         await self._written()
         return command.reply(ResponseCode.SUCCESS)
 
-    def _check_name(self, group: str) -> None:
-        problem = group_name_problem(group)
+    def _check(self, config: SubscriptionGroupConfig) -> None:
+        problem = group_name_problem(config.group_name)
         if problem is not None:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
+        bounds, where = self._tables.bounds, f"group {config.group_name}"
+        bounds.check(QUEUES_OF_TOPIC, config.retry_queue_nums, f"retryQueueNums of {where}")
+        bounds.check(GROUP_CONFIG, len(encode_subscription_group(config)), where)
 
     async def delete(self, connection: Connection, command: Command) -> Reply:
         """Delete a group, and its offsets when that is asked for."""
@@ -117,10 +123,20 @@ class GroupHandler:
         """Forbid a group to read a topic, allow it again, or just ask."""
         header = read_header(command)
         if header.readable is not None:
+            self._refuse_unknown(header.group, header.topic)
             self._tables.groups.set_readable(header.group, header.topic, header.readable, self._clock.now_ms())
         readable = self._tables.groups.may_read(header.group, header.topic)
         body = dumps({"group": header.group, "readable": readable, "topic": header.topic})
         return command.reply(ResponseCode.SUCCESS, body=body)
+
+    def _refuse_unknown(self, group: str, topic: str) -> None:
+        tables = self._tables
+        if topic in tables.groups.forbidden.get(group, {}):
+            return  # may be taken back, also when the topic has gone since
+        if group not in tables.groups:
+            raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+        if topic not in tables.topics:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
 
     def topics(self, connection: Connection, command: Command) -> Reply:
         """Topics a group has offsets for."""

@@ -62,7 +62,8 @@ class ProgressHandler:
         if header.topic:
             topics: Iterable[str] = [header.topic]
         elif header.topic_list:
-            topics = [topic for topic in header.topic_list.split(";") if topic]
+            known = self._tables.topics
+            topics = [topic for topic in dict.fromkeys(header.topic_list.split(";")) if topic in known]
         else:
             left_out = self._tables.clients.leaves_out
             topics = [topic for topic in self._tables.offsets.topics_of(group) if not left_out(group, topic)]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tianzhou._hot import pull_reply
 from tianzhou.broker.broadcast_offsets import BY_PROXY, SUFFIX
 from tianzhou.broker.clients import Subscription
-from tianzhou.broker.consumer_filters import TAG_TYPES, compile_expression
+from tianzhou.broker.consumer_filters import TAG_TYPES
 from tianzhou.broker.deadlines import Deadlines
 from tianzhou.broker.held_pull import HeldPull
+from tianzhou.broker.large_bodies import read_expression
 from tianzhou.broker.selection import (
     Selection,
     by_entry,
@@ -18,14 +20,18 @@ from tianzhou.broker.selection import (
     by_original_topic,
     check_served,
     compile_wish,
-)
+    what_is_wrong,
+)  # fmt: skip
 from tianzhou.broker.stats import BrokerStats
 from tianzhou.broker.tables import Tables
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, FilterSyntaxError
-from tianzhou.filter import parse_tags
-from tianzhou.model import ConsumeType, MessageModel, SubscriptionData, SubscriptionGroupConfig, TopicConfig, names
+from tianzhou.filter import COMPILED, SQL92, parse_tags
+from tianzhou.limits import FILTER_LENGTH, LONG_POLLS
+from tianzhou.model import ConsumeType, MessageModel, SubscriptionGroupConfig, TopicConfig, names
+from tianzhou.model.name_rules import CLIENT_ID
 from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.remoting.turns import Turns
 from tianzhou.store.results import GetResult, GetStatus
 from tianzhou.store.store import MessageStore
 from tianzhou.wire.codes import RequestCode, ResponseCode
@@ -36,6 +42,12 @@ COMMIT_OFFSET = 0x1
 SUSPEND = 0x2
 SUBSCRIPTION = 0x4
 """Bits of a pull's sysFlag (broker.md §9.1)."""
+
+WORK_S = 3e-7
+CHARACTER_S = 5e-7
+"""About how long a comparison takes, and to read a character of an expression."""
+LONG = 2048
+"""Longer expressions of tags count as work that others may have to wait for."""
 
 _FORBIDDEN_BROKER, _FORBIDDEN_GROUP, _FORBIDDEN_TOPIC, _FORBIDDEN_BROADCAST, _FORBIDDEN_SUBSCRIPTION = range(1, 6)
 _MISSING_QUEUE = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
@@ -48,8 +60,6 @@ _CODES = {
     GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }
-
-
 _NAMES = {GetStatus.NO_MATCHED_LOGIC_QUEUE: GetStatus.NO_MESSAGE_IN_QUEUE.name}
 """A queue that the topic has is there, with or without messages; Apache's broker makes its files when it is asked."""
 
@@ -77,7 +87,10 @@ class PullHandler:
         self._stats = stats
         self._clock = clock
         self._held: dict[tuple[str, str, int], dict[HeldPull, None]] = {}
+        self._waiting = 0
         self._deadlines = Deadlines()
+        self._turns = Turns()
+        self._in_turn = False
         tables.offsets.on_reset = self._wake
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
@@ -91,6 +104,8 @@ class PullHandler:
             header = read_header(command)
         try:
             group, topic, wanted = self._check(connection, command, header)
+        except _NotYet:
+            return self._pull_in_turn(connection, command, header)
         except _Forbidden as refusal:
             fields = write_reply(RequestCode.PULL_MESSAGE, forbidden_type=refusal.kind)
             return command.reply(refusal.code, refusal.remark, fields)
@@ -106,15 +121,48 @@ class PullHandler:
                     return told
         codes, accept, accept_unit, _ = wanted
         most = max(header.max_msg_nums, 1)
-        read = self._store.read(name, queue_id, offset, most, codes, None, accept, accept_unit)
         if header.sys_flag & COMMIT_OFFSET:
             offsets.commit(header.consumer_group, name, queue_id, header.commit_offset, self._clock.now_ms())
+        read = self._store.read(name, queue_id, offset, most, codes, None, accept, accept_unit)
+        if accept is not None:
+            self._turns.spend(accept.work * WORK_S)
         if not isinstance(read, GetResult):
             return self._read_cold(connection, command, header, group, topic, wanted, read)
         found = read
         if found.status is not GetStatus.FOUND and self._may_wait(header, found):
             return self._hold(HeldPull(self, connection, command, header, group, topic, wanted, found))
         return self._answer(command, header, group, topic, found)
+
+    async def _pull_in_turn(self, connection: Connection, command: Command, header: Any) -> Reply:
+        """As `pull`, when those before are done who select by expressions, too."""
+        if header.expression_type == SQL92:
+            await read_expression(header.subscription or "")
+        await self._turns.turn()
+        self._in_turn = True
+        try:
+            reply = self.pull(connection, command)
+        finally:
+            self._in_turn = False
+        while isinstance(reply, Awaitable):
+            reply = await reply
+        return reply
+
+    def _begin(self, expression: str = "") -> None:
+        """Before an expression is read: whether it is its turn, and who comes after has to wait for it."""
+        unread = len(expression) > LONG and expression not in COMPILED
+        if not self._in_turn and (unread or not self._turns.free()):
+            raise _NotYet
+        self._turns.spend(len(expression) * CHARACTER_S)
+
+    def turn(self, pull: HeldPull) -> asyncio.Future[None] | None:
+        """None when a held pull may look again now; else what is done when it is its turn."""
+        if pull.wanted.accept is None:
+            return None
+        place, pull.in_line = pull.in_line, None
+        if self._turns.free(place):
+            return None
+        pull.in_line = self._turns.wait(place)
+        return pull.in_line
 
     @staticmethod
     def _may_wait(header: Any, found: GetResult) -> bool:
@@ -141,6 +189,7 @@ class PullHandler:
         """Id of the client that a pull is for, if it gets everything whatever the others of its group get."""
         if header.request_source == BY_PROXY:
             client_id: str | None = header.proxy_froward_client_id
+            CLIENT_ID.check(client_id or "")
             return client_id
         online = self._tables.clients.consumers.get(header.consumer_group)
         if online is None or online.message_model is not MessageModel.BROADCASTING:
@@ -155,14 +204,14 @@ class PullHandler:
         kept, proxied = self._tables.broadcasts, header.request_source == BY_PROXY
         name, place = header.consumer_group, (header.consumer_group, header.topic, header.queue_id)
         if not kept.begins_anew(name, header.topic, client_id, header.queue_offset, proxied=proxied):
-            kept.pulled(*place, client_id, header.queue_offset, self._clock.now_ms(), proxied=proxied)
+            kept.pulled(*place, client_id, header.queue_offset, int(self._clock.monotonic() * 1000), proxied=proxied)
             return None
         offset = kept.reached(*place, client_id)
         if offset is None:
             offset = self._tables.offsets.committed(name + SUFFIX, header.topic, header.queue_id)
         if offset is None:
             return self._begin_broadcast(command, header, group, topic, client_id)
-        kept.pulled(*place, client_id, offset, self._clock.now_ms(), proxied=proxied)
+        kept.pulled(*place, client_id, offset, int(self._clock.monotonic() * 1000), proxied=proxied)
         return self._tell_offset(command, header, group, topic, offset)
 
     async def _begin_broadcast(
@@ -175,7 +224,7 @@ class PullHandler:
         offset = end if first.suggest_slave else 0
         place = header.consumer_group, header.topic, header.queue_id
         proxied = header.request_source == BY_PROXY
-        self._tables.broadcasts.pulled(*place, client_id, offset, self._clock.now_ms(), proxied=proxied)
+        self._tables.broadcasts.pulled(*place, client_id, offset, int(self._clock.monotonic() * 1000), proxied=proxied)
         return self._tell_offset(command, header, group, topic, offset)
 
     def _wake(self, group: str, topic: str, queue_id: int) -> None:
@@ -194,6 +243,8 @@ class PullHandler:
     ) -> Reply:
         began = self._clock.monotonic()
         found = await reading
+        if wanted.accept is not None:
+            self._turns.spend(wanted.accept.work * WORK_S)
         cold_ms = int((self._clock.monotonic() - began) * 1000)
         self._stats.longest_get_ms = max(self._stats.longest_get_ms, cold_ms)
         await connection.drain()
@@ -295,6 +346,12 @@ class PullHandler:
     def _own_selection(self, header: Any) -> Selection:
         """What a pull selects that brings its subscription along."""
         kind, expression = header.expression_type, header.subscription
+        if expression is not None and len(expression) > LONG:
+            tables = self._tables
+            most = tables.settings.max_filter_expression_length
+            tables.refusals.check(FILTER_LENGTH, len(expression), most)
+            if kind in TAG_TYPES:
+                self._begin(expression)
         note, now_ms = self._tables.clients.pulled_by, self._clock.now_ms()
         if kind in TAG_TYPES:
             try:
@@ -304,7 +361,8 @@ class PullHandler:
             note(header.consumer_group, header.topic, expression or "*", "TAG", now_ms)
             return Selection(codes)
         settings = self._tables.settings
-        compiled = compile_wish(settings, kind, expression)
+        self._begin(expression or "")
+        compiled = compile_wish(settings, self._tables.refusals, kind, expression)
         note(header.consumer_group, header.topic, expression, kind, now_ms)
         if settings.filter_support_retry and header.topic.startswith(names.RETRY_PREFIX):
             return by_original_topic(self._tables.filters, header.topic)
@@ -319,17 +377,21 @@ class PullHandler:
             raise BrokerError(
                 ResponseCode.FILTER_DATA_NOT_EXIST,
                 f"the broker has no filter of group {group} for topic {topic}: its expression may be wrong"
-                f"{_wrong(data)}",
+                f"{what_is_wrong(data)}",
             )
         if entry.version < header.sub_version:
             raise BrokerError(ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest")
         check_served(settings, data.expression_type)
+        self._begin()
         if settings.filter_support_retry and topic.startswith(names.RETRY_PREFIX):
             return by_original_topic(filters, topic)._replace(subscription=subscription)
         return by_entry(entry, filters)._replace(subscription=subscription)
 
     def _hold(self, pull: HeldPull) -> HeldPull:
         header, settings = pull.header, self._tables.settings
+        if self._waiting >= settings.max_long_polls:
+            self._tables.bounds.check(LONG_POLLS, self._waiting + 1)
+        self._waiting += 1
         suspend_ms = (
             header.suspend_timeout_millis if settings.long_polling_enable else settings.short_polling_time_mills
         )
@@ -362,11 +424,17 @@ class PullHandler:
     def _get(self, header: Any, offset: int, wanted: Selection) -> GetResult:
         codes, accept, accept_unit, _ = wanted
         most = max(header.max_msg_nums, 1)
-        return self._store.get(header.topic, header.queue_id, offset, most, codes, None, accept, accept_unit)
+        if accept is None:
+            return self._store.get(header.topic, header.queue_id, offset, most, codes, None, None, accept_unit)
+        accept.begin()
+        found = self._store.get(header.topic, header.queue_id, offset, most, codes, None, accept, accept_unit)
+        self._turns.spend(accept.work * WORK_S)
+        return found
 
     def let_go(self, pull: HeldPull) -> None:
         """A held pull has ended, whichever way."""
         self._deadlines.drop(pull)
+        self._waiting -= 1
         held = self._held[pull.place]
         del held[pull]
         if not held:
@@ -418,12 +486,8 @@ class PullHandler:
         )
 
 
-def _wrong(data: SubscriptionData) -> str:
-    try:
-        compile_expression(data.expression_type, data.sub_string)
-    except FilterSyntaxError as error:
-        return f" ({error})"
-    return ""
+class _NotYet(Exception):
+    """Others that take long come first."""
 
 
 class _Forbidden(BrokerError):

@@ -7,11 +7,13 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
+from tianzhou.broker.large_bodies import decoded
 from tianzhou.broker.name_servers import NameServers
 from tianzhou.broker.tables import Tables
 from tianzhou.clock import Clock
 from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageQueue
+from tianzhou.model.name_rules import BROKER, CLIENT_ID, GROUP, TOPIC
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.store.store import MessageStore
@@ -63,7 +65,7 @@ class QueueLockHandler:
 
     def lock(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         """Lock queues for ordered consumption."""
-        asked = decode_lock_request(command.body)
+        asked = _lock_request(command)
         now = int(self._clock.monotonic() * 1000)
         granted = self._tables.locks.lock(asked.consumer_group, asked.client_id, asked.queues, now)
         if asked.only_this_broker or self._quorum <= 1:
@@ -72,7 +74,7 @@ class QueueLockHandler:
 
     def unlock(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         """Free a client's own locks."""
-        asked = decode_lock_request(command.body)
+        asked = _lock_request(command)
         self._tables.locks.unlock(asked.consumer_group, asked.client_id, asked.queues)
         if asked.only_this_broker or self._quorum <= 1:
             return command.reply(ResponseCode.SUCCESS)
@@ -131,3 +133,15 @@ class QueueLockHandler:
                 self._members = [where for number, where in addresses.items() if number != settings.broker_id]
                 break
         return self._members
+
+
+def _lock_request(command: Command) -> LockRequest:
+    """What is to be locked or freed, with names that can be names."""
+    asked = decoded(command, decode_lock_request)
+    GROUP.check(asked.consumer_group)
+    CLIENT_ID.check(asked.client_id)
+    for topic in {queue.topic for queue in asked.queues}:
+        TOPIC.check(topic)
+    for broker in {queue.broker_name for queue in asked.queues}:
+        BROKER.check(broker)
+    return asked

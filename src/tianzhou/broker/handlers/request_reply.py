@@ -11,11 +11,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tianzhou.broker.admission import Admission
+from tianzhou.broker.handlers.forwarding import free_connection
 from tianzhou.broker.put_answers import is_stored
 from tianzhou.broker.stats import BrokerStats
 from tianzhou.broker.tables import Tables
 from tianzhou.clock import Clock
-from tianzhou.errors import BrokerError, RemotingError
+from tianzhou.errors import BrokerError, RemotingError, TooBusy
 from tianzhou.model import TopicConfig, names
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.store.results import NewRecord
@@ -124,10 +125,9 @@ class RequestReplyHandler:
             ),
             body=body,
         )
-        assert isinstance(client.connection, Connection)
         try:
-            answer = await client.connection.invoke(request, PUSH_TIMEOUT_MS)
-        except RemotingError as error:
+            answer = await free_connection(self._tables.bounds, client).invoke(request, PUSH_TIMEOUT_MS)
+        except (RemotingError, TooBusy) as error:
             return f"push reply message to {client_id} fail: {error}"
         return None if answer.code == ResponseCode.SUCCESS else f"push reply message to {client_id} fail."
 

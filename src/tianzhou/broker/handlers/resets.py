@@ -8,6 +8,7 @@ from typing import Any
 from tianzhou.broker.tables import Tables
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, ConnectionLost
+from tianzhou.escaping import shown
 from tianzhou.model import MessageQueue, TopicConfig
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.store.store import MessageStore
@@ -56,6 +57,7 @@ class ResetHandler:
             else:
                 targets[queue_id] = await self._at(topic, queue_id, header.timestamp)
         now = self._clock.now_ms()
+        self._tables.offsets.check_room(group, {topic: targets.keys()})
         for queue_id, offset in targets.items():
             self._tables.offsets.reset(group, topic, queue_id, offset, now)
         return command.reply(ResponseCode.SUCCESS, body=encode_offset_table(self._named(topic, targets)))
@@ -134,9 +136,20 @@ class ResetHandler:
         if source and target:
             named = fields.get("topic")
             offline = fields.get("offline", "").lower() == "true"
-            for topic in [named] if named else tables.offsets.topics_of(source):
-                if topic in tables.topics and (offline or not tables.clients.leaves_out(source, topic)):
-                    tables.offsets.clone(source, target, topic, self._clock.now_ms())
+            its_topics = tables.offsets.topics_of(source)
+            wanted = [
+                topic
+                for topic in ([named] if named in its_topics else [] if named else its_topics)
+                if topic in tables.topics and (offline or not tables.clients.leaves_out(source, topic))
+            ]
+            now_ms = self._clock.now_ms()
+            if wanted and not tables.groups.may_be(target):
+                raise BrokerError(
+                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                    f"Group {shown(target)} does not exist; create it, or set autoCreateSubscriptionGroup",
+                )
+            for topic in wanted:
+                tables.offsets.clone(source, target, topic, now_ms)
         return command.reply(ResponseCode.SUCCESS)
 
     def correction(self, connection: Connection, command: Command) -> Reply:
@@ -145,7 +158,7 @@ class ResetHandler:
         topic = fields.get("topic", "")
         offsets = self._tables.offsets.smallest(
             topic,
-            without=[name for name in fields.get("filterGroups", "").split(",") if name],
+            without=frozenset(fields.get("filterGroups", "").split(",")),
             compared_to=fields.get("compareGroup", ""),
             begin=lambda queue_id: self._store.min_offset(topic, queue_id),
         )

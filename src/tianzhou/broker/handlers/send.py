@@ -14,7 +14,7 @@ from typing import Any
 
 from tianzhou._hot import PropertyReader, message_ids, send_reply, stored_reply
 from tianzhou.broker.admission import Admission, check_key, needs_key
-from tianzhou.broker.delay import waiting_room, wanted_level
+from tianzhou.broker.delay import NO_TIMERS, waiting_room, wanted_level
 from tianzhou.broker.flow import too_many_waiting
 from tianzhou.broker.flush_acks import FlushAcks
 from tianzhou.broker.put_answers import code_of, is_stored, remark_of
@@ -24,6 +24,7 @@ from tianzhou.broker.tables import Tables
 from tianzhou.broker.transaction_records import TRANSACTION_BITS, make_half, prepare
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, ProtocolError
+from tianzhou.limits import HALF_MESSAGES
 from tianzhou.model import TopicConfig, names
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.store.queues import is_batch_type
@@ -229,6 +230,7 @@ class SendHandler:
         retried_later = header.reconsume_times > 0 and level > 0
         prepared = properties.get(names.TRAN_MSG, "").lower() == "true" and not retried_later
         if prepared:
+            self._tables.bounds.check(HALF_MESSAGES, len(self._tables.transactions) + 1)
             topic, queue_id = self._prepared(topic, queue_id, properties)
             sys_flag &= ~TRANSACTION_BITS
         else:
@@ -296,7 +298,7 @@ class SendHandler:
             ) from None
         timer = next((name for name in _TIMERS if name in properties), None)
         if level <= 0 and timer is not None:
-            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"{timer}: the timer wheel is not enabled; use DELAY levels")
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"{timer}: {NO_TIMERS}")
         return level
 
     def _prepared(self, topic: str, queue_id: int, properties: dict[str, str]) -> tuple[str, int]:

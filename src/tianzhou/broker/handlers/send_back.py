@@ -15,6 +15,7 @@ from tianzhou.broker.tables import Tables
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, CorruptRecord
 from tianzhou.model import SubscriptionGroupConfig, names
+from tianzhou.model.name_rules import TOPIC
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.store.results import NewRecord, PutStatus
 from tianzhou.store.store import MessageStore
@@ -81,8 +82,10 @@ class SendBackHandler:
         result = self._store.append(copy)
         if result.status is not PutStatus.PUT_OK:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, remark_of(result))
+        # A producer may have written anything there.
+        origin = decode_properties(copy.properties).get(names.RETRY_TOPIC, record.topic)
         self._stats.sent_back(
-            decode_properties(copy.properties).get(names.RETRY_TOPIC, record.topic),
+            record.topic if TOPIC.problem(origin) is not None else origin,
             header.group,
             copy.topic,
             copy.queue_id,

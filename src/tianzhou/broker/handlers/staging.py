@@ -8,11 +8,12 @@ from typing import Any, NamedTuple, TypeVar
 
 from tianzhou.broker import staging_records as records
 from tianzhou.broker.admission import Admission, check_key, needs_key
+from tianzhou.broker.large_bodies import decoded
 from tianzhou.broker.staging import Entry, StagedUnit, Unit
 from tianzhou.broker.staging_publisher import StagingPublisher
 from tianzhou.broker.tables import Tables
 from tianzhou.clock import Clock
-from tianzhou.errors import BrokerError, ProtocolError
+from tianzhou.errors import BrokerError, LimitExceeded, ProtocolError
 from tianzhou.model import TopicConfig
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.store.store import MessageStore
@@ -108,6 +109,7 @@ class StagingHandler:
         self._refuse_other_coordinator(header.writer, header.coordinator)
         entry = self._entry(header)
         if entry is Entry.TAKE and command.body:
+            self._ledger.check_room(header.writer, 1)
             body = bytes(command.body)
             try:
                 await self._check(decode_unit(body), header, connection)
@@ -170,6 +172,8 @@ class StagingHandler:
                     check_key(message.topic, decode_properties(message.properties))
             except BrokerError as error:
                 raise _Unfit(index, error) from None
+            except LimitExceeded as error:
+                raise _Unfit(index, BrokerError(error.response_code, str(error))) from None
             text = records.problem(message, limit)
             if text is not None:
                 raise _Unfit(index, BrokerError(ResponseCode.MESSAGE_ILLEGAL, text))
@@ -179,6 +183,7 @@ class StagingHandler:
         wanted = _load(DECISION, command)
         self._refuse_as_slave()
         self._refuse_unless_coordinator(wanted)
+        self._ledger.check_room(wanted.writer)
         decision = await self._publisher.decide(wanted)
         return command.reply(ResponseCode.SUCCESS, body=DECISION.dumps(decision))
 
@@ -187,6 +192,7 @@ class StagingHandler:
         decision = _load(DECISION, command)
         self._refuse_as_slave()
         self._refuse_other_coordinator(decision.writer, decision.coordinator)
+        self._ledger.check_room(decision.writer)
         everywhere = bool(read_header(command).everywhere)
         published = await self._publisher.publish(decision, PATIENCE_S, everywhere=everywhere)
         return command.reply(ResponseCode.SUCCESS, fields=write_reply(RequestCode.PUBLISH_BATCH, published=published))
@@ -196,6 +202,7 @@ class StagingHandler:
         given = _load(ATTEMPTS, command)
         self._refuse_as_slave()
         self._refuse_unless_coordinator(given)
+        self._ledger.check_room(given.writer)
         decision = await self._publisher.settle(given)
         return command.reply(ResponseCode.SUCCESS, body=b"" if decision is None else DECISION.dumps(decision))
 
@@ -238,9 +245,9 @@ def _decided(command: Command) -> Reply:
 
 def _load(bean: Bean[T], command: Command) -> T:
     try:
-        given = bean.loads(command.body)
+        said = decoded(command, bean.loads)
     except ProtocolError as error:
         raise BrokerError(ResponseCode.INVALID_PARAMETER, f"the body cannot be read: {error}") from None
-    if (text := records.unfit(given)) is not None:
+    if (text := records.unfit(said)) is not None:
         raise BrokerError(ResponseCode.INVALID_PARAMETER, text)
-    return given
+    return said

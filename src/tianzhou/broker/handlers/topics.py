@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 
+from tianzhou.broker.large_bodies import decoded
 from tianzhou.broker.stats import BrokerStats
 from tianzhou.broker.tables import Tables
 from tianzhou.broker.topic_attributes import MESSAGE_TYPE, apply_changes, parse_changes
-from tianzhou.broker.topics import topic_name_problem
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError
+from tianzhou.limits import QUEUES_OF_TOPIC
 from tianzhou.model import MessageQueue, TopicConfig, names
+from tianzhou.model.name_rules import topic_name_problem
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.store.store import MessageStore
 from tianzhou.wire.bodies import (
@@ -29,7 +31,6 @@ from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header
 
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
-MOST_QUEUES = 65_535
 
 
 class TopicHandler:
@@ -97,7 +98,7 @@ class TopicHandler:
 
     async def create_all(self, connection: Connection, command: Command) -> Reply:
         """Create or replace several topics as one change."""
-        configs = decode_topic_config_list(command.body)
+        configs = decoded(command, decode_topic_config_list)
         if not command.body:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "the body holds no topicConfigList")
         for config in configs:
@@ -124,10 +125,10 @@ class TopicHandler:
 
     def _check_type(self, config: TopicConfig) -> None:
         for key, count in (("readQueueNums", config.read_queue_nums), ("writeQueueNums", config.write_queue_nums)):
-            if not 0 <= count <= MOST_QUEUES:
-                raise BrokerError(
-                    ResponseCode.INVALID_PARAMETER, f"{key}={count} of topic {config.topic_name}: 0 to {MOST_QUEUES}"
-                )
+            where = f"{key} of topic {config.topic_name}"
+            if count < 0:
+                raise BrokerError(ResponseCode.INVALID_PARAMETER, f"{where}: {count}; give 0 or more")
+            self._tables.refusals.check(QUEUES_OF_TOPIC, count, self._tables.settings.max_queues_per_topic, where)
         mixed = config.attributes.get(MESSAGE_TYPE) == "MIXED"
         if mixed and not self._tables.settings.enable_mixed_message_type:
             raise BrokerError(

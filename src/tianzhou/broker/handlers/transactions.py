@@ -13,6 +13,7 @@ from tianzhou.broker.transaction_checker import TransactionChecker
 from tianzhou.broker.transactions import Half, Outcome
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, CorruptRecord, ProtocolError
+from tianzhou.limits import HALF_MESSAGES
 from tianzhou.model import names
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.store.stepwise import Steps
@@ -161,6 +162,7 @@ class TransactionHandler:
                 f"no message of {records.GIVEN_UP_TOPIC} is at commit-log offset {place}; give the offset message id"
                 " of one",
             )
+        self._tables.bounds.check(HALF_MESSAGES, len(self._ledger) + 1)
         again = records.resumed(record)
         identity = records.identity_of(record)
         committed = yield from self._checker.was_committed(record)

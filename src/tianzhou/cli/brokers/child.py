@@ -22,10 +22,13 @@ from typing import TextIO
 from tianzhou.cli.main import BEGAN, EXIT_FAILED, EXIT_USAGE, explain
 from tianzhou.cli.running import run_server
 from tianzhou.errors import ConfigError, StoreLocked, TianzhouError
+from tianzhou.logs import log_to_stderr
 
 STOP_LIMIT_S = 4.0
 """How long a clean end may take; who started the process waits a little longer."""
+SETTINGS_ENV = "TIANZHOU_BROKER_SETTINGS"
 _STDIN = 0
+_UNSEEN = ("tls", "values")
 
 
 @dataclass(frozen=True)
@@ -40,9 +43,11 @@ class Order:
         advertised: host that clients are told.
         port: its port.
         namesrv: address of the name server.
-        flush: ASYNC_FLUSH or SYNC_FLUSH.
+        flush: ASYNC_FLUSH or SYNC_FLUSH; empty leaves it to `values`.
         tls: the `tls.*` values `serve` was given.
         level: what is logged.
+        values: settings of the broker under RocketMQ's keys. Others see a process's arguments, and there may be
+            secrets among these: they and `tls` go by the environment.
     """
 
     name: str
@@ -52,13 +57,19 @@ class Order:
     advertised: str
     port: int
     namesrv: str
-    flush: str = "ASYNC_FLUSH"
-    tls: dict[str, str] = field(default_factory=dict)
+    flush: str = ""
+    tls: dict[str, str] = field(default_factory=dict, repr=False)
     level: int = logging.WARNING
+    values: dict[str, str] = field(default_factory=dict, repr=False)
 
     def text(self) -> str:
         """As an argument of the process."""
-        return json.dumps(asdict(self), separators=(",", ":"))
+        told = {name: value for name, value in asdict(self).items() if name not in _UNSEEN}
+        return json.dumps(told, separators=(",", ":"))
+
+    def environment(self) -> dict[str, str]:
+        """What the process is told where only its owner sees it."""
+        return {SETTINGS_ENV: json.dumps({name: getattr(self, name) for name in _UNSEEN})}
 
 
 @dataclass(frozen=True)
@@ -126,9 +137,9 @@ class Prefixed:
 
 def main() -> None:
     """Run the broker process of the order in the first argument."""
-    order = Order(**json.loads(sys.argv[1]))
+    order = Order(**json.loads(sys.argv[1]), **json.loads(os.environ.pop(SETTINGS_ENV, "{}")))
     sys.stderr = Prefixed(sys.stderr, f"{order.name}: ")
-    logging.basicConfig(level=order.level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    log_to_stderr(order.level)
     try:
         run_server(lambda: start(order), limit_s=STOP_LIMIT_S)
     except TianzhouError as error:
@@ -159,6 +170,7 @@ async def start(order: Order) -> Callable[[], Awaitable[None]]:
         flush=order.flush,
         home=Path(order.home),
         linger_micros=LINGER_MICROS,
+        values=order.values,
     )
     stack = AsyncExitStack()
     try:
@@ -167,7 +179,7 @@ async def start(order: Order) -> Callable[[], Awaitable[None]]:
             settings,
             order.namesrv,
             advertised=order.advertised,
-            tls=load_tls(order.tls, source="--tls-config"),
+            tls=load_tls(order.tls, source="serve"),
         )
         await broker.ready()
     except BaseException:
@@ -175,7 +187,13 @@ async def start(order: Order) -> Callable[[], Awaitable[None]]:
         raise
     logging.getLogger(__name__).info("serves after %.2f s", time.monotonic() - BEGAN)
     _say("ready", asdict(Ready(broker.address, _hot.MODE)))
-    return stack.aclose
+
+    async def stop() -> None:
+        await stack.aclose()
+        if broker.left_undone:
+            raise TianzhouError(f"stopped, but not all is well: {'; '.join(broker.left_undone)}")
+
+    return stop
 
 
 def _end_when_alone(loop: asyncio.AbstractEventLoop) -> None:

@@ -76,7 +76,7 @@ async def launch(order: Order) -> BrokerProcess:
             order.text(),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": root + (os.pathsep + path if path else "")},
+            env={**os.environ, **order.environment(), "PYTHONPATH": root + (os.pathsep + path if path else "")},
             # A Ctrl-C at the terminal comes to this process alone, which then ends the others in order.
             start_new_session=True,
         )

@@ -24,6 +24,7 @@ from tianzhou.data_folder import claim, home_of, keep_ports, kept_ports
 from tianzhou.embedded import (
     EmbeddedSettings,
     advertised_address,
+    check_values,
     free_port_pair,
     inner_address,
     make_name_server,
@@ -103,6 +104,7 @@ class Supervisor:
         clock: Clock | None = None,
         start: Launch = launch,
     ) -> None:
+        check_values(settings.values)
         self.settings = settings
         self.failure = ""
         self.unclean: list[str] = []
@@ -203,6 +205,7 @@ class Supervisor:
             flush=one.flush,
             tls=self._tls_values,
             level=logging.getLogger().level,
+            values=dict(one.values),
         )
 
     async def _start_all(self) -> None:

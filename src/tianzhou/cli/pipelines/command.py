@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from tianzhou.cli.main import EXIT_INTERRUPTED
-from tianzhou.cli.output import Output, OutputOption, print_json, print_line
+from tianzhou.cli.output import Output, OutputOption, print_fields, print_json, print_line, print_text
 from tianzhou.cli.running import CLIENT_STOP_LIMIT_S, Ending
 from tianzhou.errors import ConfigError, TianzhouError
 
@@ -77,7 +79,7 @@ def on_spark(name: str, conf: list[str] | None, work: Callable[[SparkSession], T
                 return work(running)
             from tianzhou.spark import session
 
-            spark = session(f"tianzhou-{name}", profile="local", **values)
+            spark = session(f"tianzhou-{name}", profile="local", warm=False, **values)
             ending.watch()
             # Py4J logs a Ctrl-C as an error with its stack, and raises it as well.
             logging.getLogger().addFilter(lambda record: not str(record.msg).startswith("KeyboardInterrupt"))
@@ -161,25 +163,51 @@ def delivery_of(text: str | None) -> str | None:
 @app.command()
 def source(
     name: Annotated[str | None, typer.Argument(help="The pipeline; without it, all names are listed.")] = None,
+    to: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Write it there: a file, or for declarative a folder.")
+    ] = None,
     output: OutputOption = Output.text,
 ) -> None:
     """Print a pipeline's file, to copy and change.
 
     Example: tianzhou pipeline source archive > my_archive.py
     """
-    from tianzhou.pipelines import FILES
+    from tianzhou.pipelines import DECLARATIVE, FILES
 
     if name is None:
+        if to is not None:
+            raise ConfigError(f"--to {to}: say what to write; there are {', '.join((*FILES, DECLARATIVE))}")
         if output is Output.json:
-            print_json(list(FILES))
+            print_json([*FILES, DECLARATIVE])
         else:
-            for one in FILES:
+            for one in (*FILES, DECLARATIVE):
                 print_line(one)
         return
-    if name not in FILES:
-        raise ConfigError(f"there is no pipeline file {name}; there are {', '.join(FILES)}")
+    if name not in (*FILES, DECLARATIVE):
+        raise ConfigError(f"there is no pipeline file {name}; there are {', '.join((*FILES, DECLARATIVE))}")
+    if to is not None and to.exists():
+        raise ConfigError(f"--to {to}: is there already; name another place")
+    if name == DECLARATIVE:
+        if to is None:
+            raise ConfigError(f"{DECLARATIVE} is a folder; say where to copy it, as with --to orders-pipeline")
+        _copy_definitions(to)
+        print_fields({"name": name, "to": str(to)}, output)
+        return
     text = resources.files("tianzhou.pipelines").joinpath(f"{name}.py").read_text(encoding="utf-8")
-    if output is Output.json:
+    if to is not None:
+        to.write_text(text, encoding="utf-8")
+        print_fields({"name": name, "to": str(to)}, output)
+    elif output is Output.json:
         print_json({"name": name, "text": text})
     else:
-        print_line(text.rstrip("\n"))
+        print_text(text.rstrip("\n"))
+
+
+def _copy_definitions(to: Path) -> None:
+    """Copy the folder of `spark-pipelines`; each copy keeps its progress in itself, and not where another one does."""
+    with resources.as_file(resources.files("tianzhou.pipelines").joinpath("declarative")) as folder:
+        shutil.copytree(folder, to, ignore=shutil.ignore_patterns("__pycache__"))
+    spec = to / "spark-pipeline.yml"
+    text = spec.read_text(encoding="utf-8")
+    storage = (to.resolve() / "storage").as_uri()
+    spec.write_text(re.sub(r"(?m)^storage: \S+", lambda _: f"storage: {storage}", text), encoding="utf-8")

@@ -18,7 +18,7 @@ from tianzhou.cli.pipelines.command import (
     delivery_of,
     on_spark,
 )
-from tianzhou.cli.pipelines.moving import ensure_topics
+from tianzhou.cli.pipelines.moving import ensure_target, ensure_topics
 from tianzhou.cli.progress import progress
 from tianzhou.errors import ConfigError
 
@@ -48,7 +48,7 @@ def cdc(
     """
     user, host, port = database_of(database)
     delivered = delivery_of(delivery)
-    ensure_topics([to], namesrv, tls)
+    ensure_target(to, namesrv, tls)
 
     def work(spark: SparkSession) -> int:
         from tianzhou.pipelines.binlog_changes import capture

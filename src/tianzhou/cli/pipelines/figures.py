@@ -28,7 +28,7 @@ from tianzhou.cli.pipelines.command import (
     delivery_of,
     on_spark,
 )
-from tianzhou.cli.pipelines.moving import ensure_topics
+from tianzhou.cli.pipelines.moving import ensure_target, ensure_topics
 from tianzhou.cli.progress import progress
 from tianzhou.cli.store_folder import time_of
 from tianzhou.model.names import TRACE_TOPIC
@@ -104,7 +104,8 @@ def rates(
     Example: tianzhou pipeline rates payments --to payment-rates --group-by '$.merchant' --checkpoint rates
     """
     delivered = delivery_of(delivery)
-    ensure_topics([topic, to], namesrv, tls)
+    ensure_topics([topic], namesrv, tls)
+    ensure_target(to, namesrv, tls)
 
     def start(topics: Topics) -> StreamingQuery:
         from tianzhou.pipelines.success_rate import success_rate
@@ -146,7 +147,8 @@ def timeouts(
     Example: tianzhou pipeline timeouts orders payments --to outcomes --timeout 900 --checkpoint timeouts
     """
     delivered = delivery_of(delivery)
-    ensure_topics([orders, payments, to], namesrv, tls)
+    ensure_topics([orders, payments], namesrv, tls)
+    ensure_target(to, namesrv, tls)
 
     def start(topics: Topics) -> StreamingQuery:
         from tianzhou.pipelines.order_timeouts import order_timeouts

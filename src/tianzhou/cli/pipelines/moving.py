@@ -32,7 +32,9 @@ from tianzhou.cli.pipelines.command import (
 )
 from tianzhou.cli.progress import progress
 from tianzhou.cli.store_folder import time_of
-from tianzhou.errors import ConfigError
+from tianzhou.errors import BrokerError, ConfigError
+from tianzhou.model.names import AUTO_CREATE_TOPIC
+from tianzhou.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -180,6 +182,44 @@ def ensure_topics(topics: list[str], namesrv: str, tls: bool | None, store: str 
         raise ConfigError(f"topic {found[0]} does not exist; tianzhou topic list --system shows those that do")
 
 
+TARGET_QUEUES = 4
+"""As many as a topic gets that its first message makes."""
+
+
+def ensure_target(topic: str, namesrv: str, tls: bool | None) -> None:
+    """See before Java starts that a topic can be sent to; where brokers make topics by themselves, it is made now.
+
+    Made by the first messages it would have other queues while they are sent than afterwards, and messages of one key
+    would not be in one queue.
+
+    Raises:
+        ConfigError: it does not exist, and brokers make none by themselves.
+        ClientError: it cannot be a topic's name.
+        TianzhouError: no server answers.
+    """
+    from tianzhou.cli.topics import with_admin
+
+    async def make(admin: Admin) -> bool:
+        if await admin.topics.exists(topic):
+            return True
+        if not await admin.topics.exists(AUTO_CREATE_TOPIC):
+            return False
+        try:
+            await admin.topics.create(topic, read_queue_nums=TARGET_QUEUES, write_queue_nums=TARGET_QUEUES)
+        except BrokerError as error:
+            if error.code != ResponseCode.NO_PERMISSION:
+                raise
+            return True  # who may only send has the first message make it
+        print_note(f"topic {topic} made, with {TARGET_QUEUES} queues on each broker")
+        return True
+
+    if not with_admin(namesrv, tls, make):
+        raise ConfigError(
+            f"topic {topic} does not exist, and the brokers make none by themselves (autoCreateTopicEnable=false); "
+            f"make it: tianzhou topic create {topic}"
+        )
+
+
 @app.command()
 def replay(
     topic: Annotated[str, typer.Argument(help="Topic whose messages are sent again.")],
@@ -225,7 +265,9 @@ def replay(
         first, last = time_of("--since", since), time_of("--until", until)
         if first is not None and last is not None and first >= last:
             raise ConfigError(f"--until {until} is not later than --since {since}")
-        ensure_topics([topic, target], namesrv, tls)
+        ensure_topics([topic], namesrv, tls)
+        if target != topic:
+            ensure_target(target, namesrv, tls)
 
         def work(spark: SparkSession) -> Rows:
             from tianzhou.pipelines.queries import Rows, run
@@ -294,7 +336,8 @@ def deduplicate(
     Example: tianzhou pipeline deduplicate orders --to orders-once --by keys --checkpoint once
     """
     delivered = delivery_of(delivery)
-    ensure_topics([topic, to], namesrv, tls)
+    ensure_topics([topic], namesrv, tls)
+    ensure_target(to, namesrv, tls)
 
     def work(spark: SparkSession) -> Rows:
         from tianzhou.pipelines.deduplicate import deduplicate as start

@@ -20,6 +20,7 @@ NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
 """What stands in a folder's name for null."""
 LONGEST_NAME: Final = 255
 LOOSE_NAME: Final = 60
+SHOWN: Final = 40
 _FORMATS: Final = {"year": "%Y", "month": "%Y-%m", "day": "%Y-%m-%d", "hour": "%Y-%m-%d-%H"}
 _SPECIAL: Final = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
 """What Spark and Hive write as % and a number in folders' names."""
@@ -103,8 +104,10 @@ class Division:
             name = f"{_escaped(part.name)}={_escaped(text)}"
             if len(name.encode()) > LONGEST_NAME:
                 raise LakeError(
-                    f"column {part.column}: a text of {len(text)} letters is too long for a folder's name; partition "
-                    "by another column"
+                    f"column {part.column}: the text {_beginning(text)} of {len(text)} letters makes a folder's name "
+                    f"of {len(name.encode())} bytes, and {LONGEST_NAME} are the most; partition by another column, by "
+                    f"substring({part.column}, 1, 80) or sha1({part.column}) as a column of its own, or write a Delta "
+                    "or Iceberg table, which keep such texts in their log. Nothing of this batch is in the table"
                 )
             names.append(name)
         return "/".join(names)
@@ -118,6 +121,11 @@ def _same_as_next(codes: Any) -> list[bool]:
     if len(codes) < 2:
         return []
     return pc.equal(codes.slice(0, len(codes) - 1), codes.slice(1)).to_pylist()  # type: ignore[no-any-return]
+
+
+def _beginning(text: str) -> str:
+    """A text as it may be shown, so far as tells which it is."""
+    return repr(text if len(text) <= SHOWN else text[:SHOWN] + "…")
 
 
 def _escaped(text: str) -> str:

@@ -96,6 +96,7 @@ from tianzhou.wire.bodies.register import (
     decode_register_steps,
     encode_register_body,
     encode_registered_topic,
+    is_packed,
     join_register_body,
 )
 from tianzhou.wire.bodies.replication import (
@@ -265,5 +266,6 @@ __all__ = [
     "encode_topic_list",
     "encode_topic_stats",
     "encode_topic_table",
+    "is_packed",
     "join_register_body",
 ]

@@ -15,6 +15,7 @@ from tianzhou.errors import ProtocolError
 from tianzhou.model import MessageQueue
 from tianzhou.wire.hashing import Octets
 from tianzhou.wire.json_dialect import as_key, dumps, loads
+from tianzhou.wire.json_shape import FOREIGN_DEPTH, check_depth
 
 T = TypeVar("T")
 
@@ -105,12 +106,19 @@ def read_queue(value: Any, where: str) -> MessageQueue:
     raise wrong(where, value, "a queue with topic, brokerName and queueId")
 
 
+def read_any(value: Any, where: str) -> Any:
+    """Whatever its sender put there, if what is written with it in the middle can still be read."""
+    if isinstance(value, (dict, list)):
+        check_depth(value, FOREIGN_DEPTH, where)
+    return value
+
+
 TEXT: Final = Kind(_same, read_text)
 INTEGER: Final = Kind(_same, read_integer)
 DOUBLE: Final = Kind(float, read_double)
 BOOLEAN: Final = Kind(bool, read_boolean)
 QUEUE: Final = Kind(_same, read_queue)
-ANY: Final = Kind(_same, lambda value, _where: value)
+ANY: Final = Kind(_same, read_any)
 
 
 def list_of(kind: Kind) -> Kind:

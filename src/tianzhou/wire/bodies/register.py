@@ -11,7 +11,18 @@ from typing import Any, Final
 
 from tianzhou.errors import ProtocolError
 from tianzhou.model import DataVersion, TopicConfig
-from tianzhou.wire.bodies.beans import TEXT, list_of, load_object, map_of, read_integer, read_object
+from tianzhou.model.name_rules import TOPIC
+from tianzhou.wire.bodies.beans import (
+    INTEGER,
+    TEXT,
+    list_of,
+    load_object,
+    map_of,
+    read_boolean,
+    read_integer,
+    read_object,
+    read_text,
+)
 from tianzhou.wire.bodies.topics import (
     DATA_VERSION,
     LEGACY_DATA_VERSION,
@@ -33,14 +44,22 @@ TOPICS_A_STEP: Final = 256
 _LENGTH: Final = Struct(">i")
 _SERVERS: Final = list_of(TEXT)
 _ATTRIBUTES: Final = map_of(TEXT, TEXT)
+_QUEUE_IDS: Final = map_of(INTEGER, INTEGER)
 
 
 @dataclass(slots=True)
 class RegisterBody:
-    """A broker's topics and filter servers; the compressed form carries no orders and no system flags."""
+    """A broker's topics and filter servers; the compressed form carries no orders and no system flags.
+
+    Attributes:
+        table: the topics.
+        filter_servers: addresses.
+        unfit: why topics are not in the table whose names cannot be.
+    """
 
     table: TopicTable = field(default_factory=TopicTable)
     filter_servers: list[str] = field(default_factory=list)
+    unfit: list[str] = field(default_factory=list)
 
 
 def encode_register_body(body: RegisterBody, compressed: bool = False, version: int = 479) -> bytes:
@@ -77,7 +96,14 @@ def join_register_body(version: DataVersion, topics: Iterable[bytes]) -> bytes:
     return head + table + b",".join(topics) + tail
 
 
-def decode_register_body(data: Octets, compressed: bool = False, version: int = 479) -> RegisterBody:
+def is_packed(data: Octets, compressed: bool = False) -> bool:
+    """Whether a registration is in the compressed form, whatever its header says."""
+    return compressed or bytes(data[:1]) == b"\x78"
+
+
+def decode_register_body(
+    data: Octets, compressed: bool = False, version: int = 479, limit_bytes: int = MAX_UNPACKED
+) -> RegisterBody:
     """The topics and filter servers of a registration; no body is an empty table.
 
     A compressed body whose header says it is plain is recognised: 5.3.3 with `compressedRegister` sends those.
@@ -86,11 +112,12 @@ def decode_register_body(data: Octets, compressed: bool = False, version: int = 
         data: the body.
         compressed: the header field of this name.
         version: of the sender; it decides about the last section of the compressed form.
+        limit_bytes: to how many it may unpack.
 
     Raises:
         ProtocolError: the body cannot be read.
     """
-    steps = decode_register_steps(data, compressed, version)
+    steps = decode_register_steps(data, compressed, version, limit_bytes)
     while True:
         try:
             next(steps)
@@ -100,13 +127,13 @@ def decode_register_body(data: Octets, compressed: bool = False, version: int = 
 
 
 def decode_register_steps(
-    data: Octets, compressed: bool = False, version: int = 479
+    data: Octets, compressed: bool = False, version: int = 479, limit_bytes: int = MAX_UNPACKED
 ) -> Generator[None, None, RegisterBody]:
     """As `decode_register_body`, a few topics at a time: whenever it yields others can be served."""
     if not data:
         return RegisterBody()
-    if compressed or bytes(data[:1]) == b"\x78":
-        return _unpack(decompress(data, ZLIB, MAX_UNPACKED), version)
+    if is_packed(data, compressed):
+        return _unpack(decompress(data, ZLIB, limit_bytes), version)
     members = load_object(data, "register body")
     wrapper = members.get("topicConfigSerializeWrapper")
     if wrapper is None:
@@ -115,15 +142,51 @@ def decode_register_steps(
     topics = wrapper.get("topicConfigTable") if isinstance(wrapper, dict) else None
     if not isinstance(topics, dict) or len(topics) <= TOPICS_A_STEP:
         table = TOPIC_TABLE.decode(wrapper, "register body")
+        unfit = _leave_out_unfit(table)
     else:
         yield
-        table = TOPIC_TABLE.decode({**wrapper, "topicConfigTable": {}}, "register body")
+        table, unfit = TOPIC_TABLE.decode({**wrapper, "topicConfigTable": {}}, "register body"), []
         left = iter(topics.items())
         while some := dict(islice(left, TOPICS_A_STEP)):
             decoded = TOPIC_TABLE.decode({"topicConfigTable": some}, "register body")
+            unfit += _leave_out_unfit(decoded)
             table.topic_config_table.update(decoded.topic_config_table)
             yield
-    return RegisterBody(table, _SERVERS.read(members.get("filterServerList") or [], "register body.filterServerList"))
+    infos = table.topic_queue_mapping_info_map
+    table.topic_queue_mapping_info_map = {
+        topic: read_queue_mapping(info, "register body.topicQueueMappingInfoMap") for topic, info in infos.items()
+    }
+    servers = _SERVERS.read(members.get("filterServerList") or [], "register body.filterServerList")
+    return RegisterBody(table, servers, unfit)
+
+
+def read_queue_mapping(value: Any, where: str) -> dict[str, Any]:
+    """What a broker says of its queues of a static topic, as clients get it in routes.
+
+    Raises:
+        ProtocolError: it is no object of texts, numbers and one map of queue ids.
+    """
+    members = read_object(value, where)
+    found: dict[str, Any] = {}
+    for key in ("bname", "scope", "topic"):
+        if members.get(key) is not None:
+            found[key] = read_text(members[key], f"{where}.{key}")
+    for key in ("epoch", "totalQueues"):
+        if members.get(key) is not None:
+            found[key] = read_integer(members[key], f"{where}.{key}")
+    if members.get("dirty") is not None:
+        found["dirty"] = read_boolean(members["dirty"], f"{where}.dirty")
+    if members.get("currIdMap") is not None:
+        found["currIdMap"] = _QUEUE_IDS.read(members["currIdMap"], f"{where}.currIdMap")
+    return dict(sorted(found.items()))
+
+
+def _leave_out_unfit(table: TopicTable) -> list[str]:
+    """Take topics whose names cannot be out of a table, and tell why; the broker's others are none the worse."""
+    problems = {topic: problem for topic in table.topic_config_table if (problem := TOPIC.problem(topic)) is not None}
+    for topic in problems:
+        del table.topic_config_table[topic]
+    return list(problems.values())
 
 
 def _pack(body: RegisterBody, version: int) -> bytes:
@@ -181,11 +244,12 @@ def _unpack(data: bytes, version: int) -> RegisterBody:
     for _ in range(sections.number("number of topics")):
         config = _topic(sections.text("topic").decode("utf-8", "replace"))
         table.topic_config_table[config.topic_name] = config
+    unfit = _leave_out_unfit(table)
     servers = sections.text("filter servers")
-    body = RegisterBody(table, _SERVERS.read(loads(servers), "filter servers") if servers else [])
+    body = RegisterBody(table, _SERVERS.read(loads(servers), "filter servers") if servers else [], unfit)
     if version >= VERSION_5:
         for _ in range(sections.number("number of queue mappings")):
-            info = read_object(loads(sections.text("queue mapping")), "queue mapping")
+            info = read_queue_mapping(loads(sections.text("queue mapping")), "queue mapping")
             table.topic_queue_mapping_info_map[str(info.get("topic"))] = info
     return body
 

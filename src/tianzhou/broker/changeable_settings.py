@@ -1,0 +1,196 @@
+"""What the settings of a broker and its store may be, and which of them may be changed while it runs. Pure.
+
+A key is in one of three places: it is among those that take effect at once, it changes nothing anyway
+(`idle_settings`), or `FIXED` says why it needs a start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from tianzhou.broker.idle_settings import IDLE
+from tianzhou.client.identity import name_server_addresses
+from tianzhou.errors import ConfigError
+from tianzhou.limits import LIMITS
+from tianzhou.setting_rules import INT_MAX, LONG_MAX, Problem, Range, Rules
+from tianzhou.store.settings import SHORTEST_INTERVAL_MS, parse_delay_levels, parse_hours
+
+
+def _keys(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+FIXED: Final[dict[str, tuple[str, ...]]] = {
+    "who a broker is and where it is reached is settled at its start": _keys(
+        """
+        brokerClusterName brokerName brokerId listenPort bindAddress brokerIP1 brokerIP2 haListenPort brokerRole
+        metricsPromExporterPort metricsPromExporterHost
+        """
+    ),
+    "a path is never taken from a request": _keys(
+        """
+        storePathRootDir storePathCommitLog readOnlyCommitLogStorePaths storePathDLedgerCommitLog storePathEpochFile
+        storePathBrokerIdentity brokerConfigPath rocketmqHome messageStorePlugIn
+        """
+    ),
+    "what is in the store already depends on it": _keys(
+        """
+        mappedFileSizeCommitLog mappedFileSizeConsumeQueue mapperFileSizeBatchConsumeQueue enableConsumeQueueExt
+        mappedFileSizeConsumeQueueExt bitMapLengthConsumeQueueExt maxHashSlotNum maxIndexNum messageDelayLevel storeType
+        enableLmq enableMultiDispatch enabledAppendPropCRC forceVerifyPropCRC expectConsumerNumUseFilter
+        maxErrorRateOfBloomFilter
+        """
+    ),
+    "who is let in, and whom the broker trusts, is never taken from a request": _keys(
+        """
+        enableRemoteAdmin configBlackList aclEnable useTLS socksProxyConfig fetchNamesrvAddrByAddressServer
+        rocketmq.namesrv.domain rocketmq.namesrv.domain.subgroup storeFileMode metricsExporterType
+        metricsGrpcExporterTarget metricsGrpcExporterHeader controllerAddr fetchControllerAddrByDnsLookup
+        """
+    ),
+    "this version would not start with it": _keys("enableDLegerCommitLog enableControllerMode"),
+    "it is read at the start only": _keys(
+        """
+        clusterTopicEnable brokerTopicEnable traceTopicEnable msgTraceTopicName reviveQueueNum timerWheelEnable
+        connectTimeoutMillis serverChannelMaxIdleTimeSeconds consumerOffsetUpdateVersionStep
+        delayOffsetUpdateVersionStep disappearTimeAfterStart checkCRCOnRecover lingerMicros flushDiskType
+        messageIndexEnable checkStoreOnStart
+        """
+    ),
+}
+"""Why a key may not be changed while the broker runs, and which these are."""
+
+_LIMITS: Final = frozenset(
+    name for name, limit in LIMITS.items() if not limit.fixed and limit.server in ("broker", "both")
+)
+
+AT_ONCE: Final = _LIMITS | frozenset(
+    _keys(
+        """
+        brokerPermission namesrvAddr fetchNameSrvAddrByDnsLookup fetchNamesrvAddrInterval updateNameServerAddrPeriod
+        registerNameServerPeriod registerBrokerTimeoutMills forceRegister compressedRegister syncBrokerMemberGroupPeriod
+        regionId autoCreateTopicEnable defaultTopicQueueNums autoCreateSubscriptionGroup enableCreateSysGroup traceOn
+        validateSystemTopicWhenUpdateTopic enableMixedMessageType clearRetryTopicWhenDeleteTopic
+        sendThreadPoolQueueCapacity brokerFastFailureEnable waitTimeMillsInSendQueue waitTimeMillsInPullQueue
+        waitTimeMillsInLitePullQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInTransactionQueue
+        waitTimeMillsInAdminBrokerQueue startAcceptSendRequestTimeStamp disableConsumeIfConsumerReadSlowly
+        consumerFallbehindThreshold storeReplyMessageEnable rejectTransactionMessage longPollingEnable
+        shortPollingTimeMills slaveReadEnable litePullMessageEnable rejectPullConsumerEnable
+        notifyConsumerIdsChangedEnable realTimeNotifyConsumerChange useServerSideResetOffset lockInStrictMode
+        enableBroadcastOffsetStore broadcastOffsetExpireSecond broadcastOffsetExpireMaxSecond
+        flushConsumerOffsetInterval channelExpiredTimeout subscriptionExpiredTimeout enableRegisterProducer
+        enablePropertyFilter enableCalcFilterBitMap filterDataCleanTimeSpan filterSupportRetry transactionTimeOut
+        transactionCheckMax transactionCheckInterval transactionMetricFlushInterval transactionOpMsgMaxSize
+        transactionOpBatchInterval enableDetailStat enableScheduleMessageStats autoDeleteUnusedStats
+        maxStatsIdleTimeInMinutes stagedMessageTimeOut stagedWriterReservedDays
+        dataReadAheadEnable maxMessageSize maxFilterMessageSize osPageCacheBusyTimeOutMills
+        autoMessageVersionOnTopicLen flushIntervalCommitLog flushCommitLogLeastPages flushCommitLogThoroughInterval
+        syncFlushTimeout flushIntervalConsumeQueue flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval
+        cleanResourceInterval deleteWhen fileReservedTime deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval
+        deleteFileBatchMax redeleteHangedFileInterval diskMaxUsedSpaceRatio diskSpaceCleanForciblyRatio
+        diskSpaceWarningLevelRatio diskSpaceEnoughFreeBytes cleanFileForciblyEnable replicasPerDiskPartition
+        logicalDiskSpaceCleanForciblyThreshold maxMsgsNumBatch defaultQueryMaxNum maxTransferBytesOnMessageInMemory
+        maxTransferCountOnMessageInMemory maxTransferBytesOnMessageInDisk maxTransferCountOnMessageInDisk
+        accessMessageInMemoryMaxRatio travelCqFileNumWhenGetMessage diskFallRecorded flushDelayOffsetInterval
+        maxLmqConsumeQueueNum totalReplicas
+        """
+    )
+)
+"""Keys that take effect as soon as they are changed."""
+
+
+def _ranges() -> Iterator[tuple[str, Range]]:
+    for text, least, most in (
+        # Numbers of things, and times that nothing is repeated by.
+        (
+            """
+            sendThreadPoolQueueCapacity waitTimeMillsInSendQueue waitTimeMillsInPullQueue waitTimeMillsInLitePullQueue
+            waitTimeMillsInHeartbeatQueue waitTimeMillsInTransactionQueue waitTimeMillsInAdminBrokerQueue
+            shortPollingTimeMills broadcastOffsetExpireSecond broadcastOffsetExpireMaxSecond syncBrokerMemberGroupPeriod
+            transactionTimeOut transactionCheckMax osPageCacheBusyTimeOutMills flushCommitLogLeastPages
+            flushCommitLogThoroughInterval flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval
+            fileReservedTime deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval redeleteHangedFileInterval
+            maxLmqConsumeQueueNum stagedWriterReservedDays reviveQueueNum
+            """,
+            0,
+            INT_MAX,
+        ),
+        ("startAcceptSendRequestTimeStamp consumerFallbehindThreshold diskSpaceEnoughFreeBytes", 0, LONG_MAX),
+        (
+            """
+            deleteFileBatchMax replicasPerDiskPartition maxMsgsNumBatch defaultQueryMaxNum
+            maxTransferBytesOnMessageInMemory maxTransferCountOnMessageInMemory maxTransferBytesOnMessageInDisk
+            maxTransferCountOnMessageInDisk travelCqFileNumWhenGetMessage totalReplicas syncFlushTimeout
+            consumerOffsetUpdateVersionStep delayOffsetUpdateVersionStep connectTimeoutMillis
+            serverChannelMaxIdleTimeSeconds expectConsumerNumUseFilter flushIntervalCommitLog
+            registerBrokerTimeoutMills channelExpiredTimeout subscriptionExpiredTimeout filterDataCleanTimeSpan
+            stagedMessageTimeOut transactionOpMsgMaxSize registerNameServerPeriod
+            """,
+            1,
+            INT_MAX,
+        ),
+        # What is repeated after each such time.
+        (
+            """
+            flushConsumerOffsetInterval transactionCheckInterval transactionMetricFlushInterval
+            transactionOpBatchInterval flushIntervalConsumeQueue cleanResourceInterval flushDelayOffsetInterval
+            fetchNamesrvAddrInterval updateNameServerAddrPeriod
+            """,
+            SHORTEST_INTERVAL_MS,
+            INT_MAX,
+        ),
+        ("maxFilterMessageSize", 20, INT_MAX),
+        ("brokerPermission", 0, 7),
+        ("brokerId", -1, LONG_MAX),
+        ("defaultTopicQueueNums", 1, 65_535),
+        (" ".join(sorted(_LIMITS)), 1, INT_MAX),
+        ("maxStatsIdleTimeInMinutes disappearTimeAfterStart", -1, INT_MAX),
+        ("listenPort", 0, 65_535),
+        ("haListenPort", 0, 65_536),
+        ("maxMessageSize", 10, INT_MAX),
+        ("mappedFileSizeCommitLog", 1024, INT_MAX),
+        ("mappedFileSizeConsumeQueue", 1, INT_MAX - 20),
+        ("mapperFileSizeBatchConsumeQueue", 1, INT_MAX - 46),
+        ("mappedFileSizeConsumeQueueExt", 64, INT_MAX),
+        ("maxHashSlotNum", 1, 500_000_000),
+        ("maxIndexNum", 2, 100_000_000),
+        ("maxErrorRateOfBloomFilter", 1, 99),
+        ("lingerMicros", 0, 100_000),
+        ("diskMaxUsedSpaceRatio diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio", 0, 100),
+        ("accessMessageInMemoryMaxRatio", 0, 100),
+        ("logicalDiskSpaceCleanForciblyThreshold", 0, 1),
+    ):
+        for key in text.split():
+            yield key, (least, most)
+
+
+def _across(values: Mapping[str, str]) -> Iterable[Problem]:
+    for key, parse in (("deleteWhen", parse_hours), ("messageDelayLevel", parse_delay_levels)):
+        try:
+            parse(values[key])
+        except ValueError as error:
+            yield Problem(key, values[key], str(error).partition(": ")[2] or "cannot be read")
+    if not values["messageDelayLevel"].split():
+        yield Problem("messageDelayLevel", "", "give one level at least, as in 1s 5s 10s")
+    if values["namesrvAddr"].strip():
+        try:
+            name_server_addresses(values["namesrvAddr"])
+        except ConfigError as error:
+            yield Problem("namesrvAddr", values["namesrvAddr"], str(error))
+    if not values["brokerName"].strip():
+        yield Problem("brokerName", "", "give it a name, or remove the key for this machine's")
+
+
+RULES: Final = Rules(
+    "broker",
+    AT_ONCE | {key for keys in IDLE.values() for key in keys} - {key for keys in FIXED.values() for key in keys},
+    FIXED,
+    dict(_ranges()),
+    {
+        "flushDiskType": ("ASYNC_FLUSH", "SYNC_FLUSH"),
+        "brokerRole": ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
+    },
+    _across,
+)
+"""What a broker's settings and its store's may be."""

@@ -1,0 +1,169 @@
+"""Requests that may take long: they wait for each other, and their large bodies are read aside."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import wraps
+from typing import Any, Final, Self, TypeAlias, TypeVar
+
+from tianzhou.broker.settings import BrokerSettings
+from tianzhou.errors import LimitExceeded
+from tianzhou.filter import COMPILED
+from tianzhou.limits import HEARTBEAT_SIZE, JSON_SIZE, Limit, Refusals
+from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.remoting.side_thread import ASIDE
+from tianzhou.remoting.turns import Turns
+from tianzhou.wire import bodies
+from tianzhou.wire.bodies import staging
+from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.hashing import Octets
+from tianzhou.wire.json_shape import check_objects
+
+T = TypeVar("T")
+Handle: TypeAlias = Callable[[Connection, Command], Reply | Awaitable[Reply]]
+
+LARGE: Final = 16_384
+"""Bodies of so many bytes are read aside; shorter ones take a few milliseconds at most."""
+
+SHORT: Final = 256
+"""SQL92 expressions of so many characters take less than a millisecond to compile."""
+LITTLE: Final = 2_048
+QUICK_S: Final = 0.0003
+"""Requests with so small a body, of a code whose last ones took so little time, wait for nobody."""
+FORGET: Final = 0.9
+
+URGENT: Final = frozenset(
+    map(
+        int,
+        (
+            RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE,
+            RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2, RequestCode.CONSUMER_SEND_MSG_BACK,
+            RequestCode.END_TRANSACTION, RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE,
+            RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.QUERY_CONSUMER_OFFSET,
+        ),
+    )
+)  # fmt: skip
+"""Codes that are served at once: what they may cost is bounded, and many of them come."""
+
+DECODERS: Final[Mapping[int, Callable[[Octets], Any]]] = {
+    int(RequestCode.HEART_BEAT): bodies.decode_heartbeat,
+    int(RequestCode.CHECK_CLIENT_CONFIG): bodies.decode_client_config_check,
+    int(RequestCode.LOCK_BATCH_MQ): bodies.decode_lock_request,
+    int(RequestCode.UNLOCK_BATCH_MQ): bodies.decode_lock_request,
+    int(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP): bodies.decode_subscription_group,
+    int(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST): bodies.decode_subscription_group_list,
+    int(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST): bodies.decode_topic_config_list,
+    **dict.fromkeys((int(RequestCode.DECIDE_BATCH), int(RequestCode.PUBLISH_BATCH)), staging.DECISION.loads),
+    **dict.fromkeys((int(RequestCode.SETTLE_ATTEMPTS), int(RequestCode.DISCARD_ATTEMPTS)), staging.ATTEMPTS.loads),
+}
+"""How the JSON bodies of requests are read."""
+
+
+class Decoded(bytes):
+    """A body with what it says."""
+
+    value: Any
+
+    def __new__(cls, body: bytes, value: Any) -> Self:
+        """The body's bytes, which handlers may still look at."""
+        made = super().__new__(cls, body)
+        made.value = value
+        return made
+
+
+def decoded(command: Command, decode: Callable[[Octets], T]) -> T:
+    """What a request's body says, read aside before or now."""
+    body = command.body
+    return body.value if type(body) is Decoded else decode(body)
+
+
+async def read_expression(expression: str) -> None:
+    """Have an SQL92 expression compiled aside, if it is long and not known; what is wrong with it is found later."""
+    if len(expression) > SHORT and expression not in COMPILED:
+        COMPILED.remember(expression, await ASIDE.run(COMPILED.make, expression))
+
+
+class Patience:
+    """Serves requests that are not urgent.
+
+    Args:
+        turns: their allowance.
+        settings: say how large bodies may be.
+        refusals: count those that are larger.
+        monotonic: seconds.
+    """
+
+    def __init__(
+        self, turns: Turns, settings: BrokerSettings, refusals: Refusals, monotonic: Callable[[], float]
+    ) -> None:
+        self._turns = turns
+        self._settings = settings
+        self._refusals = refusals
+        self._monotonic = monotonic
+
+    def around(self, code: int, handle: Handle) -> Handle:
+        """A handler that waits while others have used up a turn's allowance; urgent ones stay as they are."""
+        if code in URGENT:
+            return handle
+        decode = DECODERS.get(code)
+        limit = HEARTBEAT_SIZE if code == RequestCode.HEART_BEAT else JSON_SIZE
+        turns, monotonic = self._turns, self._monotonic
+        likely_s = 0.0
+
+        def measured(connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
+            nonlocal likely_s
+            began = monotonic()
+            try:
+                return handle(connection, command)
+            finally:
+                spent = monotonic() - began
+                if len(command.body) <= LITTLE:
+                    likely_s = max(spent, likely_s * FORGET)
+                turns.spend(spent)
+
+        @wraps(handle)
+        def serve(connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
+            if decode is not None and command.body:
+                self._check(limit, command)
+                if is_large(command.body):
+                    return self._read_aside(decode, measured, connection, command)
+            if turns.free() or (likely_s < QUICK_S and len(command.body) <= LITTLE):
+                return measured(connection, command)
+            return self._in_turn(measured, connection, command)
+
+        return serve
+
+    def _check(self, limit: Limit, command: Command) -> None:
+        settings = self._settings
+        most = settings.max_heartbeat_size if limit is HEARTBEAT_SIZE else settings.max_json_body_size
+        self._refusals.check(limit, len(command.body), most)
+
+    async def _in_turn(self, handle: Handle, connection: Connection, command: Command) -> Reply:
+        await self._turns.turn()
+        reply = handle(connection, command)
+        return await reply if isinstance(reply, Awaitable) else reply
+
+    async def _read_aside(
+        self, decode: Callable[[Octets], Any], handle: Handle, connection: Connection, command: Command
+    ) -> Reply:
+        # By now the body is no longer a view of what the connection reads next.
+        body = bytes(command.body)
+        try:
+            value = await ASIDE.run(_read, decode, body)
+        except LimitExceeded as error:
+            if isinstance(error.limit, Limit):
+                self._refusals.counts[error.limit.name] += 1
+            raise
+        command.body = Decoded(body, value)
+        return await self._in_turn(handle, connection, command)
+
+
+def is_large(body: Octets) -> bool:
+    """Whether reading a JSON body may take long: it is long, or references make it stand for more than is there."""
+    return len(body) >= LARGE or b"$ref" in bytes(body)
+
+
+def _read(decode: Callable[[Octets], Any], body: bytes) -> Any:
+    check_objects(body)
+    return decode(body)

@@ -1,0 +1,45 @@
+"""How long a pull loop rests after an answer that brought nothing (client.md §12.3). Pure.
+
+A broker holds a pull while there is nothing to be had, so answers that come at once and lead nowhere are rare: a
+consumer that asked again each time would ask a broken or hostile broker tens of thousands of times a second.
+"""
+
+from __future__ import annotations
+
+FREE_ANSWERS = 8
+"""So many answers in a row that bring nothing are followed up at once."""
+LEAP = 64
+"""An answer that leads so far on is what a filter that passes messages over looks like."""
+SHORTEST_REST_S = 0.01
+LONGEST_REST_S = 1.0
+LONGEST_REST_WHERE_IT_MOVES_S = 0.1
+"""Where answers lead on, a message may be near and must not wait for long."""
+HELD_S = 0.5
+"""A broker that took so long has waited for messages."""
+_DOUBLINGS = 7
+
+
+class PullPace:
+    """The answers in a row that brought nothing of one queue."""
+
+    __slots__ = ("fruitless",)
+
+    def __init__(self) -> None:
+        self.fruitless = 0
+
+    def rest_s(self, moved: int, took_s: float) -> float:
+        """How long to wait before the next pull.
+
+        Args:
+            moved: by how much the answer, which brought no message, led on; 0 or less when it did not.
+            took_s: how long the broker took for it.
+        """
+        if moved >= LEAP or took_s >= HELD_S:
+            self.fruitless = 0
+            return 0.0
+        self.fruitless += 1
+        beyond = self.fruitless - FREE_ANSWERS
+        if beyond <= 0:
+            return 0.0
+        longest_s = LONGEST_REST_WHERE_IT_MOVES_S if moved > 0 else LONGEST_REST_S
+        return min(SHORTEST_REST_S * (1 << min(beyond - 1, _DOUBLINGS)), longest_s)

@@ -1,0 +1,79 @@
+"""Who may read the files a server makes: its own user alone, unless `storeFileMode` says otherwise.
+
+Messages, offsets and settings are nobody else's business on a machine of many users. Files and folders that are there
+keep what they have, and so does a file that is written anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+OWN_ONLY: Final = 0o600
+
+
+class FileModes:
+    """The permissions that new files and folders of this process get; the umask may take away from them.
+
+    Attributes:
+        files: permission bits of files.
+    """
+
+    def __init__(self) -> None:
+        self.files = OWN_ONLY
+
+    @property
+    def folders(self) -> int:
+        """Permission bits of folders: who may read files may enter folders."""
+        return self.files | (self.files & 0o444) >> 2
+
+    def of(self, path: Path) -> int:
+        """Permission bits for a file that takes the place of another, if there is one."""
+        try:
+            return path.stat().st_mode & 0o777
+        except OSError:
+            return self.files
+
+
+MODES: Final = FileModes()
+"""Of this process."""
+
+
+def parse_mode(text: str) -> int:
+    """The permission bits of `storeFileMode`.
+
+    Raises:
+        ValueError: it is no such number, or this user could not use the files.
+    """
+    if not re.fullmatch(r"0?[0-7]{3}", text) or int(text, 8) & 0o600 != 0o600 or int(text, 8) & 0o111:
+        raise ValueError(f"storeFileMode={text}: expected permissions of files such as 0600, 0640 or 0644")
+    return int(text, 8)
+
+
+def make_folders(path: Path) -> None:
+    """Make a folder and those above it that are not there.
+
+    Raises:
+        OSError: one cannot be made.
+    """
+    try:
+        path.mkdir(mode=MODES.folders)
+    except FileNotFoundError:
+        make_folders(path.parent)
+        path.mkdir(mode=MODES.folders, exist_ok=True)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+
+
+def write_file(path: Path, text: bytes) -> None:
+    """Write a file of its own permissions; as `Path.write_bytes`.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, MODES.files)
+    with os.fdopen(fd, "wb") as file:
+        file.write(text)

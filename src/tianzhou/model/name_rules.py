@@ -1,0 +1,131 @@
+"""What names may look like: characters and length of whatever a peer may call something by.
+
+Topics and groups are judged twice. Whoever *creates* one meets RocketMQ's rule (`topic_name_problem`,
+`group_name_problem`). Wherever one is merely mentioned `TOPIC` and `GROUP` are milder, because brokers and clusters,
+whose names RocketMQ does not judge, are topics as well, and so are light queues, which are named after what their
+publishers call them. What all rules have in common: no control character, no half of a character, no endless name.
+
+Which header field carries which kind of name is said in `tianzhou.wire.named_fields`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from tianzhou.errors import IllegalName
+from tianzhou.escaping import UNSAFE, shown
+from tianzhou.limits import GROUP_NAME, TOPIC_NAME
+from tianzhou.model import names
+
+LONGEST_TOPIC: Final = TOPIC_NAME.default
+"""Characters of a topic's name."""
+LONGEST_GROUP: Final = GROUP_NAME.default
+"""Characters of a group's name, and of the retry topic a store keeps for it."""
+LONGEST_FOLDER: Final = 255
+"""Bytes of a folder's name, as file systems have it."""
+_SHOWN: Final = 64
+_IN_FOLDERS: Final = re.compile(r"\A\.{0,2}\Z|[/\x00]|[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class NameRule:
+    """How one kind of name may look where it is mentioned.
+
+    Attributes:
+        noun: what it is the name of, as the subject of a sentence.
+        most: characters it may have.
+        refused: matches what may not be in it.
+        allowed: what may be in it, in words.
+    """
+
+    noun: str
+    most: int
+    refused: re.Pattern[str]
+    allowed: str
+
+    def problem(self, text: str) -> str | None:
+        """What is wrong with a name, None when nothing is."""
+        if len(text) > self.most:
+            return (
+                f"the {self.noun} {shown(text[:_SHOWN])}… has {len(text)} characters, at most {self.most} are allowed"
+            )
+        found = self.refused.search(text)
+        if found is None:
+            return None
+        what = shown(f"'{found[0]}' at position {found.start()}") if found[0] else "nothing"
+        return f"the {self.noun} '{shown(text, _SHOWN)}' has {what}; use {self.allowed}"
+
+    def check(self, text: str) -> None:
+        """Refuse a name that does not follow the rule.
+
+        Raises:
+            IllegalName: it does not.
+        """
+        problem = self.problem(text)
+        if problem is not None:
+            raise IllegalName(problem)
+
+
+_PRINTED: Final = "characters that can be seen"
+_UNSEEN: Final = re.compile(UNSAFE)
+_NOT_IN_PATHS: Final = re.compile(rf"\A\.{{1,2}}\Z|[/\\]|{UNSAFE}")
+_PATHLESS: Final = "characters that can be seen, without / and \\"
+
+# %RETRY% and the longest group; POP's retry topics add an underscore and a topic.
+TOPIC: Final = NameRule("topic", 400, _NOT_IN_PATHS, _PATHLESS)
+GROUP: Final = NameRule("group", LONGEST_GROUP, _NOT_IN_PATHS, _PATHLESS)
+CLUSTER: Final = NameRule("cluster name", 255, _NOT_IN_PATHS, _PATHLESS)
+BROKER: Final = NameRule("broker name", 255, _NOT_IN_PATHS, _PATHLESS)
+CLIENT_ID: Final = NameRule("client id", 1024, _UNSEEN, _PRINTED)
+ADDRESS: Final = NameRule("address", 300, re.compile(rf"\s|{UNSAFE}"), "host:port")
+ZONE: Final = NameRule("zone name", 255, _UNSEEN, _PRINTED)
+REGION: Final = NameRule("region", 255, _UNSEEN, _PRINTED)
+NAMESPACE: Final = NameRule("namespace", 255, _UNSEEN, _PRINTED)
+KV_KEY: Final = NameRule("key", 400, _UNSEEN, _PRINTED)
+MESSAGE_ID: Final = NameRule("message id", 1024, _UNSEEN, _PRINTED)
+STATISTIC: Final = NameRule("name of a statistic", 1024, _UNSEEN, _PRINTED)
+LIST: Final = NameRule("list of names", 1 << 20, _UNSEEN, _PRINTED)
+WRITER: Final = NameRule("writer", 255, _UNSEEN, _PRINTED)
+
+
+def topic_name_problem(topic: str | None) -> str | None:
+    """What is wrong with the name of a topic that is to be created, None when nothing is (broker.md §5.2)."""
+    if not topic or topic.isspace():
+        return "The specified topic is blank."
+    if names.NAME_PATTERN.fullmatch(topic) is None:
+        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    if len(topic) > LONGEST_TOPIC:
+        return "The specified topic is longer than topic max length."
+    return None
+
+
+def group_name_problem(group: str | None) -> str | None:
+    """What is wrong with the name of a group that is to be created, None when nothing is (broker.md §5.2)."""
+    if not group or group.isspace():
+        return "The specified group is blank."
+    if names.NAME_PATTERN.fullmatch(group) is None:
+        return "The specified group contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    if len(group) > LONGEST_GROUP:
+        return f"The specified group is longer than group max length {LONGEST_GROUP}."
+    return None
+
+
+def light_queue_problem(name: str) -> str | None:
+    """What is wrong with the name of a light queue (`%LMQ%…`), None when nothing is (store.md §7).
+
+    What follows the prefix is the publisher's; a `/` of it has to come as another character, as RocketMQ's MQTT proxy
+    sends `%` for it, because the queue is a folder.
+    """
+    problem = TOPIC.problem(name)
+    if problem is None and len(name.encode()) > LONGEST_FOLDER:
+        problem = folder_name_problem(name)
+    return problem
+
+
+def folder_name_problem(name: str) -> str | None:
+    """Why no folder of a store can have a topic's name, None when one can."""
+    if _IN_FOLDERS.search(name) is not None or len(name.encode("utf-8", "surrogatepass")) > LONGEST_FOLDER:
+        return f"no folder can have the name '{shown(name, _SHOWN)}'"
+    return None

@@ -1,0 +1,45 @@
+"""What a name server's settings may be, and which of them may be changed while it runs. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tianzhou.limits import LIMITS
+from tianzhou.namesrv.settings import IDLE
+from tianzhou.setting_rules import INT_MAX, Rules
+
+FIXED: Final[dict[str, tuple[str, ...]]] = {
+    "where it is reached is settled at its start": ("bindAddress", "listenPort"),
+    "a path is never taken from a request": ("kvConfigPath", "configStorePath", "rocketmqHome"),
+    "who is let in is never taken from a request": ("configBlackList", "enableRemoteAdmin"),
+    "this version has no controller": ("enableControllerInNamesrv",),
+    "it is read at the start only": ("serverChannelMaxIdleTimeSeconds",),
+}
+"""Why a key may not be changed while the name server runs, and which these are."""
+
+_LIMITS: Final = frozenset(
+    name for name, limit in LIMITS.items() if not limit.fixed and limit.server in ("name server", "both")
+)
+
+AT_ONCE: Final = _LIMITS | frozenset(
+    {
+        "orderMessageEnable", "returnOrderTopicConfigToBroker", "scanNotActiveBrokerInterval", "supportActingMaster",
+        "notifyMinBrokerIdChanged", "enableTopicList", "enableAllTopicList", "deleteTopicWithBrokerRegistration",
+        "needWaitForService", "waitSecondsForService", "clusterTest", "productEnvName",
+    }
+)  # fmt: skip
+"""Keys that take effect as soon as they are changed."""
+
+RULES: Final = Rules(
+    "name server",
+    AT_ONCE | {key for keys in IDLE.values() for key in keys} - {key for keys in FIXED.values() for key in keys},
+    FIXED,
+    {
+        **dict.fromkeys(sorted(_LIMITS), (1, INT_MAX)),
+        "listenPort": (0, 65_535),
+        "scanNotActiveBrokerInterval": (10, INT_MAX),
+        "waitSecondsForService": (0, INT_MAX),
+        "serverChannelMaxIdleTimeSeconds": (1, INT_MAX),
+    },
+)
+"""What a name server's settings may be."""

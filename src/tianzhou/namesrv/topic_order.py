@@ -1,0 +1,48 @@
+"""The order of topics that operators keep in the KV configuration, as brokers and clients are told of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from tianzhou.clock import Clock
+from tianzhou.escaping import shown
+from tianzhou.model.names import ORDER_TOPIC_CONFIG
+from tianzhou.namesrv.kv import KvConfig
+from tianzhou.repeats import Repeats
+
+_log = logging.getLogger(__name__)
+
+
+class TopicOrder:
+    """Gives what fits into replies; what is too long, as a file may hold it, is left out and said once a minute.
+
+    Args:
+        kv: where it is kept.
+        clock: monotonic time.
+    """
+
+    def __init__(self, kv: KvConfig, clock: Clock) -> None:
+        self._kv = kv
+        self._clock = clock
+        self._said = Repeats()
+
+    def table(self) -> Mapping[str, str] | None:
+        """The order of all topics, None when there is none or it is too large."""
+        table = self._kv.short_namespace(ORDER_TOPIC_CONFIG)
+        if table is None and self._kv.namespace(ORDER_TOPIC_CONFIG) is not None and self._is_due("table"):
+            _log.warning("%s is larger than maxKvBytes; brokers are not told of it", ORDER_TOPIC_CONFIG)
+        return table
+
+    def of(self, topic: str) -> str | None:
+        """The order of a topic's queues, None when there is none or it is too long."""
+        order = self._kv.short(ORDER_TOPIC_CONFIG, topic)
+        if order is None and self._kv.get(ORDER_TOPIC_CONFIG, topic) is not None and self._is_due("topic"):
+            _log.warning(
+                "%s of topic %s is longer than maxKvValueBytes; its route goes without",
+                ORDER_TOPIC_CONFIG, shown(topic),
+            )  # fmt: skip
+        return order
+
+    def _is_due(self, about: str) -> bool:
+        return self._said.due(about, self._clock.monotonic()) is not None

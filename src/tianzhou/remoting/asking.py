@@ -1,0 +1,96 @@
+"""The half of a connection that asks: requests of our own, and who awaits their replies."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from tianzhou.errors import ConnectionLost
+from tianzhou.wire.codes import FLAG_ONEWAY
+from tianzhou.wire.command import Command, encode
+
+if TYPE_CHECKING:
+    from tianzhou.remoting.group import ConnectionGroup
+    from tianzhou.remoting.session import Session
+
+
+class Asking:
+    """What a `Connection` can do besides serving: ask its peer, and await the replies."""
+
+    __slots__ = ()
+    closed: bool
+    _group: ConnectionGroup
+    _session: Session
+
+    def send(self, data: Command | bytes) -> None:
+        """Send a command or a complete frame."""
+        raise NotImplementedError
+
+    async def invoke(self, command: Command, timeout_ms: float = 3000) -> Command:
+        """Send a request to the peer and return its reply, whatever code that has.
+
+        Args:
+            command: the request; its opaque is set here.
+            timeout_ms: how long to wait for the reply, accurate to about 50 ms.
+
+        Raises:
+            ConnectionLost: the connection ended first.
+            RequestTimeout: no reply came in time.
+            TooManyRequests: too many requests are in flight.
+        """
+        command.opaque = opaque = self._group.opaques.next()
+        return await self.invoke_frame(opaque, encode(command), timeout_ms)
+
+    async def invoke_frame(self, opaque: int, frame: bytes, timeout_ms: float = 3000) -> Command:
+        """`invoke` for a frame encoded by the caller with an opaque from the group's counter."""
+        try:
+            return await self.ask(opaque, frame, timeout_ms)
+        except asyncio.CancelledError:
+            self.forget(opaque)
+            raise
+
+    def ask(self, opaque: int, frame: bytes, timeout_ms: float) -> asyncio.Future[Command]:
+        """`invoke_frame` without a coroutine, with its errors now or when awaited; if cancelled, call `forget`."""
+        group = self._group
+        if self.closed:
+            raise ConnectionLost(f"connection to {self} is closed")
+        if group.in_flight >= group.max_in_flight:
+            raise group.too_many()
+        waiter: asyncio.Future[Command] = group.loop.create_future()
+        timeout_s = timeout_ms / 1000
+        self._session.pending[opaque] = (group.monotonic() + timeout_s, waiter, timeout_s)
+        group.in_flight += 1
+        if group._deadline_timer is None:
+            group.arm_deadlines()
+        self.send(frame)
+        return waiter
+
+    def forget(self, opaque: int) -> None:
+        """Await a reply no more."""
+        if self._session.pending.pop(opaque, None) is not None:
+            self._group.in_flight -= 1
+
+    def invoke_oneway(self, command: Command) -> None:
+        """Send a request that is never answered.
+
+        Raises:
+            ConnectionLost: the connection is closed.
+        """
+        if self.closed:
+            raise ConnectionLost(f"connection to {self} is closed")
+        flag = command.flag
+        command.opaque = self._group.opaques.next()
+        command.flag = flag | FLAG_ONEWAY
+        try:
+            self.send(encode(command))
+        finally:
+            command.flag = flag
+
+    @property
+    def awaiting(self) -> int:
+        """How many requests of ours the peer has not answered."""
+        return len(self._session.pending)
+
+    def expired(self, now: float) -> list[tuple[asyncio.Future[Command], float]]:
+        """Who awaits replies whose deadline is at or before `now`, and for how long; they await them no more."""
+        return [(waiter, timeout_s) for _, waiter, timeout_s in self._session.expired(now)]

@@ -1,0 +1,32 @@
+"""Peers of other protocols, told by their first bytes, and what they can do instead. Pure."""
+
+from __future__ import annotations
+
+from tianzhou.errors import ProtocolError
+
+_TLS_HANDSHAKE = b"\x16\x03"
+_HTTP2 = b"PRI * HTTP/2.0"
+_HTTP = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"TRAC")
+_AMQP = b"AMQP"
+
+_REMOTING = "use a remoting client (RocketMQ 4.x's Java, Go, C++ and Node clients, or this package's)"
+
+
+def explain(error: ProtocolError, data: bytes) -> ProtocolError:
+    """The error for bytes that are no frame, with whose they most likely are.
+
+    Args:
+        error: what is wrong with the frame.
+        data: the first bytes of it.
+    """
+    if data.startswith(_TLS_HANDSHAKE):
+        return ProtocolError("a TLS handshake arrived, and TLS is not on here; connect without TLS")
+    if data.startswith(_HTTP2[: max(len(data), 4)]):
+        return ProtocolError(
+            f"{error}: this is HTTP/2, most likely a RocketMQ 5 client over gRPC, which is not served; {_REMOTING}"
+        )
+    if data[:4] in _HTTP:
+        return ProtocolError(f"{error}: this is HTTP, which is not served on this port")
+    if data.startswith(_AMQP):
+        return ProtocolError(f"{error}: this is AMQP, which is not served; {_REMOTING}")
+    return error

@@ -1,0 +1,90 @@
+"""Why a TLS connection could not be made, in words a user can act on (wire.md §1.10)."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Final
+
+OF_ANOTHER_HOST: Final = frozenset({62, 64})
+"""OpenSSL's codes for a certificate of another name or address, which Python does not name."""
+_ENDED: Final = (
+    "the other side ended the connection in the TLS handshake; it speaks no TLS here, or refuses our certificate"
+)
+_MEANINGS: Final = {
+    "WRONG_VERSION_NUMBER": "the other side does not speak TLS here",
+    "HTTP_REQUEST": "the other side speaks HTTP here",
+    "TLSV1_ALERT_UNKNOWN_CA": "the other side does not trust who signed our certificate",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the other side does not accept our certificate",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the other side does not accept our certificate",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "our certificate has expired",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the other side wants a certificate and we show none",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the other side shows no certificate, and one is required",
+    "NO_SHARED_CIPHER": "both sides have no cipher in common",
+    "UNSUPPORTED_PROTOCOL": "the other side only speaks a version of TLS that is too old",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "both sides have no version of TLS in common",
+}
+
+
+class KeyedContext(ssl.SSLContext):
+    """A context made of `tls.client.*` keys, so that errors name the keys; others are their owners' business."""
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a handshake failed; never empty."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate shown is not trusted ({error.verify_message})"
+    text = str(error)
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return f"{_MEANINGS[error.reason]} ({error.reason})" if error.reason in _MEANINGS else text
+    if isinstance(error, ConnectionResetError | EOFError | ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        return f"{_ENDED} ({type(error).__name__})"
+    return text or type(error).__name__
+
+
+def advice(error: ssl.SSLCertVerificationError, context: ssl.SSLContext | None, names: list[str]) -> str:
+    """What to do about a certificate that is not trusted.
+
+    Args:
+        error: why it is not.
+        context: what the connection was to be made with.
+        names: the hosts the certificate is for, where they are known.
+    """
+    keyed = isinstance(context, KeyedContext)
+    if error.verify_code in OF_ANOTHER_HOST:
+        known = f"; it is for {', '.join(names)}" if names else ""
+        switch = (
+            "tls.client.checkHostName=false" if keyed else "check_hostname=False at the ssl.SSLContext given as tls"
+        )
+        return f"{known}; connect by a name the certificate is for, or set {switch}"
+    if keyed:
+        return "; give tls.client.trustCertPath the certificate that signed it"
+    return "; have the ssl.SSLContext given as tls trust who signed it (load_verify_locations)"
+
+
+async def names_shown(host: str, port: int, timeout_s: float) -> list[str]:
+    """The hosts a server's certificate is for; empty when that cannot be learnt. Nothing is sent to that server."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        async with asyncio.timeout(timeout_s):
+            _, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=host)
+        try:
+            shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        finally:
+            writer.transport.abort()
+        return _names_in(shown)
+    except (OSError, ValueError, AttributeError):  # it is only to say more
+        return []
+
+
+def _names_in(certificate: bytes) -> list[str]:
+    from cryptography import x509
+
+    parsed = x509.load_der_x509_certificate(certificate)
+    try:
+        names = parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return [*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))]

@@ -1,0 +1,42 @@
+"""Where peers are: on this machine, and whether two of them are on one."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from tianzhou.remoting.connection import Connection
+from tianzhou.remoting.hosts import host_of
+
+
+def is_on_this_machine(connection: Connection) -> bool:
+    """Whether a peer is on this machine, and so is whom it speaks for if it is a load balancer.
+
+    What a load balancer tells can be told by anybody, so that it never brings somebody nearer.
+    """
+    own = _own_host(connection)
+    return all(_is_local(host, own) for host in origin(connection))
+
+
+def origin(connection: Connection) -> tuple[str, str]:
+    """The host a peer's bytes come from, and the one it speaks for."""
+    return str(ipaddress.ip_address(connection.remote_host_bytes)), connection.remote_ip
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches who listens on a host, an address or a name."""
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _own_host(connection: Connection) -> str:
+    name = connection._transport.get_extra_info("sockname")
+    return host_of(name[0])[0] if isinstance(name, tuple) and len(name) >= 2 else ""
+
+
+def _is_local(host: str, own: str) -> bool:
+    """Whether a host is this machine: loopback, or the very address it has reached us at."""
+    if not host:
+        return False
+    return host == own or is_loopback(host)

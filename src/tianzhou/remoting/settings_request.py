@@ -1,0 +1,101 @@
+"""A request that changes a running server's settings: all of it is kept and counts, or nothing is (wire.md §8)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tianzhou.escaping import shown
+from tianzhou.limits import Refusals
+from tianzhou.remoting.connection import Connection
+from tianzhou.setting_files import write_settings
+from tianzhou.setting_rules import Rules
+from tianzhou.setting_updates import Update, judge, read_update
+from tianzhou.settings import MOST_MEANT, dump, idle_lines
+
+
+class SettingsRequests:
+    """Takes the requests that change a server's settings, one at a time.
+
+    Args:
+        rules: what settings may be.
+        refusals: counts what is too large.
+        present: the settings in force.
+        take: sets what was changed; nothing fails in it.
+    """
+
+    def __init__(
+        self,
+        rules: Rules,
+        refusals: Refusals,
+        present: Callable[[], Iterable[Any]],
+        take: Callable[[Update], None],
+    ) -> None:
+        self._rules = rules
+        self._refusals = refusals
+        self._present = present
+        self._take = take
+        self._one_at_a_time = asyncio.Lock()
+
+    async def change(
+        self, body: bytes, file: Path, *, black_list: Collection[str], refusal: Callable[[str], str]
+    ) -> Update:
+        """Have the file say what the request asks for, then set it.
+
+        Args:
+            body: of the request.
+            file: where the settings are kept.
+            black_list: keys that may never be changed.
+            refusal: the text for one of them.
+
+        Raises:
+            SettingFixed: a key may not be changed while the server runs.
+            ConfigError: a value cannot be, or the file cannot be written.
+            LimitExceeded: the request is too large.
+        """
+
+        async def change() -> Update:
+            async with self._one_at_a_time:
+                values = read_update(body, self._refusals)
+                update = judge(self._rules, values, self._present(), black_list, refusal)
+                if update.changed:
+                    # In a thread, for a disk may take its time.
+                    await asyncio.to_thread(write_settings, file, dump(*update.settings), update.changed)
+                self._take(update)
+                return update
+
+        # Who asked may go meanwhile; file and memory must not say different things then.
+        return await asyncio.shield(asyncio.ensure_future(change()))
+
+
+def log_update(
+    log: logging.Logger,
+    connection: Connection,
+    update: Update,
+    set_keys: Collection[str],
+    idle: Mapping[str, Collection[str]],
+) -> None:
+    """Say in the log what was changed by whom, and what of it has no effect.
+
+    Args:
+        log: whose log.
+        connection: who asked.
+        update: what was changed.
+        set_keys: the keys whose values are not the defaults now.
+        idle: reason to the keys without effect.
+    """
+    values = dump(*update.settings, hide_secrets=True)
+    if update.changed:
+        texts = ", ".join(f"{key}={shown(values[key])}" for key in sorted(update.changed))
+        log.info("configuration update by %s: %s", connection, texts)
+    for at, (key, near) in enumerate(update.unknown.items()):
+        if at == MOST_MEANT:
+            log.warning("configuration update: %d more unknown keys ignored", len(update.unknown) - at)
+            break
+        meant = f"; meant {near}?" if near else ""
+        log.warning("configuration update: unknown key %s ignored%s", shown(key), meant)
+    for line in idle_lines(update.changed.intersection(set_keys), idle):
+        log.warning("configuration update: %s", line)

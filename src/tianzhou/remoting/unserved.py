@@ -1,0 +1,63 @@
+"""Clients that ask for what is not served are named in the log once, with what they can do instead."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from tianzhou.remoting.answers import unsupported
+from tianzhou.repeats import Once
+from tianzhou.wire.codes import RequestCode, request_name, server_of
+from tianzhou.wire.command import Command
+
+if TYPE_CHECKING:
+    from tianzhou.remoting.connection import Connection
+
+_log = logging.getLogger(__name__)
+
+_POP: Final = (
+    "POP consumers get no messages here; use push or pull consumers (Java: setClientRebalance(true), the default)"
+)
+_ACL: Final = "this version keeps no users and access lists; whoever reaches the port may use it"
+_CONTROLLER: Final = "there is no controller here; this version replicates nothing"
+
+ADVICE: Final[dict[int, str]] = {
+    **dict.fromkeys((200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151, 400, 401, 402), _POP),
+    **dict.fromkeys((50, 51, 52, 53, *range(3001, 3011)), _ACL),
+    **dict.fromkeys(range(1001, 1014), _CONTROLLER),
+    RequestCode.GET_TIMER_CHECK_POINT: "this version has no timers; use delay levels",
+    RequestCode.GET_TIMER_METRICS: "this version has no timers; use delay levels",
+    RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: "this version has no static topics; create an ordinary topic",
+}
+"""Request codes to what their clients can do instead."""
+
+
+class Unserved:
+    """Answers requests that nobody serves, and says so once for each host and code.
+
+    Args:
+        server: who answers: "broker", "name server".
+    """
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._once = Once()
+
+    def answer(self, connection: Connection, request: Command, others: str = "") -> Command:
+        """The reply to a request code nobody here serves.
+
+        Args:
+            connection: who asks.
+            request: what for.
+            others: addresses of servers of the other kind, as far as this one knows them.
+        """
+        code = int(request.code)
+        if self._once.first((connection.remote_ip, code)):
+            advice = ADVICE.get(code, "no server of this kind knows that code, or a newer client asks")
+            if (wanted := server_of(code)) and wanted != self._server:
+                advice = f"it is asked of a {wanted}; this {self._server}'s address was given as one's"
+            _log.warning(
+                "%s asks this %s for %s (%d), which is not served: %s",
+                connection, self._server, request_name(code), code, advice,
+            )  # fmt: skip
+        return unsupported(request, self._server, others)

@@ -1,0 +1,59 @@
+"""Which of many equal events are worth a line of the log, so that nobody can fill it. Pure."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Final
+
+MOST_KEYS: Final = 1024
+"""So many keys are remembered; the oldest is forgotten first."""
+
+
+class Once:
+    """Tells the first event of a key from those that follow."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[Hashable, None] = OrderedDict()
+
+    def first(self, key: Hashable) -> bool:
+        """Whether no event of this key was seen before, as far as is remembered."""
+        if key in self._seen:
+            self._seen.move_to_end(key)
+            return False
+        self._seen[key] = None
+        if len(self._seen) > MOST_KEYS:
+            self._seen.popitem(last=False)
+        return True
+
+
+class Repeats:
+    """Lets the first few events of a key in a span of time through, and counts the others.
+
+    Args:
+        lines: how many are let through in a span.
+        span_s: seconds after which the next are let through again.
+    """
+
+    def __init__(self, lines: int = 1, span_s: float = 60.0) -> None:
+        self._lines = lines
+        self._span_s = span_s
+        self._windows: OrderedDict[Hashable, tuple[float, int]] = OrderedDict()
+
+    def due(self, key: Hashable, now: float) -> int | None:
+        """How many events of the key were held back before this one; None when this one is held back as well.
+
+        Args:
+            key: what makes events equal.
+            now: monotonic seconds.
+        """
+        began, seen = self._windows.get(key, (now, 0))
+        held = 0
+        if now - began >= self._span_s:
+            held = max(seen - self._lines, 0)
+            began, seen = now, 0
+        self._windows[key] = began, seen + 1
+        self._windows.move_to_end(key)
+        if len(self._windows) > MOST_KEYS:
+            self._windows.popitem(last=False)
+        return held if seen < self._lines else None

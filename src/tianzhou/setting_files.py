@@ -1,0 +1,109 @@
+"""The file a running server writes its settings to: every key, and which of them were changed while it ran."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tianzhou.errors import ConfigError
+from tianzhou.settings import format_properties, parse_properties
+
+_CHANGED: Final = "# Changed while the server ran: "
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a file holds.
+
+    Attributes:
+        values: all keys.
+        changed: those changed while the server ran; None when it does not say, as the files of others do not.
+    """
+
+    values: dict[str, str] = field(default_factory=dict)
+    changed: frozenset[str] | None = None
+
+
+def decoded(data: bytes) -> str:
+    """The text of a configuration file, whatever its comments are written in."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        # As Java's Properties do: comments in GBK then hurt nobody.
+        return data.decode("latin-1")
+
+
+def read_settings(path: Path) -> Written:
+    """A file's settings; none when there is no file.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    try:
+        text = decoded(path.read_bytes())
+    except FileNotFoundError:
+        return Written({}, frozenset())
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}; make it readable") from error
+    lines = [line for line in text.splitlines() if line.startswith(_CHANGED)]
+    changed = frozenset(lines[0].removeprefix(_CHANGED).split()) if lines else None
+    return Written(parse_properties(text, source=str(path)), changed)
+
+
+def write_settings(path: Path, values: Mapping[str, str], changed: Collection[str]) -> None:
+    """Write all settings anew; the version before stays beside it as `.bak`, as RocketMQ keeps it.
+
+    Keys of the file that are none of the server's, such as `tls.*`, stay in it. It is either the old or the new
+    version, whatever happens meanwhile. Blocks until the disk has it.
+
+    Args:
+        path: the file.
+        values: every key.
+        changed: keys that were changed now.
+
+    Raises:
+        ConfigError: it cannot be written; the old version is still there.
+    """
+    before = _others(path)
+    text = format_properties({**before.values, **values})
+    marked = sorted(set(changed) | (before.changed or frozenset()))
+    fresh, backup = path.with_name(path.name + ".tmp"), path.with_name(path.name + ".bak")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            fresh.unlink()
+        # It may hold secrets: whoever could not read the file before cannot now.
+        mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
+            file.write(f"{_CHANGED}{' '.join(marked)}\n{text}")
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            shutil.copyfile(path, backup)
+            shutil.copymode(path, backup)
+        fresh.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            fresh.unlink()
+        raise ConfigError(
+            f"cannot write {path}: {error.strerror}; nothing was changed. Make its folder writable"
+        ) from error
+    with contextlib.suppress(OSError):
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _others(path: Path) -> Written:
+    # A file that cannot be read is replaced by one that can.
+    try:
+        return read_settings(path)
+    except ConfigError:
+        return Written()

@@ -1,0 +1,110 @@
+"""What settings may be: ranges, and which of them may be changed while the server runs. Pure.
+
+Each server has one `Rules`. Its start and a request that changes settings ask the same functions, so that nothing can
+be set that the next start would refuse.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from tianzhou.errors import ConfigError
+from tianzhou.escaping import shown
+from tianzhou.settings import dump, keyed_fields
+
+INT_MAX: Final = 2_147_483_647
+LONG_MAX: Final = 9_223_372_036_854_775_807
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A value that cannot be.
+
+    Attributes:
+        key: whose value it is.
+        value: as text.
+        expected: what may be instead.
+    """
+
+    key: str
+    value: str
+    expected: str
+
+    def __str__(self) -> str:
+        return f"{self.key}={shown(self.value)}: {self.expected}"
+
+
+Across = Callable[[Mapping[str, str]], Iterable[Problem]]
+"""Looks at several settings together: all keys with their values to what cannot be."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the settings of a kind of server may be.
+
+    Attributes:
+        server: "broker" or "name server", for messages.
+        changeable: keys that a request may change while it runs.
+        fixed: why the others may not, and which they are.
+        ranges: the smallest and largest value of numbers; those of other keys are only bound by their type.
+        choices: the values a text may have.
+        across: looks at what ranges cannot say.
+    """
+
+    server: str
+    changeable: frozenset[str]
+    fixed: Mapping[str, tuple[str, ...]]
+    ranges: Mapping[str, Range] = field(default_factory=dict)
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    across: Across = lambda values: ()
+
+    def why_fixed(self, key: str) -> str:
+        """Why a key may not be changed while the server runs."""
+        return next((reason for reason, keys in self.fixed.items() if key in keys), "it is read at the start only")
+
+
+def problems(rules: Rules, *settings: object) -> list[Problem]:
+    """Everything in settings that cannot be.
+
+    Args:
+        rules: what they may be.
+        settings: the settings objects of one server.
+    """
+    return list(_problems(rules, settings))
+
+
+def check(rules: Rules, *settings: object, source: str) -> None:
+    """Refuse to start with settings that cannot be.
+
+    Raises:
+        ConfigError: the first that cannot; names key, value and what may be.
+    """
+    for problem in _problems(rules, settings):
+        raise ConfigError(f"{source}: {problem}")
+
+
+def _problems(rules: Rules, settings: Iterable[object]) -> Iterator[Problem]:
+    every = tuple(settings)
+    for one in every:
+        for key, each in keyed_fields(type(one)):
+            value = getattr(one, each.name)
+            if isinstance(value, bool):
+                continue
+            if isinstance(value, int | float):
+                least, most = rules.ranges.get(key, (-LONG_MAX, LONG_MAX))
+                if not (math.isfinite(value) and least <= value <= most):
+                    yield Problem(key, str(value), f"expected {least:g} to {most:g}" if value != value else
+                                  _expected(value, least, most))  # fmt: skip
+            elif (allowed := rules.choices.get(key)) and value not in allowed:
+                yield Problem(key, value, f"expected {' or '.join(allowed)}")
+    yield from rules.across(dump(*every))
+
+
+def _expected(value: float, least: float, most: float) -> str:
+    if math.isfinite(value) and value < least:
+        return f"must be at least {least}"
+    return f"must be at most {most}"

@@ -1,0 +1,125 @@
+"""A request to change settings, judged whole before any of it is set. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tianzhou.errors import ConfigError, SettingFixed
+from tianzhou.escaping import escaped, shown
+from tianzhou.limits import CONFIG_UPDATE_BYTES, CONFIG_UPDATE_KEYS, CONFIG_VALUE_LENGTH, Refusals
+from tianzhou.setting_rules import Rules, problems
+from tianzhou.settings import MASK, apply, dump, parse_properties, unknown_keys
+
+REQUEST = "request"
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What a request changes.
+
+    Attributes:
+        settings: copies of the settings objects with the new values, in their order.
+        changed: the keys whose values are others now.
+        unknown: keys nobody has, each with the nearest one that somebody has.
+    """
+
+    settings: tuple[Any, ...]
+    changed: frozenset[str]
+    unknown: Mapping[str, str | None]
+
+
+def read_update(body: bytes, refusals: Refusals) -> dict[str, str]:
+    """The keys and values of a request.
+
+    Raises:
+        ConfigError: it cannot be read, or holds what would look like something else in a file.
+        LimitExceeded: it is too large.
+    """
+    refusals.check(CONFIG_UPDATE_BYTES, len(body), CONFIG_UPDATE_BYTES.default)
+    lines = 1 + body.count(b"\n") + body.count(b"\r")
+    refusals.check(CONFIG_UPDATE_KEYS, lines, CONFIG_UPDATE_KEYS.default)
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"the configuration cannot be read: {error}") from None
+    values = parse_properties(text, source=REQUEST)
+    for key, value in values.items():
+        refusals.check(CONFIG_VALUE_LENGTH, max(len(key), len(value)), CONFIG_VALUE_LENGTH.default, key)
+        if escaped(key) != key or escaped(value) != value:
+            raise ConfigError(
+                f"{REQUEST}: {shown(key)}={shown(value)}: holds a control character; give the value without it"
+            )
+    return values
+
+
+def judge(
+    rules: Rules,
+    values: Mapping[str, str],
+    settings: Iterable[Any],
+    black_list: Collection[str],
+    refusal: Callable[[str], str],
+) -> Update:
+    """What a request would change, when all of it may be.
+
+    Keys that nobody has change nothing, as at Apache's servers.
+
+    Args:
+        rules: what may be.
+        values: keys to new values.
+        settings: the settings in force.
+        black_list: keys that may never be changed.
+        refusal: the text for a key of the black list.
+
+    Raises:
+        SettingFixed: a key may not be changed while the server runs.
+        ConfigError: a value cannot be.
+    """
+    present = tuple(settings)
+    for key in values:
+        if key in black_list:
+            raise SettingFixed(refusal(key))
+    before = dump(*present)
+    # Who sends back what was shown has not seen the secrets.
+    wanted = dict(values)
+    if any(value.strip() == MASK for value in values.values()):
+        masked = dump(*present, hide_secrets=True)
+        wanted = {key: value for key, value in values.items() if not value.strip() == masked.get(key) == MASK}
+    updated = tuple(apply(one, wanted, source=REQUEST) for one in present)
+    after = dump(*updated)
+    changed = frozenset(key for key in after if after[key] != before[key])
+    for key in sorted(changed - rules.changeable):
+        told = dump(*updated, hide_secrets=True)
+        raise SettingFixed(
+            f"{key}={shown(told[key])}: may not be changed while the {rules.server} runs ({rules.why_fixed(key)}); "
+            f"set it in the configuration file and start the {rules.server} again"
+        )
+    for problem in problems(rules, *updated) if changed else ():
+        if problem.key in changed:
+            raise ConfigError(f"{REQUEST}: {problem}")
+    return Update(updated, changed, unknown_keys(values, *map(type, present)))
+
+
+def remembered(rules: Rules, values: Mapping[str, str], settings: Iterable[Any]) -> tuple[tuple[Any, ...], list[str]]:
+    """Settings with what was changed while the server ran last, as its own file has it.
+
+    Nothing in that file keeps a server from starting: what cannot be used is left out, with a word.
+
+    Args:
+        rules: what may be.
+        values: of the file.
+        settings: as they are without.
+
+    Returns:
+        The settings, and a text for each key left out.
+    """
+    present, left_out = tuple(settings), []
+    for key, near in unknown_keys(values, *map(type, present)).items():
+        left_out.append(f"unknown key {shown(key)} is ignored" + (f"; meant {near}?" if near else ""))
+    for key, value in values.items():
+        try:
+            present = judge(rules, {key: value}, present, (), str).settings
+        except ConfigError as error:
+            left_out.append(f"{shown(str(error).removeprefix(f'{REQUEST}: '))}; it is ignored")
+    return present, left_out

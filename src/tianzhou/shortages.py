@@ -1,0 +1,55 @@
+"""What ran out and comes back: descriptors, memory, threads, disk space. Told apart from what is broken. Pure.
+
+Who meets a shortage refuses with words and looks again soon; nothing is given up for good because of it. What the disk
+itself says about data it was given is no shortage, whatever its number: see `store.flush`.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Final
+
+_REMEDIES: Final = {
+    errno.EMFILE: "this process has all the files it may have; raise its limit (ulimit -n), or have fewer connections",
+    errno.ENFILE: "the system has all the files it may have; raise fs.file-max, or end what holds them",
+    errno.ENOMEM: "the system has no memory or maps left; free memory, or raise vm.max_map_count",
+    errno.ENOBUFS: "the system has no buffers left; free memory",
+    errno.EAGAIN: "the system starts no further thread; raise its limit (ulimit -u), or end what runs",
+    errno.ENOSPC: "the disk is full; free space",
+    errno.EDQUOT: "the disk quota is used up; free space, or raise it",
+}
+_NO_THREAD: Final = "can't start new thread"
+DISK: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
+"""The disk has no space."""
+
+
+def remedy(error: BaseException) -> str | None:
+    """What ran out and what helps; None when the error is no shortage."""
+    if isinstance(error, OSError):
+        return _REMEDIES.get(error.errno or 0)
+    if isinstance(error, MemoryError):
+        return _REMEDIES[errno.ENOMEM]
+    if isinstance(error, RuntimeError) and str(error) == _NO_THREAD:
+        return _REMEDIES[errno.EAGAIN]
+    return None
+
+
+def passes(error: BaseException) -> bool:
+    """Whether the error is a shortage, so that the same may work in a moment."""
+    return remedy(error) is not None
+
+
+def words(error: BaseException) -> str:
+    """The error, with what helps when it is a shortage."""
+    said, helps = str(error) or type(error).__name__, remedy(error)
+    return said if helps is None else f"{said}: {helps}"
+
+
+def advice(error: OSError) -> str:
+    """What an operator can do about a file that could not be made, mapped or written, as an imperative."""
+    helps = remedy(error)
+    if helps is not None:
+        return helps.partition("; ")[2]
+    if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
+        return "see to it that this user may read and write everything in the folder"
+    return "see what is wrong with the disk"
