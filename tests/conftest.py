@@ -22,8 +22,8 @@ pytest_plugins = () if entry_points(group="pytest11", name="tianzhou") else ("ti
 WHOLE_FILES = ("tests/interop/", "tests/spark/")
 LENGTHY = frozenset(
     {
-        "test_apache_traps", "test_bad_input", "test_bench_process", "test_delay_deaths", "test_kill_ledger",
-        "test_rebalance_storm", "test_serve_process", "test_several_brokers", "test_staging_deaths",
+        "test_apache_traps", "test_bad_input", "test_bench_process", "test_delay_deaths", "test_hostile_requests",
+        "test_kill_ledger", "test_rebalance_storm", "test_serve_process", "test_several_brokers", "test_staging_deaths",
         "test_store_power_loss", "test_testing_howto", "test_transaction_deaths", "test_transaction_kills",
     }
 )  # fmt: skip
@@ -42,6 +42,18 @@ def log_levels_are_left_as_they_were() -> Iterator[None]:
     before = quiet.level
     yield
     quiet.setLevel(before)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Logs are captured in pytest's own form.
+
+    pytest attaches its handlers to loggers that do not propagate, and those of Spark give each handler their JSON form.
+    """
+    plugin = item.config.pluginmanager.get_plugin("logging-plugin")
+    for handler in (plugin.caplog_handler, plugin.report_handler):
+        handler.setFormatter(plugin.formatter)
+    return (yield)
 
 
 @pytest.fixture(scope="module", params=["pure", "compiled"])
