@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import ipaddress
+from collections.abc import Iterable
 from pathlib import Path
 
 from cryptography import x509
@@ -10,6 +12,15 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tianzhou.remoting.tls import TlsSettings
+
+HERE = ("localhost", "127.0.0.1")
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
 
 
 class Authority:
@@ -24,10 +35,15 @@ class Authority:
         self.path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def _certificate(
-        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, *, authority: bool = False
+        self,
+        subject: x509.Name,
+        key: ec.EllipticCurvePrivateKey,
+        *,
+        authority: bool = False,
+        hosts: Iterable[str] = (),
     ) -> x509.Certificate:
         now = dt.datetime.now(dt.UTC)
-        return (
+        builder = (
             x509.CertificateBuilder()
             .subject_name(subject)
             .issuer_name(self._name)
@@ -36,22 +52,24 @@ class Authority:
             .not_valid_before(now - dt.timedelta(days=1))
             .not_valid_after(now + dt.timedelta(days=1))
             .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
-            .sign(self._key, hashes.SHA256())
         )
+        if names := [_general_name(host) for host in hosts]:
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        return builder.sign(self._key, hashes.SHA256())
 
-    def issue(self, name: str, password: str = "") -> tuple[str, str]:
-        """Paths of a certificate and its key."""
+    def issue(self, name: str, password: str = "", hosts: Iterable[str] = HERE) -> tuple[str, str]:
+        """Paths of a certificate for these hosts and its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, name)])
         certificate, private = self.folder / f"{name}.crt", self.folder / f"{name}.key"
-        certificate.write_bytes(self._certificate(subject, key).public_bytes(serialization.Encoding.PEM))
+        certificate.write_bytes(self._certificate(subject, key, hosts=hosts).public_bytes(serialization.Encoding.PEM))
         locked = serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
         private.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked))
         return str(certificate), str(private)
 
 
-def certified(authority: Authority, name: str = "server") -> TlsSettings:
-    certificate, key = authority.issue(name)
+def certified(authority: Authority, name: str = "server", hosts: Iterable[str] = HERE) -> TlsSettings:
+    certificate, key = authority.issue(name, hosts=hosts)
     return TlsSettings(test_mode_enable=False, server_cert_path=certificate, server_key_path=key)
 
 

@@ -157,8 +157,8 @@ async def offsets_tell_the_ends_and_times_of_a_queue(namesrv: str, folder: Path)
         await asyncio.sleep(0.05)
         for i in range(2):
             await producer.send(Message(topic, b"%d" % i))
-        assert (await consumer.min_offset(queue), await consumer.max_offset(queue)) == (0, 5)
         await until_indexed(consumer, queue, 5)
+        assert (await consumer.min_offset(queue), await consumer.max_offset(queue)) == (0, 5)
         assert await consumer.offset_by_time(queue, between) == 3
         assert await consumer.offset_by_time(queue, between, upper=True) == 2
         assert await consumer.offset_by_time(queue, 0) == 0
@@ -390,9 +390,9 @@ async def what_fails_is_delivered_again(namesrv: str, folder: Path) -> None:
         for body in (b"fine", b"raises", b"later", b"nonsense"):
             await producer.send(Message(topic, body, keys="k"))
         await until(lambda: len(attempts) == 4, "all were tried")
-        await until(lambda: sum(map(len, attempts.values())) == 7, "three were tried again")
-    assert attempts.pop(b"fine") == [(topic, 0)]
-    assert list(attempts.values()) == [[(topic, 0), (topic, 1)]] * 3
+        await until(lambda: sum(map(len, attempts.values())) == 6, "two were tried again")
+    assert attempts.pop(b"fine") == attempts.pop(b"nonsense") == [(topic, 0)]
+    assert list(attempts.values()) == [[(topic, 0), (topic, 1)]] * 2
 
 
 @check

@@ -103,8 +103,8 @@ COMMANDS = [
     Command("produce orders --body x -n ''", "no name server address: …"),
     Command(
         "topic list -n 127.0.0.1:{broker}",
-        "code 3…request type 206 not supported (…)\n"
-        "Does -n name a name server? Its port is 9876 as a rule, a broker's 10911.",
+        "code 3…request type 206 not supported: this is a broker, and GET_ALL_TOPIC_LIST_FROM_NAMESERVER is asked of a"
+        " name server; give its address, as 127.0.0.1:… (a name server's port is 9876 as a rule, a broker's 10911)",
         FAILED,
     ),
     # TLS
@@ -450,12 +450,28 @@ SERVERS = [
 ALLOWED = "allowed are 4 to 16777212"
 
 FRAMES = [
-    Frame("HTTP to the broker", f"frame length … (bytes b'GET '); {ALLOWED}", data=b"GET / HTTP/1.1\r\n\r\n"),
+    Frame(
+        "HTTP to the broker",
+        f"frame length … (bytes b'GET '); {ALLOWED}: this is HTTP, which is not served on this port",
+        data=b"GET / HTTP/1.1\r\n\r\n",
+    ),
     Frame(
         "HTTP to the name server",
-        f"frame length … (bytes b'GET '); {ALLOWED}",
+        f"frame length … (bytes b'GET '); {ALLOWED}: this is HTTP, which is not served on this port",
         data=b"GET / HTTP/1.1\r\n\r\n",
         to="namesrv",
+    ),
+    Frame(
+        "HTTP/2, as RocketMQ 5's gRPC clients speak it",
+        "neither a frame nor a PROXY header: it begins with b'PRI …: this is HTTP/2, most likely a RocketMQ 5 client"
+        " over gRPC, which is not served; use a remoting client (RocketMQ 4.x's Java, Go, C++ and Node clients, or this"
+        " package's)",
+        data=b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ),
+    Frame(
+        "AMQP",
+        f"frame length … (bytes b'AMQP'); {ALLOWED}: this is AMQP, which is not served; …",
+        data=b"AMQP\0\0\x09\1",
     ),
     Frame("a frame of length 0", f"frame length 0 (bytes …); {ALLOWED}", data=b"\0\0\0\0"),
     Frame("a frame of negative length", f"frame length -2 (bytes …); {ALLOWED}", data=b"\xff\xff\xff\xfe" + b"x" * 9),
@@ -644,7 +660,7 @@ REQUESTS = [
     Request("a heartbeat of another shape", "HeartbeatData: [] is not an object", 1, HEARTBEAT, {}, b"[]"),
     Request(
         "a topic with a negative number of queues",
-        "writeQueueNums=-4 of topic t: 0 to 65535",
+        "writeQueueNums of topic t: -4; give 0 or more",
         29,
         CREATE_TOPIC,
         _TOPIC | {"writeQueueNums": "-4"},

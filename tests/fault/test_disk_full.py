@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from small_disk import KINDS, small_disk
 
 from tianzhou.broker.server import Broker
 from tianzhou.broker.settings import BrokerSettings
@@ -36,28 +40,11 @@ def small(folder: Path, **changes: object) -> StoreSettings:
     return StoreSettings(**{**values, **changes})  # type: ignore[arg-type]
 
 
-@pytest.fixture(params=["tmpfs", "ext4"])
+@pytest.fixture(params=KINDS)
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     """A file system of its own, of some 40 MiB."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small disk needs root")
-    target = tmp_path / "disk"
-    target.mkdir()
-    if request.param == "tmpfs":
-        made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "none", target], capture_output=True)
-    else:
-        image = tmp_path / "image"
-        with image.open("wb") as file:
-            file.truncate(48 * MEBIBYTE)
-        made = subprocess.run(["mkfs.ext4", "-q", "-F", "-m", "0", image], capture_output=True)
-        if made.returncode == 0:
-            made = subprocess.run(["mount", "-o", "loop", image, target], capture_output=True)
-    if made.returncode:
-        pytest.skip(f"no {request.param} can be mounted here: {made.stderr.decode().strip()}")
-    try:
+    with small_disk(request.param, tmp_path, 40, 48) as target:
         yield target
-    finally:
-        subprocess.run(["umount", "-l", target], check=True)
 
 
 def free(disk: Path) -> int:
@@ -181,6 +168,38 @@ def test_a_broker_refuses_above_90_percent_and_accepts_again_within_10_seconds(d
                 assert time.monotonic() - began < 10
                 await asyncio.sleep(0.1)
             assert (await pull(client, broker.address, 1)).code == ResponseCode.SUCCESS
+
+    asyncio.run(main())
+
+
+def test_a_topic_made_on_a_full_disk_is_answered_for_and_written_when_there_is_space(disk: Path) -> None:
+    settings = replace(
+        BrokerSettings(), broker_ip1="127.0.0.1", bind_address="127.0.0.1", listen_port=0, namesrv_addr=""
+    )
+
+    async def create(client: RemotingClient, address: str, topic: str) -> Command:
+        header = write_header(
+            17, topic=topic, default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6,
+            topic_filter_type="SINGLE_TAG", topic_sys_flag=0, order=False,
+        )  # fmt: skip
+        return await client.invoke(address, Command(17, fields=header))
+
+    async def main() -> None:
+        async with Broker(settings, small(disk / "store")) as broker, RemotingClient() as client:
+            assert (await create(client, broker.address, "before")).code == ResponseCode.SUCCESS
+            ballast = fill(disk)
+            began = time.monotonic()
+            refused = await create(client, broker.address, "meanwhile")
+            assert time.monotonic() - began < 3
+            assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            for part in ("topics.json cannot be written", "the disk is full; free space", "the change counts now"):
+                assert part in (refused.remark or "")
+            ballast.unlink()
+            await until(lambda: not broker.troubles.present())
+            assert (await create(client, broker.address, "after")).code == ResponseCode.SUCCESS
+        assert broker.left_undone == []
+        async with Broker(settings, small(disk / "store")) as again:
+            assert {"before", "meanwhile", "after"} <= again.tables.topics.all().keys()
 
     asyncio.run(main())
 

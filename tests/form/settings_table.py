@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tianzhou.broker import idle_settings
 from tianzhou.broker.settings import BrokerSettings
+from tianzhou.limits import LIMITS
 from tianzhou.namesrv import settings as namesrv_settings
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.tls import TlsSettings
@@ -117,6 +118,8 @@ BROKER: dict[str, str] = {
     "useTLS": "name servers are spoken to in TLS",
     "stagedMessageTimeOut": "Tianzhou's own: ms after which the coordinator of staged messages is asked",
     "stagedWriterReservedDays": "Tianzhou's own: days for which a writer's last batch is remembered",
+    "enableRemoteAdmin": "Tianzhou's own: requests that can lose messages or stop the service are taken from other"
+    " machines, too",
     "lingerMicros": "Tianzhou's own: µs for which the broker stays awake for a client that asks one thing at a time",
 }
 
@@ -124,6 +127,7 @@ STORE: dict[str, str] = {
     "storePathRootDir": "root of the store",
     "storePathCommitLog": "folders of the log, several joined by `,`; empty: `commitlog` in the root",
     "readOnlyCommitLogStorePaths": "folders of the log that are read only",
+    "storeFileMode": "permissions of new files, not of those that are there; `0640` lets the group read",
     "mappedFileSizeCommitLog": "bytes of a segment of the log",
     "mappedFileSizeConsumeQueue": "bytes of a segment of a queue",
     "mapperFileSizeBatchConsumeQueue": "the same of a queue of batches",
@@ -160,6 +164,7 @@ STORE: dict[str, str] = {
     "replicasPerDiskPartition": "brokers that share the disk",
     "logicalDiskSpaceCleanForciblyThreshold": "share of the disk at which each deletes its part",
     "checkCRCOnRecover": "bodies are checked after a crash",
+    "checkStoreOnStart": "check everything before serving, also after a clean stop; a damaged store is refused",
     "messageIndexEnable": "messages can be found by key",
     "maxHashSlotNum": "slots of an index file",
     "maxIndexNum": "entries of an index file",
@@ -177,7 +182,7 @@ STORE: dict[str, str] = {
     "enableLmq": "names of light queues are groups and topics",
     "enableMultiDispatch": "messages go to the light queues they name",
     "maxLmqConsumeQueueNum": "light queues at most",
-    "timerWheelEnable": "there is the topic `rmq_sys_wheel_timer`, which nobody reads here",
+    "timerWheelEnable": "there is the topic `rmq_sys_wheel_timer`, which nobody reads here: timers are not served",
     "disappearTimeAfterStart": "ms after the start before the broker registers",
     "haListenPort": "port of the HA address name servers are told; nobody listens there",
     "brokerRole": "SLAVE is refused, SYNC_MASTER is a warning",
@@ -192,6 +197,8 @@ NAMESRV: dict[str, str] = {
     "configBlackList": "keys updateNamesrvConfig may not change",
     "orderMessageEnable": "routes tell which topics are ordered",
     "returnOrderTopicConfigToBroker": "brokers are told which topics are ordered",
+    "enableRemoteAdmin": "Tianzhou's own: requests that change things for all are taken from other machines, too; a"
+    " broker with a higher state version may take the place of a living one",
     "scanNotActiveBrokerInterval": "ms between two looks for silent brokers",
     "supportActingMaster": "the smallest id of a broker without master stands for it",
     "notifyMinBrokerIdChanged": "members are told when the smallest id changes",
@@ -222,13 +229,25 @@ TLS: dict[str, str] = {
     "tls.client.keyPassword": "its password",
     "tls.client.certPath": "the certificate we show as a client",
     "tls.client.authServer": "servers' certificates are checked",
+    "tls.client.checkHostName": "with it, whether they are for the host connected to; Tianzhou's own",
     "tls.client.trustCertPath": "whose certificates are trusted in servers",
 }
 
+
+def limits_in(settings: type) -> dict[str, str]:
+    """The limits among the keys, with what they bound."""
+    keys = {key_of(field) for field in dataclasses.fields(settings)}
+    return {
+        name: f"[limit](limits.md): most {limit.unit}: {limit.bounds}"
+        for name, limit in LIMITS.items()
+        if name in keys and not limit.fixed
+    }
+
+
 SECTIONS: list[tuple[str, type, dict[str, str], dict[str, tuple[str, ...]]]] = [
-    ("Broker", BrokerSettings, BROKER, idle_settings.IDLE),
-    ("Store", StoreSettings, STORE, idle_settings.IDLE),
-    ("Name server", NamesrvSettings, NAMESRV, namesrv_settings.IDLE),
+    ("Broker", BrokerSettings, BROKER | limits_in(BrokerSettings), idle_settings.IDLE),
+    ("Store", StoreSettings, STORE | limits_in(StoreSettings), idle_settings.IDLE),
+    ("Name server", NamesrvSettings, NAMESRV | limits_in(NamesrvSettings), namesrv_settings.IDLE),
     ("TLS, of brokers and name servers", TlsSettings, TLS, {}),
 ]
 

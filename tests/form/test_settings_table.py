@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tianzhou import limits
 from tianzhou.settings import key_of
 
 HERE = Path(__file__).parent
@@ -44,6 +45,7 @@ def sources() -> str:
 
 
 SOURCE = sources()
+CONSTANTS = {limit.name: name for name, limit in vars(limits).items() if isinstance(limit, limits.Limit)}
 
 
 def test_the_page_is_what_the_programs_say() -> None:
@@ -78,6 +80,8 @@ def test_what_has_an_effect_is_read_and_what_has_none_is_not(section: Any) -> No
         key, name = key_of(field), field.name
         # By attribute, or by name as the flow control does.
         is_read = re.search(rf"\.{name}\b(?!\s*=[^=])|\"{name}\"", SOURCE) is not None
+        # `Bounds` reads those of limits, for who checks them.
+        is_read = is_read or re.search(rf"(check|allows|most)\(\s*{CONSTANTS.get(key, key)}\b", SOURCE) is not None
         if key in effects:
             assert is_read, f"{key}: nobody reads {name}; give the reason in idle_settings.IDLE"
         elif key not in SHOWN_ONLY:

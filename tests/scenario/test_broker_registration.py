@@ -13,6 +13,7 @@ import pytest
 
 from tianzhou.broker import name_servers
 from tianzhou.broker.name_servers import NameServers, resolve
+from tianzhou.broker.registrar import Registrar
 from tianzhou.broker.server import Broker
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.errors import ConnectFailed
@@ -80,6 +81,7 @@ class Scripted:
         self.requests: list[Command] = []
         self.changed = False
         self.known = b""
+        self.taken = b""
         self.members: dict[int, str] = {}
         self.server = RemotingServer("127.0.0.1", 0, self._serve)
 
@@ -97,6 +99,8 @@ class Scripted:
             return command.reply(0, fields=write_reply(322, changed=self.changed), body=command.body)
         if command.code == RequestCode.GET_BROKER_MEMBER_GROUP:
             return command.reply(0, body=encode_member_group(BrokerData("broker-a", "c", self.members)))
+        if command.code == RequestCode.REGISTER_BROKER:
+            return command.reply(0, body=self.taken)
         return command.reply(0)
 
 
@@ -409,5 +413,59 @@ def test_everything_is_told_again_after_a_lost_connection_and_every_period(
                 careful.connections[-1].abort()
                 await until(lambda: len(careful.told()) > told)
                 assert careful.told()[-1] == whole
+
+    run(main())
+
+
+# --- name servers that answer nonsense --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nonsense", [b"{not json", b"[1,2]", b'{"table":[3]}', b'{"table":{"T":{"a":1}}}', bytes(9)])
+def test_a_reply_nobody_can_read_keeps_no_broker_from_registering_there_and_elsewhere(
+    tmp_path: Path, nonsense: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tianzhou.broker.registrar.SHORTEST_PERIOD_MS", 50)
+    bad, good = Scripted(), Scripted()
+    bad.taken = nonsense
+    code = RequestCode.REGISTER_BROKER
+
+    async def main() -> None:
+        async with bad.server, good.server:
+            addresses = f"{bad.address};{good.address}"
+            async with make_broker(tmp_path, namesrv_addr=addresses, register_name_server_period=50) as broker:
+                await broker.ready()
+                await until(lambda: len(bad.asked(code)) > 2 and len(good.asked(code)) > 2)
+                await until(lambda: [one.name for one in broker.troubles.present()])
+                assert [one.name for one in broker.troubles.present()] == [f"registration at {bad.address}"]
+                bad.taken = b""
+                await until(lambda: not broker.troubles.present())
+            assert broker.left_undone == []
+
+    run(main())
+
+
+def test_a_defect_in_telling_one_name_server_leaves_the_others_told_and_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tianzhou.broker.registrar.RETRY_S", 0.05)
+    bad, good = Scripted(), Scripted()
+    failures = 2
+    real = Registrar._register
+
+    async def register(self: Registrar, address: str, body: bytes) -> bool | None:
+        nonlocal failures
+        if address == bad.address and failures:
+            failures -= 1
+            raise KeyError("a defect")
+        return await real(self, address, body)
+
+    monkeypatch.setattr(Registrar, "_register", register)
+
+    async def main() -> None:
+        async with bad.server, good.server:
+            async with make_broker(tmp_path, namesrv_addr=f"{bad.address};{good.address}"):
+                await until(lambda: good.asked(RequestCode.REGISTER_BROKER))
+                await until(lambda: bad.asked(RequestCode.REGISTER_BROKER))
+            assert failures == 0
 
     run(main())

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
-import shutil
+import shlex
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -23,19 +25,42 @@ EXAMPLE = Path(tianzhou.__file__).parent / "pipelines" / "declarative"
 SOURCE = str(Path(tianzhou.__file__).resolve().parents[1])
 
 
-def run(folder: Path) -> str:
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "pipelines" / "declarative.md"
+
+
+def commands() -> list[list[str]]:
+    """The commands of the page."""
+    found = re.findall(r"^\$ (.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    return [shlex.split(command) for command in found]
+
+
+@pytest.fixture
+def copied(monkeypatch, capsys, tmp_path):
+    """Run `tianzhou ARGS…` in the test's folder: exit code and stderr."""
+    from tianzhou.cli import main
+
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["tianzhou", *args])
+        with pytest.raises(SystemExit) as ended:
+            main.main()
+        return int(ended.value.code or 0), capsys.readouterr().err
+
+    return run
+
+
+def run(folder: Path, command: list[str]) -> str:
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYSPARK"))}
     _prepare_processes(environ)
     environ |= {"PYTHONPATH": SOURCE, "SPARK_LOCAL_IP": "127.0.0.1"}
     java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     done = subprocess.run(
         [
-            str(Path(sysconfig.get_path("scripts")) / "spark-pipelines"), "run",
-            "--spec", str(folder / "spark-pipeline.yml"),
-            "--conf", "spark.sql.catalogImplementation=hive",
+            str(Path(sysconfig.get_path("scripts")) / command[0]), *command[1:],
             "--conf", "spark.driver.memory=768m",
             "--conf", "spark.ui.enabled=false",
-            "--conf", f"spark.driver.extraJavaOptions={java} -Dderby.system.home={folder}",
+            "--conf", f"spark.driver.extraJavaOptions={java}",
         ],
         cwd=folder,
         env=environ,
@@ -90,25 +115,45 @@ def test_the_definitions_of_the_documentation(spark, server, topic, tmp_path):
     assert found == {"even": 15, "odd": 15}
 
 
+def test_the_folder_is_copied(copied, tmp_path):
+    (_, *copy), _, *runs = commands()
+    assert copied(*copy)[0] == 0
+    folder = tmp_path / copy[-1]
+    text = (folder / "spark-pipeline.yml").read_text()
+    assert f"storage: {(folder / 'storage').as_uri()} " in text
+    original = (EXAMPLE / "spark-pipeline.yml").read_text()
+    assert re.sub(r"storage: \S+", "", text) == re.sub(r"storage: \S+", "", original)
+    definitions = Path("transformations") / "orders.py"
+    assert (folder / definitions).read_text() == (EXAMPLE / definitions).read_text()
+    code, err = copied(*copy)
+    assert (code, f"--to {copy[-1]}: is there already; name another place" in err) == (2, True)
+    assert len(runs) == 1
+
+
+def test_a_file_is_written_where_it_is_wanted(copied, tmp_path):
+    to = tmp_path / "mine.py"
+    assert copied("pipeline", "source", "archive", "--to", str(to))[0] == 0
+    assert "def archive(" in to.read_text()
+    code, err = copied("pipeline", "source", "declarative")
+    assert (code, "declarative is a folder; say where to copy it" in err) == (2, True)
+
+
 @pytest.mark.slow
-def test_a_topic_is_a_streaming_table_and_a_second_run_goes_on(spark, server, topic, tmp_path):
-    folder = tmp_path / "orders"
-    shutil.copytree(EXAMPLE, folder)
+def test_a_topic_is_a_streaming_table_and_a_second_run_goes_on(spark, server, topic, copied, tmp_path):
+    (_, *copy), _, as_printed = commands()
+    assert copied(*copy)[0] == 0
+    folder = tmp_path / copy[-1]
     spec = folder / "spark-pipeline.yml"
     text = spec.read_text()
-    for old, new in (
-        ("file:///tmp/tianzhou-orders", f"file://{folder}/storage"),
-        ("127.0.0.1:9876", server.address),
-        ("tianzhou.topic: orders", f"tianzhou.topic: {topic}"),
-    ):
+    for old, new in (("127.0.0.1:9876", server.address), ("tianzhou.topic: orders", f"tianzhou.topic: {topic}")):
         assert old in text
         text = text.replace(old, new)
     spec.write_text(text)
 
     server.send(topic, range(30), tags=lambda n: "even" if n % 2 == 0 else "odd")
-    run(folder)
+    run(folder, as_printed)
     server.send(topic, range(30, 40), tags="late")
-    run(folder)
+    run(folder, as_printed)
     messages = spark.read.parquet(str(folder / WAREHOUSE / "messages"))
     assert sorted(int(row["text"]) for row in messages.select("text").collect()) == list(range(40))
     by_tag = spark.read.parquet(str(folder / WAREHOUSE / "by_tag"))

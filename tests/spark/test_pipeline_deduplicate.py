@@ -29,6 +29,16 @@ def test_the_first_of_equal_messages_goes_through(server, topic, target, pipelin
     assert Counter(m.keys for m in server.messages(target))["k9"] == 1
 
 
+@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+def test_the_other_topic_is_made(server, topic, pipeline, tmp_path, delivery):
+    server.send(topic, range(3))
+    target = f"{topic}-made"
+    args = ["deduplicate", topic, "--to", target, "--by", "body", "--checkpoint", str(tmp_path / "c")]
+    assert pipeline(*args, "--delivery", delivery)["sent"] == 3
+    assert len(server.maxima(target)) == 4
+    assert len(server.messages(target)) == 3
+
+
 @pytest.mark.parametrize(
     ("by", "left"),
     [("json:$.order", ["1", "2"]), ("property:p", ["1"]), ("body", ["1", "1b", "2"])],

@@ -26,7 +26,7 @@ def test_a_time_is_sent_again_as_it_was(server, topic, target, pipeline, cli, tm
         properties=lambda n: {"price": str(n)},
     )
     time.sleep(0.02)
-    until = round(time.time() * 1000)
+    until = int(time.time() * 1000)
     server.send(topic, ["after"])
 
     checkpoint = str(tmp_path / "checkpoint")
@@ -110,9 +110,22 @@ def test_single_messages_need_no_spark(server, topic, target, pipeline, cli):
         (["--checkpoint", "c", "--since", "yesterday"], "--since yesterday: expected a time"),
         (["--checkpoint", "c", "--since", "20", "--until", "10"], "--until 10 is not later than --since 20"),
         (["--checkpoint", "c", "--delivery", "once"], "--delivery once: expected at-least-once or exactly-once"),
-        (["--checkpoint", "c", "--to", "nowhere"], "topic nowhere does not exist"),
     ],
 )
 def test_mistakes_are_explained(topic, cli, args, text):
     code, _, err = cli("pipeline", "replay", topic, *args)
     assert (code, text in err) == (2, True), err
+
+
+def test_no_topic_has_such_a_name(topic, cli):
+    code, _, err = cli("pipeline", "replay", topic, "--checkpoint", "c", "--to", "no where")
+    assert (code, "topic 'no where' may only hold letters" in err) == (1, True), err
+
+
+def test_where_brokers_make_no_topics_the_command_says_how(topic, cli, monkeypatch):
+    """As with autoCreateTopicEnable=false, when brokers have no topic for others to be made like."""
+    monkeypatch.setattr("tianzhou.cli.pipelines.moving.AUTO_CREATE_TOPIC", "no-template")
+    code, _, err = cli("pipeline", "replay", topic, "--to", f"{topic}-nowhere", "--checkpoint", "c")
+    assert code == 2
+    assert f"topic {topic}-nowhere does not exist, and the brokers make none by themselves" in err
+    assert f"tianzhou topic create {topic}-nowhere" in err

@@ -48,6 +48,32 @@ def test_all_messages_of_several_queues_and_topics_each_once(spark, server, sour
     assert frame.select("topic", "queueId").distinct().count() == 7
 
 
+@pytest.mark.parametrize("kind", ["tianzhou", "tianzhou_store"])
+def test_tasks_of_so_many_records_at_most(spark, server, source, topic, kind, tmp_path):
+    server.send(topic, range(200), queue=0)
+    options = {"maxRecordsPerPartition": 100, "storePath": str(server._folder), "startingOffsets": "earliest"}
+    if kind == "tianzhou":
+        del options["storePath"]
+        options |= {"namesrvAddr": server.address}
+    options["subscribe"] = topic
+    frame = spark.read.format(kind).options(**options).load()
+    assert partitions_of(frame) in (2, None)
+    assert frame.count() == 200
+    query = (
+        spark.readStream.format(kind)
+        .options(**options)
+        .load()
+        .selectExpr("queueOffset", "spark_partition_id() AS task")
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(tmp_path / "rows"))
+    )
+    assert query.awaitTermination(60)
+    tasks = spark.read.parquet(str(tmp_path / "rows")).groupBy("task").count().collect()
+    assert sorted(row["count"] for row in tasks) == [100, 100]
+
+
 def test_between_offsets(spark, server, source, topic):
     for queue in (0, 1):
         server.send(topic, range(100), queue=queue)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,93 @@ def test_tuned_settings_are_in_force(spark):
     assert spark.conf.get("spark.python.unix.domain.socket.enabled") == "true"
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.sparkContext.master == "local[2]"
+
+
+def in_a_thread(work):
+    """Run something in a plain thread: what it raised."""
+    raised = []
+
+    def run():
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - told to the test
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(120)
+    return raised
+
+
+def test_writers_are_found_from_every_thread(spark, server, topic, tmp_path):
+    options = {"namesrvAddr": server.address, "topic": topic}
+
+    def save():
+        spark.range(3).selectExpr("cast(id AS STRING) AS body").write.format("tianzhou").mode("append").options(
+            **options
+        ).save()
+
+    def start():
+        read = spark.readStream.format("tianzhou").options(namesrvAddr=server.address, subscribe=topic)
+        query = (
+            read.option("startingOffsets", "earliest")
+            .load()
+            .select("body")
+            .writeStream.format("tianzhou")
+            .options(**options, checkpointLocation=str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(60)
+
+    assert in_a_thread(save) == []
+    assert in_a_thread(start) == []
+    assert len(server.messages(topic)) == 6
+
+
+def test_the_processes_of_a_first_query_are_started_beforehand(spark, server, topic):
+    from tianzhou.spark import warming
+
+    server.send(topic, range(3))
+    thread = warming.begin(spark)
+    frame = spark.read.format("tianzhou").options(namesrvAddr=server.address, subscribe=topic).load()
+    assert frame.count() == 3
+    thread.join(60)
+    assert not thread.is_alive()
+    assert spark.read.format("tianzhou_warm_up").load().count() == 0
+
+
+def test_no_traceback_is_shown_when_spark_reads_no_further(server, topic, tmp_path):
+    """As behind `take`, or at the end of a session; what a task itself prints is."""
+    server.send(topic, range(5000), queue=0)
+    program = (
+        "import sys\n"
+        "from tianzhou.spark import session\n"
+        "spark = session(profile='test', **{'spark.driver.memory': '512m'})\n"
+        f"options = dict(namesrvAddr='{server.address}', subscribe='{topic}', maxRecordsPerPartition='500')\n"
+        "frame = spark.read.format('tianzhou').options(**options).load().select('body')\n"
+        "print(*(len(frame.take(1)) for _ in range(3)))\n"
+        "def tell(batches):\n"
+        "    print('a line of a task', file=sys.stderr, flush=True)\n"
+        "    yield from batches\n"
+        "print(spark.range(1).mapInArrow(tell, 'id LONG').count())\n"
+        "spark.stop()\n"
+    )
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYSPARK"))}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environ | {"PYTHONPATH": SOURCE},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split() == ["1", "1", "1", "1"]
+    assert "a line of a task" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
 
 
 def test_the_packaged_java_runs_spark_and_the_source(server, topic, tmp_path):

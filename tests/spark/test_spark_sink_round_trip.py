@@ -62,6 +62,28 @@ def test_a_stream_from_topic_to_topic(spark, server, topic, sink, source, tmp_pa
     assert sorted(int(m.body) for m in server.messages(copy)) == list(range(300))
 
 
+@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+def test_what_was_read_is_written_to_another_topic(server, topic, sink, source, spark, delivery):
+    server.send(topic, ["a", "b"], tags="A", keys=["k1", "k2"], properties={"price": "7"}, sharding_key="s")
+    copy = server.create(f"{topic}-copy")
+    read = source(spark.read).load().select("body", "keys", "tags", "properties")
+    more = {"delivery": delivery, "batchKey": copy} if delivery == "exactly-once" else {}
+    sink(read.write, topic=copy, **more).mode("append").save()
+    before, after = server.messages(topic), server.messages(copy)
+    assert sorted(message.body for message in after) == [b"a", b"b"]
+    assert {(message.keys, message.tags, message.properties["__SHARDINGKEY"]) for message in after} == {
+        ("k1 k2", "A", "s")
+    }
+    assert all(message.user_properties == {"price": "7"} for message in after)
+    assert not {message.msg_id for message in before} & {message.msg_id for message in after}
+
+
+def test_properties_of_the_system_are_nobodys_to_set(spark, sink):
+    frame = spark.range(1).coalesce(1).selectExpr("'x' AS body", "map('RETRY_TOPIC', 'y') AS properties")
+    with pytest.raises(Exception, match="row 0 of partition 0: property RETRY_TOPIC belongs to the system"):
+        sink(frame.write).mode("append").save()
+
+
 def test_insert_into(spark, server, topic):
     spark.sql(
         f"CREATE OR REPLACE TEMP VIEW target (body STRING) USING tianzhou "

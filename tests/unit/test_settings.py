@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tianzhou.errors import ConfigError
-from tianzhou.settings import apply, bind, dump, format_properties, keyed, parse_properties, unknown_keys
+from tianzhou.settings import (
+    MOST_MEANT,
+    apply,
+    bind,
+    dump,
+    format_properties,
+    keyed,
+    parse_properties,
+    unknown_keys,
+)
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,14 @@ def test_a_bad_value_is_named_with_its_key_and_what_is_accepted(key: str, value:
 
 def test_unknown_keys_come_with_the_nearest_known_one() -> None:
     assert unknown_keys(["listenPrt", "zzz", "ratio"], Example) == {"listenPrt": "listenPort", "zzz": None}
+
+
+def test_hints_are_looked_for_a_few_keys_of_likely_length_only() -> None:
+    many = [f"listenPrt{'x' * n}" for n in range(3)] + [f"q{n}" for n in range(MOST_MEANT)] + ["listenPort1"]
+    assert unknown_keys(many, Example)["listenPrt"] == "listenPort"
+    assert unknown_keys(many, Example)["listenPort1"] is None
+    long = "listenPort" * 100
+    assert unknown_keys([long, "listenPort1"], Example) == {long: None, "listenPort1": "listenPort"}
 
 
 def test_properties_text_follows_java() -> None:

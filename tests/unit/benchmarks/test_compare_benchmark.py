@@ -47,6 +47,16 @@ def test_what_was_not_run_is_called_so_and_never_met(tables, lines) -> None:
     assert row[2:] == ["100 µs", "not run", "", "≤ 0.4x", "", "50 µs", "0.50x"]
 
 
+def test_now_and_before_are_compared_round_by_round(tables, lines) -> None:
+    rounds = {
+        "before": {"put64x1.msgs_per_s": [1000.0, 2000.0, 500.0]},
+        "tianzhou": {"put64x1.msgs_per_s": [1010.0, 1900.0, 500.0]},
+    }
+    table = tables.against_before(rounds, [lines.LINES["put64x1"]])
+    assert cells(table, "PUT 64 x 1", "messages/s")[2:] == ["1.000x", "0.950x", "1.010x"]
+    assert tables.against_before({"tianzhou": rounds["tianzhou"]}, [lines.LINES["put64x1"]]) == ""
+
+
 def test_growth_is_how_many_times_worse_it_gets(tables) -> None:
     rounds = {
         "tianzhou": {

@@ -194,7 +194,9 @@ class Bench:
             written=self._written,
             settings_changed=self._changed,
         )
-        self._group = ConnectionGroup(self.parts.router.serve, idle_timeout_s=0, clock=self.clock)
+        self._group = ConnectionGroup(
+            self.parts.router.serve, idle_timeout_s=0, clock=self.clock, bounds=self.tables.bounds
+        )
         self._group.start()
         self._acks = asyncio.ensure_future(self.parts.acks.run())
         return self

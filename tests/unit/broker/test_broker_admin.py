@@ -148,6 +148,7 @@ def test_groups_are_made_shown_and_deleted(broker: Run) -> None:
         assert bench.tables.offsets.topics_of("G") == ["T"]
         assert bench.tables.offsets.topics_of("H") == []
         assert (await peer.ask(200, encode_subscription_group(SubscriptionGroupConfig("bad name")))).code == 29
+        bench.tables.topics.put(TopicConfig("T", 1, 1), 1)
         shut = await peer.ask(353, group="I", topic="T", readable=False)
         assert loads(shut.body) == {"group": "I", "readable": False, "topic": "T"}
 

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from tianzhou.model import MessageModel, MessageQueue, SubscriptionData, SubscriptionGroupConfig, TopicConfig
 from tianzhou.wire.bodies import (
     ClientConfigCheck,
@@ -200,5 +202,23 @@ def test_order_of_the_retry_topic_follows_what_is_subscribed(broker: Run) -> Non
         bench.tables.topics.put(replace(TopicConfig("T"), order=True), 1)
         await bench.peer().heartbeat("c1", "T")
         assert bench.tables.topics.get("%RETRY%G").order
+
+    broker(body)
+
+
+@pytest.mark.parametrize("step_ms", [3_600_000, -3_600_000])
+def test_a_wall_clock_that_is_set_disconnects_nobody(broker: Run, step_ms: int) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        await peer.heartbeat("c1", "T", producer="P")
+        bench.clock.step_wall_clock(step_ms)
+        bench.parts.housekeeping.sweep()
+        assert not peer.connection.closed
+        assert bench.tables.clients.is_member("G", "c1")
+        # Silence is still silence, whatever the wall says.
+        bench.clock.advance(121)
+        bench.clock.step_wall_clock(-step_ms)
+        bench.parts.housekeeping.sweep()
+        assert peer.connection.closed
 
     broker(body)

@@ -129,6 +129,8 @@ def test_too_early(broker: Run) -> None:
     broker(body, start_accept_send_request_time_stamp=1 << 60)
 
 
+@pytest.mark.over_limit("maxPropertiesBytes")
+@pytest.mark.over_limit("maxMessageSize")
 def test_illegal_messages(broker: Run) -> None:
     async def body(bench: Any) -> None:
         peer = bench.peer()

@@ -91,7 +91,7 @@ def said(group: str, *topics: str, version: int = 1, expression: str = "*") -> C
 
 
 def client(connection: str, name: str | None = None, seen: int = 0) -> Client:
-    return Client(connection, name or connection, 0, 479, seen)
+    return Client(connection, name or connection, 0, 479, seen, seen)
 
 
 def test_members_are_told_when_someone_joins_or_topics_change() -> None:
@@ -167,7 +167,7 @@ def test_a_connection_that_ends_is_looked_for_in_its_own_groups_alone() -> None:
     clients = ClientTable()
     keys = [f"c{number}" for number in range(100)]
     for number, key in enumerate(keys):
-        client = Client(key, f"id{number}", 0, 0, 0)
+        client = Client(key, f"id{number}", 0, 0, 0, 0)
         clients.add_consumer(ConsumerData(f"g{number}"), client)
         clients.add_consumer(ConsumerData("all"), client)
         clients.add_producer(f"p{number}", client)

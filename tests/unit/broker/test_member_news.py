@@ -95,7 +95,7 @@ class Unread(dict[Any, Any]):
 def heartbeat(table: ClientTable, number: int, expression: str = "*", connection: int | None = None) -> bool:
     said = ConsumerData("G", subscription_data_set=[SubscriptionData("T", expression, sub_version=1)])
     where = number if connection is None else connection
-    return table.add_consumer(said, Client(where, f"c{number}", 0, 0, 1))
+    return table.add_consumer(said, Client(where, f"c{number}", 0, 0, 1, 1))
 
 
 def shown(group: ConsumerGroup) -> bool:

@@ -49,6 +49,7 @@ def test_the_commands_are_those_of_the_documentation() -> None:
         "serve", "namesrv", "broker", "status", "produce", "consume", "flights",
         "topic list", "topic describe", "topic create", "topic delete",
         "group list", "group describe", "group lag", "group reset",
+        "config get", "config set",
         "pipeline archive", "pipeline dlq", "pipeline replay", "pipeline deduplicate", "pipeline trace",
         "pipeline rates", "pipeline timeouts", "pipeline cdc", "pipeline merge", "pipeline logs", "pipeline source",
         "store dump", "store check", "store repair", "store export", "store import",
@@ -67,14 +68,18 @@ def test_every_help_says_what_it_does_and_has_an_example(path: tuple[str, ...], 
 
 @pytest.mark.parametrize(
     "path",
-    [p for p in EVERY_COMMAND if p and p not in {("bench",), ("topic",), ("group",), ("store",), ("pipeline",)}],
+    [
+        p
+        for p in EVERY_COMMAND
+        if p and p not in {("bench",), ("topic",), ("group",), ("config",), ("store",), ("pipeline",)}
+    ],
     ids=" ".join,
 )
 def test_every_command_can_print_json(path: tuple[str, ...], run: Run) -> None:
     assert "-o, --output <text|json>" in run(*path, "--help")[1]
 
 
-@pytest.mark.parametrize("args", [(), ("bench",), ("topic",), ("group",), ("store",), ("pipeline",)])
+@pytest.mark.parametrize("args", [(), ("bench",), ("topic",), ("group",), ("config",), ("store",), ("pipeline",)])
 def test_without_a_command_the_help_is_shown(args: tuple[str, ...], run: Run) -> None:
     code, out, err = run(*args)
     assert code == 2

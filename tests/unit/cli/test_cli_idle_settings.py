@@ -113,3 +113,34 @@ def test_a_name_server_says_it_too(conf: Any, run: Callable[..., int], capsys: p
     reason = "sockets keep the system's sizes, and who does not read is always waited for"
     assert said.err == f"warning: {path}: no effect: serverSocketBacklog: {reason}\n"
     assert json.loads(said.out)["withoutEffect"] == {"serverSocketBacklog": reason}
+
+
+def test_printed_settings_show_no_password(
+    conf: Any, run: Callable[..., int], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    tls = tmp_path / "tls.properties"
+    tls.write_text("tls.server.keyPassword=hidden1\n")
+    proxy = 'socksProxyConfig={"x": {"addr": "h:1", "password": "hidden3"}}'
+    path = conf(
+        f"tls.config.file={tls}\ntls.client.keyPassword=hidden2\n{proxy}\nmetricsGrpcExporterHeader=key:hidden4\n"
+    )
+    for form in ("text", "json"):
+        assert run("broker", "-c", str(path), "-p", "-o", form) == 0
+        said = capsys.readouterr()
+        assert "hidden" not in said.out + said.err
+        assert said.out.count("******") == 4
+    again = conf("tls.server.keyPassword=******\n", "again.conf")
+    assert run("broker", "-c", str(again), "-p") == 2
+    assert (
+        "tls.server.keyPassword=******: stands for a secret where it is shown; write the secret"
+        in capsys.readouterr().err
+    )
+
+
+def test_timers_that_are_asked_for_are_said_to_be_missing(conf: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    path = conf("timerWheelEnable=true\n")
+    broker_settings(path, "")
+    assert capsys.readouterr().err == (
+        f"warning: {path}: timerWheelEnable=true: this version delivers no messages at arbitrary times (timers) and"
+        " refuses those that ask for it; use delay levels\n"
+    )

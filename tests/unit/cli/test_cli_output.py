@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import re
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from tianzhou.cli import output
 from tianzhou.cli.output import Output
+from tianzhou.escaping import escaped
 
 
 def test_a_table_is_aligned_numbers_to_the_right(capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,3 +78,46 @@ def test_what_the_terminals_encoding_lacks_is_escaped(monkeypatch: pytest.Monkey
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
     output.print_line("天 ok")
     assert written.getvalue() == b"\\u5929 ok\n"
+
+
+HOSTILE = "a\x1b[2J\rb\nc\x9b31m\u202ed\u2028e"
+
+
+@given(st.text(max_size=60))
+def test_no_text_of_a_stranger_reaches_the_terminal_as_it_is(text: str) -> None:
+    for show in (
+        lambda: output.print_line(text),
+        lambda: output.print_fields({"name": text}, Output.text),
+        lambda: output.print_rows(("name",), [(text,)], Output.text),
+        lambda: output.print_json({"name": text}),
+    ):
+        written = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace", newline="\n")
+        with contextlib.redirect_stdout(written):
+            show()
+        written.seek(0)
+        found = written.read()
+        assert escaped(found, keep="\t\n") == found
+
+
+def test_a_name_that_tries_to_clear_the_screen_is_shown_on_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_line(HOSTILE)
+    output.print_rows(("name",), [(HOSTILE,)], Output.text)
+    assert capsys.readouterr().out.split("\n") == [
+        "a\\x1b[2J\\rb\\nc\\x9b31m\\u202ed\\u2028e",
+        "name",
+        "a\\x1b[2J\\rb\\nc\\x9b31m\\u202ed\\u2028e",
+        "",
+    ]
+
+
+def test_json_keeps_its_meaning(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_json({"name": HOSTILE})
+    written = capsys.readouterr().out
+    assert json.loads(written) == {"name": HOSTILE}
+    assert "\u202e" not in written
+    assert "\x9b" not in written
+
+
+def test_texts_of_several_lines_keep_them(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_text("a=1\nb=\x1b2")
+    assert capsys.readouterr().out == "a=1\nb=\\x1b2\n"

@@ -89,11 +89,25 @@ def test_answers_depend_on_the_order(orderly, result):
         assert call(lambda message: result, orderly=orderly) is result
 
 
-def test_nonsense_and_missing_handlers_are_told():
-    with pytest.raises(ClientError, match="returned 42"):
-        call(lambda message: 42)
-    with pytest.raises(ClientError, match="returned \\[\\]"):
-        call(lambda message: [])
+@pytest.mark.parametrize("orderly", [False, True])
+@pytest.mark.parametrize("value", [False, 42, [], {"status": "ok"}, "RECONSUME_LATER"])
+def test_a_value_that_is_no_answer_means_consumed_and_is_warned_of_once(value, orderly, caplog):
+    async def handler(message):
+        return value
+
+    handlers = Handlers("G", orderly=orderly, batch_size=1, threads=1)
+    for made in (handler, lambda message: value):
+        caplog.clear()
+        handlers.add("T", made)
+        assert [asyncio.run(handlers.call("T", ["m"], CONTEXT)) for _ in range(3)] == [None] * 3
+        (line,) = [one.getMessage() for one in caplog.records]
+        assert f"of topic T in group G returned a value of type {type(value).__name__}, which is no answer" in line
+        again = "SUSPEND_CURRENT_QUEUE_A_MOMENT" if orderly else "RECONSUME_LATER"
+        assert line.endswith(f"to have a message again, raise or return ConsumeResult.{again}")
+        handlers.close()
+
+
+def test_missing_handlers_are_told():
     handlers = Handlers("G", orderly=False, batch_size=1, threads=1)
     with pytest.raises(ClientError, match="has no handler for it"):
         asyncio.run(handlers.call("T", ["m"], CONTEXT))

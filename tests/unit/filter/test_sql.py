@@ -4,6 +4,7 @@ import pytest
 
 from tianzhou.errors import FilterSyntaxError
 from tianzhou.filter import IncomparableError, check_whole, parse_sql
+from tianzhou.limits import FILTER_TERMS
 
 MESSAGE = {"n": "15", "x": "3.5", "TAGS": "a", "city": "São Paulo", "flag": "True", "empty": ""}
 
@@ -95,6 +96,27 @@ def test_what_follows_a_complete_expression_counts_for_nothing_as_in_rocketmq() 
 
 
 def test_many_conditions_are_not_deep() -> None:
-    many = " OR ".join(f"n = {i}" for i in range(5000))
+    many = " OR ".join(f"n = {i}" for i in range(100, 1100))
     assert not parse_sql(many).matches({"n": "5000"}.get)
     assert parse_sql(f"{many} OR n = 15").matches(MESSAGE.get)
+
+
+@pytest.mark.over_limit("maxFilterTerms")
+def test_an_expression_compares_no_more_than_the_limit() -> None:
+    most = FILTER_TERMS.default // 2
+    assert parse_sql(" AND ".join(["n > 1"] * most)).terms == FILTER_TERMS.default
+    with pytest.raises(FilterSyntaxError, match=f"more than {FILTER_TERMS.default} properties and values"):
+        parse_sql(" AND ".join(["n > 1"] * (most + 1)))
+
+
+def test_texts_of_a_list_are_one_term() -> None:
+    many = ", ".join(f"'{n}'" for n in range(5000))
+    listed = parse_sql(f"n IN ({many})")
+    assert listed.terms == 1
+    assert listed.matches({"n": "4999"}.get)
+
+
+@pytest.mark.parametrize("digits", ["0" * 2000 + "1", "\u0661" * 2000, "1" * 2000 + "e-1999", "0x" + "0" * 2000 + "p1"])
+def test_endless_numbers_are_none(digits: str) -> None:
+    for expression in ("n >= 0", "n < 0.5", "n = 1", "n > 3000000000"):
+        assert not parse_sql(expression).matches({"n": digits}.get)

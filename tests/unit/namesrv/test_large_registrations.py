@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import Awaitable
 from pathlib import Path
+from typing import Any
 
+import pytest
 from name_server_desk import BROKER, Desk
 
+from tianzhou.limits import JSON_OBJECTS
+from tianzhou.model import QueueData, TopicRoute
+from tianzhou.remoting.side_thread import SideThread
 from tianzhou.wire import bodies
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
@@ -66,5 +72,69 @@ def test_a_broker_that_goes_while_its_registration_is_read_is_gone(tmp_path: Pat
             assert desk.server.routes.topics() == []
             assert (await desk.register(*many)).code == 0
             assert len(desk.server.routes.topics()) == 3_000
+
+    asyncio.run(main())
+
+
+def test_compressed_registrations_are_read_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = []
+    run_aside = SideThread.run
+
+    async def noted(self: Any, work: Any, *arguments: Any) -> Any:
+        done.append(work)
+        return await run_aside(self, work, *arguments)
+
+    monkeypatch.setattr(SideThread, "run", noted)
+    many = [f"T{zlib.crc32(b'%d' % number):010}" for number in range(3_000)]
+
+    async def main() -> None:
+        async with Desk(tmp_path) as desk:
+            assert (await desk.register(*many, compressed=True)).code == 0
+            assert done == [bodies.decode_register_body]
+            assert desk.server.routes.route(many[-1]) is not None
+            assert (await desk.register("one", compressed=True, counter=2)).code == 0
+            assert len(done) == 1
+
+    asyncio.run(main())
+
+
+def test_a_registration_of_endless_objects_is_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Desk(tmp_path) as desk:
+            fields = write_header(
+                RequestCode.REGISTER_BROKER, broker_name="broker-a", broker_addr=BROKER, cluster_name="DefaultCluster",
+                ha_server_addr="", broker_id=0, compressed=False, body_crc32=0,
+            )  # fmt: skip
+            body = b'{"x":[' + b"[]," * JSON_OBJECTS.default + b"[]]}"
+            for code in (RequestCode.REGISTER_BROKER, RequestCode.REGISTER_TOPIC_IN_NAMESRV):
+                reply = await desk.ask(code, body, **fields, topic="T")
+                assert (reply.code, "a large JSON body of a request" in (reply.remark or "")) == (29, True)
+
+    asyncio.run(main())
+
+
+def test_large_routes_of_a_topic_are_read_aside(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Desk(tmp_path) as desk:
+            assert (await desk.register("other", "another")).code == 0
+            queues = [QueueData("broker-a", 4, 4, 6)] + [QueueData(f"broker-{n}", 4, 4, 6) for n in range(500)]
+            body = bodies.encode_route(TopicRoute(queue_datas=queues), standard=False)
+            reply = await desk.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, body, topic="T")
+            assert reply.code == 0
+            route = desk.server.routes.route("T")
+            assert route is not None
+            assert [one.broker_name for one in route.queue_datas] == ["broker-a"]
+
+    asyncio.run(main())
+
+
+def test_many_registrations_at_once_are_all_taken(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Desk(tmp_path) as desk:
+            topics = [[f"T{broker}-{number}" for number in range(100)] for broker in range(30)]
+            replies = await asyncio.gather(
+                *(desk.register(*names, address=f"10.0.0.{n}:10911") for n, names in enumerate(topics))
+            )
+            assert all(reply.code == 0 for reply in replies)
 
     asyncio.run(main())

@@ -11,6 +11,7 @@ import pytest
 from name_server_desk import BROKER, Desk
 
 from tianzhou.errors import ConfigError
+from tianzhou.limits import CONFIG_UPDATE_BYTES
 from tianzhou.model import DataVersion
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection, Reply
@@ -110,8 +111,15 @@ def test_requests_without_fields_answer_as_apache_5_3_3(tmp_path: Path) -> None:
             assert (group.code, group.remark) == (0, "not set any response code")
             assert (await desk.ask(100)).remark == "namespace or key is null"
             assert [(await desk.ask(code)).code for code in (101, 219)] == [22, 22]
-            unknown = await desk.ask(34)
-            assert (unknown.code, unknown.remark) == (3, " request type 34 not supported")
+            unknown = await desk.ask(4711)
+            assert (unknown.code, unknown.remark) == (3, " request type 4711 not supported")
+            await desk.register("T", "U")
+            of_brokers = await desk.ask(34)
+            assert of_brokers.code == 3
+            assert of_brokers.remark == (
+                " request type 34 not supported: this is a name server, and HEART_BEAT is asked of a broker;"
+                " give its address, as 10.0.0.1:10911"
+            )
 
     asyncio.run(main())
 
@@ -147,6 +155,22 @@ def test_a_silent_broker_is_gone_after_two_minutes_and_its_connection_closed(tmp
                     break
                 await asyncio.sleep(0.01)
             assert broker.connected(desk.address) is None
+
+    asyncio.run(main())
+
+
+def test_a_wall_clock_that_is_set_unregisters_nobody(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Desk(tmp_path) as desk, RemotingClient() as broker:
+            await desk.register("T", "U", client=broker)
+            for step_ms in (3_600_000, -7_200_000):
+                desk.clock.step_wall_clock(step_ms)
+                desk.server.scan()
+                assert await desk.route("T") != 17
+            # Set back or not: who is silent for two minutes is gone.
+            desk.clock.advance(121)
+            desk.server.scan()
+            assert await desk.route("T") == 17
 
     asyncio.run(main())
 
@@ -290,6 +314,8 @@ def test_the_configuration_is_shown_changed_and_rewritten_whole(tmp_path: Path) 
             assert "waitSecondsForService" in str(reply.remark)
             assert (await desk.ask(318, b"\xff\xfe=1")).code == 1
             assert (await desk.ask(318)).code == 0
+            reply = await desk.ask(318, b"#" * (CONFIG_UPDATE_BYTES.default + 1))
+            assert (reply.code, f"{CONFIG_UPDATE_BYTES.default + 1} bytes" in (reply.remark or "")) == (29, True)
 
     asyncio.run(main())
 

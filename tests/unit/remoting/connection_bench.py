@@ -26,6 +26,10 @@ class Bench:
         self.connection = Connection(self.group)
         self.transport = MemoryTransport(self.connection, ("10.1.2.3", 4567))
 
+    def again(self) -> MemoryTransport:
+        """Another connection of the same host."""
+        return MemoryTransport(Connection(self.group), ("10.1.2.3", 4568))
+
     def feed(self, *commands: Command) -> int:
         return self.transport.feed(b"".join(encode(c) for c in commands))
 

@@ -27,6 +27,16 @@ def test_all_replies_of_one_read_go_out_in_one_write_and_in_order() -> None:
     run(main())
 
 
+@pytest.mark.parametrize("flag", [4, 8, 128, 256, 1 << 30, -4])
+def test_bits_of_the_flag_that_mean_nothing_do_not_keep_a_request_from_its_reply(flag: int) -> None:
+    async def main() -> None:
+        bench = Bench(echo)
+        bench.feed(Command(10, opaque=7, flag=flag), Command(10, opaque=8, flag=flag | 2))
+        assert [(c.opaque, c.flag) for c in bench.sent()] == [(7, 1)]
+
+    run(main())
+
+
 def test_the_peer_is_known() -> None:
     async def main() -> None:
         connection = Bench(echo).connection

@@ -333,6 +333,7 @@ def test_a_taken_port_is_named_with_what_to_do(run: Runner) -> None:
     run(main)
 
 
+@pytest.mark.over_limit("maxConnections")
 def test_connections_above_the_limit_are_closed_at_once(run: Runner) -> None:
     async def main() -> None:
         async with server(max_connections=2) as one:

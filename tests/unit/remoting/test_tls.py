@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import ssl
 import sys
 from collections.abc import Callable, Coroutine
@@ -138,6 +139,74 @@ def test_a_client_verifies_the_server_when_told_to(run: Callable[[Main], None], 
                 await echoed(knows_not, to)
 
     run(main)
+
+
+def test_a_certificate_of_another_host_is_refused_and_says_whose_it_is(
+    run: Callable[[Main], None], tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path)
+    elsewhere = certified(authority, hosts=["mq.example.com", "10.1.2.3"])
+    asks_not = replace(trusting(authority), client_check_host_name=False)
+    own = ssl.create_default_context(cafile=str(authority.path))
+
+    async def main() -> None:
+        async with (
+            server(elsewhere) as to,
+            client(trusting(authority)) as checks,
+            client(asks_not) as trusts_the_signer,
+            RemotingClient(tls=own) as of_the_user,
+        ):
+            said = (
+                r"not trusted \(IP address mismatch.*'127\.0\.0\.1'.*\); it is for mq\.example\.com, 10\.1\.2\.3;"
+                r" connect by a name the certificate is for, or set "
+            )
+            with pytest.raises(ConnectFailed, match=said + r"tls\.client\.checkHostName=false"):
+                await echoed(checks, to)
+            await echoed(trusts_the_signer, to)
+            with pytest.raises(ConnectFailed, match=said + r"check_hostname=False at the ssl\.SSLContext"):
+                await echoed(of_the_user, to)
+
+    run(main)
+
+
+def test_a_client_connects_by_name_or_address_when_the_certificate_has_them(
+    run: Callable[[Main], None], tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path)
+
+    async def main() -> None:
+        async with server(certified(authority)) as to, client(trusting(authority)) as checks:
+            for host in ("127.0.0.1", "localhost"):
+                assert (await checks.invoke(f"{host}:{to.port}", Command(1, body=b"hi"), 10_000)).body == b"hi"
+
+    run(main)
+
+
+def test_a_handshake_that_fails_says_why_on_both_sides(
+    run: Callable[[Main], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority, other = Authority(tmp_path), Authority(tmp_path, "other")
+
+    async def silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    async def main() -> None:
+        async with server(certified(authority)) as to, client(trusting(other)) as knows_not:
+            with pytest.raises(ConnectFailed, match="unable to get local issuer certificate"):
+                await echoed(knows_not, to)
+            for _ in range(100):
+                if "could not be set up" in caplog.text:
+                    break
+                await asyncio.sleep(0.01)
+        abrupt = await asyncio.start_server(silent, "127.0.0.1", 0)
+        port = abrupt.sockets[0].getsockname()[1]
+        async with abrupt, client(trusting(authority)) as knows:
+            with pytest.raises(ConnectFailed, match=r"ended the connection in the TLS handshake.*\(\w+Error\)"):
+                await knows.invoke(f"127.0.0.1:{port}", Command(1), 5_000)
+
+    run(main)
+    (line,) = [r.getMessage() for r in caplog.records if "could not be set up" in r.getMessage()]
+    assert re.search(r"closing 127\.0\.0\.1:\d+: it could not be set up: .*(does not trust|certificate)", line)
 
 
 def test_a_server_asks_clients_for_certificates_when_told_to(run: Callable[[Main], None], tmp_path: Path) -> None:

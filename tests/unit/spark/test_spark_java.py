@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -130,10 +131,101 @@ def test_processes_racing_for_the_wrapper_all_get_a_whole_one(tmp_path):
 def test_a_cache_that_cannot_be_written_is_replaced_by_the_temporary_directory(tmp_path, monkeypatch):
     home = make_runtime(tmp_path / "jre", TRIMMED)
     (tmp_path / "file").write_text("in the way")
+    (tmp_path / "tmp").mkdir(mode=0o700)
     monkeypatch.setattr(java.tempfile, "gettempdir", lambda: str(tmp_path / "tmp"))
     wrapper = java.wrap(home, tmp_path / "file" / "cache")
     assert wrapper.is_relative_to(tmp_path / "tmp")
     assert os.access(wrapper / "bin" / "java", os.X_OK)
+
+
+@pytest.fixture
+def shared(tmp_path, monkeypatch):
+    """A temporary directory everybody can write to, and no cache."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    monkeypatch.setattr(java.tempfile, "tempdir", str(folder))
+    (tmp_path / "file").write_text("in the way")
+    return folder
+
+
+def plant(home: Path, folder: Path) -> str:
+    """What another user lays where the wrapper will be looked for; returns the wrapper's name."""
+    name = java.wrap(home, folder.parent / "elsewhere").name
+    (folder / name / "bin").mkdir(parents=True)
+    planted = folder / name / "bin" / "java"
+    planted.write_text("#!/bin/sh\necho planted\n")
+    planted.chmod(0o755)
+    return name
+
+
+def run_java(wrapper: Path) -> str:
+    return subprocess.run([wrapper / "bin" / "java", "-x"], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("trick", ["open folder", "link to a folder", "other owner", "other content", "link inside"])
+def test_a_wrapper_somebody_else_planted_is_not_run(tmp_path, shared, monkeypatch, trick, caplog):
+    home = make_runtime(tmp_path / "jre", TRIMMED)
+    folder = shared / f"tianzhou-java-{os.geteuid()}"
+    if trick == "link to a folder":
+        plant(home, shared / "theirs")
+        folder.symlink_to(shared / "theirs")
+    elif trick == "link inside":
+        name = plant(home, shared / "theirs")
+        folder.mkdir(mode=0o700)
+        (folder / name).symlink_to(shared / "theirs" / name)
+    else:
+        plant(home, folder)
+        folder.chmod(0o777 if trick == "open folder" else 0o700)
+    if trick == "other owner":
+        lstat = Path.lstat
+
+        def of_another(path):
+            found = lstat(path)
+            whose = 12345 if folder in (path, *path.parents) else found.st_uid
+            return os.stat_result((*found[:4], whose, *found[5:]))
+
+        monkeypatch.setattr(Path, "lstat", of_another)
+    wrapper = java.wrap(home, tmp_path / "file" / "cache")
+    assert run_java(wrapper) == "-x\n"
+    assert not wrapper.is_relative_to(folder)
+    assert "no Java wrapper under" in caplog.text
+    assert "set XDG_CACHE_HOME" in caplog.text or "is not what was written there" in caplog.text
+
+
+def test_the_wrapper_of_a_last_resort_goes_with_its_process(tmp_path, shared):
+    home = make_runtime(tmp_path / "jre", TRIMMED)
+    plant(home, shared / f"tianzhou-java-{os.geteuid()}")
+    (shared / f"tianzhou-java-{os.geteuid()}").chmod(0o777)
+    program = (
+        "import sys, tempfile; from pathlib import Path; from tianzhou.spark import java\n"
+        "tempfile.tempdir = sys.argv[1]\n"
+        "print(java.wrap(Path(sys.argv[2]), Path(sys.argv[3])))"
+    )
+    arguments = [sys.executable, "-c", program, shared, home, tmp_path / "file" / "cache"]
+    out = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert Path(out.stdout.strip()).parent.parent == shared
+    assert not Path(out.stdout.strip()).exists()
+
+
+def test_a_cache_folder_others_can_write_to_is_left_alone(tmp_path, shared):
+    home = make_runtime(tmp_path / "jre", TRIMMED)
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    cache.chmod(0o777)
+    assert not java.wrap(home, cache).is_relative_to(cache)
+    cache.chmod(0o755)
+    assert java.wrap(home, cache).is_relative_to(cache)
+
+
+def test_a_folder_above_that_others_can_write_to_counts(tmp_path, shared):
+    home = make_runtime(tmp_path / "jre", TRIMMED)
+    above = tmp_path / "open"
+    above.mkdir()
+    above.chmod(0o777)
+    assert not java.wrap(home, above / "java").is_relative_to(above)
+    above.chmod(0o1777)
+    assert java.wrap(home, above / "java").is_relative_to(above)
 
 
 def test_the_cache_follows_xdg(tmp_path):

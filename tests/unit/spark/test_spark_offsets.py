@@ -210,3 +210,16 @@ def test_packing_keeps_every_range_in_order_and_groups_only_small_ones(sizes, en
             assert sum(piece.count for piece in group) <= 2 * enough
     if not enough:
         assert len(groups) == len(pieces)
+
+
+@given(st.lists(st.integers(1, 5000), max_size=20), st.integers(0, 3000), st.integers(1, 4000))
+def test_no_task_has_more_than_it_may(sizes, enough, most):
+    whole = [Span(MessageQueue("t", "b", number), 0, size) for number, size in enumerate(sizes)]
+    groups = offsets.pack(offsets.split(whole, 0, most), enough, most)
+    assert all(0 < sum(piece.count for piece in group) <= most for group in groups)
+    assert sum(piece.count for group in groups for piece in group) == sum(sizes)
+
+
+def test_small_queues_share_a_task_up_to_its_bound():
+    queues = [Span(MessageQueue("t", "b", number), 0, 30) for number in range(10)]
+    assert [len(group) for group in offsets.pack(offsets.split(queues, 0, 100), 2000, 100)] == [3, 3, 3, 1]

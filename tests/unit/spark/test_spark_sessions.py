@@ -9,7 +9,7 @@ import pytest
 
 import tianzhou
 from tianzhou.errors import ConfigError
-from tianzhou.spark import java, sessions
+from tianzhou.spark import daemon, java, sessions
 
 SOURCE = str(Path(tianzhou.__file__).resolve().parents[1])
 
@@ -78,3 +78,59 @@ def test_a_session_on_a_server_sets_only_what_a_session_may():
         "spark.python.unix.domain.socket.enabled",
         *(f"spark.hadoop.parquet.enable.dictionary#{column}" for column in unique),
     }
+
+
+def test_workers_import_the_installed_pyspark_and_not_its_archive():
+    lib = os.path.join("/site", "pyspark", "python", "lib")
+    archive, py4j = os.path.join(lib, "pyspark.zip"), os.path.join(lib, "py4j.zip")
+    assert daemon.without_archive([archive, py4j, "/src", archive, "/site"]) == [py4j, "/src", "/site"]
+    assert daemon.without_archive([archive, py4j, "/src"]) == [archive, py4j, "/src"]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(BrokenPipeError(), False), (ConnectionResetError(), False), (OSError("disk"), True), (ValueError(), True)],
+)
+def test_only_that_nobody_reads_on_is_not_told(error, told):
+    said = []
+    try:
+        raise error
+    except Exception:  # noqa: BLE001 - any
+        daemon.unless_gone(said.append)("something")
+    assert bool(said) == told
+
+
+def test_processes_that_find_and_plan_sources_are_quiet_too(tmp_path):
+    """They are forked by PySpark's daemon, whose module is `__main__` there."""
+    program = (
+        "import sys, types\n"
+        "main = sys.modules['__main__'] = types.ModuleType('__main__')\n"
+        "main.__spec__ = types.SimpleNamespace(name=sys.argv[1])\n"
+        "import tianzhou.spark.shipping\n"
+        "print(hasattr(main, 'traceback'))\n"
+    )
+    for name, quiet in (("pyspark.daemon", "True"), ("my.program", "False")):
+        environ = {**os.environ, "PYTHONPATH": SOURCE}
+        done = subprocess.run(
+            [sys.executable, "-c", program, name], env=environ, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == quiet
+
+
+def test_what_is_imported_before_the_fork_begins_no_thread():
+    code = (
+        "import os, sys; from importlib import import_module; from tianzhou.spark.daemon import FOR_WORKERS\n"
+        "for name in FOR_WORKERS: import_module(name)\n"
+        "print(len(os.listdir('/proc/self/task')), 'pyarrow' in sys.modules)"
+    )
+    environ = {**os.environ, "PYTHONPATH": SOURCE}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "False"]
+
+
+def test_the_first_query_is_prepared_where_somebody_types(monkeypatch):
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
+    monkeypatch.delattr(sys, "ps1", raising=False)
+    assert not sessions._is_interactive()
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    assert sessions._is_interactive()

@@ -208,6 +208,69 @@ def test_a_row_without_topic_is_named_when_there_is_no_option():
         send(schema, [[{"body": "x", "topic": None}]], options={"namesrvAddr": "a:1"})
 
 
+READ = {
+    "KEYS": "k1 k2",
+    "TAGS": "paid",
+    "__SHARDINGKEY": "s",
+    "UNIQ_KEY": "7F00",
+    "MSG_REGION": "DefaultRegion",
+    "CLUSTER": "DefaultCluster",
+    "TRACE_ON": "true",
+    "WAIT": "true",
+    "DELAY": "3",
+    "TRAN_MSG": "true",
+    "REPLY_TO_CLIENT": "somebody",
+    "RETRY_TOPIC": "other",
+    "price": "7",
+}
+"""The properties of a message as the source reads them."""
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"keys": "k1 k2", "tags": "paid"},
+        {"keys": ["k1", "k2"], "tags": "paid", "shardingKey": "s"},
+        {},
+        {"keys": None, "tags": None},
+    ],
+)
+def test_what_was_read_is_written_back(columns):
+    kinds = {"keys": ArrayType(StringType()) if isinstance(columns.get("keys"), list) else StringType()}
+    schema = schema_of(
+        body=StringType(),
+        properties=MapType(StringType(), StringType()),
+        **{name: kinds.get(name, StringType()) for name in columns},
+    )
+    _, [(message, _)] = send(schema, [[{"body": "x", "properties": list(READ.items()), **columns}]])
+    assert (message.key_text(), message.tags, message.sharding_key) == ("k1 k2", "paid", "s")
+    assert (message.properties, message.delay_level) == ({"price": "7"}, 0)
+
+
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        ({"keys": "k3"}, "row 0 of partition 3: property KEYS='k1 k2' and the column keys='k3' contradict each other"),
+        ({"tags": "A"}, "property TAGS='paid' and the column tags='A' contradict each other; leave TAGS out of"),
+        ({"shardingKey": "t"}, "property __SHARDINGKEY='s' and the column shardingKey='t' contradict"),
+    ],
+)
+def test_a_property_that_contradicts_its_column_is_named(columns, text):
+    schema = schema_of(
+        body=StringType(), properties=MapType(StringType(), StringType()), **dict.fromkeys(columns, StringType())
+    )
+    with pytest.raises(RowNotSent, match=re.escape(text)):
+        send(schema, [[{"body": "x", "properties": list(READ.items()), **columns}]])
+
+
+def test_properties_that_no_message_had_stay_as_they_are():
+    """The producer says which of them belong to the system."""
+    schema = schema_of(body=StringType(), properties=MapType(StringType(), StringType()))
+    own = {"RETRY_TOPIC": "x", "TTL": "3000", "a": "b"}
+    _, [(message, _)] = send(schema, [[{"body": "x", "properties": list(own.items())}]])
+    assert message.properties == own
+
+
 def test_writers_travel_to_tasks():
     writer = pickle.loads(cloudpickle.dumps(Writer(OPTIONS, schema_of(body=StringType()), False)))
     assert writer._sender.options.topic == "orders"

@@ -222,6 +222,21 @@ def test_a_read_in_vain_looks_at_few_units(tmp_path: Path) -> None:
     store.close_now()
 
 
+def test_who_looks_into_records_may_end_the_read_before_one(store: MessageStore) -> None:
+    for _ in range(6):
+        put(store, 3)
+    seen: list[int] = []
+
+    def look(record: memoryview) -> bool | None:
+        seen.append(decode_record(record).queue_offset)
+        return None if len(seen) > 2 else False
+
+    result = store.get("B", 0, 3, 32, accept=look)
+    assert (result.status, result.next_offset, seen) == (GetStatus.NO_MATCHED_MESSAGE, 9, [3, 6, 9])
+    result = store.get("B", 0, 9, 32, accept=lambda _: None)
+    assert (result.status, result.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 9)
+
+
 def test_tags_leave_out_single_messages_and_no_batch(store: MessageStore) -> None:
     for count, tag in ((1, "A"), (2, "A"), (1, "B"), (1, "")):
         put(store, count, tag)
@@ -341,3 +356,18 @@ def test_no_batch_is_split_by_a_kill_between_two_messages(tmp_path: Path) -> Non
     for offset, following in pairwise(offsets):
         assert killed.get("B", 0, offset, 1).next_offset == following
     killed.close_now()
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "lower", "upper"), [(99, 0, 0), (100, 0, 0), (235, 14, 13), (230, 13, 13), (999, 19, 19)]
+)
+def test_the_end_of_a_range_of_time_is_the_last_record_before_it(
+    tmp_path: Path, timestamp: int, lower: int, upper: int
+) -> None:
+    """Where RocketMQ 5.3.3 gives the queue's min offset instead, because its search fails (store.md §14.2)."""
+    queue = BatchQueue(tmp_path, "B", 0, 100 * 46)
+    for number in range(20):
+        assert queue.put(number, number * 100, 100, 0, 100 + 10 * number)
+    assert at_once(queue.time_steps(timestamp, upper=False)) == lower
+    assert at_once(queue.time_steps(timestamp, upper=True)) == upper
+    queue.close()

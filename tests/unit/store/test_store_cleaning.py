@@ -287,8 +287,7 @@ def test_dying_while_files_are_deleted_loses_nothing_more(tmp_path: Path) -> Non
         begin, end = store.begin_offset, store.end_offset
         assert 0 < begin < end
         # What a process that dies leaves: files as they are, the marker, and the lock let go.
-        for task in store._tasks:
-            task.cancel()
+        await store.supervisor.end()
         store._folder.unlock()
         async with MessageStore(small(tmp_path)) as again:
             assert not again.report.clean

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from pathlib import Path
 
 import pytest
 
 from tianzhou.errors import StoreError
-from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
+from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings, directories
 from tianzhou.store import commitlog as commitlog_module
 from tianzhou.store import dispatch as dispatch_module
+from tianzhou.store.flags import RunningFlag
 from tianzhou.store.segments import Segment
 
 
@@ -288,3 +290,101 @@ def test_stopping_right_after_puts_loses_nothing(tmp_path: Path) -> None:
     asyncio.run(main(0))
     asyncio.run(main(300))
     asyncio.run(main(600))
+
+
+class Descriptors:
+    """Takes away the descriptors that syncing a directory needs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left = True
+        self._open = directories.open_file
+        monkeypatch.setattr(directories, "open_file", self.open)
+
+    def open(self, path: Path, flags: int) -> int:
+        if not self.left:
+            raise OSError(errno.EMFILE, "Too many open files", str(path))
+        return self._open(path, flags)
+
+
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+def test_a_flush_without_descriptors_is_done_when_there_are_some_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flush: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tianzhou.store.flush.RETRY_S", 0.02)
+    descriptors = Descriptors(monkeypatch)
+
+    async def main() -> None:
+        settings = settings_for(
+            tmp_path, flush_disk_type=flush, flush_commit_log_thorough_interval=20, flush_interval_commit_log=10,
+            flush_interval_consume_queue=20, flush_consume_queue_thorough_interval=20, sync_flush_timeout=100,
+        )  # fmt: skip
+        async with MessageStore(settings) as store:
+            descriptors.left = False
+            result = store.append(message())
+            assert result.status is PutStatus.PUT_OK
+            waited = await store.settle(result)
+            assert waited is (PutStatus.FLUSH_DISK_TIMEOUT if flush == "SYNC_FLUSH" else PutStatus.PUT_OK)
+            async with asyncio.timeout(5):
+                while "flushing the commit log" not in store.supervisor.troubles:
+                    await asyncio.sleep(0.01)
+            assert RunningFlag.NOT_WRITABLE not in store.flags.bits
+            assert store.flushed.value < result.end_offset
+            descriptors.left = True
+            async with asyncio.timeout(5):
+                await store.flushed.reach(result.end_offset)
+                while store.supervisor.troubles.present() or store._dispatcher.dirty:
+                    await asyncio.sleep(0.01)
+            assert store.append(message(1)).status is PutStatus.PUT_OK
+        assert store.unclean == ""
+        async with MessageStore(settings) as again:
+            assert again.report.clean
+
+    asyncio.run(main())
+    assert "flushing the commit log works again" in caplog.text
+
+
+def test_a_stop_without_descriptors_is_not_a_clean_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tianzhou.store.flush.RETRY_S", 0.001)
+    descriptors = Descriptors(monkeypatch)
+
+    async def main() -> None:
+        settings = settings_for(tmp_path)
+        async with MessageStore(settings) as store:
+            descriptors.left = False
+            store.append(message())
+            await asyncio.sleep(0)
+        assert "not everything is on the disk" in store.unclean or "the disk refused" in store.unclean
+        descriptors.left = True
+        async with MessageStore(settings) as again:
+            assert not again.report.clean
+            assert again.get("T", 0, 0, 32).status is GetStatus.FOUND
+
+    asyncio.run(main())
+
+
+def test_a_record_no_queue_takes_refuses_puts_loudly_instead_of_hiding_what_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tianzhou.store.dispatch._RETRY_SECONDS", 0.02)
+
+    def refuse(*_: object) -> int:
+        raise ValueError("no such unit")
+
+    async def main() -> None:
+        async with MessageStore(settings_for(tmp_path)) as store:
+            with pytest.MonkeyPatch.context() as broken:
+                broken.setattr("tianzhou.store.dispatch.fill", refuse)
+                assert store.append(message()).status is PutStatus.PUT_OK
+                async with asyncio.timeout(5):
+                    while store.writable:
+                        await asyncio.sleep(0.01)
+                refused = store.append(message(1))
+                assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
+                assert "no such unit" in refused.remark
+            async with asyncio.timeout(5):
+                while not store.writable:
+                    await asyncio.sleep(0.01)
+            assert store.append(message(2)).status is PutStatus.PUT_OK
+
+    asyncio.run(main())
+    assert "filling the queues failed" in caplog.text

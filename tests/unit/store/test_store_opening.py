@@ -193,7 +193,6 @@ def test_a_folder_of_another_segment_size_is_refused_with_the_key(folder: Path) 
         ({"mapped_file_size_commit_log": 4096}, f"set mappedFileSizeCommitLog={SEGMENT}"),
         ({"mapped_file_size_consume_queue": 6_000_000}, "set mappedFileSizeConsumeQueue=400"),
         ({"mapped_file_size_consume_queue": 200}, "set mappedFileSizeConsumeQueue=400"),
-        ({"max_index_num": 101}, "maxHashSlotNum=50 and maxIndexNum=101"),
     ):
         with pytest.raises(StoreUnreadable, match=says):
             MessageStore(settings_for(folder, **changes)).open()

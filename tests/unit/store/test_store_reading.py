@@ -117,6 +117,22 @@ def test_a_read_can_look_into_the_record(store: MessageStore) -> None:
     assert result.next_offset == 10
 
 
+@pytest.mark.parametrize("found", [True, False])
+def test_who_looks_into_records_may_end_the_read_before_one(store: MessageStore, found: bool) -> None:
+    for number in range(10):
+        put(store, size=number)
+    seen: list[int] = []
+
+    def look(record: memoryview) -> bool | None:
+        seen.append(len(decode_record(record).body))
+        return None if len(seen) > 4 else found
+
+    result = store.get("T", 0, 2, 32, accept=look)
+    assert [len(decode_record(part).body) for part in result.parts] == ([2, 3, 4, 5] if found else [])
+    assert result.status is (GetStatus.FOUND if found else GetStatus.NO_MATCHED_MESSAGE)
+    assert (result.next_offset, seen[:5]) == (6, [2, 3, 4, 5, 6])
+
+
 def test_views_outlive_the_store(store: MessageStore) -> None:
     put(store, 3)
     part = store.get("T", 0, 1, 1).parts[0]

@@ -73,6 +73,30 @@ def test_a_failed_test_says_where_the_messages_are(failing):
     assert re.search(r"for %RETRY%billing: a message waits for 5.0 s more", section)
 
 
+def test_a_wait_that_was_given_up_shows_the_line_of_the_test_and_none_of_the_kit(tmp_path):
+    (tmp_path / "test_waits.py").write_text(
+        """
+import pytest
+
+@pytest.mark.tianzhou(virtual=True)
+def test_consumed(tianzhou_cluster):
+    tianzhou_cluster.create_topic("orders")
+    tianzhou_cluster.wait_until_consumed("billing", "orders", within=1)
+
+@pytest.mark.tianzhou(virtual=True)
+def test_condition(tianzhou_cluster):
+    tianzhou_cluster.wait_until(lambda: False, within=1)
+""",
+        encoding="utf-8",
+    )
+    said = run_pytest(tmp_path).stdout
+    assert (
+        ">       tianzhou_cluster.wait_until_consumed(" in said or ">   tianzhou_cluster.wait_until_consumed(" in said
+    )
+    assert re.findall(r"^(\S+\.py):\d+: NotReached$", said, re.MULTILINE) == ["test_waits.py"] * 2
+    assert not re.search(r"^\S*(tianzhou|asyncio|concurrent)/\S+:\d+:", said, re.MULTILINE)
+
+
 def test_options_without_names_are_refused(failing):
     done = run_pytest(failing, "-k", "options")
     assert "options have names, as in @pytest.mark.tianzhou(virtual=True)" in done.stdout

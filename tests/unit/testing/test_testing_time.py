@@ -14,6 +14,7 @@ import pytest
 from tianzhou import Message, TransactionState, sync
 from tianzhou.clock import SystemClock
 from tianzhou.errors import ClientError
+from tianzhou.model import MessageModel
 from tianzhou.testing import AsyncCluster, Cluster, NotReached, run_virtual
 
 virtual = pytest.mark.tianzhou(virtual=True)
@@ -26,6 +27,38 @@ def test_time_stands_still_while_nobody_waits(tianzhou_cluster):
     before = tianzhou_cluster.now_ms
     time.sleep(0.05)
     assert tianzhou_cluster.now_ms == before
+
+
+@virtual
+@pytest.mark.parametrize("options", [{}, {"orderly": True}, {"message_model": MessageModel.BROADCASTING}])
+def test_what_a_filter_leaves_out_is_not_waited_for(tianzhou_cluster, options, tmp_path):
+    cluster, seen = tianzhou_cluster, []
+    cluster.create_topic("orders")
+    consumer = cluster.push_consumer("billing", local_offset_dir=tmp_path, **options)
+    consumer.subscribe("orders", "paid", handler=lambda message: seen.append(message.body))
+    with consumer:
+        cluster.wait_until_consumed("billing", "orders")
+        for round_ in range(3):
+            cluster.send("orders", f"{round_}", tags="paid")
+            cluster.send("orders", "no", tags="cancelled")
+            before = cluster.elapsed
+            cluster.wait_until_consumed("billing", "orders")
+            assert cluster.elapsed - before < timedelta(seconds=0.2)
+    assert seen == [b"0", b"1", b"2"]
+
+
+@virtual
+def test_the_first_example_of_the_how_to_takes_a_moment(tianzhou_cluster):
+    cluster, seen = tianzhou_cluster, []
+    cluster.create_topic("orders")
+    consumer = cluster.push_consumer("billing")
+    consumer.subscribe("orders", "paid", handler=lambda message: seen.append(message.body))
+    with consumer:
+        cluster.send("orders", "1", tags="paid")
+        cluster.send("orders", "2", tags="cancelled")
+        cluster.wait_until_consumed("billing", "orders")
+    assert seen == [b"1"]
+    assert cluster.elapsed < timedelta(seconds=1)
 
 
 @virtual

@@ -7,10 +7,15 @@ import math
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tianzhou.errors import ProtocolError
+from tianzhou.errors import LimitExceeded, ProtocolError
+from tianzhou.limits import JSON_REFERENCES
 from tianzhou.model import MessageQueue
-from tianzhou.wire.json_dialect import MAX_DEPTH, dumps, dumps_plain, dumps_pretty, dumps_standard, loads
+from tianzhou.wire.bodies import SubscriptionGroupTable, decode_subscription_group, encode_subscription_group_table
+from tianzhou.wire.json_dialect import dumps, dumps_plain, dumps_pretty, dumps_standard, loads
+from tianzhou.wire.json_shape import FOREIGN_DEPTH, MAX_DEPTH
 
 QUEUE = MessageQueue("T", "b-a", 3)
 
@@ -102,6 +107,7 @@ def test_garbage_is_refused_with_its_position(text: str, position: int) -> None:
         loads(text.encode())
 
 
+@pytest.mark.over_limit("maxJsonDepth")
 def test_nesting_is_bounded() -> None:
     deep = "[" * 100_000
     with pytest.raises(ProtocolError, match=f"{MAX_DEPTH} levels"):
@@ -113,6 +119,68 @@ def test_nesting_is_bounded() -> None:
     with pytest.raises(ProtocolError, match="levels"):
         loads(("[" * 500 + '{"$ref":"$"}' + "]" * 500).encode())
     assert loads(b"[" * MAX_DEPTH + b"1," + b"]" * MAX_DEPTH)
+
+
+@pytest.mark.parametrize(("begin", "end"), [(b"[", b"]"), (b'{"a":', b"}"), (b'[1,{"a":', b"}]")])
+def test_what_can_be_read_can_be_written(begin: bytes, end: bytes) -> None:
+    levels = MAX_DEPTH // (begin.count(b"[") + begin.count(b"{"))
+    deepest = loads(begin * levels + b"1" + end * levels)
+    assert loads(dumps(deepest)) == loads(dumps_pretty(deepest)) == deepest
+    with pytest.raises(ProtocolError, match=f"more than {MAX_DEPTH} levels"):
+        loads(begin * (levels + 1) + b"1" + end * (levels + 1))
+
+
+def test_a_member_of_any_shape_can_be_written_inside_others() -> None:
+    def group(levels: int) -> bytes:
+        return b'{"groupName":"g","groupRetryPolicy":{"p":' + b"[" * levels + b"]" * levels + b"}}"
+
+    config = decode_subscription_group(group(FOREIGN_DEPTH))
+    table = SubscriptionGroupTable({"g": config})
+    assert loads(encode_subscription_group_table(table))
+    assert loads(dumps_pretty(loads(encode_subscription_group_table(table))))
+    with pytest.raises(ProtocolError, match=f"groupRetryPolicy.p: more than {FOREIGN_DEPTH} levels"):
+        decode_subscription_group(group(FOREIGN_DEPTH + 1))
+
+
+def test_many_brackets_in_texts_are_no_nesting() -> None:
+    assert loads(b'["' + b"[" * 500 + b'"]') == ["[" * 500]
+
+
+def test_keys_of_keys_are_refused() -> None:
+    with pytest.raises(ProtocolError, match="as a key itself"):
+        loads(b'{{{"a":1}:1}:1}')
+    with pytest.raises(ProtocolError, match="as a key itself"):
+        loads(b"{" * 60 + b"1:1" + b"}:1" * 59 + b"}")
+
+
+def referring(shared: int, times: int) -> bytes:
+    """A list of so many values, and so many references to it."""
+    values = ",".join(["1"] * (shared - 1))
+    references = ",".join(['{"$ref":"$.a"}'] * times)
+    return f'{{"a":[{values}],"b":[{references}]}}'.encode()
+
+
+@pytest.mark.over_limit("maxJsonReferredValues")
+def test_references_stand_for_no_more_values_than_the_limit() -> None:
+    most = JSON_REFERENCES.default
+    value = loads(referring(most // 64, 64))
+    assert all(one is value["a"] for one in value["b"])
+    with pytest.raises(LimitExceeded, match=f"{most + 1024} values, at most {most}"):
+        loads(referring(most // 64, 65))
+    with pytest.raises(LimitExceeded):
+        loads(referring(8_000, 8_000))
+
+
+def test_queues_referred_to_as_keys_are_found_for_every_map() -> None:
+    def key(number: int) -> str:
+        return f'{{"brokerName":"b","queueId":{number},"topic":"t"}}:1'
+
+    queues = ",".join(map(key, range(300)))
+    references = ",".join(['{"$ref":"$.m.null"}:2'] * 300)
+    lists = ",".join(['{{"$ref":"$.m.null"}:3}'] * 300)
+    value = loads(f'{{"m":{{{queues}}},"n":{{{references}}},"l":[{lists}]}}'.encode())
+    assert list(value["n"]) == list(value["m"])
+    assert value["l"] == [{MessageQueue("t", "b", 0): 3}] * 300
 
 
 def test_references_to_values_are_followed() -> None:
@@ -231,11 +299,13 @@ def test_values_without_json_form_are_refused() -> None:
 
 
 def test_values_nested_too_deep_are_refused() -> None:
-    deep = loads(b"[" * 900 + b"]" * 900)
-    with pytest.raises(ProtocolError, match="levels"):
-        dumps(deep)
-    with pytest.raises(ProtocolError, match="levels"):
-        dumps({"a": loads(b'{"a":' * 900 + b"1" + b"}" * 900)})
+    array: list[Any] = []
+    members: dict[str, Any] = {}
+    for _ in range(MAX_DEPTH):
+        array, members = [array], {"a": members}
+    for deep in (array, members):
+        with pytest.raises(ProtocolError, match="levels"):
+            dumps(deep)
 
 
 def test_the_pretty_form_of_configuration_files() -> None:
@@ -253,3 +323,26 @@ def test_the_pretty_form_of_configuration_files() -> None:
     assert loads(expected.encode()) == value
     assert dumps_pretty({}) == b"{}"
     assert dumps_pretty({"b": 1, "a": 2}, sort_keys=True) == b'{\n\t"a":2,\n\t"b":1\n}'
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 62), 1 << 62)
+    | TEXTS
+    | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(TEXTS.filter(lambda key: key != "$ref"), inner, max_size=4)
+    ),
+    max_leaves=30,
+)
+
+
+@given(PLAIN)
+def test_both_readers_agree_about_standard_json(value: Any) -> None:
+    text = json.dumps(value)
+    assert loads(text.encode()) == value
+    # A trailing comma is what only the lenient reader takes.
+    assert loads(f"[{text},]".encode()) == [value]
+    assert loads(f"{{0:{text}}}".encode()) == {0: value}

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
 import struct
+import tracemalloc
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -15,6 +18,7 @@ from tianzhou.model import MessageExt
 from tianzhou.wire import record
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.compression import LZ4, compress
+from tianzhou.wire.delivered import body_sizes
 from tianzhou.wire.properties import encode_properties
 from tianzhou.wire.record import Record
 
@@ -226,16 +230,47 @@ def test_compressed_bodies_are_unpacked_and_the_bit_cleared() -> None:
     assert [message] == record.to_message(record.decode_record(stored), "b-a")
 
 
-def test_a_message_that_cannot_be_unpacked_is_named_and_can_be_left_out() -> None:
+def test_a_message_that_cannot_be_unpacked_comes_with_the_others_and_says_so_when_it_is_looked_at() -> None:
     bad = record.encode_record(made(sys_flag=0x1, body=b"no zlib", topic="Orders"))
-    with pytest.raises(ProtocolError, match="Orders@b-a:3 offset 5: ZLIB"):
-        record.decode_messages(VECTOR + bad + VECTOR, "b-a")
-    errors: list[ProtocolError] = []
-    assert len(record.decode_messages(VECTOR + bad + VECTOR, "b-a", on_error=errors.append)) == 2
-    assert len(errors) == 1
-    bomb = record.encode_record(made(sys_flag=0x1, body=compress(bytes(2_000_000))))
-    with pytest.raises(ProtocolError, match="limit of 1000000"):
-        record.decode_messages(bomb, "b-a", limit_bytes=1_000_000)
+    first, broken, last = record.decode_messages(VECTOR + bad + VECTOR, "b-a")
+    assert (first.body, last.body) == (b"hi", b"hi")
+    for _ in range(2):
+        with pytest.raises(ProtocolError, match="Orders@b-a:3 offset 5: ZLIB"):
+            _ = broken.body
+    assert broken.properties == first.properties
+
+
+@pytest.mark.over_limit("max_unpacked_body_bytes")
+def test_a_body_above_the_limit_is_never_unpacked() -> None:
+    fits, bomb = (record.encode_record(made(sys_flag=0x1, body=compress(bytes(size)))) for size in (1_000, 1_001))
+    fine, refused = record.decode_messages(fits + bomb, "b-a", limit_bytes=1_000)
+    assert fine.body == bytes(1_000)
+    with pytest.raises(ProtocolError, match=r"limit of 1000 bytes; the client's max_unpacked_body_bytes raises it"):
+        _ = refused.body
+
+
+def test_what_waits_to_be_looked_at_takes_no_more_than_was_sent() -> None:
+    bombs = b"".join(
+        record.encode_record(made(sys_flag=0x201, body=compress(bytes(64 << 20), 0x200))) for _ in range(32)
+    )
+    tracemalloc.start()
+    messages = record.decode_messages(bombs, "b-a")
+    assert sum(body_sizes(messages)) < len(bombs)
+    assert tracemalloc.get_traced_memory()[1] < 2 << 20
+    tracemalloc.stop()
+    assert len(messages[0].body) == 64 << 20
+    assert body_sizes(messages)[0] < len(bombs)
+    (small,) = record.decode_messages(record.encode_record(made(sys_flag=0x1, body=compress(bytes(1 << 20)))), "b-a")
+    assert small.body is small.body
+    assert body_sizes([small]) == [1 << 20]
+
+
+def test_an_unpacked_message_can_be_copied_changed_and_sent_to_other_processes() -> None:
+    (message,) = record.decode_messages(record.encode_record(made(sys_flag=0x1, body=compress(b"paid"))), "b-a")
+    assert pickle.loads(pickle.dumps(message)) == message
+    assert replace(message, topic="other").body == b"paid"
+    message.body = b"changed"
+    assert message.body == b"changed"
 
 
 @pytest.mark.parametrize("sys_flag", [0xC0, 0xC1 | 0x300])
@@ -256,10 +291,31 @@ def test_inner_batches_are_unwrapped(sys_flag: int) -> None:
     assert {m.commitlog_offset for m in messages} == {4096}
 
 
-def test_an_inner_batch_that_misfits_is_refused() -> None:
+def test_an_inner_batch_that_misfits_comes_as_one_message_that_says_so() -> None:
     stored = record.encode_record(made(sys_flag=0xC0, body=b"not a batch"))
+    (message,) = record.decode_messages(stored, "b-a")
     with pytest.raises(ProtocolError, match="T@b-a:3 offset 5: batch entry 0"):
-        record.decode_messages(stored, "b-a")
+        _ = message.body
+
+
+@pytest.mark.over_limit("maxBatchedPerAnswer")
+def test_batches_of_one_answer_are_taken_apart_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    three = record.encode_record(made(sys_flag=0xC0, body=encode_batch([(0, b"x", b"")] * 3)))
+    monkeypatch.setattr(record, "ENTRIES_OF_ANSWER", dataclasses.replace(record.ENTRIES_OF_ANSWER, default=8))
+    messages = record.decode_messages(three * 3, "b-a")
+    assert [m.body for m in messages[:6]] == [b"x"] * 6
+    assert len(messages) == 7
+    with pytest.raises(ProtocolError, match="at most 2 more messages in batches"):
+        _ = messages[6].body
+
+
+def test_packed_batches_of_one_answer_share_the_limit() -> None:
+    packed = compress(encode_batch([(0, bytes(600), b"")]))
+    stored = record.encode_record(made(sys_flag=0xC1 | 0x300, body=packed))
+    fits, refused = record.decode_messages(stored * 2, "b-a", limit_bytes=1_000)
+    assert fits.body == bytes(600)
+    with pytest.raises(ProtocolError, match="unpacks to more than the limit"):
+        _ = refused.body
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,134 @@
+"""Every request code with every field hostile, against handlers without sockets: answered or not, nothing breaks.
+
+The quick twin of tests/fault/test_hostile_requests.py, which does the same to processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tianzhou.broker.server import make_tables
+from tianzhou.broker.state_files import StateFiles
+from tianzhou.errors import TianzhouError
+from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import HOT_CODES
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "fault"))
+
+import hostile
+
+Run = Callable[..., None]
+SEED = 20_301
+FAMILIES = {
+    "data": range(10, 17), "offsets and topics": range(17, 46), "others": range(46, 200), "groups": range(200, 210),
+    "tools": range(210, 309), "newer": range(309, 1000), "newest": range(1000, 300_000),
+}  # fmt: skip
+
+
+async def attack(bench: Any, code: int, outside: str, folder: Path) -> int:
+    """Send all that is hostile of a code; how many were answered."""
+    peer, answered = bench.peer(), 0
+    for request in hostile.requests(code, outside, SEED):
+        if not hostile.small(request):
+            continue
+        if peer.transport.is_closing():
+            peer = bench.peer()
+        peer._opaque += 1
+        peer.post_frame(request.frame(peer._opaque))
+        for _ in range(20):
+            reply = peer.peek(peer._opaque)
+            if reply is not None:
+                answered += 1
+                if code in hostile.BODIES and reply.code == 0:
+                    state_has_a_form(bench, folder, request.what)
+                break
+            await asyncio.sleep(0.001)
+    peer.connection.close()
+    return answered
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_request_breaks_a_broker(
+    broker: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, family: str
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").touch()
+    (tmp_path / "config").mkdir()
+    # Every state is written, and nobody pulls the plug.
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+    async def body(bench: Any) -> None:
+        assert (await bench.peer().send("kept", b"kept")).code == 0
+        for code in RequestCode:
+            if code not in FAMILIES[family] or code not in bench.parts.router.codes:
+                continue
+            answered = await attack(bench, code, str(outside), tmp_path / "config")
+            assert answered > 10, code
+            state_can_be_written_and_read(bench, tmp_path / "config", code)
+            assert [record.body for record in bench.records("kept")][:1] == [b"kept"], code
+            assert (await bench.peer().send("kept", b"more")).code == 0
+            errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+            assert errors == [], code
+
+    broker(body)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config", "outside", "store"]
+    assert [path.name for path in outside.iterdir()] == ["precious"]
+
+
+def state_has_a_form(bench: Any, folder: Path, what: str) -> None:
+    """Nothing that was just taken keeps the tables from being written."""
+    try:
+        StateFiles(bench.tables, folder).close()
+    except Exception as error:
+        raise AssertionError(f"after {what}: {error}") from error
+
+
+def state_can_be_written_and_read(bench: Any, folder: Path, code: RequestCode) -> None:
+    """All tables have a form on the disk, from which a next start reads them."""
+    try:
+        StateFiles(bench.tables, folder).close()
+        tables = make_tables(replace(bench.settings), bench.store_settings, 0)
+        StateFiles(tables, folder).load()
+    except Exception as error:
+        raise AssertionError(f"after {code.name}: {error}") from error
+    assert tables.topics.all().keys() == bench.tables.topics.all().keys()
+    assert tables.groups.all().keys() == bench.tables.groups.all().keys()
+
+
+def test_every_code_belongs_to_a_family() -> None:
+    assert all(any(code in family for family in FAMILIES.values()) for code in RequestCode)
+    assert set(RequestCode) >= HOT_CODES
+
+
+def test_who_reads_a_body_gets_hostile_ones_of_its_kind(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        connection = bench.peer().connection
+        readers = set()
+        for code in sorted(bench.parts.router.codes):
+            request = hostile.Watched(Command(code, 1, fields=hostile.usual_fields(code), body=b"{}"))
+            with contextlib.suppress(TianzhouError):
+                reply = bench.parts.router.handler(code)(connection, request)
+                if inspect.isawaitable(reply):
+                    async with asyncio.timeout(1):
+                        await reply
+            if request.read:
+                readers.add(code)
+        assert readers - HOT_CODES <= hostile.BODIES.keys() | hostile.TEXTS.keys(), (
+            "give tests/fault/hostile.py examples"
+        )
+        assert {34, 41, 200} <= readers
+
+    broker(body)

@@ -1,0 +1,249 @@
+"""Requests that take long are bounded, read aside, or done a little at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tianzhou.broker import selection
+from tianzhou.broker.large_bodies import LARGE
+from tianzhou.limits import JSON_OBJECTS
+from tianzhou.model import TopicConfig
+from tianzhou.remoting.side_thread import ASIDE
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.fields import read_reply
+
+Run = Callable[..., None]
+BUSY_LIMIT = 29
+
+
+def heartbeat(groups: int = 0, consumers: list[Any] | None = None, **more: Any) -> bytes:
+    producers = [{"groupName": f"P{n}"} for n in range(groups)]
+    return json.dumps(
+        {"clientID": "c", "producerDataSet": producers, "consumerDataSet": consumers or [], **more}
+    ).encode()
+
+
+def consumer(group: str, *expressions: str, kind: str = "TAG") -> dict[str, Any]:
+    wanted = [
+        {"topic": f"T{n}", "subString": text, "expressionType": kind, "subVersion": 1}
+        for n, text in enumerate(expressions)
+    ]
+    return {"groupName": group, "subscriptionDataSet": wanted}
+
+
+async def refused(peer: Any, code: int, body: bytes, remark: str, **header: Any) -> None:
+    reply = await peer.ask(code, body, **header)
+    assert (reply.code, reply.remark) == (BUSY_LIMIT, remark)
+
+
+@pytest.fixture
+def aside(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is done aside, in order."""
+    done: list[str] = []
+    run = type(ASIDE).run
+
+    async def noted(self: Any, work: Callable[..., Any], *arguments: Any) -> Any:
+        done.append(getattr(work, "__name__", "?"))
+        return await run(self, work, *arguments)
+
+    monkeypatch.setattr(type(ASIDE), "run", noted)
+    return done
+
+
+def test_a_large_heartbeat_is_read_aside_and_does_what_a_small_one_does(broker: Run, aside: list[str]) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        consumers = [consumer(f"G{n}", "a || b", "*") for n in range(200)]
+        large = heartbeat(300, consumers)
+        assert len(large) > LARGE
+        assert (await peer.ask(RequestCode.HEART_BEAT, large)).code == ResponseCode.SUCCESS
+        assert aside == ["_read"]
+        assert sorted(bench.tables.clients.consumers) == sorted(f"G{n}" for n in range(200))
+        assert len(bench.tables.clients.producers) == 300
+        assert bench.tables.clients.consumers["G7"].subscriptions["T0"].codes == {97, 98}
+        assert (await peer.ask(RequestCode.HEART_BEAT, heartbeat(3))).code == ResponseCode.SUCCESS
+        assert aside == ["_read"]
+
+    broker(body)
+
+
+def test_long_expressions_of_heartbeats_are_compiled_aside(broker: Run, aside: list[str]) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        wanted = [" OR ".join(f"n = {n + number}" for n in range(300)) for number in range(20)]
+        said = heartbeat(consumers=[consumer("G", *wanted, kind="SQL92")])
+        assert (await peer.ask(RequestCode.HEART_BEAT, said)).code == ResponseCode.SUCCESS
+        assert aside == ["_read"] + ["_compile"] * 20
+        assert bench.tables.filters.find("T19", "G").compiled.matches({"n": "19"}.get)
+
+    broker(body, enable_property_filter=True)
+
+
+def test_references_are_followed_aside(broker: Run, aside: list[str]) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        text = heartbeat(consumers=[consumer("G", "a"), {"groupName": "H", "subscriptionDataSet": "?"}]).decode()
+        text = text.replace('"?"', '{"$ref":"$.consumerDataSet[0].subscriptionDataSet"}')
+        assert (await peer.ask(RequestCode.HEART_BEAT, text.encode())).code == ResponseCode.SUCCESS
+        assert aside == ["_read"]
+        assert bench.tables.clients.consumers["H"].subscriptions["T0"].codes == {97}
+        shared = json.dumps({"clientID": "c", "a": [1] * 700, "b": ["?"] * 100}).replace('"?"', '{"$ref":"$.a"}')
+        reply = await peer.ask(RequestCode.HEART_BEAT, shared.encode())
+        assert (reply.code, "what references in a JSON body point at" in reply.remark) == (BUSY_LIMIT, True)
+        assert bench.tables.refusals.counts == {"maxJsonReferredValues": 1}
+
+    broker(body)
+
+
+@pytest.mark.over_limit("maxHeartbeatSize")
+def test_a_heartbeat_has_no_more_bytes_than_the_limit(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        assert (await peer.ask(RequestCode.HEART_BEAT, heartbeat().ljust(1000))).code == ResponseCode.SUCCESS
+        text = "body of a heartbeat: 1001 bytes, at most 1000 are allowed; raise maxHeartbeatSize if that is meant"
+        await refused(peer, RequestCode.HEART_BEAT, heartbeat().ljust(1001), text)
+
+    broker(body, max_heartbeat_size=1000)
+
+
+@pytest.mark.over_limit("maxJsonBodySize")
+def test_a_json_body_has_no_more_bytes_than_the_limit(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        lock = b'{"clientId":"c","consumerGroup":"G","mqSet":[]}'
+        assert (await peer.ask(RequestCode.LOCK_BATCH_MQ, lock.ljust(1000))).code == ResponseCode.SUCCESS
+        text = "JSON body of a request: 1001 bytes, at most 1000 are allowed; raise maxJsonBodySize if that is meant"
+        for code in (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ, RequestCode.CHECK_CLIENT_CONFIG):
+            await refused(peer, code, lock.ljust(1001), text)
+
+    broker(body, max_json_body_size=1000)
+
+
+@pytest.mark.over_limit("maxJsonObjects")
+def test_a_body_holds_no_more_objects_than_the_limit(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        most = JSON_OBJECTS.default
+        text = f"a large JSON body of a request: {most + 3} objects and arrays, at most {most} are allowed"
+        await refused(peer, RequestCode.HEART_BEAT, b'{"clientID":"c","x":[' + b"[]," * most + b"[]]}", text)
+        assert bench.tables.refusals.counts == {"maxJsonObjects": 1}
+
+    broker(body)
+
+
+@pytest.mark.over_limit("maxGroupsPerHeartbeat")
+def test_a_heartbeat_has_no_more_groups_than_the_limit(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        said = heartbeat(7, [consumer("G", "*")])
+        assert (await peer.ask(RequestCode.HEART_BEAT, said)).code == ResponseCode.SUCCESS
+        text = "groups in a heartbeat: 9 groups, at most 8 are allowed; raise maxGroupsPerHeartbeat if that is meant"
+        await refused(peer, RequestCode.HEART_BEAT, heartbeat(8, [consumer("H", "*")]), text)
+        assert list(bench.tables.clients.consumers) == ["G"]
+
+    broker(body, max_groups_per_heartbeat=8)
+
+
+@pytest.mark.over_limit("maxSubscriptionsPerGroup")
+def test_a_group_subscribes_no_more_than_the_limit(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        assert (await peer.ask(RequestCode.HEART_BEAT, heartbeat(0, [consumer("G", *"***")]))).code == 0
+        text = (
+            "subscriptions of group G: 4 subscriptions, at most 3 are allowed; raise maxSubscriptionsPerGroup if that"
+            " is meant"
+        )
+        await refused(peer, RequestCode.HEART_BEAT, heartbeat(0, [consumer("G", *"****")]), text)
+        assert len(bench.tables.clients.consumers["G"].subscriptions) == 3
+
+    broker(body, max_subscriptions_per_group=3)
+
+
+def pull_by(expression: str, kind: str = "SQL92") -> dict[str, Any]:
+    return {"subscription": expression, "expression_type": kind}
+
+
+async def fill(bench: Any, count: int, **properties: str) -> None:
+    bench.tables.topics.put(TopicConfig("T", 1, 1), 1)
+    peer = bench.peer()
+    for number in range(count):
+        assert (await peer.send("T", b"%d" % number, properties={"n": str(number), **properties})).code == 0
+
+
+@pytest.mark.over_limit("maxFilterExpressionLength")
+@pytest.mark.parametrize("kind", ["SQL92", "TAG"])
+def test_an_expression_has_no_more_characters_than_the_limit(broker: Run, kind: str) -> None:
+    async def body(bench: Any) -> None:
+        await fill(bench, 1)
+        peer = bench.peer()
+        longest = "n = 0" + " " * 3995 if kind == "SQL92" else "a" * 4000
+        assert (await peer.pull("T", **pull_by(longest, kind))).code in (0, 20)
+        text = (
+            "expression of a subscription: 4001 characters, at most 4000 are allowed; raise maxFilterExpressionLength"
+            " if that is meant"
+        )
+        reply = await peer.pull("T", **pull_by(longest + " ", kind))
+        assert (reply.code, reply.remark) == (BUSY_LIMIT, text)
+        await refused(peer, RequestCode.HEART_BEAT, heartbeat(0, [consumer("G", longest + " ", kind=kind)]), text)
+        assert bench.tables.refusals.counts == {"maxFilterExpressionLength": 2}
+
+    broker(body, enable_property_filter=True, max_filter_expression_length=4000)
+
+
+def test_a_pull_looks_at_as_much_as_a_turn_allows_and_tells_how_far_it_got(
+    broker: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selection, "MOST_WORK", 100)
+
+    async def body(bench: Any) -> None:
+        await fill(bench, 20)
+        peer = bench.peer()
+        many = " OR ".join(["n = 15", *["n = 99"] * 14])  # 30 terms for each message
+        offset, replies = 0, []
+        while offset < 20:
+            reply = await peer.pull("T", offset, **pull_by(many))
+            following = read_reply(11, reply).next_begin_offset
+            assert 0 < following - offset <= 4
+            replies.append((reply.code, offset, following))
+            offset = following
+        found = [(begin, end) for code, begin, end in replies if code == 0]
+        assert len(found) == 1
+        assert found[0][0] <= 15 < found[0][1]
+        assert all(code in (0, ResponseCode.PULL_RETRY_IMMEDIATELY) for code, _, _ in replies)
+
+    broker(body, enable_property_filter=True)
+
+
+def test_many_pulls_by_expressions_are_all_answered(broker: Run, aside: list[str]) -> None:
+    async def body(bench: Any) -> None:
+        await fill(bench, 5)
+        peers = [bench.peer() for _ in range(10)]
+        texts = [" OR ".join([f"n = {n}", *["n = 99"] * 500]) for n in range(4)]
+        asked = [(peer, n, peer.post_pull("T", **pull_by(texts[n]))) for peer in peers for n in range(4)]
+        for peer, n, opaque in asked:
+            reply = await peer.reply(opaque)
+            assert reply.code == 0
+            assert b"%d" % n in bytes(reply.body)
+        assert set(aside) == {"_compile"}
+
+    broker(body, enable_property_filter=True)
+
+
+def test_a_held_pull_looks_at_what_comes_a_little_at_a_time(broker: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selection, "MOST_WORK", 20)
+
+    async def body(bench: Any) -> None:
+        await fill(bench, 1)
+        peer, sender = bench.peer(), bench.peer()
+        opaque = peer.post_pull("T", 1, **pull_by("n = 7"), sys_flag=6)
+        posted = [sender.post_send("T", b"%d" % n, properties={"n": str(n)}) for n in range(1, 10)]
+        for one in posted:
+            await sender.reply(one)
+        reply = await peer.reply(opaque)
+        assert (reply.code, b"7" in bytes(reply.body)) == (0, True)
+
+    broker(body, enable_property_filter=True)

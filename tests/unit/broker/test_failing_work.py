@@ -1,0 +1,95 @@
+"""Work of a broker that fails in the middle: who waited gets an answer, and the others are served."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tianzhou.broker.deadlines import Deadlines
+from tianzhou.broker.transactions import Half
+from tianzhou.supervision import Supervisor
+from tianzhou.testing.clock import run
+from tianzhou.wire.codes import RequestCode
+
+Run = Callable[..., None]
+
+
+def test_sends_that_waited_for_the_disk_are_answered_after_the_answering_failed(
+    broker: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(bench: Any) -> None:
+        bench._acks.cancel()
+        acks = bench.parts.acks
+        answer = acks._answer
+        failures = [ValueError("a defect")]
+
+        def fails_once(reached: int) -> None:
+            if failures:
+                raise failures.pop()
+            answer(reached)
+
+        monkeypatch.setattr(acks, "_answer", fails_once)
+        supervisor = Supervisor("broker", bench.clock)
+        supervisor.own("acknowledgements", acks.run)
+        peer = bench.peer()
+        asked = [peer.post_send("TBW102", queue_id=number) for number in range(3)]
+        assert [(await peer.reply(opaque)).code for opaque in asked] == [0, 0, 0]
+        assert supervisor.troubles.totals["acknowledgements"] == 1
+        await supervisor.end()
+
+    broker(body, store={"flush_disk_type": "SYNC_FLUSH"})
+
+
+def test_a_half_message_nobody_can_check_does_not_keep_others_from_it(
+    broker: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        await peer.heartbeat("c1", producer="P")
+        for key in ("bad", "good"):
+            properties = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": key}
+            assert (await peer.send("TBW102", properties=properties, sys_flag=4)).code == 0
+        bench.clock.advance(60)
+        checker = bench.parts.transactions
+        load = checker._load
+
+        async def loads(half: Half) -> Any:
+            if half.identity.unique_key == "bad":
+                raise ValueError("a defect")
+            return await load(half)
+
+        monkeypatch.setattr(checker, "_load", loads)
+        with pytest.raises(ExceptionGroup, match="1 half messages cannot be checked"):
+            await checker.check_all()
+        await asyncio.sleep(0)
+        peer._drain()
+        asked = [command for command in peer.requests if command.code == RequestCode.CHECK_TRANSACTION_STATE]
+        assert [command.fields["msgId"] for command in asked] == ["good"]
+
+    broker(body)
+
+
+def test_a_wait_that_raises_does_not_keep_the_others_waiting() -> None:
+    ended: list[str] = []
+
+    class Wait:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def time_up(self) -> None:
+            ended.append(self.name)
+            if self.name == "bad":
+                raise ValueError("a defect")
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        deadlines = Deadlines()
+        for seconds, name in ((1, "bad"), (1, "second"), (2, "third")):
+            deadlines.add(Wait(name), seconds)
+        await asyncio.sleep(3)
+        assert ended == ["bad", "second", "third"]
+
+    run(main())

@@ -1,0 +1,90 @@
+"""Whatever a running server takes, its next start takes, too; whatever that would refuse, the server refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from tianzhou.broker.changeable_settings import AT_ONCE
+from tianzhou.broker.changeable_settings import RULES as BROKER_RULES
+from tianzhou.broker.settings import BrokerSettings
+from tianzhou.cli.conf_files import check_served, read_conf
+from tianzhou.cli.servers import broker_settings
+from tianzhou.errors import TianzhouError
+from tianzhou.limits import Refusals
+from tianzhou.namesrv.changeable_settings import RULES as NAME_SERVER_RULES
+from tianzhou.namesrv.settings import NamesrvSettings
+from tianzhou.setting_files import write_settings
+from tianzhou.setting_rules import check
+from tianzhou.setting_updates import judge, read_update
+from tianzhou.settings import bind, dump, format_properties, keys_of, parse_properties
+from tianzhou.store.settings import StoreSettings
+
+VALUES = [
+    "", " ", "-1", "0", "1", "9", "101", "65536", "2147483648", "9223372036854775808", "1" * 30, "1e9", "nan", "inf",
+    "true", "false", "x", "x;y", "127.0.0.1:9876", "127.0.0.1:99999", "25", "04;23", "1s 2s", "a\\", "a=b", "#x", "~",
+    "${user.home}", "${x}", "SLAVE", "SYNC_FLUSH", "defaultRocksDB", "中", "٣",
+]  # fmt: skip
+BROKER_KEYS = sorted(keys_of(BrokerSettings, StoreSettings))
+
+
+def accepted_by_broker(values: dict[str, str], root: Path) -> dict[str, str] | None:
+    settings = replace(BrokerSettings(), broker_name="b"), replace(StoreSettings(), store_path_root_dir=str(root))
+    try:
+        read = read_update(format_properties(values).encode(), Refusals())
+        return dump(*judge(BROKER_RULES, read, settings, (), str).settings)
+    except TianzhouError:
+        return None
+
+
+def started_again(values: dict[str, str], root: Path) -> None:
+    file = root / "broker.conf"
+    write_settings(file, values, values)
+    settings, store_settings, _ = broker_settings(file, "")
+    shown = dump(settings, store_settings)
+    for key, value in values.items():
+        assert shown[key] == value or key in {"brokerConfigPath", "storePathCommitLog", "haListenPort"}, key
+
+
+def test_a_start_takes_what_a_running_broker_takes(tmp_path: Path) -> None:
+    for key in sorted(AT_ONCE):
+        for value in VALUES:
+            accepted = accepted_by_broker({key: value}, tmp_path)
+            if accepted is None or value == accepted[key] == "":
+                continue
+            text = parse_properties(format_properties(accepted))
+            assert text == accepted
+            check_served(text, "start")
+            settings, store_settings = bind(BrokerSettings, text), bind(StoreSettings, text)
+            check(BROKER_RULES, settings, store_settings, source="start")
+            assert dump(settings, store_settings) == accepted
+
+
+@examples(max_examples=40, deadline=None)
+@given(st.dictionaries(st.sampled_from(BROKER_KEYS), st.sampled_from(VALUES), min_size=1, max_size=3))
+def test_so_it_does_for_several_keys_together(tmp_path_factory: pytest.TempPathFactory, values: dict[str, str]) -> None:
+    root = tmp_path_factory.mktemp("start")
+    accepted = accepted_by_broker(values, root)
+    if accepted is not None:
+        started_again(accepted, root)
+
+
+@pytest.mark.parametrize("key", sorted(keys_of(NamesrvSettings)))
+def test_a_start_takes_what_a_running_name_server_takes(key: str, tmp_path: Path) -> None:
+    file = tmp_path / "namesrv.conf"
+    for value in VALUES:
+        try:
+            read = read_update(format_properties({key: value}).encode(), Refusals())
+            update = judge(NAME_SERVER_RULES, read, (NamesrvSettings(),), (), str)
+        except TianzhouError:
+            continue
+        write_settings(file, dump(*update.settings), update.changed)
+        again = bind(NamesrvSettings, read_conf(file, NamesrvSettings), source=str(file))
+        check(NAME_SERVER_RULES, again, source=str(file))
+        changed = update.changed - {"kvConfigPath", "configStorePath"}
+        assert {name: dump(again)[name] for name in changed} == {name: dump(*update.settings)[name] for name in changed}

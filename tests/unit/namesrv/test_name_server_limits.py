@@ -1,0 +1,287 @@
+"""What brokers and tools make grow at a name server has a bound; one bad topic never takes the others with it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import zlib
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from name_server_desk import Desk
+
+from tianzhou.model import DataVersion, QueueData, TopicConfig, TopicRoute
+from tianzhou.namesrv.room import Room
+from tianzhou.wire import bodies
+from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.fields import write_header
+
+Run = Callable[..., None]
+REFUSED, NO_TOPIC = 29, 17
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Run:
+    """Runs a test body with a name server: `server(body, setting=value)`."""
+
+    def run_body(body: Callable[[Desk], Coroutine[Any, Any, None]], **settings: Any) -> None:
+        async def main() -> None:
+            async with Desk(tmp_path, **settings) as desk:
+                await body(desk)
+
+        asyncio.run(main())
+
+    return run_body
+
+
+async def register(desk: Desk, *topics: TopicConfig, broker: str = "broker-a", **header: Any) -> Any:
+    """Register topics with the queues they have."""
+    table = bodies.TopicTable({topic.topic_name: topic for topic in topics}, DataVersion(1, 1))
+    body = bodies.encode_register_body(bodies.RegisterBody(table, header.pop("filter_servers", [])))
+    return await send(desk, body, broker, **header)
+
+
+async def send(desk: Desk, body: bytes, broker: str, **header: Any) -> Any:
+    fields: dict[str, Any] = {
+        "broker_name": broker, "broker_addr": f"{broker}:1", "cluster_name": "C", "ha_server_addr": "",
+        "broker_id": 0, "compressed": False, "body_crc32": 0, "enable_acting_master": False,
+    }  # fmt: skip
+    return await desk.ask(
+        RequestCode.REGISTER_BROKER, body, **write_header(RequestCode.REGISTER_BROKER, **fields | header)
+    )
+
+
+def topic(name: str, queues: int = 4) -> TopicConfig:
+    return TopicConfig(name, queues, queues)
+
+
+def put(desk: Desk, key: str, value: str, namespace: str = "ORDER_TOPIC_CONFIG") -> Any:
+    return desk.ask(RequestCode.PUT_KV_CONFIG, namespace=namespace, key=key, value=value)
+
+
+def refused(desk: Desk) -> dict[str, int]:
+    return dict(desk.server._handlers._bounds.refusals.counts)
+
+
+@pytest.mark.over_limit("maxQueuesPerTopic")
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_topic_with_endless_queues_is_left_out_and_the_others_are_taken(
+    server: Run, compressed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body(desk: Desk) -> None:
+        table = bodies.TopicTable(
+            {"A": topic("A"), "B": topic("B", 2**31 - 1), "C": topic("C", 65_535)}, DataVersion(1, 1)
+        )
+        data = bodies.encode_register_body(bodies.RegisterBody(table), compressed)
+        with caplog.at_level(logging.WARNING):
+            replies = [await send(desk, data, "broker-a", compressed=compressed) for _ in range(2)]
+        assert [reply.code for reply in replies] == [0, 0]
+        assert await desk.route("B") == NO_TOPIC
+        assert [(await desk.route(name)).queue_datas[0].read_queue_nums for name in "AC"] == [4, 65_535]
+        assert (
+            sum(
+                "broker broker-a registers 1 topics or mappings that limits leave out" in line
+                for line in caplog.messages
+            )
+            == 1
+        )
+        assert refused(desk) == {"maxQueuesPerTopic": 2}
+
+    server(body)
+
+
+def test_a_route_that_a_tool_registers_keeps_to_the_limits(server: Run) -> None:
+    async def body(desk: Desk) -> None:
+        await register(desk, topic("A"), topic("B"))
+
+        async def add(name: str, queues: int) -> int:
+            route = TopicRoute(queue_datas=[QueueData("broker-a", queues, queues, 6, 0)])
+            data = bodies.encode_route(route, standard=True)
+            return (await desk.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, data, topic=name)).code
+
+        assert [await add("N", 65_536), await add("N", 8), await add("M", 8), await add("A", 8)] == [
+            REFUSED,
+            0,
+            REFUSED,
+            0,
+        ]
+        assert await desk.route("M") == NO_TOPIC
+        assert refused(desk) == {"maxQueuesPerTopic": 1, "maxTopics": 1}
+
+    server(body, max_topics=3)
+
+
+@pytest.mark.over_limit("maxTopics")
+@pytest.mark.over_limit("maxRoutes")
+@pytest.mark.parametrize("key", ["max_topics", "max_routes"])
+def test_topics_beyond_the_limit_are_left_out(server: Run, key: str) -> None:
+    async def body(desk: Desk) -> None:
+        assert (await register(desk, topic("A"), topic("B"))).code == 0
+        assert (await register(desk, topic("X"), topic("Y"), broker="broker-b")).code == 0
+        assert await desk.route("X") != NO_TOPIC
+        assert await desk.route("Y") == NO_TOPIC
+        assert (await register(desk, topic("A", 8), topic("B"))).code == 0
+        await desk.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="A")
+        assert (await register(desk, topic("X"), topic("Y"), broker="broker-b")).code == 0
+        assert await desk.route("Y") != NO_TOPIC
+
+    server(body, **{key: 3})
+
+
+@pytest.mark.over_limit("maxBrokers")
+@pytest.mark.parametrize("how", ["names", "ids", "clusters"])
+def test_brokers_come_to_an_end_and_who_is_there_stays(server: Run, how: str) -> None:
+    async def body(desk: Desk) -> None:
+        def come(number: int) -> Any:
+            if how == "names":
+                return register(desk, topic("A"), topic("B"), broker=f"broker-{number}")
+            if how == "ids":
+                return register(desk, topic("A"), topic("B"), broker_id=number, broker_addr=f"10.0.0.{number}:1")
+            return register(desk, topic("A"), topic("B"), cluster_name=f"C{number}")
+
+        replies = [await come(number) for number in range(3)]
+        assert [reply.code for reply in replies] == [0, 0, REFUSED]
+        assert "raise maxBrokers" in replies[2].remark
+        assert (await come(1)).code == 0
+        info = bodies.decode_cluster_info((await desk.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
+        assert "C2" not in info.cluster_addr_table
+        assert "broker-2" not in info.broker_addr_table
+
+    server(body, max_brokers=2)
+
+
+@pytest.mark.over_limit("maxFilterServers")
+def test_a_broker_has_a_number_of_filter_servers(server: Run) -> None:
+    async def body(desk: Desk) -> None:
+        servers = ["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"]
+        assert (await register(desk, topic("A"), topic("B"), filter_servers=servers)).code == REFUSED
+        assert (await register(desk, topic("A"), topic("B"), filter_servers=servers[:2])).code == 0
+
+    server(body, max_filter_servers=2)
+
+
+@pytest.mark.over_limit("maxQueueMappings")
+def test_mappings_of_static_topics_come_to_an_end(server: Run) -> None:
+    async def body(desk: Desk) -> None:
+        mappings = {name: {"topic": name, "bname": "broker-a", "totalQueues": 1} for name in "ABC"}
+        assert (await desk.register("A", "B", "C", mappings=mappings)).code == 0
+        routes = [await desk.route(name) for name in "ABC"]
+        assert [bool(route.topic_queue_mapping_by_broker) for route in routes] == [True, True, False]
+        again = {"A": {"topic": "A", "bname": "somebody", "totalQueues": 1}}
+        assert (await desk.register("A", "B", "C", mappings=again, counter=2)).code == 0
+        assert "somebody" not in (await desk.route("A")).topic_queue_mapping_by_broker
+        # A mapping of somebody else's queues is not taken anyway.
+        assert refused(desk) == {"maxQueueMappings": 1}
+
+    server(body, max_queue_mappings=2)
+
+
+@pytest.mark.over_limit("maxRegistrationBytes")
+@pytest.mark.parametrize("noise", [0, 100_000])
+def test_a_registration_that_unpacks_too_large_is_refused(server: Run, noise: int) -> None:
+    async def body(desk: Desk) -> None:
+        data = zlib.compress(random.Random(1).randbytes(noise) + bytes(2_000_000))
+        reply = await send(desk, data, "broker-a", compressed=True)
+        assert reply.code == REFUSED
+        assert reply.remark.startswith("registration of broker broker-a: 1000001 bytes, at most 1000000 are allowed")
+        assert (await register(desk, topic("A"), topic("B"))).code == 0
+        assert refused(desk) == {"maxRegistrationBytes": 1}
+
+    server(body, max_registration_bytes=1_000_000)
+
+
+@pytest.mark.over_limit("maxRegistrationsBytes")
+def test_large_registrations_wait_for_each_other_and_are_not_all_remembered(server: Run) -> None:
+    async def body(desk: Desk) -> None:
+        topics = [topic(f"topic-{number:05}") for number in range(2_000)]
+        replies = await asyncio.gather(*(register(desk, *topics, broker=f"broker-{n}") for n in range(6)))
+        assert [reply.code for reply in replies] == [0] * 6
+        assert len((await desk.route("topic-01999")).queue_datas) == 6
+        remembered = desk.server._handlers.registrations.remembered
+        assert 0 < remembered < 6
+        assert refused(desk) == {"maxRegistrationsBytes": 6 - remembered}
+        # Who is not remembered is read again, and stays.
+        assert (await register(desk, *topics, broker="broker-5")).code == 0
+
+    server(body, max_registrations_bytes=600_000)
+
+
+def test_room_lets_in_what_fits_in_order_and_the_largest_alone() -> None:
+    async def main() -> None:
+        room, log = Room(), []
+
+        async def work(name: str, size: int) -> None:
+            async with room.taken(size, 10):
+                log.append(name)
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                log.append(name.lower())
+
+        tasks = [asyncio.ensure_future(work(name, size)) for name, size in (("A", 6), ("B", 6), ("C", 3), ("D", 99))]
+        await asyncio.sleep(0)
+        tasks.append(asyncio.ensure_future(work("E", 1)))
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        text = "".join(log)
+        assert text.startswith("A")
+        assert "Dd" in text, "alone"
+        assert sorted(text) == sorted("AaCcDdEe")
+        assert room._used == 0
+
+    asyncio.run(main())
+
+
+@pytest.mark.over_limit("maxKvValueBytes")
+@pytest.mark.over_limit("maxKvEntries")
+@pytest.mark.over_limit("maxKvBytes")
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"max_kv_value_bytes": 12}, "maxKvValueBytes"),
+        ({"max_kv_entries": 3}, "maxKvEntries"),
+        ({"max_kv_bytes": 45}, "maxKvBytes"),
+    ],
+)
+def test_the_kv_configuration_comes_to_an_end(server: Run, settings: dict[str, int], name: str) -> None:
+    async def body(desk: Desk) -> None:
+        assert (await put(desk, "A", "1234567890")).code == 0
+        assert (await put(desk, "B", "1")).code == 0
+        long = "12345678901" if name == "maxKvValueBytes" else "123456789"
+        reply = await put(desk, "C", long)
+        assert (reply.code, f"raise {name}" in reply.remark) == (REFUSED, True)
+        assert reply.remark.startswith("KV configuration ORDER_TOPIC_CONFIG/C:") or name != "maxKvValueBytes"
+        assert (await desk.ask(RequestCode.GET_KV_CONFIG, namespace="ORDER_TOPIC_CONFIG", key="C")).code == 22
+        assert (await put(desk, "A", "1")).code == 0
+        await desk.ask(RequestCode.DELETE_KV_CONFIG, namespace="ORDER_TOPIC_CONFIG", key="A")
+        assert (await put(desk, "C", "12345")).code == 0
+        assert refused(desk) == {name: 1}
+
+    server(body, **settings)
+
+
+def test_an_order_configuration_too_long_in_the_file_does_not_stop_routes(
+    server: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = {"ORDER_TOPIC_CONFIG": {"A": "x" * 9_000_000, "B": "broker-a:4", "C": "y" * 9_000_000}}
+    (tmp_path / "kvConfig.json").write_text(json.dumps({"configTable": table}))
+
+    async def body(desk: Desk) -> None:
+        with caplog.at_level(logging.WARNING):
+            reply = await register(desk, topic("A"), topic("B"))
+            assert (reply.code, bytes(reply.body)) == (0, b"")
+            assert (await desk.route("A")).order_topic_conf is None
+        assert (await desk.route("B")).order_topic_conf == "broker-a:4"
+        assert "brokers are not told of it" in caplog.text
+        listed = await desk.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="ORDER_TOPIC_CONFIG")
+        assert (listed.code, listed.remark[:31]) == (REFUSED, "the reply to request 219: 18000")
+        for key in "AC":
+            await desk.ask(RequestCode.DELETE_KV_CONFIG, namespace="ORDER_TOPIC_CONFIG", key=key)
+        reply = await register(desk, topic("A"), topic("B"))
+        assert bodies.decode_kv_table(reply.body) == {"B": "broker-a:4"}
+
+    server(body, order_message_enable=True)

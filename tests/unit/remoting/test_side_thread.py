@@ -1,0 +1,70 @@
+"""What takes long is done aside, one thing at a time, while the loop goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from tianzhou.remoting.side_thread import SWITCH_S, SideThread
+
+
+def run(body: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(20):
+            await body()
+
+    asyncio.run(main())
+
+
+def test_one_thing_at_a_time_while_the_loop_goes_on() -> None:
+    async def body() -> None:
+        aside, go, working, most = SideThread(), threading.Event(), 0, 0
+        former = sys.getswitchinterval()
+
+        def work(number: int) -> int:
+            nonlocal working, most
+            working += 1
+            most = max(most, working)
+            assert go.wait(20)
+            working -= 1
+            return number
+
+        tasks = [asyncio.ensure_future(aside.run(work, number)) for number in range(5)]
+        await asyncio.sleep(0.01)
+        assert aside.begun == 5
+        assert sys.getswitchinterval() <= SWITCH_S
+        go.set()
+        assert await asyncio.gather(*tasks) == [0, 1, 2, 3, 4]
+        assert most == 1
+        assert aside.begun == 0
+        assert sys.getswitchinterval() == former
+
+    run(body)
+
+
+def test_what_is_raised_comes_back_and_who_goes_away_leaves_the_line() -> None:
+    async def body() -> None:
+        aside, go, done = SideThread(), threading.Event(), list[int]()
+
+        def fail() -> None:
+            assert go.wait(20)
+            raise ValueError("no")
+
+        failing = asyncio.ensure_future(aside.run(fail))
+        gone = asyncio.ensure_future(aside.run(done.append, 1))
+        await asyncio.sleep(0.01)
+        gone.cancel()
+        await asyncio.sleep(0)
+        go.set()
+        with pytest.raises(ValueError, match="no"):
+            await failing
+        assert await aside.run(done.append, 2) is None
+        assert done == [2]
+        assert aside.begun == 0
+
+    run(body)

@@ -1,0 +1,61 @@
+"""Which interpreter `./run` and `./test` make their environment with."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "env.sh"
+
+
+def chosen(folder: Path, points: dict[str, str], **environment: str) -> tuple[int, str, str]:
+    """Interpreters as scripts that answer with their points; nothing else is in the path but what bash needs."""
+    for name, answer in points.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{answer}\n")
+        path.chmod(0o755)
+    (folder / "tools").mkdir()
+    for tool in ("cat", "sh"):
+        (folder / "tools" / tool).symlink_to(str(shutil.which(tool)))
+    path = ":".join(str(folder / part) for part in ("first", "second", "tools"))
+    text = (
+        f'set -euo pipefail; . "{SCRIPT}"; found=$(find_python) || exit 7; echo "$found"; tell_of_slow_python "$found"'
+    )
+    done = subprocess.run(
+        [str(shutil.which("bash")), "-c", text],
+        env={"PATH": path, **environment},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    return done.returncode, done.stdout.strip(), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("points", "best"),
+    [
+        ({"first/python3.11": "echo 6", "second/python3.11": "echo 7"}, "second/python3.11"),  # optimised
+        ({"first/python3.11": "echo 5", "first/python3.13": "echo 6"}, "first/python3.13"),  # can compile
+        ({"first/python3.11": "exit 127", "first/python3.14": "echo 7"}, "first/python3.14"),
+        ({"first/python3.14": "echo 7", "second/python3.11": "echo 7"}, "second/python3.11"),
+        ({"first/python3.9": "echo 7", "second/python3": "echo 7"}, "second/python3"),
+    ],
+)
+def test_the_best_interpreter_is_taken(tmp_path: Path, points: dict[str, str], best: str) -> None:
+    code, found, said = chosen(tmp_path, points)
+    assert (code, found) == (0, str(tmp_path / best))
+    assert ("without optimisation" in said) == (points[best] == "echo 6")
+
+
+def test_without_one_it_says_so(tmp_path: Path) -> None:
+    assert chosen(tmp_path, {"first/python3.11": "exit 1"})[0] == 7
+
+
+def test_another_can_be_named(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    code, found, _ = chosen(tmp_path, {"first/python3.11": "echo 7", "mine": "echo 6"}, TIANZHOU_PYTHON=str(mine))
+    assert (code, found) == (0, str(mine))
