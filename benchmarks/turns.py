@@ -32,7 +32,7 @@ from scale import allow_files  # noqa: E402 - run from a checkout
 
 from tianzhou.broker.server import Broker  # noqa: E402 - run from a checkout
 from tianzhou.broker.settings import BrokerSettings  # noqa: E402
-from tianzhou.cli.long_lived import LongLived  # noqa: E402
+from tianzhou.cli.gc_freeze import LongLived  # noqa: E402
 from tianzhou.model import ConsumerData, HeartbeatData, SubscriptionData, TopicConfig  # noqa: E402
 from tianzhou.namesrv.server import NameServer  # noqa: E402
 from tianzhou.namesrv.settings import NamesrvSettings  # noqa: E402

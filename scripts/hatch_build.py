@@ -1,7 +1,8 @@
 """Compiles what is compiled of the package while it is built, where that is possible; hatchling runs it.
 
-These are `tianzhou._hot._compiled` (docs/adr/0004-hot-path.md) and `tianzhou.spark._rows._compiled` (0008-rows.md). By
-hand, into the source tree, in an environment with Cython and setuptools: `python scripts/hatch_build.py`.
+These are `tianzhou._hot._compiled` (docs/adr/0004-hot-path.md) and `tianzhou.spark.rows._rows._compiled`
+(0008-rows.md). By hand, into the source tree, in an environment with Cython and setuptools:
+`python scripts/hatch_build.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ except ImportError:  # run by hand
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 HOT = SOURCE / "tianzhou" / "_hot"
-ROWS = SOURCE / "tianzhou" / "spark" / "_rows"
+ROWS = SOURCE / "tianzhou" / "spark" / "rows" / "_rows"
 FOLDERS = (HOT, ROWS)
 """Where a `_compiled.pyx` is."""
 

@@ -3,6 +3,6 @@
 Spark looks for top-level modules named `pyspark_*` with a `DefaultSource` in them.
 """
 
-from tianzhou.spark.source import TianzhouSource as DefaultSource
+from tianzhou.spark.data_source import TianzhouSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -3,6 +3,6 @@
 Spark looks for top-level modules named `pyspark_*` with a `DefaultSource` in them.
 """
 
-from tianzhou.spark.store_source import TianzhouStore as DefaultSource
+from tianzhou.spark.store.store_source import TianzhouStore as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -1,7 +1,7 @@
 """What ran out and comes back: descriptors, memory, threads, disk space. Told apart from what is broken. Pure.
 
 Who meets a shortage refuses with words and looks again soon; nothing is given up for good because of it. What the disk
-itself says about data it was given is no shortage, whatever its number: see `store.flush`.
+itself says about data it was given is no shortage, whatever its number: see `store.log.flush`.
 """
 
 from __future__ import annotations

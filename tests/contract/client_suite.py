@@ -31,7 +31,7 @@ from tianzhou import (
 )
 from tianzhou.admin import Admin
 from tianzhou.client import ClientInstance
-from tianzhou.client.pulling import messages_of
+from tianzhou.client.consumer.pulling import messages_of
 from tianzhou.errors import BrokerError, ClientError, ConnectFailed, ProtocolError
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET

@@ -10,7 +10,8 @@ import pytest
 from client_suite import FIRST, Check, fresh, make_topic, until
 
 from tianzhou import ConsumeResult, Message, Producer, PullConsumer, PullStatus, PushConsumer, sync
-from tianzhou.client import ClientInstance, calls
+from tianzhou.client import ClientInstance
+from tianzhou.client.cluster import rpc
 from tianzhou.errors import BrokerError, ClientError
 from tianzhou.model import SubscriptionData
 
@@ -185,4 +186,4 @@ async def wrong_expressions_are_refused_before_anything_is_consumed(namesrv: str
         for expression in ("n >", "", "n = 'a", "n IN (1)"):
             wish = SubscriptionData(topic, expression, expression_type="SQL92", sub_version=1)
             with pytest.raises(BrokerError, match="correct the filter expression"):
-                await calls.check_client_config(instance.remoting, address, "client", "G", wish)
+                await rpc.check_client_config(instance.remoting, address, "client", "G", wish)

@@ -6,7 +6,7 @@ import pytest
 from scripted import ScriptedCluster, pulled, record, sent, until
 
 from tianzhou import ConsumeFromWhere, ConsumeResult, Message, Producer, PullConsumer, PushConsumer, SendStatus
-from tianzhou.client import consuming
+from tianzhou.client.consumer.push import concurrent
 from tianzhou.errors import BrokerError, ClientError, ConnectionLost, RequestTimeout
 from tianzhou.model import MessageQueue
 from tianzhou.wire import bodies
@@ -513,7 +513,7 @@ def test_what_no_broker_takes_back_is_sent_to_the_retry_topic():
 
 
 def test_what_cannot_be_handed_back_at_all_is_consumed_again_here(monkeypatch):
-    monkeypatch.setattr(consuming, "SEND_BACK_RETRY_MS", 20)
+    monkeypatch.setattr(concurrent, "SEND_BACK_RETRY_MS", 20)
 
     async def main() -> None:
         async with ScriptedCluster(1) as cluster:

@@ -6,7 +6,7 @@ import pytest
 from scripted import ScriptedCluster, record, until
 
 from tianzhou import PushConsumer
-from tianzhou.client import owned_queues, process_queue
+from tianzhou.client.consumer.push import assigned_queues, process_queue
 from tianzhou.model import MessageQueue
 from tianzhou.wire import bodies
 from tianzhou.wire.command import Command
@@ -84,7 +84,7 @@ def test_nothing_is_read_before_the_lock_and_all_is_freed_in_order_at_the_end():
 
 
 def test_locks_are_renewed_together(monkeypatch):
-    monkeypatch.setattr(owned_queues, "LOCK_INTERVAL_S", 0.05)
+    monkeypatch.setattr(assigned_queues, "LOCK_INTERVAL_S", 0.05)
 
     async def main() -> None:
         async with ScriptedCluster(1, queues=3) as cluster:
@@ -100,7 +100,7 @@ def test_locks_are_renewed_together(monkeypatch):
 
 
 def test_a_lost_lock_begins_the_queue_anew_and_never_two_handlers(monkeypatch):
-    monkeypatch.setattr(owned_queues, "LOCK_INTERVAL_S", 0.05)
+    monkeypatch.setattr(assigned_queues, "LOCK_INTERVAL_S", 0.05)
 
     async def main() -> None:
         async with ScriptedCluster(1) as cluster:
@@ -138,9 +138,9 @@ def test_a_lost_lock_begins_the_queue_anew_and_never_two_handlers(monkeypatch):
 
 
 def test_a_lock_that_cannot_be_renewed_is_not_relied_on(monkeypatch):
-    monkeypatch.setattr(owned_queues, "LOCK_INTERVAL_S", 0.05)
+    monkeypatch.setattr(assigned_queues, "LOCK_INTERVAL_S", 0.05)
     monkeypatch.setattr(process_queue, "LOCK_TRUST_S", 0.3)
-    monkeypatch.setattr("tianzhou.client.in_order.LOCK_RETRY_S", 0.05)
+    monkeypatch.setattr("tianzhou.client.consumer.push.orderly.LOCK_RETRY_S", 0.05)
 
     async def main() -> None:
         async with ScriptedCluster(1) as cluster:
@@ -195,7 +195,7 @@ def test_a_queue_is_given_up_when_its_handler_has_ended():
 
 
 def test_a_handler_that_does_not_end_cannot_keep_a_queue_for_ever(monkeypatch, caplog):
-    monkeypatch.setattr(owned_queues, "UNLOCK_DELAY_S", 0.4)
+    monkeypatch.setattr(assigned_queues, "UNLOCK_DELAY_S", 0.4)
 
     async def main() -> None:
         async with ScriptedCluster(1) as cluster:
@@ -221,7 +221,7 @@ def test_a_handler_that_does_not_end_cannot_keep_a_queue_for_ever(monkeypatch, c
 
 
 def test_a_lock_granted_without_our_hearing_of_it_is_freed(monkeypatch):
-    monkeypatch.setattr(owned_queues, "LOCK_INTERVAL_S", 0.1)
+    monkeypatch.setattr(assigned_queues, "LOCK_INTERVAL_S", 0.1)
 
     async def main() -> None:
         async with ScriptedCluster(1) as cluster:

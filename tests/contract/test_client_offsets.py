@@ -6,7 +6,7 @@ import pytest
 from scripted import ScriptedCluster, record, until
 
 from tianzhou import PullConsumer, PushConsumer
-from tianzhou.client import commits
+from tianzhou.client.consumer.pull import auto_commit as auto_commits
 from tianzhou.model import MessageQueue
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_header
@@ -175,7 +175,7 @@ def test_a_polling_member_stores_what_is_done_as_soon_as_the_group_changes():
 
 @pytest.mark.parametrize("auto_commit", [True, False])
 def test_what_a_poll_returned_last_counts_when_the_caller_comes_back_in_a_moment(auto_commit, monkeypatch):
-    monkeypatch.setattr(commits, "REST_S", 10.0)
+    monkeypatch.setattr(auto_commits, "REST_S", 10.0)
 
     async def main() -> None:
         async with ScriptedCluster(1) as cluster:
@@ -195,7 +195,7 @@ def test_what_a_poll_returned_last_counts_when_the_caller_comes_back_in_a_moment
 
 
 def test_who_unsubscribes_leaves_what_is_done(monkeypatch):
-    monkeypatch.setattr(commits, "REST_S", 10.0)
+    monkeypatch.setattr(auto_commits, "REST_S", 10.0)
 
     async def main() -> None:
         async with ScriptedCluster(1) as cluster:

@@ -21,7 +21,7 @@ from own_server import own_server
 from tianzhou import Message, Producer, PullConsumer, PushConsumer, SendStatus, TransactionProducer, sync
 from tianzhou.admin import Admin
 from tianzhou.client import ClientInstance
-from tianzhou.client.tls import CONFIG_FILE_ENV, ENABLE_ENV
+from tianzhou.client.cluster.tls import CONFIG_FILE_ENV, ENABLE_ENV
 from tianzhou.errors import ConfigError, TianzhouError
 from tianzhou.model import TransactionState
 from tianzhou.remoting.tls import TlsSettings

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tianzhou.client import MemoryIds, RedisIds, SqliteIds, idempotent
-from tianzhou.client.idempotence import Claim, ProcessedIds
+from tianzhou.client.consumer.push.idempotence import Claim, ProcessedIds
 from tianzhou.errors import DuplicateInProgress
 from tianzhou.model import MessageExt
 from tianzhou.testing.clock import VirtualClock

@@ -10,7 +10,7 @@ from scripted import ScriptedCluster, record, until
 
 from tianzhou import Message, Producer, PushConsumer, SendStatus, TransactionProducer, TransactionState
 from tianzhou.client import ClientInstance
-from tianzhou.client.address_server import lookup_url
+from tianzhou.client.cluster.address_server import lookup_url
 from tianzhou.errors import BrokerError, ClientError, ConfigError, ConnectFailed, RequestTimeout
 from tianzhou.wire import bodies
 from tianzhou.wire.command import Command

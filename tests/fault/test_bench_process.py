@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from processes import LIMIT_S, Tianzhou, serve, until
 
 from tianzhou import sync
-from tianzhou.bench.conductor import Run
-from tianzhou.bench.given import Given, Kind, Payload, Role
+from tianzhou.bench.runner import Run
+from tianzhou.bench.spec import Given, Kind, Payload, Role
 
 RUN_LIMIT_S = 3 * LIMIT_S
 WORKLOAD = """

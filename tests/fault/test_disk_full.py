@@ -21,7 +21,7 @@ from tianzhou.broker.settings import BrokerSettings
 from tianzhou.errors import BrokerError
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
-from tianzhou.store.scan import StoreScan
+from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header

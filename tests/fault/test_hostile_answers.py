@@ -144,7 +144,7 @@ def errors(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]
         return [
             f"{one.getMessage()} {one.exc_info}"
             for one in caplog.records
-            if one.levelno >= logging.ERROR and one.name != "tianzhou.remoting.answers"
+            if one.levelno >= logging.ERROR and one.name != "tianzhou.remoting.error_codes"
         ]
 
     return found

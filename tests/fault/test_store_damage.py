@@ -16,9 +16,9 @@ import pytest
 
 from tianzhou.errors import CorruptRecord
 from tianzhou.store import MessageStore, NewRecord, PutStatus, StoreSettings
-from tianzhou.store.consumequeue import UNIT_SIZE
-from tianzhou.store.notes import read_note
-from tianzhou.store.scan import StoreScan
+from tianzhou.store.offline.scan import StoreScan
+from tianzhou.store.queues.consumequeue import UNIT_SIZE
+from tianzhou.store.startup.proved_note import read_note
 from tianzhou.wire.record import decode_record
 
 SEGMENT = 16_384

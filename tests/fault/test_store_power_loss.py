@@ -16,7 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings, catchup, folder, opening
+from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
+from tianzhou.store.dispatch import catchup
+from tianzhou.store.files import folder
+from tianzhou.store.startup import opening
 from tianzhou.testing.disk import ForgetfulDisk, PowerLostError
 from tianzhou.wire.record import decode_record, verify_property_crc
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tianzhou.store import MessageStore, StoreSettings
-from tianzhou.store.scan import StoreScan
+from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.record import decode_record
 
 WRITER = """
@@ -112,7 +112,7 @@ def test_acknowledged_messages_survive_being_killed_again_and_again(tmp_path: Pa
 def test_being_killed_while_recovering_does_no_harm(tmp_path: Path) -> None:
     acknowledged = killed_writer(tmp_path, "SYNC_FLUSH", 300)
     code = (
-        "import os, sys\nfrom tianzhou.store import MessageStore, StoreSettings\nfrom tianzhou.store import replay\n"
+        "import os, sys\nfrom tianzhou.store import MessageStore, StoreSettings\nfrom tianzhou.store.startup import replay\n"
         "count = 0\nbefore = replay.LogReplay._dispatch\n"
         "def dispatch(*a):\n    global count\n    count += 1\n"
         "    if count > int(sys.argv[2]): os.kill(os.getpid(), 9)\n"

@@ -16,8 +16,8 @@ from typing import Any
 
 from tianzhou.broker.server import make_parts, make_tables
 from tianzhou.broker.settings import BrokerSettings
-from tianzhou.broker.stats import BrokerStats
-from tianzhou.client import reverse
+from tianzhou.broker.stats.stats import BrokerStats
+from tianzhou.client.cluster import broker_requests
 from tianzhou.clock import SystemClock
 from tianzhou.namesrv.handlers import Handlers
 from tianzhou.namesrv.kv import KvConfig
@@ -216,8 +216,11 @@ def namesrv_handlers() -> dict[int, str]:
 
 def client_handlers() -> dict[int, str]:
     """Code to handler of a client, as its one `match` statement has them."""
-    source = inspect.getsource(reverse.answer)
-    return {int(RequestCode[name]): "`client.reverse`" for name in re.findall(r"case RequestCode\.(\w+)", source)}
+    source = inspect.getsource(broker_requests.answer)
+    return {
+        int(RequestCode[name]): "`client.cluster.broker_requests`"
+        for name in re.findall(r"case RequestCode\.(\w+)", source)
+    }
 
 
 def _name(handler: Callable[..., Any]) -> str:

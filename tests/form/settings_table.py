@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from tianzhou.broker import idle_settings
+from tianzhou.broker import ignored_settings
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.limits import LIMITS
 from tianzhou.namesrv import settings as namesrv_settings
@@ -245,8 +245,8 @@ def limits_in(settings: type) -> dict[str, str]:
 
 
 SECTIONS: list[tuple[str, type, dict[str, str], dict[str, tuple[str, ...]]]] = [
-    ("Broker", BrokerSettings, BROKER | limits_in(BrokerSettings), idle_settings.IDLE),
-    ("Store", StoreSettings, STORE | limits_in(StoreSettings), idle_settings.IDLE),
+    ("Broker", BrokerSettings, BROKER | limits_in(BrokerSettings), ignored_settings.IDLE),
+    ("Store", StoreSettings, STORE | limits_in(StoreSettings), ignored_settings.IDLE),
     ("Name server", NamesrvSettings, NAMESRV | limits_in(NamesrvSettings), namesrv_settings.IDLE),
     ("TLS, of brokers and name servers", TlsSettings, TLS, {}),
 ]

@@ -12,7 +12,7 @@ import pytest
 
 import tianzhou
 from tianzhou.broker import changeable_settings as of_broker
-from tianzhou.broker.idle_settings import IDLE as IDLE_OF_BROKER
+from tianzhou.broker.ignored_settings import IDLE as IDLE_OF_BROKER
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.namesrv import changeable_settings as of_name_server
 from tianzhou.namesrv.settings import IDLE as IDLE_OF_NAME_SERVER

@@ -64,7 +64,7 @@ def test_every_key_has_either_an_effect_or_a_reason(section: Any) -> None:
 
 def test_no_reason_is_given_twice_or_for_keys_that_are_not_there() -> None:
     for idle, classes in (
-        (table.idle_settings.IDLE, (table.BrokerSettings, table.StoreSettings)),
+        (table.ignored_settings.IDLE, (table.BrokerSettings, table.StoreSettings)),
         (table.namesrv_settings.IDLE, (table.NamesrvSettings,)),
     ):
         listed = [key for keys in idle.values() for key in keys]
@@ -83,6 +83,6 @@ def test_what_has_an_effect_is_read_and_what_has_none_is_not(section: Any) -> No
         # `Bounds` reads those of limits, for who checks them.
         is_read = is_read or re.search(rf"(check|allows|most)\(\s*{CONSTANTS.get(key, key)}\b", SOURCE) is not None
         if key in effects:
-            assert is_read, f"{key}: nobody reads {name}; give the reason in idle_settings.IDLE"
+            assert is_read, f"{key}: nobody reads {name}; give the reason in ignored_settings.IDLE"
         elif key not in SHOWN_ONLY:
             assert not is_read, f"{key}: somebody reads {name}; it is said to have no effect: {why[key]}"

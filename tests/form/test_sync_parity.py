@@ -8,8 +8,8 @@ from tianzhou import admin, client, sync
 from tianzhou.sync import admin as blocking_admin
 from tianzhou.sync import pull_consumer as blocking_reader
 
-# What an instance or a broker calls on a consumer (tianzhou.client.member.GroupMember), and what consumers call on
-# their inner producer, and the two halves of a transaction: no business of users.
+# What an instance or a broker calls on a consumer (tianzhou.client.cluster.member.GroupMember), and what consumers call
+# on their inner producer, and the two halves of a transaction: no business of users.
 INTERNAL = {
     "consume_directly",
     "consume_offsets",

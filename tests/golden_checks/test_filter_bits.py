@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tianzhou.broker.consumer_filters import ConsumerFilters
-from tianzhou.broker.selection import bitmap_of, by_entry
+from tianzhou.broker.messages.message_filter import bitmap_of, by_entry
 from tianzhou.broker.settings import BrokerSettings
+from tianzhou.broker.tables.consumer_filters import ConsumerFilters
 from tianzhou.filter import BloomFilter
 from tianzhou.store import MessageStore, StoreSettings
-from tianzhou.store.extension import ExtendedQueue, ExtensionUnit
+from tianzhou.store.queues.extension import ExtendedQueue, ExtensionUnit
 from tianzhou.wire.json_dialect import loads
 from tianzhou.wire.record import decode_records
 

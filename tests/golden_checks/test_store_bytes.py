@@ -16,7 +16,7 @@ import pytest
 
 from tianzhou.settings import bind
 from tianzhou.store import MessageStore, NewRecord, PutStatus, StoreSettings
-from tianzhou.store.scan import StoreScan
+from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import get_property
 from tianzhou.wire.record import Record, decode_record

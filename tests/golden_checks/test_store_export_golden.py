@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tianzhou.store.exchange import Importer, Selection, rows, selected, visible_topics
-from tianzhou.store.scan import StoreScan
+from tianzhou.store.offline.import_export import Importer, Selection, rows, selected, visible_topics
+from tianzhou.store.offline.scan import StoreScan
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "store"
 CASES = ("basic-clean-5", "basic-clean-4", "delay", "transaction", "retry-dlq", "order", "longtopic", "expired",
@@ -90,7 +90,7 @@ def kept(row: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("name", ["basic-clean-5", "bcq", "longtopic", "propcrc"])
 def test_tables_say_the_same_as_rows(name: str, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    from tianzhou.spark.store_tables import tables
+    from tianzhou.spark.store.store_tables import tables
 
     with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
         archive.extractall(tmp_path)

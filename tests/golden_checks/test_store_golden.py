@@ -17,7 +17,7 @@ import pytest
 
 from tianzhou.settings import bind
 from tianzhou.store import GetStatus, MessageStore, StoreSettings
-from tianzhou.store.scan import StoreScan
+from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.ids import host_text, offset_msg_id
 from tianzhou.wire.properties import decode_properties
 from tianzhou.wire.record import decode_record, to_message

@@ -14,10 +14,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 from tianzhou.model import MessageQueue
-from tianzhou.spark.offsets import Span
-from tianzhou.spark.schema import arrow_schema, columns_of, row_schema
-from tianzhou.spark.store_files import StoreFiles
-from tianzhou.spark.store_rows import Wanted, read_all
+from tianzhou.spark.rows.schema import arrow_schema, columns_of, row_schema
+from tianzhou.spark.source.offsets import Span
+from tianzhou.spark.store.store_files import StoreFiles
+from tianzhou.spark.store.store_rows import Wanted, read_all
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "store"
 CASES = sorted(path.name.removesuffix(".tar.xz") for path in GOLDEN.glob("*.tar.xz"))

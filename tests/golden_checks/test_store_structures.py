@@ -19,7 +19,7 @@ import pytest
 from tianzhou.model import MessageExt
 from tianzhou.settings import bind
 from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
-from tianzhou.store.scan import StoreScan
+from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.ids import offset_msg_id
 from tianzhou.wire.properties import decode_properties, get_property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tarfile
 from pathlib import Path
 
-from tianzhou.broker.transaction_metrics import TransactionMetrics
+from tianzhou.broker.transactions.transaction_metrics import TransactionMetrics
 from tianzhou.wire.json_dialect import dumps, loads
 
 FOLDER = Path(__file__).parents[1] / "golden" / "store"

@@ -10,7 +10,7 @@ import pytest
 from apache import ApacheNamesrv
 from toolchain import SERVERS, ToolchainMissingError
 
-from tianzhou.broker.registrar import Registrar
+from tianzhou.broker.registration.registrar import Registrar
 from tianzhou.broker.server import Broker
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.model import DataVersion, TopicConfig
@@ -26,7 +26,7 @@ from tianzhou.wire.fields import write_header
 def test_apaches_name_server_takes_changed_topics_and_keeps_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
-    monkeypatch.setattr("tianzhou.broker.registrar.MANY_TOPICS", 10)
+    monkeypatch.setattr("tianzhou.broker.registration.registrar.MANY_TOPICS", 10)
     told: list[set[str]] = []
     register = Registrar._register
 

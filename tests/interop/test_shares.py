@@ -11,7 +11,7 @@ import toolchain
 from jvm import ask_java
 
 from tianzhou.client import Averagely, ByCircle, ByMachineRoom, ConsistentHash, FixedQueues, NearbyRoom
-from tianzhou.client.rebalance import AllocateStrategy, sorted_client_ids, sorted_queues
+from tianzhou.client.consumer.allocation import AllocateStrategy, sorted_client_ids, sorted_queues
 from tianzhou.model import MessageQueue
 from tianzhou.wire.bodies import decode_offset_table, encode_offset_table
 

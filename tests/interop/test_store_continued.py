@@ -25,7 +25,7 @@ from sends import Sender
 from servers import Ports
 from toolchain import ToolchainMissingError
 
-from tianzhou.store.notes import NOTE_NAME
+from tianzhou.store.startup.proved_note import NOTE_NAME
 from tianzhou.wire.properties import decode_properties
 from tianzhou.wire.record import decode_records
 

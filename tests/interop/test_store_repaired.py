@@ -22,7 +22,7 @@ from sends import Place, Sender
 from servers import Ports
 from toolchain import SERVERS, ToolchainMissingError
 
-from tianzhou.store.scan import StoreScan
+from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.properties import decode_properties
 from tianzhou.wire.record import Record, decode_records, encode_record
 

@@ -14,13 +14,13 @@ from apache import ApacheBroker, ApacheNamesrv
 from toolchain import ToolchainMissingError
 
 from tianzhou.admin import Admin
-from tianzhou.client.producer import Producer
-from tianzhou.client.pull_consumer import PullConsumer
+from tianzhou.client.consumer.pull.pull_consumer import PullConsumer
+from tianzhou.client.producer.producer import Producer
 from tianzhou.model import Message, MessageExt
-from tianzhou.spark.offsets import Span
-from tianzhou.spark.schema import arrow_schema, columns_of, row_schema
-from tianzhou.spark.store_files import StoreFiles
-from tianzhou.spark.store_rows import Wanted, read_all
+from tianzhou.spark.rows.schema import arrow_schema, columns_of, row_schema
+from tianzhou.spark.source.offsets import Span
+from tianzhou.spark.store.store_files import StoreFiles
+from tianzhou.spark.store.store_rows import Wanted, read_all
 
 SMALL = {
     "mappedFileSizeCommitLog": 262_144,

@@ -20,7 +20,7 @@ from tianzhou.broker.server import Broker
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.settings import dump
-from tianzhou.store.scan import StoreScan
+from tianzhou.store.offline.scan import StoreScan
 from tianzhou.store.settings import StoreSettings
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.codes import RequestCode, ResponseCode

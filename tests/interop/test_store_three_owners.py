@@ -16,8 +16,8 @@ from test_store_after_kill import QUEUES, TOPIC, audit, write
 from toolchain import ToolchainMissingError
 
 from tianzhou import Producer
-from tianzhou.store.notes import lock_time, read_note
-from tianzhou.store.scan import StoreScan
+from tianzhou.store.offline.scan import StoreScan
+from tianzhou.store.startup.proved_note import lock_time, read_note
 from tianzhou.testing.ledger import Ledger
 
 

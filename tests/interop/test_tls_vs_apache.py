@@ -20,7 +20,7 @@ from client_suite import CHECKS, DELAY_LEVELS, FIRST, Check, fresh, until, until
 
 from tianzhou import Message, Producer, PushConsumer, SendStatus
 from tianzhou.admin import Admin
-from tianzhou.client.tls import CONFIG_FILE_ENV, ENABLE_ENV
+from tianzhou.client.cluster.tls import CONFIG_FILE_ENV, ENABLE_ENV
 from tianzhou.errors import TianzhouError
 from tianzhou.remoting.tls import TlsSettings
 

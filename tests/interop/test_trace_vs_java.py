@@ -10,9 +10,9 @@ import pytest
 import toolchain
 from jvm import ask_java
 
-from tianzhou.client import trace_records
 from tianzhou.client.hooks import ConsumeOutcome, MessageKind
-from tianzhou.client.trace_records import STATE_NAMES, Traced
+from tianzhou.client.tracing import trace_records
+from tianzhou.client.tracing.trace_records import STATE_NAMES, Traced
 from tianzhou.model import TransactionState
 
 CASES = 300

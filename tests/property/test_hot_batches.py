@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tianzhou._hot import records, sources
 from tianzhou.errors import ProtocolError
-from tianzhou.store import MessageStore, NewRecord, StoreSettings, puts
+from tianzhou.store import MessageStore, NewRecord, StoreSettings, appender
 from tianzhou.store.results import PutStatus
 from tianzhou.testing.clock import VirtualClock
 from tianzhou.wire.batch import decode_batch, encode_batch
@@ -79,9 +79,9 @@ def stored(root: Path, twin: Any, batches: list[Any], changes: dict[str, Any], l
     )  # fmt: skip
     store = MessageStore(given_settings, VirtualClock())
     store.open()
-    before, taken = puts.put_batch, 0
+    before, taken = appender.put_batch, 0
     answers: list[Any] = []
-    puts.put_batch = twin.put_batch
+    appender.put_batch = twin.put_batch
     try:
         store.append(NewRecord("T", 0, b"first", b""))
         store._dispatcher.limit = limit
@@ -110,7 +110,7 @@ def stored(root: Path, twin: Any, batches: list[Any], changes: dict[str, Any], l
         )
         return found, taken
     finally:
-        puts.put_batch = before
+        appender.put_batch = before
         store.close_now()
 
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tianzhou._hot import records, sources
-from tianzhou.store import dispatch
-from tianzhou.store.consumequeue import ConsumeQueue
-from tianzhou.store.dispatch import Dispatcher
-from tianzhou.store.index import Index
+from tianzhou.store.dispatch import dispatch
+from tianzhou.store.dispatch.dispatch import Dispatcher
+from tianzhou.store.index.index import Index
+from tianzhou.store.queues.consumequeue import ConsumeQueue
 from tianzhou.store.settings import StoreSettings
 
 compiled = pytest.importorskip("tianzhou._hot._compiled", reason="the compiled twin was not built here")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from msgspec import Struct, structs
 
 from tianzhou._hot import frames, headers, properties, records, sources
-from tianzhou._hot.tails import LogTail, NewRecord, QueueTail
+from tianzhou._hot.cursors import LogTail, NewRecord, QueueTail
 from tianzhou.store.results import PutResult, PutStatus
 from tianzhou.wire.command import Command, decode
 from tianzhou.wire.hashing import tags_code

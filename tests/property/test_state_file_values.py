@@ -14,7 +14,7 @@ from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.state_files import StateFiles
 from tianzhou.errors import ConfigError, StoreUnreadable
 from tianzhou.namesrv.kv import KvConfig
-from tianzhou.store.queues import batch_topics_in
+from tianzhou.store.queues.queues import batch_topics_in
 from tianzhou.store.settings import StoreSettings
 
 NAMES = (

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tianzhou.broker import name_servers
-from tianzhou.broker.name_servers import NameServers, resolve
-from tianzhou.broker.registrar import Registrar
+from tianzhou.broker.registration import name_servers
+from tianzhou.broker.registration.name_servers import NameServers, resolve
+from tianzhou.broker.registration.registrar import Registrar
 from tianzhou.broker.server import Broker
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.errors import ConnectFailed
@@ -208,7 +208,7 @@ def test_registrations_can_be_compressed(tmp_path: Path, *, compressed: bool) ->
 
 
 def test_a_broker_need_not_repeat_what_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tianzhou.broker.registrar.SHORTEST_PERIOD_MS", 30)
+    monkeypatch.setattr("tianzhou.broker.registration.registrar.SHORTEST_PERIOD_MS", 30)
 
     async def main() -> None:
         scripted = Scripted()
@@ -337,7 +337,7 @@ class Careful(Scripted):
 
 
 def test_of_many_topics_those_that_changed_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tianzhou.broker.registrar.MANY_TOPICS", 10)
+    monkeypatch.setattr("tianzhou.broker.registration.registrar.MANY_TOPICS", 10)
 
     async def main() -> None:
         careful = Careful()
@@ -395,8 +395,8 @@ def test_of_many_topics_those_that_changed_are_told(tmp_path: Path, monkeypatch:
 def test_everything_is_told_again_after_a_lost_connection_and_every_period(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tianzhou.broker.registrar.MANY_TOPICS", 10)
-    monkeypatch.setattr("tianzhou.broker.registrar.SHORTEST_PERIOD_MS", 50)
+    monkeypatch.setattr("tianzhou.broker.registration.registrar.MANY_TOPICS", 10)
+    monkeypatch.setattr("tianzhou.broker.registration.registrar.SHORTEST_PERIOD_MS", 50)
 
     async def main() -> None:
         careful = Careful()
@@ -406,9 +406,9 @@ def test_everything_is_told_again_after_a_lost_connection_and_every_period(
             async with make_broker(tmp_path, namesrv_addr=where, register_name_server_period=1) as broker:
                 await broker.ready()
                 whole = careful.told()[0]
-                monkeypatch.setattr("tianzhou.broker.registrar.RETRY_S", 0.02)
+                monkeypatch.setattr("tianzhou.broker.registration.registrar.RETRY_S", 0.02)
                 await until(lambda: len(careful.told()) > 2)
-                monkeypatch.setattr("tianzhou.broker.registrar.SHORTEST_PERIOD_MS", 60_000)
+                monkeypatch.setattr("tianzhou.broker.registration.registrar.SHORTEST_PERIOD_MS", 60_000)
                 told = len(careful.told())
                 careful.connections[-1].abort()
                 await until(lambda: len(careful.told()) > told)
@@ -424,7 +424,7 @@ def test_everything_is_told_again_after_a_lost_connection_and_every_period(
 def test_a_reply_nobody_can_read_keeps_no_broker_from_registering_there_and_elsewhere(
     tmp_path: Path, nonsense: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tianzhou.broker.registrar.SHORTEST_PERIOD_MS", 50)
+    monkeypatch.setattr("tianzhou.broker.registration.registrar.SHORTEST_PERIOD_MS", 50)
     bad, good = Scripted(), Scripted()
     bad.taken = nonsense
     code = RequestCode.REGISTER_BROKER
@@ -447,7 +447,7 @@ def test_a_reply_nobody_can_read_keeps_no_broker_from_registering_there_and_else
 def test_a_defect_in_telling_one_name_server_leaves_the_others_told_and_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tianzhou.broker.registrar.RETRY_S", 0.05)
+    monkeypatch.setattr("tianzhou.broker.registration.registrar.RETRY_S", 0.05)
     bad, good = Scripted(), Scripted()
     failures = 2
     real = Registrar._register

@@ -14,7 +14,7 @@ import pytest
 from tianzhou.client.staging import CannotStage, Staging, StagingTask
 from tianzhou.errors import BrokerError, ConnectFailed, TianzhouError
 from tianzhou.model import Message
-from tianzhou.store.flush import LogFlusher
+from tianzhou.store.log.flush import LogFlusher
 from tianzhou.testing import AsyncCluster, run_virtual
 from tianzhou.wire.bodies.staging import AttemptList, BatchDecision, StagedAttempt
 

@@ -51,8 +51,8 @@ class Server:
 
     async def _start(self) -> None:
         from tianzhou.admin import Admin
-        from tianzhou.client.producer import Producer
-        from tianzhou.client.pull_consumer import PullConsumer
+        from tianzhou.client.consumer.pull.pull_consumer import PullConsumer
+        from tianzhou.client.producer.producer import Producer
         from tianzhou.embedded import EmbeddedServer, EmbeddedSettings
 
         namesrv, broker = self._ports

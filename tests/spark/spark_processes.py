@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from tianzhou.spark import java
+from tianzhou.spark.sessions import java_runtime
 
 ROOT = Path(__file__).resolve().parents[2]
 _SPARK = find_spec("pyspark")
@@ -92,7 +92,7 @@ def environment(python: Path | str | None = None) -> dict[str, str]:
     kept = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "USER", "XDG_CACHE_HOME")
     environ = {name: os.environ[name] for name in kept if name in os.environ}
     environ |= {
-        "JAVA_HOME": str(java.home()),
+        "JAVA_HOME": str(java_runtime.home()),
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "TZ": "UTC",

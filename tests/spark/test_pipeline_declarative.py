@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import tianzhou
-from tianzhou.spark.sessions import _prepare_processes
+from tianzhou.spark.sessions.sessions import _prepare_processes
 
 pytest.importorskip("grpc", reason="pip install 'tianzhou[pipelines]'")
 pytest.importorskip("yaml")

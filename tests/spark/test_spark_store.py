@@ -7,7 +7,7 @@ import pytest
 from source_suite import Stream, partitions_of
 
 from tianzhou.errors import StoreUnreadable
-from tianzhou.spark.store_source import TianzhouStore
+from tianzhou.spark.store.store_source import TianzhouStore
 
 
 @pytest.fixture

@@ -152,7 +152,7 @@ def test_a_named_group_shows_the_progress(spark, server, topic, runs):
     queue = MessageQueue(topic, "broker-a", 0)
 
     async def committed():
-        from tianzhou.client.pull_consumer import PullConsumer
+        from tianzhou.client.consumer.pull.pull_consumer import PullConsumer
 
         async with PullConsumer("audit", server.address, auto_commit=False) as consumer:
             return await consumer.committed(queue)

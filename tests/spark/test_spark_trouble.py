@@ -24,7 +24,7 @@ from source_suite import Peer, Stream, rows_of, until
 
 from tianzhou import Message
 from tianzhou.model import MessageQueue
-from tianzhou.spark.watching import LOOK_AROUND_S
+from tianzhou.spark.source.queue_watch import LOOK_AROUND_S
 
 DELETE_EXPIRED = 329
 

@@ -239,7 +239,7 @@ def test_a_nearly_full_disk_takes_messages_while_gigabytes_are_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, accepted: bool
 ) -> None:
     usage = SimpleNamespace(total=1 << 40, used=(1 << 40) - free, free=free)
-    monkeypatch.setattr("tianzhou.store.cleaning.shutil.disk_usage", lambda _: usage)
+    monkeypatch.setattr("tianzhou.store.upkeep.cleaner.shutil.disk_usage", lambda _: usage)
 
     async def work(server: EmbeddedServer) -> None:
         store = server.broker.store

@@ -13,11 +13,11 @@ import pytest
 import tianzhou
 from tianzhou import _hot
 from tianzhou._hot import sources
-from tianzhou.spark import _rows
+from tianzhou.spark.rows import _rows
 
 SOURCE = Path(tianzhou.__file__).parents[1]
 ASK = "from tianzhou import _hot; print(_hot.MODE, _hot.split.__module__)"
-ASK_ROWS = "from tianzhou.spark import _rows; print(_rows.MODE, _rows.fill is None)"
+ASK_ROWS = "from tianzhou.spark.rows import _rows; print(_rows.MODE, _rows.fill is None)"
 
 
 def ask(source: Path, code: str = ASK, **environment: str) -> tuple[str, str]:
@@ -93,7 +93,7 @@ def test_the_environment_forces_the_other_way_to_rows() -> None:
 
 
 def test_without_the_extension_of_rows_nothing_is_said(copied: Path) -> None:
-    for extension in (copied / "tianzhou/spark/_rows").glob("*.so"):
+    for extension in (copied / "tianzhou/spark/rows/_rows").glob("*.so"):
         extension.unlink()
     mode, words = ask(copied, ASK_ROWS)
     assert mode == "pure True"
@@ -102,8 +102,8 @@ def test_without_the_extension_of_rows_nothing_is_said(copied: Path) -> None:
 
 @pytest.mark.skipif(_rows.fill is None, reason="rows were not compiled here")
 def test_an_extension_of_other_sources_of_rows_is_not_used_and_that_is_said(copied: Path) -> None:
-    changed = copied / "tianzhou/spark/_rows/rows.h"
+    changed = copied / "tianzhou/spark/rows/_rows/rows.h"
     changed.write_text(changed.read_text() + "\n")
     mode, words = ask(copied, ASK_ROWS)
     assert mode == "pure True"
-    assert "tianzhou.spark._rows._compiled was built from other sources and is not used; build it anew" in words
+    assert "tianzhou.spark.rows._rows._compiled was built from other sources and is not used; build it anew" in words

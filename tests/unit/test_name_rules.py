@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tianzhou.broker.groups import BUILT_IN
+from tianzhou.broker.tables.groups import BUILT_IN
 from tianzhou.errors import IllegalName
 from tianzhou.model import name_rules as rules
 from tianzhou.wire.command import Command

@@ -17,7 +17,7 @@ from tianzhou._hot import frames as _frames
 from tianzhou._hot import properties as _properties
 from tianzhou._hot import records as _records
 from tianzhou._hot.headers import LANGUAGE_CODES, OTHER, Command, SendHeader, SendHeaderV2
-from tianzhou._hot.tails import IndexTail, LogTail, NewRecord, QueueTail
+from tianzhou._hot.cursors import IndexTail, LogTail, NewRecord, QueueTail
 
 cdef extern from "slots.h":
     const char *SOURCE_TEXT "TIANZHOU_SOURCE"

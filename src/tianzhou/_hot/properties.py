@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tianzhou._hot.tails import NewRecord
+from tianzhou._hot.cursors import NewRecord
 
 _PAIR_END = 2
 _BATCH_FLAGS = 0xC0

@@ -7,7 +7,7 @@ import zlib
 from mmap import mmap
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from tianzhou._hot.tails import IndexTail, LogTail, NewRecord, Pending, QueueTail
+from tianzhou._hot.cursors import IndexTail, LogTail, NewRecord, Pending, QueueTail
 
 if TYPE_CHECKING:
     from collections import deque
@@ -29,7 +29,7 @@ UNIT: Final = struct.Struct(">qiq")
 EXTENSION_ADDRESS: Final = -(1 << 31) - 1
 """Tags codes up to here are addresses in extension files, by which nobody can filter here (store.md §5.5)."""
 HOLE: Final = 0x7FFFFFFF7FFFFFFF
-"""Tags code of a unit that keeps the place of a lost record (`tianzhou.store.holes`)."""
+"""Tags code of a unit that keeps the place of a lost record (`tianzhou.store.log.holes`)."""
 _BLANK_SIZE: Final = 0x7FFFFFFF
 
 # A layout compiled for the lengths of body, topic and properties writes a whole record in one call. Producers

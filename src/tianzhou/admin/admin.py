@@ -11,7 +11,7 @@ from tianzhou.admin.groups import Groups
 from tianzhou.admin.messages import Messages
 from tianzhou.admin.reach import Reach
 from tianzhou.admin.topics import Topics
-from tianzhou.client.given_instance import given_or_made
+from tianzhou.client.borrowed_instance import given_or_made
 from tianzhou.client.instance import ClientInstance
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tianzhou.admin.reach import Reach, is_absent
-from tianzhou.client import calls
-from tianzhou.client.routes import subscribe_queues
+from tianzhou.client.cluster import rpc
+from tianzhou.client.cluster.routes import subscribe_queues
 from tianzhou.client.validation import DEFAULT_CONSUMER_GROUP, check_group
 from tianzhou.errors import BrokerError, ClientError, ConfigError, TianzhouError
 from tianzhou.model import MessageQueue, SubscriptionGroupConfig, names
@@ -403,12 +403,12 @@ class Groups:
 
         async def plan(queue: MessageQueue) -> OffsetChange:
             address, remoting = masters[queue.broker_name], self._reach.remoting
-            before = await calls.query_offset(remoting, address, group, queue)
+            before = await rpc.query_offset(remoting, address, group, queue)
             low, high = await asyncio.gather(
-                calls.min_offset(remoting, address, queue), calls.max_offset(remoting, address, queue)
+                rpc.min_offset(remoting, address, queue), rpc.max_offset(remoting, address, queue)
             )
             if to_time_ms is not None:
-                after = await calls.search_offset(remoting, address, queue, to_time_ms)
+                after = await rpc.search_offset(remoting, address, queue, to_time_ms)
             elif to_offset is not None:
                 after = to_offset
             else:
@@ -437,14 +437,14 @@ class Groups:
                         address, group, topic, 0, queue_id=change.queue.queue_id, offset=change.after
                     )
                 if not online:
-                    await calls.update_offset(self._reach.remoting, address, group, change.queue, change.after)
+                    await rpc.update_offset(self._reach.remoting, address, group, change.queue, change.after)
             return
         if timestamp is None:
             await self._check_offline(group)
         elif await self._order_reset(address, group, topic, timestamp):
             return
         for change in changes:
-            await calls.update_offset(self._reach.remoting, address, group, change.queue, change.after)
+            await rpc.update_offset(self._reach.remoting, address, group, change.queue, change.after)
 
     async def _check_offline(self, group: str) -> None:
         connection = await self.connections(group)

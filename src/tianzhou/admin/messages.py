@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tianzhou.admin.reach import Reach
-from tianzhou.client import calls, pulling
-from tianzhou.client.namespace_border import message_inside
-from tianzhou.client.subscription import build_subscription
+from tianzhou.client.cluster import rpc
+from tianzhou.client.consumer import pulling
+from tianzhou.client.consumer.subscription import build_subscription
+from tianzhou.client.namespaces.request_names import message_inside
 from tianzhou.errors import ClientError, ProtocolError, TianzhouError
 from tianzhou.model import MessageExt, MessageQueue, PullStatus
 from tianzhou.wire.ids import parse_offset_msg_id
@@ -67,7 +68,7 @@ class Messages:
                 broker_name = broker.broker_name
         if not broker_name:
             raise ClientError(f"id {offset_msg_id} names broker {address}, which the name server does not know")
-        message = await calls.view_message(
+        message = await rpc.view_message(
             self._reach.remoting,
             address,
             offset,
@@ -121,7 +122,7 @@ class Messages:
         }
         found = await self._reach.each(
             names,
-            lambda address: calls.query_messages(
+            lambda address: rpc.query_messages(
                 self._reach.remoting,
                 address,
                 topic,

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
-from tianzhou.client import calls
-from tianzhou.client.hints import check
+from tianzhou.client.cluster import rpc
+from tianzhou.client.cluster.remedies import check
 from tianzhou.client.instance import ClientInstance
 from tianzhou.errors import BrokerError, ClientError, TianzhouError
 from tianzhou.model import BrokerData, ClusterInfo, TopicRoute
@@ -48,7 +48,7 @@ class Reach:
             BrokerError: the answer's code is not 0.
             RemotingError: there was no answer.
         """
-        return await calls.call(self.remoting, address, code, body=body, timeout_ms=self.timeout_ms, **header)
+        return await rpc.call(self.remoting, address, code, body=body, timeout_ms=self.timeout_ms, **header)
 
     async def ask_name_server(self, code: int, **header: Any) -> Command:
         """A successful reply of a name server."""
@@ -133,7 +133,7 @@ class Reach:
         """A server's version ordinal, as its replies carry it (wire.md §1.6)."""
         if address not in self._versions:
             reply = await self.remoting.invoke(
-                address, calls.request(RequestCode.GET_BROKER_RUNTIME_INFO), self.timeout_ms
+                address, rpc.request(RequestCode.GET_BROKER_RUNTIME_INFO), self.timeout_ms
             )
             self._versions[address] = reply.version
         return self._versions[address]

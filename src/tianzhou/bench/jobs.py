@@ -6,8 +6,8 @@ import math
 
 import msgspec
 
-from tianzhou.bench.given import Given, Payload, Role
 from tianzhou.bench.payloads import Keys
+from tianzhou.bench.spec import Given, Payload, Role
 
 
 class Job(msgspec.Struct, frozen=True):

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from tianzhou.bench.alarm import Pacer
-from tianzhou.bench.given import Payload
 from tianzhou.bench.jobs import Job
+from tianzhou.bench.pacer import Pacer
 from tianzhou.bench.payloads import DUE_PROPERTY, bodies_of_lines, half_random, key_source, letters
 from tianzhou.bench.schedule import Tickets
 from tianzhou.bench.series import Gathering
+from tianzhou.bench.spec import Payload
 from tianzhou.client import Producer
 from tianzhou.errors import BrokerError, ConfigError, TianzhouError
 from tianzhou.model import Message, SendStatus

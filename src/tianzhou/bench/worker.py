@@ -14,12 +14,12 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from tianzhou.bench.given import Role
 from tianzhou.bench.jobs import Job
 from tianzhou.bench.receiving import Receiving
 from tianzhou.bench.sending import Sending
 from tianzhou.bench.series import Gathering
-from tianzhou.bench.telling import Told, decode_job, decode_start, encode
+from tianzhou.bench.spec import Role
+from tianzhou.bench.worker_protocol import Told, decode_job, decode_start, encode
 from tianzhou.errors import TianzhouError
 from tianzhou.logs import log_to_stderr
 from tianzhou.remoting.loop import run

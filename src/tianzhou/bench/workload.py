@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tianzhou.bench.given import Given, Kind, Payload
 from tianzhou.bench.payloads import Keys
+from tianzhou.bench.spec import Given, Kind, Payload
 from tianzhou.errors import ConfigError
 
 DEFAULT_WARM_UP_MINUTES = 1

@@ -1,7 +1,7 @@
 """What the settings of a broker and its store may be, and which of them may be changed while it runs. Pure.
 
 A key is in one of three places: it is among those that take effect at once, it changes nothing anyway
-(`idle_settings`), or `FIXED` says why it needs a start.
+(`ignored_settings`), or `FIXED` says why it needs a start.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from tianzhou.broker.idle_settings import IDLE
-from tianzhou.client.identity import name_server_addresses
+from tianzhou.broker.ignored_settings import IDLE
+from tianzhou.client.cluster.identity import name_server_addresses
 from tianzhou.errors import ConfigError
 from tianzhou.limits import LIMITS
 from tianzhou.setting_rules import INT_MAX, LONG_MAX, Problem, Range, Rules

@@ -10,8 +10,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from tianzhou.broker.handlers.clients import ClientHandler
-from tianzhou.broker.stats import BrokerStats
-from tianzhou.broker.tables import Tables
+from tianzhou.broker.state import Tables
+from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.clock import Clock
 from tianzhou.errors import LimitExceeded
 from tianzhou.store.store import MessageStore

@@ -18,24 +18,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tianzhou.broker.broadcast_offsets import BroadcastOffsets
-from tianzhou.broker.channels import Channels
-from tianzhou.broker.clients import ClientTable
-from tianzhou.broker.consumer_filters import ConsumerFilters
-from tianzhou.broker.consumer_offsets import ConsumerOffsets
-from tianzhou.broker.delay import DelayLedger
-from tianzhou.broker.delay_scheduler import DelayScheduler
-from tianzhou.broker.flow import waited_too_long
-from tianzhou.broker.flush_acks import FlushAcks
-from tianzhou.broker.groups import GroupTable
+from tianzhou.broker.delays.delay import DelayLedger
+from tianzhou.broker.delays.delay_scheduler import DelayScheduler
+from tianzhou.broker.handlers.client_relay import ForwardingHandler
 from tianzhou.broker.handlers.clients import ClientHandler
 from tianzhou.broker.handlers.cold_reads import ColdReadHandler
 from tianzhou.broker.handlers.config import ConfigHandler
-from tianzhou.broker.handlers.figures import FigureHandler
-from tianzhou.broker.handlers.forwarding import ForwardingHandler
+from tianzhou.broker.handlers.consume_stats import ProgressHandler
 from tianzhou.broker.handlers.groups import GroupHandler
+from tianzhou.broker.handlers.offset_resets import ResetHandler
 from tianzhou.broker.handlers.offsets import OffsetHandler
-from tianzhou.broker.handlers.progress import ProgressHandler
 from tianzhou.broker.handlers.pull import PullHandler
 from tianzhou.broker.handlers.queries import QueryHandler
 from tianzhou.broker.handlers.queue_locks import QueueLockHandler
@@ -43,8 +35,8 @@ from tianzhou.broker.handlers.queue_units import QueueUnitHandler
 from tianzhou.broker.handlers.recall import RecallHandler
 from tianzhou.broker.handlers.replication import ReplicationHandler
 from tianzhou.broker.handlers.request_reply import RequestReplyHandler
-from tianzhou.broker.handlers.resets import ResetHandler
 from tianzhou.broker.handlers.retention import RetentionHandler
+from tianzhou.broker.handlers.runtime_info import FigureHandler
 from tianzhou.broker.handlers.send import SendHandler
 from tianzhou.broker.handlers.send_back import SendBackHandler
 from tianzhou.broker.handlers.staging import StagingHandler
@@ -52,27 +44,35 @@ from tianzhou.broker.handlers.topics import TopicHandler
 from tianzhou.broker.handlers.transactions import TransactionHandler
 from tianzhou.broker.housekeeping import PROTECT_MS, SWEEP_MS, Housekeeping
 from tianzhou.broker.large_bodies import Patience
-from tianzhou.broker.locks import QueueLocks
-from tianzhou.broker.name_servers import NameServers
-from tianzhou.broker.registrar import Registrar
+from tianzhou.broker.messages.flush_acks import FlushAcks
+from tianzhou.broker.messages.message_filter import bitmap_of
+from tianzhou.broker.overload import waited_too_long
+from tianzhou.broker.registration.name_servers import NameServers
+from tianzhou.broker.registration.registrar import Registrar
 from tianzhou.broker.router import NOT_ON_FAST_PORT, Router
-from tianzhou.broker.selection import bitmap_of
 from tianzhou.broker.settings import BrokerSettings
-from tianzhou.broker.staging import StagingLedger
-from tianzhou.broker.staging_publisher import StagingPublisher
+from tianzhou.broker.staging.staging import StagingLedger
+from tianzhou.broker.staging.staging_publisher import StagingPublisher
+from tianzhou.broker.state import Tables
 from tianzhou.broker.state_files import StateFiles
-from tianzhou.broker.stats import BrokerStats
-from tianzhou.broker.tables import Tables
-from tianzhou.broker.topics import TopicTable, follow_queue_types, system_topics
-from tianzhou.broker.transaction_checker import TransactionChecker
+from tianzhou.broker.stats.channels import Channels
+from tianzhou.broker.stats.stats import BrokerStats
+from tianzhou.broker.tables.broadcast_offsets import BroadcastOffsets
+from tianzhou.broker.tables.clients import ClientTable
+from tianzhou.broker.tables.consumer_filters import ConsumerFilters
+from tianzhou.broker.tables.consumer_offsets import ConsumerOffsets
+from tianzhou.broker.tables.groups import GroupTable
+from tianzhou.broker.tables.locks import QueueLocks
+from tianzhou.broker.tables.topics import TopicTable, follow_queue_types, system_topics
+from tianzhou.broker.transactions.transaction_checker import TransactionChecker
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import ConfigError
 from tianzhou.filter import BloomFilter
 from tianzhou.limits import Bounds
 from tianzhou.remoting.admin_gate import AdminGate, note_of_reach
 from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.loop_stall import caught_up, stalled
 from tianzhou.remoting.server import RemotingServer
-from tianzhou.remoting.stalls import caught_up, stalled
 from tianzhou.remoting.tls import ServerTls, TlsSettings, client_context
 from tianzhou.remoting.turns import Turns
 from tianzhou.store.settings import SHORTEST_INTERVAL_MS, StoreSettings, parse_delay_levels

@@ -366,7 +366,7 @@ class BrokerSettings:
     # (see remoting.admin_gate)
     enable_remote_admin: bool = False
     # Tianzhou's own: µs for which the loop stays awake for a client that asks one thing at a time; 0 never does, which
-    # is right where other threads share the process (remoting/lingering.py)
+    # is right where other threads share the process (remoting/busy_poll.py)
     linger_micros: int = LINGER_MICROS
 
     @property

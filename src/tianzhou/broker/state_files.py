@@ -14,13 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tianzhou.broker.tables import Tables
-from tianzhou.broker.topic_texts import TopicTexts
+from tianzhou.broker.state import Tables
+from tianzhou.broker.tables.topic_json_cache import TopicTexts
 from tianzhou.clock import Clock
 from tianzhou.errors import StoreError, StoreUnreadable
 from tianzhou.escaping import shown
 from tianzhou.shortages import words
-from tianzhou.store.config_file import JsonFile
+from tianzhou.store.files.config_file import JsonFile
 from tianzhou.supervision import Supervisor
 from tianzhou.troubles import reason
 from tianzhou.watermark import Watermark

@@ -12,19 +12,8 @@ from typing import Annotated
 import typer
 
 from tianzhou import __version__
-from tianzhou.cli import (
-    bench,
-    config,
-    consume,
-    flights,
-    groups,
-    pipelines,
-    produce,
-    servers,
-    status,
-    store_files,
-    topics,
-)
+from tianzhou.cli import bench, config, consume, flights, groups, pipelines, produce, servers, status, topics
+from tianzhou.cli.store import store_files
 from tianzhou.logs import log_to_stderr
 
 app = typer.Typer(

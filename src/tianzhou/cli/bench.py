@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tianzhou.bench.given import DEFAULT_SECONDS, LONGEST_WARM_UP_S, MOST_PROCESSES, Given, Kind, Payload
 from tianzhou.bench.payloads import Keys
+from tianzhou.bench.spec import DEFAULT_SECONDS, LONGEST_WARM_UP_S, MOST_PROCESSES, Given, Kind, Payload
 from tianzhou.cli.output import (
     DEFAULT_NAMESRV,
     NamesrvOption,
@@ -23,12 +23,12 @@ from tianzhou.cli.output import (
     print_note,
     print_rows,
 )
-from tianzhou.cli.running import run_client
 from tianzhou.cli.servers import Flush
+from tianzhou.cli.signals import run_client
 from tianzhou.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tianzhou.bench.conductor import Run
+    from tianzhou.bench.runner import Run
 
 DEFAULT_TOPIC = "bench"
 DEFAULT_FILL = 200_000
@@ -275,8 +275,8 @@ def _bench(kind: Kind, options: Mapping[str, Any], asked: set[str] | None = None
         print_note(note)
 
     async def main() -> None:
-        from tianzhou.bench.conductor import Run
         from tianzhou.bench.local_server import LocalServer
+        from tianzhou.bench.runner import Run
 
         def say(text: str) -> None:
             if output is Output.text:

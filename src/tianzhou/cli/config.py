@@ -144,6 +144,6 @@ def _without_effect(values: Mapping[str, str], of_namesrv: bool) -> list[str]:
         from tianzhou.namesrv.settings import IDLE as IDLE_OF_NAMESRV
 
         return idle_lines(values, IDLE_OF_NAMESRV)
-    from tianzhou.broker.idle_settings import IDLE
+    from tianzhou.broker.ignored_settings import IDLE
 
     return idle_lines(values, IDLE)

@@ -25,7 +25,7 @@ from tianzhou.cli.output import (
     print_line,
     print_note,
 )
-from tianzhou.cli.running import run_client
+from tianzhou.cli.signals import run_client
 
 if TYPE_CHECKING:
     from tianzhou.model import MessageExt

@@ -24,7 +24,7 @@ from tianzhou.cli.output import (
     print_note,
 )
 from tianzhou.cli.progress import Advance, progress
-from tianzhou.cli.running import run_client
+from tianzhou.cli.signals import run_client
 from tianzhou.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import typer
 from tianzhou.cli.conf_files import check_port, read_assignments, read_conf
 from tianzhou.cli.main import BEGAN
 from tianzhou.cli.output import Output, OutputOption, print_json, print_line, print_note, print_text
-from tianzhou.cli.running import run_server
+from tianzhou.cli.signals import run_server
 from tianzhou.errors import ConfigError, TianzhouError
 from tianzhou.setting_rules import check
 from tianzhou.settings import bind, differing, dump, format_properties, idle_keys, idle_lines
@@ -160,7 +160,7 @@ def serve(
 
 def _serve_values(config: Path | None, assignments: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
     """What `serve` is told by `-c` and, before that, by `--set`: settings of its servers, and those of TLS."""
-    from tianzhou.broker.idle_settings import IDLE
+    from tianzhou.broker.ignored_settings import IDLE
     from tianzhou.broker.settings import BrokerSettings
     from tianzhou.embedded import check_values
     from tianzhou.namesrv.settings import IDLE as IDLE_OF_NAMESRV
@@ -287,7 +287,7 @@ def broker(
 
     Example: tianzhou broker -n 127.0.0.1:9876 -c broker.conf
     """
-    from tianzhou.broker.idle_settings import IDLE
+    from tianzhou.broker.ignored_settings import IDLE
 
     settings, store_settings, tls = broker_settings(config, namesrv_addr)
     if print_all or print_important:
@@ -326,9 +326,9 @@ def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSetti
         ConfigError: some of it cannot be.
     """
     from tianzhou.broker.changeable_settings import RULES
-    from tianzhou.broker.idle_settings import IDLE
+    from tianzhou.broker.ignored_settings import IDLE
     from tianzhou.broker.settings import BrokerSettings
-    from tianzhou.client.identity import name_server_addresses
+    from tianzhou.client.cluster.identity import name_server_addresses
     from tianzhou.embedded import check_advertised
     from tianzhou.filter.bloom import BloomFilter
     from tianzhou.remoting.tls import TlsSettings, load_tls
@@ -383,7 +383,7 @@ async def _registered(ready: Awaitable[None], namesrv_addr: str) -> None:
 
 def _check_address(address: str, key: str, tls: TlsSettings) -> asyncio.Task[None]:
     async def check() -> None:
-        from tianzhou.cli.self_check import unreachable
+        from tianzhou.cli.reachability import unreachable
 
         if warning := await unreachable(address, key, tls=tls.server_mode.lower() == "enforcing"):
             print_note(warning)

@@ -23,7 +23,7 @@ from tianzhou.cli.output import (
     print_note,
     print_rows,
 )
-from tianzhou.cli.running import run_client
+from tianzhou.cli.signals import run_client
 from tianzhou.errors import ConfigError
 
 if TYPE_CHECKING:

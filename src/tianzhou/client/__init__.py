@@ -9,18 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tianzhou.client.handlers import ConsumeContext, Handler
-    from tianzhou.client.idempotence import MemoryIds, idempotent
-    from tianzhou.client.instance import ClientInstance
-    from tianzhou.client.processed_ids import RedisIds, SqliteIds
-    from tianzhou.client.processes import in_processes
-    from tianzhou.client.producer import Producer
-    from tianzhou.client.pull_consumer import PullConsumer
-    from tianzhou.client.pull_schedule import PullSchedule, PullTurn
-    from tianzhou.client.pulling import RawPull
-    from tianzhou.client.push_consumer import PushConsumer
-    from tianzhou.client.queue_reader import QueueReader
-    from tianzhou.client.rebalance import (
+    from tianzhou.client.cluster.requests import create_reply_message
+    from tianzhou.client.consumer.allocation import (
         Averagely,
         ByCircle,
         ByMachineRoom,
@@ -28,38 +18,48 @@ if TYPE_CHECKING:
         FixedQueues,
         NearbyRoom,
     )
-    from tianzhou.client.requests import create_reply_message
-    from tianzhou.client.selector import select_at_random, select_by_hash
-    from tianzhou.client.spans import Spans
-    from tianzhou.client.transactions import TransactionProducer
+    from tianzhou.client.consumer.pull.pull_consumer import PullConsumer
+    from tianzhou.client.consumer.pull.pull_schedule import PullSchedule, PullTurn
+    from tianzhou.client.consumer.pull.queue_reader import QueueReader
+    from tianzhou.client.consumer.pulling import RawPull
+    from tianzhou.client.consumer.push.handlers import ConsumeContext, Handler
+    from tianzhou.client.consumer.push.idempotence import MemoryIds, idempotent
+    from tianzhou.client.consumer.push.process_pool import in_processes
+    from tianzhou.client.consumer.push.processed_ids import RedisIds, SqliteIds
+    from tianzhou.client.consumer.push.push_consumer import PushConsumer
+    from tianzhou.client.instance import ClientInstance
+    from tianzhou.client.producer.producer import Producer
+    from tianzhou.client.producer.selector import select_at_random, select_by_hash
+    from tianzhou.client.producer.transactions import TransactionProducer
+    from tianzhou.client.tracing.opentelemetry import Spans
 
 _HOMES = {
-    "Averagely": "rebalance",
-    "ByCircle": "rebalance",
-    "ByMachineRoom": "rebalance",
+    "Averagely": "consumer.allocation",
+    "ByCircle": "consumer.allocation",
+    "ByMachineRoom": "consumer.allocation",
     "ClientInstance": "instance",
-    "ConsistentHash": "rebalance",
-    "ConsumeContext": "handlers",
-    "FixedQueues": "rebalance",
-    "Handler": "handlers",
-    "MemoryIds": "idempotence",
-    "NearbyRoom": "rebalance",
-    "Producer": "producer",
-    "PullConsumer": "pull_consumer",
-    "PullSchedule": "pull_schedule",
-    "PullTurn": "pull_schedule",
-    "PushConsumer": "push_consumer",
-    "QueueReader": "queue_reader",
-    "RawPull": "pulling",
-    "RedisIds": "processed_ids",
-    "Spans": "spans",
-    "SqliteIds": "processed_ids",
-    "TransactionProducer": "transactions",
-    "create_reply_message": "requests",
-    "idempotent": "idempotence",
-    "in_processes": "processes",
-    "select_at_random": "selector",
-    "select_by_hash": "selector",
+    "ConsistentHash": "consumer.allocation",
+    "ConsumeContext": "consumer.push.handlers",
+    "FixedQueues": "consumer.allocation",
+    "Handler": "consumer.push.handlers",
+    "MemoryIds": "consumer.push.idempotence",
+    "NearbyRoom": "consumer.allocation",
+    "Producer": "producer.producer",
+    "PullConsumer": "consumer.pull.pull_consumer",
+    "PullSchedule": "consumer.pull.pull_schedule",
+    "PullTurn": "consumer.pull.pull_schedule",
+    "PushConsumer": "consumer.push.push_consumer",
+    "QueueReader": "consumer.pull.queue_reader",
+    "RawPull": "consumer.pulling",
+    "RedisIds": "consumer.push.processed_ids",
+    "Spans": "tracing.opentelemetry",
+    "SqliteIds": "consumer.push.processed_ids",
+    "TransactionProducer": "producer.transactions",
+    "create_reply_message": "cluster.requests",
+    "idempotent": "consumer.push.idempotence",
+    "in_processes": "consumer.push.process_pool",
+    "select_at_random": "producer.selector",
+    "select_by_hash": "producer.selector",
 }
 
 __all__ = [

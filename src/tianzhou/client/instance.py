@@ -15,21 +15,21 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from tianzhou.client import address_server
-from tianzhou.client.heartbeats import Heartbeats
-from tianzhou.client.hints import check
-from tianzhou.client.identity import endpoint_namespace, instance_name, local_ip, make_client_id, vip_address
-from tianzhou.client.member import GroupMember, StateCheck
-from tianzhou.client.missing_topics import MissingTopics
-from tianzhou.client.name_servers import NameServers
-from tianzhou.client.namespace_border import border
-from tianzhou.client.namespaces import unwrap
-from tianzhou.client.requests import PendingReplies
-from tianzhou.client.reverse import answer
-from tianzhou.client.routes import RouteTable, borrowed, check_route, subscribe_queues
-from tianzhou.client.signing import signing
-from tianzhou.client.tasks import Tasks
-from tianzhou.client.tls import Tls, context_of
+from tianzhou.client.cluster import address_server
+from tianzhou.client.cluster.broker_requests import answer
+from tianzhou.client.cluster.heartbeats import Heartbeats
+from tianzhou.client.cluster.identity import endpoint_namespace, instance_name, local_ip, make_client_id, vip_address
+from tianzhou.client.cluster.member import GroupMember, StateCheck
+from tianzhou.client.cluster.missing_topics import MissingTopics
+from tianzhou.client.cluster.name_servers import NameServers
+from tianzhou.client.cluster.remedies import check
+from tianzhou.client.cluster.requests import PendingReplies
+from tianzhou.client.cluster.routes import RouteTable, borrowed, check_route, subscribe_queues
+from tianzhou.client.cluster.signing import signing
+from tianzhou.client.cluster.tasks import Tasks
+from tianzhou.client.cluster.tls import Tls, context_of
+from tianzhou.client.namespaces.namespaces import unwrap
+from tianzhou.client.namespaces.request_names import border
 from tianzhou.client.validation import check_number
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import ClientError, LimitExceeded, ProtocolError, TianzhouError, TopicUnavailable
@@ -73,10 +73,11 @@ class ClientInstance:
             looking at a larger one raises, which in a handler means that the message is not consumed.
         tls: speak TLS: True by RocketMQ's rules, **which trust any server** unless `tls.client.authServer` says
             otherwise; or an `ssl.SSLContext`, or `TlsSettings`. None asks the environment's `TIANZHOU_TLS_ENABLE`, see
-            `tianzhou.client.tls.context_of`.
+            `tianzhou.client.cluster.tls.context_of`.
         socks_proxy_config: SOCKS 5 proxies by network, as an object or as RocketMQ's JSON:
             `{"10.0.0.0/8": {"addr": "proxy:1080", "username": "", "password": ""}}`; `0.0.0.0/0` is everywhere.
-        access_key: signs requests, with `secret_key`, for brokers that check that (ACL); see `tianzhou.client.signing`.
+        access_key: signs requests, with `secret_key`, for brokers that check that (ACL); see
+            `tianzhou.client.cluster.signing`.
         secret_key: never sent.
         security_token: goes with each signed request, where a cloud service wants one.
         clock: source of time.

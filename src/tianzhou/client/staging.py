@@ -11,12 +11,12 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
-from tianzhou.client.calls import request
-from tianzhou.client.composing import Composer
-from tianzhou.client.hints import broker_error, check
+from tianzhou.client.cluster.remedies import broker_error, check
+from tianzhou.client.cluster.rpc import request
 from tianzhou.client.instance import ClientInstance
-from tianzhou.client.selector import select_by_hash
-from tianzhou.client.sending import Plans
+from tianzhou.client.producer.message_builder import Composer
+from tianzhou.client.producer.publish_plan import Plans
+from tianzhou.client.producer.selector import select_by_hash
 from tianzhou.client.validation import MAX_MESSAGE_SIZE
 from tianzhou.errors import ClientError, ConnectFailed, RemotingError, TianzhouError
 from tianzhou.model import Message, MessageQueue, names

@@ -141,7 +141,7 @@ class Handlers:
         return self._table[code]
 
     def serve(self, connection: Connection, request: Command) -> Command | Awaitable[Command]:
-        """Answer one request, at once or later; what goes wrong is raised (see `tianzhou.remoting.answers`)."""
+        """Answer one request, at once or later; what goes wrong is raised (see `tianzhou.remoting.error_codes`)."""
         handler = self._behind_names.get(request.code)
         if handler is None:
             return self._unserved.answer(connection, request, " or ".join(self.routes.some_masters()))

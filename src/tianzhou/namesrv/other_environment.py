@@ -12,8 +12,8 @@ import logging
 import os
 import random
 
-from tianzhou.client.address_server import DEFAULT_SUBGROUP, FIRST_REFRESH_S, REFRESH_S
-from tianzhou.client.name_servers import NameServers
+from tianzhou.client.cluster.address_server import DEFAULT_SUBGROUP, FIRST_REFRESH_S, REFRESH_S
+from tianzhou.client.cluster.name_servers import NameServers
 from tianzhou.clock import Clock
 from tianzhou.errors import TianzhouError
 from tianzhou.model import TopicRoute

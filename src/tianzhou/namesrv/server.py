@@ -19,8 +19,8 @@ from tianzhou.namesrv.routes import MinBrokerChange, Registration, RouteTable
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.admin_gate import note_of_reach
 from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.loop_stall import PatientTimer
 from tianzhou.remoting.server import RemotingServer
-from tianzhou.remoting.stalls import PatientTimer
 from tianzhou.remoting.tls import ServerTls, TlsSettings, client_context
 from tianzhou.supervision import Supervisor
 from tianzhou.troubles import summary

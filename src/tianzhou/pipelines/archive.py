@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tianzhou.pipelines.topics import Topics
-from tianzhou.spark.offsets import Positions, from_json
+from tianzhou.spark.source.offsets import Positions, from_json
 
 FIGURES = "archived"
 

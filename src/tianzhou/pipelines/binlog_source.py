@@ -19,8 +19,8 @@ from pyspark.sql.types import StructType
 from tianzhou.errors import ConfigError, OffsetOutOfRange, TianzhouError
 from tianzhou.pipelines.binlog_changes import Change, changes
 from tianzhou.pipelines.binlog_changes import snapshot as snapshot_of
-from tianzhou.spark.given import Given, flag, number
-from tianzhou.spark.shipping import Shipped
+from tianzhou.spark.option_values import Given, flag, number
+from tianzhou.spark.pickling import Shipped
 
 COLUMNS = "body BINARY, keys STRING, tags STRING, shardingKey STRING, properties MAP<STRING, STRING>"
 NEEDED = {"log_bin": "ON", "binlog_format": "ROW", "binlog_row_image": "FULL", "binlog_row_metadata": "FULL"}

@@ -26,7 +26,7 @@ from tianzhou.errors import ConfigError
 from tianzhou.pipelines.topics import Topics, text_body
 from tianzhou.spark.lake.options import parse_lake
 from tianzhou.spark.lake.tables import Batch, open_table
-from tianzhou.spark.schema import arrow_schema
+from tianzhou.spark.rows.schema import arrow_schema
 
 CURRENT = "CURRENT"
 PARTS = 32

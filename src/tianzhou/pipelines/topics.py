@@ -10,7 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tianzhou.model.names import RESERVED, SHARDING_KEY
 from tianzhou.pipelines.queries import SENT
-from tianzhou.spark.options import EXACTLY_ONCE
+from tianzhou.spark.sink.options import EXACTLY_ONCE
 
 EVERY = "1 second"
 """How often a query that follows its topic looks for new messages."""

@@ -15,12 +15,12 @@ from math import inf
 from typing import Any, TypeAlias, cast
 
 from tianzhou.errors import ConnectionLost, LimitExceeded, ProtocolError
-from tianzhou.remoting.answers import encoded, failed
 from tianzhou.remoting.asking import Asking
 from tianzhou.remoting.budget import FRAMES
+from tianzhou.remoting.deferred_reply import Later
+from tianzhou.remoting.error_codes import encoded, failed
 from tianzhou.remoting.group import ConnectionGroup, Processor
 from tianzhou.remoting.hosts import host_of
-from tianzhou.remoting.later import Later
 from tianzhou.remoting.proxy import ProxyHeader
 from tianzhou.remoting.session import READ_SIZE, Session
 from tianzhou.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE

@@ -12,11 +12,11 @@ from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import LimitExceeded, RequestTimeout, TooManyRequests
 from tianzhou.free_memory import give_back
 from tianzhou.limits import HALF_FRAMES, REPLY_BYTES, REQUEST_BYTES, UNREAD_BYTES, Bounds, Limit
-from tianzhou.remoting.answers import unsupported
 from tianzhou.remoting.budget import REPLIES, FrameBudget, RequestBudget
-from tianzhou.remoting.lingering import Lingering
+from tianzhou.remoting.busy_poll import Lingering
+from tianzhou.remoting.error_codes import unsupported
+from tianzhou.remoting.loop_stall import PatientTimer
 from tianzhou.remoting.session import MAX_FRAME, OpaqueCounter, scratch_buffer
-from tianzhou.remoting.stalls import PatientTimer
 from tianzhou.remoting.unread import HIGH_BYTES, LOOK_S, UnreadReplies, high_mark
 from tianzhou.repeats import Repeats
 

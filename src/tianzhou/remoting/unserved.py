@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from tianzhou.remoting.answers import unsupported
+from tianzhou.remoting.error_codes import unsupported
 from tianzhou.repeats import Once
 from tianzhou.wire.codes import RequestCode, request_name, server_of
 from tianzhou.wire.command import Command

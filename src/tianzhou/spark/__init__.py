@@ -3,8 +3,8 @@
 Importing this package imports neither PySpark nor PyArrow; both come in when a session or a source is made.
 """
 
-from tianzhou.spark.progress import lag
-from tianzhou.spark.sessions import session
-from tianzhou.spark.threads import activate
+from tianzhou.spark.sessions.sessions import session
+from tianzhou.spark.sessions.threads import activate
+from tianzhou.spark.source.progress import lag
 
 __all__ = ["activate", "lag", "session"]

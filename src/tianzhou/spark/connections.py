@@ -15,25 +15,25 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tianzhou.admin import Admin
-from tianzhou.client import calls
-from tianzhou.client.pull_consumer import PullConsumer
-from tianzhou.client.subscription import sql_subscription
-from tianzhou.client.tls import Tls
+from tianzhou.client.cluster import rpc
+from tianzhou.client.cluster.tls import Tls
+from tianzhou.client.consumer.pull.pull_consumer import PullConsumer
+from tianzhou.client.consumer.subscription import sql_subscription
 from tianzhou.errors import BrokerError, ClientError
 from tianzhou.model import MessageQueue
 from tianzhou.remoting.loop import loop_factory
 from tianzhou.remoting.tls import client_context, load_tls
-from tianzhou.spark.offsets import Bounds, Positions
-from tianzhou.spark.options import WriteOptions
-from tianzhou.spark.read_options import ReadOptions
-from tianzhou.spark.reading import Ask, Pulled
-from tianzhou.spark.selection import Selection
-from tianzhou.store.light import QUEUE_ID as LIGHT_QUEUE
-from tianzhou.store.light import is_light
+from tianzhou.spark.sink.options import WriteOptions
+from tianzhou.spark.source.offsets import Bounds, Positions
+from tianzhou.spark.source.read_options import ReadOptions
+from tianzhou.spark.source.selection import Selection
+from tianzhou.spark.source.span_reader import Ask, Pulled
+from tianzhou.store.queues.multi_dispatch import QUEUE_ID as LIGHT_QUEUE
+from tianzhou.store.queues.multi_dispatch import is_light
 from tianzhou.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from tianzhou.client.producer import Producer
+    from tianzhou.client.producer.producer import Producer
     from tianzhou.client.staging import Staging
 
 T = TypeVar("T")
@@ -117,7 +117,7 @@ class BrokerReader:
         one_of_each = {queue.broker_name: queue for queue in queues}
 
         async def ask(queue: MessageQueue) -> None:
-            await calls.check_client_config(
+            await rpc.check_client_config(
                 instance.remoting,
                 await instance.master(queue.broker_name, queue.topic),
                 instance.client_id,
@@ -276,7 +276,7 @@ def staging(options: WriteOptions) -> tuple[Process, Staging]:
 
 def producer(options: WriteOptions) -> tuple[Process, Producer]:
     """This process's producer for the brokers and group of the options, and the loop it lives on."""
-    from tianzhou.client.producer import Producer
+    from tianzhou.client.producer.producer import Producer
 
     process = Process.here()
 

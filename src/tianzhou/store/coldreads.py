@@ -17,14 +17,14 @@ from typing import Any, Final, TypeVar
 
 from tianzhou._hot.records import EXTENSION_ADDRESS, UNIT
 from tianzhou.errors import StoreError, StoreUnreadable
-from tianzhou.store.batchqueue import BATCH_UNIT_SIZE, BatchQueue, unit_at
-from tianzhou.store.commitlog import CommitLog
-from tianzhou.store.consumequeue import UNIT_SIZE, ConsumeQueue
-from tianzhou.store.extension import ExtendedQueue
-from tianzhou.store.holes import is_hole
-from tianzhou.store.pages import HeldMap
-from tianzhou.store.segments import Segment
-from tianzhou.store.stepwise import Range, Steps, follow
+from tianzhou.store.files.lookup_steps import Range, Steps, follow
+from tianzhou.store.files.pages import HeldMap
+from tianzhou.store.files.segments import Segment
+from tianzhou.store.log.commitlog import CommitLog
+from tianzhou.store.log.holes import is_hole
+from tianzhou.store.queues.batchqueue import BATCH_UNIT_SIZE, BatchQueue, unit_at
+from tianzhou.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
+from tianzhou.store.queues.extension import ExtendedQueue
 
 T = TypeVar("T")
 

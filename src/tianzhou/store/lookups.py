@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterator
 from typing import Any, Final, TypeVar
 
-from tianzhou.store.logscan import store_time
-from tianzhou.store.parts import StoreParts
-from tianzhou.store.reading import offset_steps, time_steps
+from tianzhou.store.files.lookup_steps import Steps, at_once
+from tianzhou.store.log.record_scan import store_time
+from tianzhou.store.queues.reading import offset_steps, time_steps
 from tianzhou.store.results import QueryResult
-from tianzhou.store.stepwise import Steps, at_once
+from tianzhou.store.state import StoreParts
 
 T = TypeVar("T")
 

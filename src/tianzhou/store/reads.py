@@ -7,15 +7,15 @@ import mmap
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from tianzhou.store.batchqueue import BatchQueue
-from tianzhou.store.batchreading import read_batch_queue
 from tianzhou.store.coldreads import ROUNDS, Missing
-from tianzhou.store.consumequeue import ConsumeQueue
-from tianzhou.store.extension import ExtensionUnit
-from tianzhou.store.parts import StoreParts
-from tianzhou.store.reading import MAX_BYTES, read_queue
+from tianzhou.store.queues.batchqueue import BatchQueue
+from tianzhou.store.queues.batchreading import read_batch_queue
+from tianzhou.store.queues.consumequeue import ConsumeQueue
+from tianzhou.store.queues.extension import ExtensionUnit
+from tianzhou.store.queues.reading import MAX_BYTES, read_queue
+from tianzhou.store.queues.strays import StrayUnit
 from tianzhou.store.results import GetResult, GetStatus
-from tianzhou.store.strays import StrayUnit
+from tianzhou.store.state import StoreParts
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from enum import Enum, auto
 
 import msgspec
 
-from tianzhou._hot.tails import NewRecord as NewRecord
+from tianzhou._hot.cursors import NewRecord as NewRecord
 
 
 class PutStatus(Enum):

@@ -12,15 +12,15 @@ from typing import Self
 from tianzhou.errors import DiskFull, StoreError, StoreUnreadable
 from tianzhou.file_modes import MODES, parse_mode
 from tianzhou.shortages import advice, words
-from tianzhou.store.doubted import check_everything
-from tianzhou.store.flush import log_ranges, sync_ranges
-from tianzhou.store.light import is_light
+from tianzhou.store.appender import StorePuts
+from tianzhou.store.log.flush import log_ranges, sync_ranges
+from tianzhou.store.log.recovery import OpeningReport
 from tianzhou.store.lookups import StoreLookups
-from tianzhou.store.opening import StoreOpener
-from tianzhou.store.puts import StorePuts
+from tianzhou.store.queues.multi_dispatch import is_light
 from tianzhou.store.reads import StoreReads
-from tianzhou.store.recovery import OpeningReport
 from tianzhou.store.results import PutStatus
+from tianzhou.store.startup.opening import StoreOpener
+from tianzhou.store.upkeep.doubted import check_everything
 
 logger = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from tianzhou import client
 from tianzhou.client.instance import ClientInstance
-from tianzhou.client.kept import OutboxStatus
-from tianzhou.client.selector import QueueSelector
+from tianzhou.client.producer.outbox.outbox_entry import OutboxStatus
+from tianzhou.client.producer.selector import QueueSelector
 from tianzhou.model import Message, MessageExt, MessageQueue, SendResult
 from tianzhou.sync.background import Blocking
 

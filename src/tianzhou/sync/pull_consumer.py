@@ -7,9 +7,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from tianzhou import client
+from tianzhou.client.consumer.pull.queue_watch import QueuesListener
+from tianzhou.client.consumer.pulling import RawPull
 from tianzhou.client.instance import ClientInstance
-from tianzhou.client.pulling import RawPull
-from tianzhou.client.queue_watch import QueuesListener
 from tianzhou.model import MessageExt, MessageQueue, PullResult
 from tianzhou.sync.background import Blocking
 

@@ -7,9 +7,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from tianzhou import client
-from tianzhou.client.handlers import H, Handler
+from tianzhou.client.consumer.push.handlers import H, Handler
+from tianzhou.client.consumer.subscription import ALL
 from tianzhou.client.instance import ClientInstance
-from tianzhou.client.subscription import ALL
 from tianzhou.model import MessageExt, MessageQueue
 from tianzhou.sync.background import Blocking
 

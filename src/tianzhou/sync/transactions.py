@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from tianzhou import client
-from tianzhou.client.transactions import LocalTransaction, as_state
+from tianzhou.client.producer.transactions import LocalTransaction, as_state
 from tianzhou.model import Message, TransactionSendResult, TransactionState
 from tianzhou.sync.producer import Producer
 

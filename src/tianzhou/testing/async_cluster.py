@@ -18,17 +18,17 @@ from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 from tianzhou import admin, client
 from tianzhou.broker.server import Broker
-from tianzhou.client.transactions import Check
+from tianzhou.client.producer.transactions import Check
 from tianzhou.clock import Clock
 from tianzhou.errors import ClientError, ConfigError
 from tianzhou.model import ConsumeFromWhere, Message, MessageExt, SendResult, TransactionState, names
 from tianzhou.namesrv.server import NameServer
 from tianzhou.namesrv.settings import NamesrvSettings
-from tianzhou.testing import pace, progress
+from tianzhou.testing import progress, time_limits
 from tianzhou.testing.brokers import HOST, ClusterBroker, checked, tls_of
 from tianzhou.testing.faults import Faults
 from tianzhou.testing.options import LETTERS, WAIT_STEPS, ClusterOptions, NotReached, in_seconds
-from tianzhou.testing.pace import COARSEST_S, OURS_COARSEST_S, OURS_STEPS, STEPS
+from tianzhou.testing.time_limits import COARSEST_S, OURS_COARSEST_S, OURS_STEPS, STEPS
 from tianzhou.testing.virtual_loop import VirtualLoop
 
 P = ParamSpec("P")
@@ -365,10 +365,10 @@ class AsyncCluster:
         return [broker.running for broker in self.brokers.values() if broker.is_running]
 
     def _coarsest_s(self) -> float:
-        return pace.coarsest_s(self._running(), int(self.home.time() * 1000))
+        return time_limits.coarsest_s(self._running(), int(self.home.time() * 1000))
 
     def _deliveries_s(self) -> list[float]:
-        return pace.deliveries_s(self._running(), self.home.time() - self.now_ms / 1000)
+        return time_limits.deliveries_s(self._running(), self.home.time() - self.now_ms / 1000)
 
     def _virtual(self, what: str) -> VirtualLoop:
         if not self.options.virtual or not isinstance(self.home, VirtualLoop):

@@ -17,7 +17,7 @@ from tianzhou.model import MessageExt, names
 from tianzhou.remoting.tls import TlsSettings
 from tianzhou.settings import apply, unknown_keys
 from tianzhou.store.settings import StoreSettings
-from tianzhou.testing import images, progress
+from tianzhou.testing import progress, snapshots
 from tianzhou.testing.faults import Faults, FaultyRouter
 
 HOST = "127.0.0.1"
@@ -145,9 +145,9 @@ class ClusterBroker:
         # In this one turn of the loop: nobody gets an answer any more, and the files are as they are.
         if broker.gate is not None:
             broker.gate.kill()
-        images.take(store, image)
+        snapshots.take(store, image)
         await broker.__aexit__(None, None, None)
-        images.put_back(store, image)
+        snapshots.put_back(store, image)
 
     def _made(self, port: int) -> _FaultyBroker:
         root = self._folder / "store"

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 from tianzhou import sync
-from tianzhou.client.transactions import Check
+from tianzhou.client.producer.transactions import Check
 from tianzhou.errors import ClientError
 from tianzhou.model import ConsumeFromWhere, MessageExt, SendResult, TransactionState, names
 from tianzhou.remoting.loop import loop_factory

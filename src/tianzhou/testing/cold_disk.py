@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tianzhou.store import coldreads
-from tianzhou.store.pages import PAGE, HeldMap
-from tianzhou.store.segments import Segment
+from tianzhou.store.files.pages import PAGE, HeldMap
+from tianzhou.store.files.segments import Segment
 
 _PATIENCE_S = 20.0
 

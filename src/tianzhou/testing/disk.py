@@ -25,7 +25,7 @@ from random import Random
 from typing import Any, Final
 from unittest.mock import patch
 
-from tianzhou.store import pages
+from tianzhou.store.files import pages
 
 PAGE: Final = 4096
 _SECTOR: Final = 512

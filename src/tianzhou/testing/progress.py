@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from tianzhou.broker.delay import waiting_room
+from tianzhou.broker.delays.delay import waiting_room
 from tianzhou.broker.server import Broker
 from tianzhou.errors import ClientError, ProtocolError, RemotingError
 from tianzhou.model import MessageExt, MessageModel, MessageQueue, names

@@ -37,7 +37,7 @@ from unittest.mock import patch
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.server import RemotingServer
-from tianzhou.store.flush import Ranges, SyncThread
+from tianzhou.store.log.flush import Ranges, SyncThread
 from tianzhou.testing.clock import VirtualClock
 from tianzhou.testing.pipe import FIRST_PORT, LAST_PORT, PipeEnd
 

@@ -11,10 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from tianzhou.bench import payloads
-from tianzhou.bench.given import DEFAULT_SECONDS, Given, Kind, Payload
 from tianzhou.bench.jobs import receiving_jobs, sending_jobs
 from tianzhou.bench.payloads import Keys
-from tianzhou.bench.telling import decode_job, encode
+from tianzhou.bench.spec import DEFAULT_SECONDS, Given, Kind, Payload
+from tianzhou.bench.worker_protocol import decode_job, encode
 from tianzhou.errors import ConfigError
 
 MARK = "01234567"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tianzhou.bench.given import Given, Kind, Payload
 from tianzhou.bench.payloads import Keys
+from tianzhou.bench.spec import Given, Kind, Payload
 from tianzhou.bench.workload import KNOWN, NOT_HERE, apply, parse
 from tianzhou.errors import ConfigError
 

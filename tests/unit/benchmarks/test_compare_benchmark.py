@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tianzhou.store import MessageStore, StoreSettings
-from tianzhou.store.scan import StoreScan
+from tianzhou.store.offline.scan import StoreScan
 
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
 

@@ -11,10 +11,10 @@ from typing import Any, Self
 
 import pytest
 
-from tianzhou.broker.delay_scheduler import DelayScheduler
+from tianzhou.broker.delays.delay_scheduler import DelayScheduler
 from tianzhou.broker.server import make_parts, make_tables
 from tianzhou.broker.settings import BrokerSettings
-from tianzhou.broker.stats import BrokerStats
+from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.model import ConsumerData, HeartbeatData, MessageModel, SubscriptionData
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection

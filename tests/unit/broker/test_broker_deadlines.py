@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
 
-from tianzhou.broker.deadlines import AT_ONCE, Deadlines
+from tianzhou.broker.messages.timer_heap import AT_ONCE, Deadlines
 from tianzhou.testing.virtual_loop import VirtualLoop
 
 

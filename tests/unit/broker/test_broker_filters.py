@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tianzhou.model import SubscriptionData, TopicConfig
-from tianzhou.store.extension import ExtendedQueue
+from tianzhou.store.queues.extension import ExtendedQueue
 from tianzhou.wire.bodies import ClientConfigCheck, encode_client_config_check
 from tianzhou.wire.fields import read_reply
 from tianzhou.wire.record import decode_records

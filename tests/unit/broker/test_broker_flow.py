@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from tianzhou.broker.flow import too_many_waiting, waited_too_long
+from tianzhou.broker.overload import too_many_waiting, waited_too_long
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.group import ConnectionGroup
-from tianzhou.store.segments import Segment
+from tianzhou.store.files.segments import Segment
 from tianzhou.testing.clock import VirtualClock, run
 from tianzhou.testing.memory import MemoryTransport
 from tianzhou.wire.codes import RequestCode, ResponseCode

@@ -11,7 +11,7 @@ import pytest
 from staging_talk import STAGE, message, stage
 
 from tianzhou.broker.state_files import StateFiles
-from tianzhou.broker.stats import BrokerStats
+from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.limits import FIGURES, Bounds
 from tianzhou.model import ConsumerData, HeartbeatData, MessageQueue
 from tianzhou.wire.bodies import (
@@ -389,7 +389,7 @@ def test_announced_expressions_come_to_an_end(broker: Run, key: str, most: int, 
 
 
 def test_wrong_expressions_do_not_pile_up(broker: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tianzhou.broker.consumer_filters.MOST_COMPLAINTS", 3)
+    monkeypatch.setattr("tianzhou.broker.tables.consumer_filters.MOST_COMPLAINTS", 3)
 
     async def body(bench: Any) -> None:
         peer = bench.peer()

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tianzhou.broker.broadcast_offsets import BroadcastOffsets
-from tianzhou.broker.channels import Channels
-from tianzhou.broker.stats import BrokerStats
+from tianzhou.broker.stats.channels import Channels
+from tianzhou.broker.stats.stats import BrokerStats
+from tianzhou.broker.tables.broadcast_offsets import BroadcastOffsets
 from tianzhou.model import MessageModel, SubscriptionGroupConfig, TopicConfig
 from tianzhou.wire.bodies import decode_broker_stats, decode_group_list
 from tianzhou.wire.fields import read_reply

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tianzhou.broker.consumer_offsets import ConsumerOffsets
 from tianzhou.broker.server import make_tables
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.state_files import StateFiles
-from tianzhou.store.config_file import JsonFile
+from tianzhou.broker.tables.consumer_offsets import ConsumerOffsets
+from tianzhou.store.files.config_file import JsonFile
 from tianzhou.store.settings import StoreSettings
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.codes import RequestCode, ResponseCode

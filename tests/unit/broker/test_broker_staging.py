@@ -29,7 +29,7 @@ from staging_talk import (
     waiting,
 )
 
-from tianzhou.broker.staging_notes import Decided, Refused
+from tianzhou.broker.staging.log_entries import Decided, Refused
 from tianzhou.wire.bodies.staging import (
     ATTEMPTS,
     DECISION,

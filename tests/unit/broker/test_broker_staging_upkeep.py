@@ -26,8 +26,8 @@ from staging_talk import (
     waiting,
 )
 
-from tianzhou.broker import staging_history, staging_publisher
-from tianzhou.broker.staging_history import still_there
+from tianzhou.broker.staging import recovery, staging_publisher
+from tianzhou.broker.staging.recovery import still_there
 from tianzhou.store.results import PutResult, PutStatus
 from tianzhou.wire.bodies.staging import (
     DECISION,
@@ -85,7 +85,7 @@ def test_a_start_looks_at_few_units_however_long_an_attempt_is_open(broker: Run,
     looked_at: list[int] = []
 
     def read_units(*given: Any) -> Any:
-        found = staging_history.read_units(*given)
+        found = recovery.read_units(*given)
         looked_at.append(len(found))
         return found
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tianzhou.broker.stats import BrokerStats
-from tianzhou.broker.stats_windows import Window, Windows
+from tianzhou.broker.stats.stats import BrokerStats
+from tianzhou.broker.stats.stats_windows import Window, Windows
 from tianzhou.model import SubscriptionGroupConfig
 from tianzhou.wire.bodies import StatsSample, decode_broker_stats, decode_kv_table
 

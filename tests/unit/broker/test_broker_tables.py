@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from tianzhou.broker.clients import Client, ClientTable, Departure
-from tianzhou.broker.consumer_offsets import ConsumerOffsets
-from tianzhou.broker.delay import DelayLedger
-from tianzhou.broker.groups import GroupTable
-from tianzhou.broker.locks import QueueLocks
-from tianzhou.broker.retry import DeadLetter, Retry, after_send_back, is_dead_on_arrival, limit_of
+from tianzhou.broker.delays.delay import DelayLedger
+from tianzhou.broker.messages.retry import DeadLetter, Retry, after_send_back, is_dead_on_arrival, limit_of
+from tianzhou.broker.tables.clients import Client, ClientTable, Departure
+from tianzhou.broker.tables.consumer_offsets import ConsumerOffsets
+from tianzhou.broker.tables.groups import GroupTable
+from tianzhou.broker.tables.locks import QueueLocks
 from tianzhou.model import ConsumerData, MessageModel, MessageQueue, SubscriptionData
 from tianzhou.store.settings import parse_delay_levels
 

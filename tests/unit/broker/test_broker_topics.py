@@ -2,8 +2,8 @@
 
 import pytest
 
-from tianzhou.broker.topic_attributes import apply_changes, parse_changes
-from tianzhou.broker.topics import TopicTable, system_topics
+from tianzhou.broker.tables.topic_attributes import apply_changes, parse_changes
+from tianzhou.broker.tables.topics import TopicTable, system_topics
 from tianzhou.errors import BrokerError
 from tianzhou.model import TopicConfig
 from tianzhou.model.name_rules import topic_name_problem

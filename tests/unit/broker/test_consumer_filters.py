@@ -2,7 +2,7 @@
 
 import pytest
 
-from tianzhou.broker.consumer_filters import ConsumerFilters
+from tianzhou.broker.tables.consumer_filters import ConsumerFilters
 from tianzhou.errors import ProtocolError
 from tianzhou.filter import BloomFilter
 from tianzhou.model import SubscriptionData

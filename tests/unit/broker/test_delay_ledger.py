@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tianzhou.broker.delay import DelayLedger
-from tianzhou.store.config_file import JsonFile
+from tianzhou.broker.delays.delay import DelayLedger
+from tianzhou.store.files.config_file import JsonFile
 from tianzhou.wire.json_dialect import dumps_pretty
 from tianzhou.wire.properties import decode_properties
 

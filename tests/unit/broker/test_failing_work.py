@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tianzhou.broker.deadlines import Deadlines
-from tianzhou.broker.transactions import Half
+from tianzhou.broker.messages.timer_heap import Deadlines
+from tianzhou.broker.transactions.transactions import Half
 from tianzhou.supervision import Supervisor
 from tianzhou.testing.clock import run
 from tianzhou.wire.codes import RequestCode

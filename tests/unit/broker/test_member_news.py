@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from tianzhou.broker.clients import Client, ClientTable, ConsumerGroup
-from tianzhou.broker.member_news import AT_ONCE, PAUSE_S, MemberNews
+from tianzhou.broker.rebalance_notifier import AT_ONCE, PAUSE_S, MemberNews
+from tianzhou.broker.tables.clients import Client, ClientTable, ConsumerGroup
 from tianzhou.errors import ConnectionLost
 from tianzhou.model import ConsumerData, SubscriptionData
 from tianzhou.testing.virtual_loop import VirtualLoop

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from tianzhou.broker.put_times import PutTimes
+from tianzhou.broker.stats.put_latency import PutTimes
 from tianzhou.wire.bodies import decode_kv_table
 
 Run = Callable[..., None]

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tianzhou.broker import staging_records as records
-from tianzhou.broker.staging import MOST_REFUSED, Entry, StagedUnit, StagingLedger, Unit
-from tianzhou.broker.staging_notes import Decided, Everywhere, Forgotten, Note, Published, Refused, Snapshot
+from tianzhou.broker.staging import staging_records as records
+from tianzhou.broker.staging.log_entries import Decided, Everywhere, Forgotten, Note, Published, Refused, Snapshot
+from tianzhou.broker.staging.staging import MOST_REFUSED, Entry, StagedUnit, StagingLedger, Unit
 from tianzhou.wire.bodies.staging import AttemptList, BatchDecision, StagedAttempt, attempt_name
 from tianzhou.wire.properties import decode_properties
 from tianzhou.wire.record import Record

@@ -18,7 +18,7 @@ from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.state_files import StateFiles
 from tianzhou.errors import StoreError, StoreUnreadable
 from tianzhou.model import SubscriptionGroupConfig, TopicConfig
-from tianzhou.store import config_file
+from tianzhou.store.files import config_file
 from tianzhou.store.settings import StoreSettings
 from tianzhou.supervision import Supervisor
 from tianzhou.testing.clock import VirtualClock

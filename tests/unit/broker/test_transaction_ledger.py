@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tianzhou.broker.transaction_checker import turn
-from tianzhou.broker.transactions import Half, Identity, Outcome, TransactionLedger, Verdict, verdict
+from tianzhou.broker.transactions.transaction_checker import turn
+from tianzhou.broker.transactions.transactions import Half, Identity, Outcome, TransactionLedger, Verdict, verdict
 
 TIMEOUT, CHECKS, RESERVED = 6_000, 3, 3_600_000
 

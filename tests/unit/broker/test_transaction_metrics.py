@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tianzhou.broker.state_files import StateFiles
-from tianzhou.broker.transaction_metrics import TransactionMetrics
+from tianzhou.broker.transactions.transaction_metrics import TransactionMetrics
 from tianzhou.model import TopicConfig
 from tianzhou.wire.fields import read_reply
 from tianzhou.wire.ids import parse_offset_msg_id

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tianzhou.broker.idle_settings import IDLE
+from tianzhou.broker.ignored_settings import IDLE
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.cli.main import main
 from tianzhou.cli.servers import broker_settings

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tianzhou.cli.long_lived import WHOLE_S, LongLived
+from tianzhou.cli.gc_freeze import WHOLE_S, LongLived
 
 
 class Ring:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tianzhou.client.accumulator import Accumulator, AutoBatch, members
+from tianzhou.client.producer.batching import Accumulator, AutoBatch, members
 from tianzhou.errors import BrokerError, ClientError, ConfigError
 from tianzhou.model import Message, MessageQueue, SendResult, SendStatus
 from tianzhou.testing.clock import VirtualClock, run

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tianzhou.client.backpressure import Backpressure
+from tianzhou.client.producer.backpressure import Backpressure
 from tianzhou.errors import ConfigError, TooManyRequests
 from tianzhou.testing.clock import VirtualClock, run
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tianzhou.client.hints import broker_error
-from tianzhou.remoting.answers import unsupported
+from tianzhou.client.cluster.remedies import broker_error
+from tianzhou.remoting.error_codes import unsupported
 from tianzhou.wire.codes import OF_NAME_SERVERS, RequestCode
 from tianzhou.wire.command import Command
 

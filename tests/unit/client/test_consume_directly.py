@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tianzhou.client.reverse import answer
+from tianzhou.client.cluster.broker_requests import answer
 from tianzhou.model import MessageExt
 from tianzhou.wire.bodies import DirectConsumption
 from tianzhou.wire.codes import RequestCode, ResponseCode

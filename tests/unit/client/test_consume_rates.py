@@ -2,7 +2,7 @@
 
 import pytest
 
-from tianzhou.client.consume_rates import ConsumeRates
+from tianzhou.client.consumer.push.consume_rates import ConsumeRates
 
 
 def test_a_steady_consumer():

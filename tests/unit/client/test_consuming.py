@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from tianzhou.client import consuming as module
-from tianzhou.client.consume_rates import ConsumeRates
-from tianzhou.client.consuming import Consuming
-from tianzhou.client.handing import TURN_MESSAGES
-from tianzhou.client.handlers import Handlers
-from tianzhou.client.offset_tracker import PullLimits
-from tianzhou.client.process_queue import ProcessQueue
+from tianzhou.client.consumer.offset_tracker import PullLimits
+from tianzhou.client.consumer.push import concurrent as module
+from tianzhou.client.consumer.push.concurrent import Consuming
+from tianzhou.client.consumer.push.consume_rates import ConsumeRates
+from tianzhou.client.consumer.push.dispatcher import TURN_MESSAGES
+from tianzhou.client.consumer.push.handlers import Handlers
+from tianzhou.client.consumer.push.process_queue import ProcessQueue
 from tianzhou.model import ConsumeResult, MessageExt, MessageModel, MessageQueue
 from tianzhou.testing.clock import VirtualClock, run
 

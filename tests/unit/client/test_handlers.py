@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tianzhou.client.handlers import ConsumeContext, Handlers
+from tianzhou.client.consumer.push.handlers import ConsumeContext, Handlers
 from tianzhou.errors import ClientError
 from tianzhou.model import ConsumeResult, MessageQueue
 

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tianzhou.client import ConsumeContext, MemoryIds, RedisIds, SqliteIds, idempotent
-from tianzhou.client.handlers import Handlers
-from tianzhou.client.idempotence import Claim, default_id
+from tianzhou.client.consumer.push.handlers import Handlers
+from tianzhou.client.consumer.push.idempotence import Claim, default_id
 from tianzhou.errors import ConfigError, DuplicateInProgress
 from tianzhou.model import ConsumeResult, MessageExt, MessageQueue
 from tianzhou.testing.clock import VirtualClock

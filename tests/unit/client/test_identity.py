@@ -2,7 +2,7 @@
 
 import pytest
 
-from tianzhou.client.identity import instance_name, local_ip, make_client_id, name_server_addresses
+from tianzhou.client.cluster.identity import instance_name, local_ip, make_client_id, name_server_addresses
 from tianzhou.errors import ConfigError
 
 

@@ -5,11 +5,11 @@ from collections import defaultdict
 
 import pytest
 
-from tianzhou.client.consume_rates import ConsumeRates
-from tianzhou.client.handlers import Handlers
-from tianzhou.client.in_order import InOrder, Step, rest_ms, step_after
-from tianzhou.client.offset_tracker import PullLimits
-from tianzhou.client.process_queue import ProcessQueue
+from tianzhou.client.consumer.offset_tracker import PullLimits
+from tianzhou.client.consumer.push.consume_rates import ConsumeRates
+from tianzhou.client.consumer.push.handlers import Handlers
+from tianzhou.client.consumer.push.orderly import InOrder, Step, rest_ms, step_after
+from tianzhou.client.consumer.push.process_queue import ProcessQueue
 from tianzhou.model import ConsumeResult, MessageExt, MessageModel, MessageQueue
 from tianzhou.testing.clock import VirtualClock, run
 

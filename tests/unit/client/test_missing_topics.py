@@ -15,11 +15,13 @@ from tianzhou.testing import AsyncCluster, run_virtual
 def test_a_topic_that_does_not_exist_is_named_once_and_again_when_it_does(
     kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "tianzhou.client.missing_topics")
+    caplog.set_level(logging.INFO, "tianzhou.client.cluster.missing_topics")
 
     def said() -> list[tuple[str, str]]:
         return [
-            (one.levelname, one.getMessage()) for one in caplog.records if one.name == "tianzhou.client.missing_topics"
+            (one.levelname, one.getMessage())
+            for one in caplog.records
+            if one.name == "tianzhou.client.cluster.missing_topics"
         ]
 
     async def main() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tianzhou.client.identity import endpoint_namespace, name_server_addresses, vip_address
-from tianzhou.client.namespaces import unwrap, wrap
+from tianzhou.client.cluster.identity import endpoint_namespace, name_server_addresses, vip_address
+from tianzhou.client.namespaces.namespaces import unwrap, wrap
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tianzhou.client import ClientInstance
-from tianzhou.client.offset_store import OFFSET_DIR_ENV, LocalOffsets
+from tianzhou.client.consumer.offset_store import OFFSET_DIR_ENV, LocalOffsets
 from tianzhou.errors import ClientError
 from tianzhou.model import MessageQueue
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tianzhou.client.offset_tracker import OffsetTracker, PullLimits
+from tianzhou.client.consumer.offset_tracker import OffsetTracker, PullLimits
 
 
 def test_the_lowest_unfinished_offset_is_committable():

@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from tianzhou.client.kept import Kept, together
-from tianzhou.client.outbox_file import OutboxFile
+from tianzhou.client.producer.outbox.outbox_entry import Kept, together
+from tianzhou.client.producer.outbox.outbox_file import OutboxFile
 from tianzhou.errors import ConfigError, OutboxFull
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tianzhou.client.outgoing import (
+from tianzhou.client.producer.frames import (
     FrameTemplate,
     is_plain,
     json_text,

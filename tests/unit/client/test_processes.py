@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tianzhou.client import in_processes
-from tianzhou.client.handlers import ConsumeContext, Handlers
+from tianzhou.client.consumer.push.handlers import ConsumeContext, Handlers
 from tianzhou.errors import ClientError, ConfigError
 from tianzhou.model import ConsumeResult, MessageQueue
 from tianzhou.wire.record import Record, decode_messages, encode_record

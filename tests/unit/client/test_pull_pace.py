@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tianzhou.client.pull_pace import FREE_ANSWERS, PullPace
+from tianzhou.client.consumer.pull_pace import FREE_ANSWERS, PullPace
 
 
 def rests(moved: int, took_s: float, count: int, pace: PullPace | None = None) -> list[float]:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tianzhou.client import pulling
-from tianzhou.client.subscription import build_subscription
+from tianzhou.client.consumer import pulling
+from tianzhou.client.consumer.subscription import build_subscription
 from tianzhou.model import MessageQueue
 from tianzhou.wire.command import decode
 from tianzhou.wire.fields import read_header

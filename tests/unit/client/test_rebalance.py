@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tianzhou.client.rebalance import (
+from tianzhou.client.consumer.allocation import (
     Averagely,
     ByCircle,
     ByMachineRoom,

@@ -1,6 +1,6 @@
 """From routes to queues and addresses."""
 
-from tianzhou.client.routes import RouteTable, borrowed, publish_queues, subscribe_queues
+from tianzhou.client.cluster.routes import RouteTable, borrowed, publish_queues, subscribe_queues
 from tianzhou.model import BrokerData, MessageQueue, QueueData, TopicRoute
 
 

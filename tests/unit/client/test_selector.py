@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from tianzhou.client.faults import LatencyFaults, pause_ms
-from tianzhou.client.selector import RoundRobin, select_at_random, select_by_hash
+from tianzhou.client.producer.latency_faults import LatencyFaults, pause_ms
+from tianzhou.client.producer.selector import RoundRobin, select_at_random, select_by_hash
 from tianzhou.errors import ClientError
 from tianzhou.model import Message, MessageQueue
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tianzhou.client import calls
-from tianzhou.client.rebalance import AllocateStrategy, Averagely
-from tianzhou.client.sharing import INTERVAL_S, MIN_INTERVAL_S, TAKE_OVER_DELAY_S, Sharing
+from tianzhou.client.cluster import rpc
+from tianzhou.client.consumer.allocation import AllocateStrategy, Averagely
+from tianzhou.client.consumer.rebalancer import INTERVAL_S, MIN_INTERVAL_S, TAKE_OVER_DELAY_S, Sharing
 from tianzhou.model import MessageModel, MessageQueue
 from tianzhou.testing.virtual_loop import VirtualLoop
 
@@ -105,7 +105,7 @@ def fly(group: Group, main: Callable[[], Coroutine[Any, Any, None]], monkeypatch
     async def consumer_ids(*_: object) -> list[str]:
         return group.members
 
-    monkeypatch.setattr(calls, "consumer_ids", consumer_ids)
+    monkeypatch.setattr(rpc, "consumer_ids", consumer_ids)
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(main())
 

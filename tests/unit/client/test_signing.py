@@ -7,7 +7,7 @@ import hmac
 import pytest
 
 from tianzhou.client import ClientInstance
-from tianzhou.client.signing import signature, signing
+from tianzhou.client.cluster.signing import signature, signing
 from tianzhou.errors import ConfigError
 from tianzhou.remoting.client import Exchange
 from tianzhou.wire.command import Command

@@ -49,7 +49,7 @@ class Remoting:
         return self.servers[address].answer(command)
 
     async def ask_name_server(self, code: int, **header: Any) -> Command:
-        from tianzhou.client.calls import request
+        from tianzhou.client.cluster.rpc import request
 
         for address, server in self.servers.items():
             if server.up:

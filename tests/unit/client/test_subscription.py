@@ -2,7 +2,7 @@
 
 import pytest
 
-from tianzhou.client.subscription import Begin, build_subscription, first_offset, original_topic, tag_wanted
+from tianzhou.client.consumer.subscription import Begin, build_subscription, first_offset, original_topic, tag_wanted
 from tianzhou.errors import ClientError
 from tianzhou.model import ConsumeFromWhere
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from tianzhou.client.tasks import Tasks
-from tianzhou.client.workers import Slot, Workers
+from tianzhou.client.cluster.tasks import Tasks
+from tianzhou.client.consumer.push.workers import Slot, Workers
 from tianzhou.testing.clock import run
 
 

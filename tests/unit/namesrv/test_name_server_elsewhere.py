@@ -57,7 +57,7 @@ def test_where_nobody_can_be_asked_routes_are_unknown_and_the_log_says_so_once(
 
     async def main() -> None:
         monkeypatch.delenv("NAMESRV_ADDR", raising=False)
-        monkeypatch.setattr("tianzhou.client.address_server.look_up", look_up)
+        monkeypatch.setattr("tianzhou.client.cluster.address_server.look_up", look_up)
         monkeypatch.setenv("ROCKETMQ_NAMESRV_DOMAIN", "lists:81")
         async with Desk(tmp_path, cluster_test=True, product_env_name="live") as desk:
             assert [await desk.route("T") for _ in range(3)] == [17] * 3

@@ -13,8 +13,8 @@ from tianzhou.namesrv.handlers import Handlers
 from tianzhou.namesrv.kv import KvConfig
 from tianzhou.namesrv.routes import BROKER_TIMEOUT_MS, RouteTable
 from tianzhou.namesrv.settings import NamesrvSettings
-from tianzhou.remoting.answers import failure
 from tianzhou.remoting.connection import Connection
+from tianzhou.remoting.error_codes import failure
 from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.testing.clock import VirtualClock
 from tianzhou.testing.memory import MemoryTransport

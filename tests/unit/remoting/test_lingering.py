@@ -9,10 +9,10 @@ from typing import cast
 
 import pytest
 
+from tianzhou.remoting.busy_poll import LOOKS, LUCK, Lingering
 from tianzhou.remoting.connection import Connection
+from tianzhou.remoting.deferred_reply import Later
 from tianzhou.remoting.group import ConnectionGroup
-from tianzhou.remoting.later import Later
-from tianzhou.remoting.lingering import LOOKS, LUCK, Lingering
 from tianzhou.testing.clock import VirtualClock, run
 from tianzhou.testing.memory import MemoryTransport
 from tianzhou.wire.command import Command, encode

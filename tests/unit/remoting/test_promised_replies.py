@@ -9,7 +9,7 @@ from connection_bench import Bench, requests, turns
 
 from tianzhou.errors import BrokerError
 from tianzhou.remoting.connection import Connection, Reply
-from tianzhou.remoting.later import Later
+from tianzhou.remoting.deferred_reply import Later
 from tianzhou.testing.clock import run
 from tianzhou.wire.codes import FLAG_ONEWAY, ResponseCode
 from tianzhou.wire.command import Command, encode

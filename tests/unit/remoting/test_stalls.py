@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tianzhou.remoting.stalls import STALL_S, PatientTimer, caught_up, stalled
+from tianzhou.remoting.loop_stall import STALL_S, PatientTimer, caught_up, stalled
 from tianzhou.testing.clock import VirtualClock, run
 
 

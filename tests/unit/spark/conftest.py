@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from fake_queues import FakeQueues
 
-from tianzhou.spark import _rows
+from tianzhou.spark.rows import _rows
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from tianzhou.model import MessageQueue
-from tianzhou.spark.schema import row_schema
-from tianzhou.spark.source import TianzhouSource
+from tianzhou.spark.data_source import TianzhouSource
+from tianzhou.spark.rows.schema import row_schema
 
 A, B, C = (MessageQueue("orders", "broker-a", number) for number in range(3))
 ALL = ReadAllAvailable()

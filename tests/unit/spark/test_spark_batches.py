@@ -8,9 +8,9 @@ pytest.importorskip("pyspark")
 
 from tianzhou.errors import BrokerError, ConfigError
 from tianzhou.model import Message
-from tianzhou.spark.exactly_once import BatchName, BatchNotWritten, Staged, abort, commit, stage
-from tianzhou.spark.options import parse_write
-from tianzhou.spark.outgoing import Outgoing
+from tianzhou.spark.sink.exactly_once import BatchName, BatchNotWritten, Staged, abort, commit, stage
+from tianzhou.spark.sink.options import parse_write
+from tianzhou.spark.sink.outgoing import Outgoing
 from tianzhou.wire.bodies.staging import BatchDecision, StagedAttempt, StagingState
 
 GIVEN = {"namesrvAddr": "a:1", "topic": "t"}

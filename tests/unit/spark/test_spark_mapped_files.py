@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from tianzhou.spark.mapped_files import MappedFiles
+from tianzhou.spark.store.mapped_files import MappedFiles
 
 
 def put(folder: Path, start: int, content: bytes) -> Path:

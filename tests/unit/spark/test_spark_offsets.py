@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tianzhou.errors import ConfigError, OffsetOutOfRange
 from tianzhou.model import MessageQueue
-from tianzhou.spark import offsets
-from tianzhou.spark.offsets import Bounds, DataLoss, Loss, Span
+from tianzhou.spark.source import offsets
+from tianzhou.spark.source.offsets import Bounds, DataLoss, Loss, Span
 
 A, B, C = (MessageQueue("orders", "broker-a", number) for number in range(3))
 

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from tianzhou.errors import ConfigError
-from tianzhou.spark.offsets import EARLIEST, LATEST
-from tianzhou.spark.options import parse_write
-from tianzhou.spark.read_options import BATCH, READ_KNOWN, STREAM, parse_read
+from tianzhou.spark.sink.options import parse_write
+from tianzhou.spark.source.offsets import EARLIEST, LATEST
+from tianzhou.spark.source.read_options import BATCH, READ_KNOWN, STREAM, parse_read
 
 NEEDED = {"namesrvAddr": "127.0.0.1:9876", "subscribe": "orders"}
 

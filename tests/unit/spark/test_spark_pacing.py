@@ -1,6 +1,6 @@
 """A batch waits for more messages only as long as it may."""
 
-from tianzhou.spark.pacing import Pacing
+from tianzhou.spark.source.pacing import Pacing
 
 
 def test_messages_wait_for_others_but_not_for_ever():

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from tianzhou.errors import ConfigError
 from tianzhou.model import MessageQueue
-from tianzhou.spark.offsets import EARLIEST, LATEST, Bounds
-from tianzhou.spark.positions import each, holds, milliseconds, parse_offsets, parse_times, resolve
+from tianzhou.spark.source.offsets import EARLIEST, LATEST, Bounds
+from tianzhou.spark.source.positions import each, holds, milliseconds, parse_offsets, parse_times, resolve
 
 A, B, C = (MessageQueue("orders", "broker-a", number) for number in range(3))
 ELSEWHERE = MessageQueue("orders", "broker-b", 0)

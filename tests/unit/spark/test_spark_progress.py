@@ -4,7 +4,7 @@ import json
 
 from tianzhou.model import MessageQueue
 from tianzhou.spark import lag
-from tianzhou.spark.offsets import to_json
+from tianzhou.spark.source.offsets import to_json
 
 A, B = (MessageQueue("orders", "broker-a", number) for number in (0, 1))
 

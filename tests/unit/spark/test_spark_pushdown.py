@@ -23,8 +23,8 @@ from pyspark.sql.datasource import (
 )
 
 from tianzhou.model import MessageQueue
-from tianzhou.spark.offsets import Span
-from tianzhou.spark.pushdown import TIME_MARGIN_MS, Needed, needed
+from tianzhou.spark.source.offsets import Span
+from tianzhou.spark.source.pushdown import TIME_MARGIN_MS, Needed, needed
 
 TESTS = {
     EqualTo: lambda have, value: have == value,

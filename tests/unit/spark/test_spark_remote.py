@@ -11,7 +11,7 @@ from pyspark import SparkContext
 
 from tianzhou.errors import ConfigError
 from tianzhou.spark import session
-from tianzhou.spark.remote import Address, address, connect
+from tianzhou.spark.sessions.remote import Address, address, connect
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +90,7 @@ def test_packages_of_the_client_are_missing(monkeypatch):
     def refuse(name, package=None):
         raise ModuleNotFoundError("No module named 'grpc'", name="grpc")
 
-    monkeypatch.setattr("tianzhou.spark.remote.import_module", refuse)
+    monkeypatch.setattr("tianzhou.spark.sessions.remote.import_module", refuse)
     with pytest.raises(ConfigError, match=r"\(No module named 'grpc'\); pip install 'tianzhou\[connect\]'"):
         connect("app", "sc://127.0.0.1:1", {}, {})
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tianzhou.spark.send_rate import SendRate
+from tianzhou.spark.sink.send_rate import SendRate
 
 MOST = 512
 ROUNDING = 1e-9

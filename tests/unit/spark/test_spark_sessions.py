@@ -9,7 +9,7 @@ import pytest
 
 import tianzhou
 from tianzhou.errors import ConfigError
-from tianzhou.spark import daemon, java, sessions
+from tianzhou.spark.sessions import daemon, java_runtime, sessions
 
 SOURCE = str(Path(tianzhou.__file__).resolve().parents[1])
 
@@ -47,7 +47,7 @@ def test_an_unknown_profile_is_named_with_those_there_are():
 
 def test_processes_get_java_this_interpreter_and_this_package():
     environ = {"PYTHONPATH": os.pathsep.join(["/elsewhere", SOURCE])}
-    runtime = java.Runtime(Path("/opt/java"), 21, True, "test")
+    runtime = java_runtime.Runtime(Path("/opt/java"), 21, True, "test")
     conf = sessions._prepare_processes(environ, find=lambda _: runtime)
     assert environ["JAVA_HOME"] == "/opt/java"
     assert environ["PYSPARK_PYTHON"] == sys.executable
@@ -57,13 +57,13 @@ def test_processes_get_java_this_interpreter_and_this_package():
 
 def test_an_interpreter_chosen_by_the_user_stays():
     environ = {"PYSPARK_PYTHON": "/other/python"}
-    sessions._prepare_processes(environ, find=lambda _: java.Runtime(Path("/opt/java"), 21, True, "test"))
+    sessions._prepare_processes(environ, find=lambda _: java_runtime.Runtime(Path("/opt/java"), 21, True, "test"))
     assert environ["PYSPARK_PYTHON"] == "/other/python"
 
 
 def test_importing_the_package_imports_neither_pyspark_nor_pyarrow():
     code = (
-        "import sys, tianzhou, tianzhou.spark, tianzhou.spark.offsets;"
+        "import sys, tianzhou, tianzhou.spark, tianzhou.spark.source.offsets;"
         "sys.exit(any(name in sys.modules for name in ('pyspark', 'pyarrow', 'pandas', 'numpy')))"
     )
     environ = {**os.environ, "PYTHONPATH": SOURCE}
@@ -106,7 +106,7 @@ def test_processes_that_find_and_plan_sources_are_quiet_too(tmp_path):
         "import sys, types\n"
         "main = sys.modules['__main__'] = types.ModuleType('__main__')\n"
         "main.__spec__ = types.SimpleNamespace(name=sys.argv[1])\n"
-        "import tianzhou.spark.shipping\n"
+        "import tianzhou.spark.pickling\n"
         "print(hasattr(main, 'traceback'))\n"
     )
     for name, quiet in (("pyspark.daemon", "True"), ("my.program", "False")):
@@ -119,7 +119,7 @@ def test_processes_that_find_and_plan_sources_are_quiet_too(tmp_path):
 
 def test_what_is_imported_before_the_fork_begins_no_thread():
     code = (
-        "import os, sys; from importlib import import_module; from tianzhou.spark.daemon import FOR_WORKERS\n"
+        "import os, sys; from importlib import import_module; from tianzhou.spark.sessions.daemon import FOR_WORKERS\n"
         "for name in FOR_WORKERS: import_module(name)\n"
         "print(len(os.listdir('/proc/self/task')), 'pyarrow' in sys.modules)"
     )

@@ -16,12 +16,12 @@ from pyspark.sql.types import StringType, StructType
 
 import tianzhou
 from tianzhou.pipelines.binlog_source import BinlogReader, BinlogSource
+from tianzhou.spark.data_source import TianzhouSource
 from tianzhou.spark.lake.sink import LakeReader, LakeStreamWriter, LakeWriter, PruningReader, TianzhouLake
-from tianzhou.spark.readers import BatchReader, NarrowingReader, StreamReader
-from tianzhou.spark.shipping import Shipped
-from tianzhou.spark.sink import StreamWriter, Writer
-from tianzhou.spark.source import TianzhouSource
-from tianzhou.spark.store_source import StoreReader, StoreStreamReader, TianzhouStore
+from tianzhou.spark.pickling import Shipped
+from tianzhou.spark.sink.sink import StreamWriter, Writer
+from tianzhou.spark.source.readers import BatchReader, NarrowingReader, StreamReader
+from tianzhou.spark.store.store_source import StoreReader, StoreStreamReader, TianzhouStore
 
 EVERYTHING = [
     *(BatchReader, NarrowingReader, StreamReader, Writer, StreamWriter, TianzhouSource),

@@ -25,10 +25,10 @@ from pyspark.sql.types import (
 
 from tianzhou.errors import BrokerError, ConfigError
 from tianzhou.model import MessageQueue
-from tianzhou.spark.options import WRITE_KNOWN
-from tianzhou.spark.outgoing import RowNotSent
-from tianzhou.spark.schema import arrow_schema
-from tianzhou.spark.sink import Sender, StreamWriter, Writer, check_columns
+from tianzhou.spark.rows.schema import arrow_schema
+from tianzhou.spark.sink.options import WRITE_KNOWN
+from tianzhou.spark.sink.outgoing import RowNotSent
+from tianzhou.spark.sink.sink import Sender, StreamWriter, Writer, check_columns
 
 OPTIONS = {"namesrvAddr": "a:1", "topic": "orders"}
 QUEUES = [MessageQueue("orders", "broker-a", number) for number in range(4)]

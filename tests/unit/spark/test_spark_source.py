@@ -20,8 +20,8 @@ from source_fixture import A, B, Fixture
 
 from tianzhou.errors import ConfigError, OffsetOutOfRange
 from tianzhou.model import MessageQueue
-from tianzhou.spark.offsets import DataLoss
-from tianzhou.spark.schema import row_schema
+from tianzhou.spark.rows.schema import row_schema
+from tianzhou.spark.source.offsets import DataLoss
 
 
 @pytest.fixture

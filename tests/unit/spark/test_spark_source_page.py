@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tianzhou.errors import ConfigError
-from tianzhou.spark.read_options import BATCH, READ_KNOWN, STREAM, parse_read
+from tianzhou.spark.source.read_options import BATCH, READ_KNOWN, STREAM, parse_read
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "spark-source.md"
 ROWS = {

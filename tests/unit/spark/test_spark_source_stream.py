@@ -9,7 +9,7 @@ from source_fixture import ALL, A, B, C, Fixture, run, through_json
 
 from tianzhou.errors import ConfigError, ConnectFailed, CorruptRecord, OffsetOutOfRange
 from tianzhou.model import MessageQueue
-from tianzhou.spark.offsets import DataLoss
+from tianzhou.spark.source.offsets import DataLoss
 from tianzhou.wire.properties import encode_properties
 
 

@@ -14,17 +14,17 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from tianzhou.errors import StoreUnreadable
 from tianzhou.model import MessageQueue
-from tianzhou.spark import store_source
-from tianzhou.spark.offsets import DataLoss, Span
-from tianzhou.spark.read_options import STREAM
-from tianzhou.spark.schema import arrow_schema, columns_of, row_schema
-from tianzhou.spark.store_files import StoreFiles, root_of
-from tianzhou.spark.store_options import parse_store
-from tianzhou.spark.store_rows import Wanted, read_all
-from tianzhou.spark.store_source import StoreStreamReader
+from tianzhou.spark.rows.schema import arrow_schema, columns_of, row_schema
+from tianzhou.spark.source.offsets import DataLoss, Span
+from tianzhou.spark.source.read_options import STREAM
+from tianzhou.spark.store import store_source
+from tianzhou.spark.store.store_files import StoreFiles, root_of
+from tianzhou.spark.store.store_options import parse_store
+from tianzhou.spark.store.store_rows import Wanted, read_all
+from tianzhou.spark.store.store_source import StoreStreamReader
 from tianzhou.store import MessageStore, NewRecord, StoreSettings
-from tianzhou.store.checkpoint import Checkpoint
-from tianzhou.store.scan import StoreScan
+from tianzhou.store.files.checkpoint import Checkpoint
+from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.compression import COMPRESSED, LZ4, ZLIB, ZSTD, compress
 from tianzhou.wire.hashing import tags_code

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark")
 
 from tianzhou.model import MessageQueue
-from tianzhou.spark import _rows
-from tianzhou.spark.columns import Records, made_of, to_batch
-from tianzhou.spark.schema import COLUMNS, arrow_schema, row_schema
-from tianzhou.spark.usual import Usual
+from tianzhou.spark.rows import _rows
+from tianzhou.spark.rows.columns import Records, made_of, to_batch
+from tianzhou.spark.rows.compiled_columns import Usual
+from tianzhou.spark.rows.schema import COLUMNS, arrow_schema, row_schema
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.compression import COMPRESSED, ZLIB, compress
 from tianzhou.wire.record import Record, encode_record

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from tianzhou.errors import StoreUnreadable
 from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
-from tianzhou.store.batchqueue import BATCH_UNIT, BATCH_UNIT_SIZE, BatchQueue, BatchUnit, unit_at
-from tianzhou.store.pages import HeldMap
-from tianzhou.store.segments import Segment
-from tianzhou.store.stepwise import at_once
+from tianzhou.store.files.lookup_steps import at_once
+from tianzhou.store.files.pages import HeldMap
+from tianzhou.store.files.segments import Segment
+from tianzhou.store.queues.batchqueue import BATCH_UNIT, BATCH_UNIT_SIZE, BatchQueue, BatchUnit, unit_at
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import decode_properties

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from tianzhou.errors import StoreError
-from tianzhou.store import MessageStore, NewRecord, StoreSettings, catchup
-from tianzhou.store.check_report import Kind
-from tianzhou.store.index import Index
-from tianzhou.store.notes import read_note
-from tianzhou.store.scan import StoreScan
+from tianzhou.store import MessageStore, NewRecord, StoreSettings
+from tianzhou.store.dispatch import catchup
+from tianzhou.store.index.index import Index
+from tianzhou.store.offline.check_report import Kind
+from tianzhou.store.offline.scan import StoreScan
+from tianzhou.store.startup.proved_note import read_note
 from tianzhou.wire.record import decode_record
 
 COUNT = 400

@@ -13,10 +13,10 @@ import pytest
 
 from tianzhou.errors import StoreLocked
 from tianzhou.store import GetStatus, MessageStore, NewRecord, StoreSettings
-from tianzhou.store.check_report import CheckReport, Kind
-from tianzhou.store.repair import RebuildQueue, plan
-from tianzhou.store.repair_steps import repair
-from tianzhou.store.scan import StoreScan
+from tianzhou.store.offline.check_report import CheckReport, Kind
+from tianzhou.store.offline.repair import RebuildQueue, plan
+from tianzhou.store.offline.repairer import repair
+from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.record import decode_record
 
@@ -356,7 +356,7 @@ def test_apaches_queues_and_index_can_be_made_anew(name: str, tmp_path: Path) ->
     report.bad_queues |= set(units)
     report.bad_batches |= {(d.parent.name, int(d.name)) for d in folder.glob("batchconsumequeue/*/*")}
     report.index_wrong = True
-    from tianzhou.store.repair_steps import Repairer
+    from tianzhou.store.offline.repairer import Repairer
 
     kept = tmp_path / "kept"
     Repairer(folder, kept).carry_out(plan(report), report)

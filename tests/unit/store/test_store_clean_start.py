@@ -9,8 +9,8 @@ import pytest
 
 from tianzhou._hot.records import NewRecord
 from tianzhou.store import MessageStore
-from tianzhou.store.consumequeue import first_wrong
-from tianzhou.store.pages import PAGE
+from tianzhou.store.files.pages import PAGE
+from tianzhou.store.queues.consumequeue import first_wrong
 from tianzhou.store.settings import StoreSettings
 
 

@@ -19,8 +19,9 @@ from typing import Any
 import pytest
 
 from tianzhou.settings import bind
-from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings, pages
-from tianzhou.store.scan import StoreScan
+from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
+from tianzhou.store.files import pages
+from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.properties import encode_properties
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "store"
@@ -227,7 +228,7 @@ def test_a_full_disk_deletes_what_is_not_expired_and_says_what(
 def full_to(patch: pytest.MonkeyPatch, ratio: float) -> None:
     total = 1 << 40
     usage = SimpleNamespace(total=total, used=int(total * ratio), free=total - int(total * ratio))
-    patch.setattr("tianzhou.store.cleaning.shutil.disk_usage", lambda _: usage)
+    patch.setattr("tianzhou.store.upkeep.cleaner.shutil.disk_usage", lambda _: usage)
 
 
 def test_the_full_flag_goes_up_above_90_percent_and_down_below_85(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tianzhou.store import GetResult, GetStatus, MessageStore, NewRecord, StoreSettings, pages
-from tianzhou.store.pages import HeldMap
-from tianzhou.store.segments import Segment
+from tianzhou.store import GetResult, GetStatus, MessageStore, NewRecord, StoreSettings
+from tianzhou.store.files import pages
+from tianzhou.store.files.pages import HeldMap
+from tianzhou.store.files.segments import Segment
 
 BODY = b"b" * 2000
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tianzhou.errors import StoreUnreadable
-from tianzhou.store.config_file import JsonFile
+from tianzhou.store.files.config_file import JsonFile
 
 
 def test_what_was_written_is_read_and_the_version_before_is_kept(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tianzhou.store import directories, pages
-from tianzhou.store.directories import begin_directory, make_directory
-from tianzhou.store.flush import MANY, sync_queues
-from tianzhou.store.segments import Segment, SegmentQueue
+from tianzhou.store.files import directories, pages
+from tianzhou.store.files.directories import begin_directory, make_directory
+from tianzhou.store.files.segments import Segment, SegmentQueue
+from tianzhou.store.log.flush import MANY, sync_queues
 
 SIZE = 8192
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tianzhou._hot.records import UNIT
 from tianzhou.store import MessageStore, NewRecord, StoreSettings
-from tianzhou.store.extension import Extension, ExtensionUnit, is_address
+from tianzhou.store.queues.extension import Extension, ExtensionUnit, is_address
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.record import decode_record
 

@@ -9,7 +9,7 @@ import pytest
 
 from tianzhou.file_modes import MODES, OWN_ONLY, parse_mode
 from tianzhou.store import MessageStore, NewRecord, StoreSettings
-from tianzhou.store.config_file import JsonFile
+from tianzhou.store.files.config_file import JsonFile
 
 
 @pytest.fixture(autouse=True)

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from tianzhou.errors import StoreError
-from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings, directories
-from tianzhou.store import commitlog as commitlog_module
-from tianzhou.store import dispatch as dispatch_module
+from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
+from tianzhou.store.dispatch import dispatch as dispatch_module
+from tianzhou.store.files import directories
+from tianzhou.store.files.segments import Segment
 from tianzhou.store.flags import RunningFlag
-from tianzhou.store.segments import Segment
+from tianzhou.store.log import commitlog as commitlog_module
 
 
 def settings_for(folder: Path, **changes: object) -> StoreSettings:
@@ -71,7 +72,7 @@ def test_dispatch_works_in_slices_and_lets_others_run(tmp_path: Path) -> None:
 
 
 def test_a_flood_without_turns_of_the_loop_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tianzhou.store.puts.BACKLOG_LIMIT", 500)
+    monkeypatch.setattr("tianzhou.store.appender.BACKLOG_LIMIT", 500)
 
     async def main() -> None:
         async with MessageStore(settings_for(tmp_path)) as store:
@@ -310,7 +311,7 @@ class Descriptors:
 def test_a_flush_without_descriptors_is_done_when_there_are_some_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flush: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("tianzhou.store.flush.RETRY_S", 0.02)
+    monkeypatch.setattr("tianzhou.store.log.flush.RETRY_S", 0.02)
     descriptors = Descriptors(monkeypatch)
 
     async def main() -> None:
@@ -344,7 +345,7 @@ def test_a_flush_without_descriptors_is_done_when_there_are_some_again(
 
 
 def test_a_stop_without_descriptors_is_not_a_clean_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tianzhou.store.flush.RETRY_S", 0.001)
+    monkeypatch.setattr("tianzhou.store.log.flush.RETRY_S", 0.001)
     descriptors = Descriptors(monkeypatch)
 
     async def main() -> None:
@@ -365,7 +366,7 @@ def test_a_stop_without_descriptors_is_not_a_clean_one(tmp_path: Path, monkeypat
 def test_a_record_no_queue_takes_refuses_puts_loudly_instead_of_hiding_what_follows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("tianzhou.store.dispatch._RETRY_SECONDS", 0.02)
+    monkeypatch.setattr("tianzhou.store.dispatch.dispatch._RETRY_SECONDS", 0.02)
 
     def refuse(*_: object) -> int:
         raise ValueError("no such unit")
@@ -373,7 +374,7 @@ def test_a_record_no_queue_takes_refuses_puts_loudly_instead_of_hiding_what_foll
     async def main() -> None:
         async with MessageStore(settings_for(tmp_path)) as store:
             with pytest.MonkeyPatch.context() as broken:
-                broken.setattr("tianzhou.store.dispatch.fill", refuse)
+                broken.setattr("tianzhou.store.dispatch.dispatch.fill", refuse)
                 assert store.append(message()).status is PutStatus.PUT_OK
                 async with asyncio.timeout(5):
                     while store.writable:

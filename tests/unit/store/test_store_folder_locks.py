@@ -11,7 +11,7 @@ import pytest
 
 from tianzhou.errors import StoreLocked
 from tianzhou.store import GetStatus, MessageStore, NewRecord, StoreSettings
-from tianzhou.store.folder import StoreFolder
+from tianzhou.store.files.folder import StoreFolder
 
 
 def store_of(root: Path, log: str = "", read_only: str = "") -> MessageStore:
@@ -87,7 +87,7 @@ def test_nothing_is_put_into_a_log_folder_to_lock_it(tmp_path: Path) -> None:
 def test_another_process_is_named_by_its_number(tmp_path: Path) -> None:
     log = tmp_path / "log"
     program = (
-        "import sys; from pathlib import Path; from tianzhou.store.folder import StoreFolder\n"
+        "import sys; from pathlib import Path; from tianzhou.store.files.folder import StoreFolder\n"
         "folder = StoreFolder(Path(sys.argv[1])); folder.lock(); folder.lock_directories([Path(sys.argv[2])])\n"
         "print('locked', flush=True); sys.stdin.read()"
     )

@@ -9,9 +9,9 @@ import pytest
 
 from tianzhou.errors import StoreError
 from tianzhou.store import MessageStore, NewRecord, PutStatus, StoreSettings
-from tianzhou.store.cleaning import is_topic_folder
-from tianzhou.store.queues import EXTENSIONS, QUEUES, queue_folder, topic_folder
-from tianzhou.store.replay import impossible_place
+from tianzhou.store.queues.queues import EXTENSIONS, QUEUES, queue_folder, topic_folder
+from tianzhou.store.startup.replay import impossible_place
+from tianzhou.store.upkeep.cleaner import is_topic_folder
 
 HOSTILE = ("..", ".", "", "/", "/tmp", "../../outside", "T/../..", "a\0b", "x" * 256, "é" * 128, "\ud800")
 

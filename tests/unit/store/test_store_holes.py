@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tianzhou._hot.records import HOLE, UNIT
-from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings, holes
-from tianzhou.store.consumequeue import ConsumeQueue
-from tianzhou.store.repair_steps import repair
-from tianzhou.store.scan import StoreScan
+from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
+from tianzhou.store.log import holes
+from tianzhou.store.offline.repairer import repair
+from tianzhou.store.offline.scan import StoreScan
+from tianzhou.store.queues.consumequeue import ConsumeQueue
 from tianzhou.wire.record import decode_record
 
 SEGMENT = 4096

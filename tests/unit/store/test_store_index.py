@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tianzhou.store import StoreSettings
-from tianzhou.store.index import Index
+from tianzhou.store.index.index import Index
 from tianzhou.wire.hashing import index_hash
 
 SLOTS = 3

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tianzhou.store import MessageStore, NewRecord, StoreSettings
-from tianzhou.store.indexfile import ENTRY, ENTRY_SIZE, HEADER_SIZE
-from tianzhou.store.scan import StoreScan
+from tianzhou.store.index.indexfile import ENTRY, ENTRY_SIZE, HEADER_SIZE
+from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.hashing import index_hash
 
 SLOTS, ENTRIES, COUNT = 1, 40, 100

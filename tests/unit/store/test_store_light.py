@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tianzhou.store import MessageStore, NewRecord, PutStatus, StoreSettings
-from tianzhou.store.light import dispatched_queues, stored_places, with_offsets
+from tianzhou.store.queues.multi_dispatch import dispatched_queues, stored_places, with_offsets
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import decode_properties, encode_properties
 from tianzhou.wire.record import decode_record, verify_property_crc

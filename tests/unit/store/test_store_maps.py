@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from tianzhou.shortages import advice
-from tianzhou.store import GetStatus, MessageStore, NewRecord, StoreSettings, pages
-from tianzhou.store.maps import QueueMaps, most_for_queues, system_limit
-from tianzhou.store.segments import Segment
+from tianzhou.store import GetStatus, MessageStore, NewRecord, StoreSettings
+from tianzhou.store.files import pages
+from tianzhou.store.files.maps import QueueMaps, most_for_queues, system_limit
+from tianzhou.store.files.segments import Segment
 
 QUEUES = 150
 FEW = 1

@@ -10,10 +10,11 @@ from pathlib import Path
 import msgspec.structs
 import pytest
 
-from tianzhou.store import MessageStore, NewRecord, StoreSettings, notes
-from tianzhou.store.notes import StoreNote, read_note, write_note
-from tianzhou.store.queues import each_queue
-from tianzhou.store.scan import StoreScan
+from tianzhou.store import MessageStore, NewRecord, StoreSettings
+from tianzhou.store.offline.scan import StoreScan
+from tianzhou.store.queues.queues import each_queue
+from tianzhou.store.startup import proved_note
+from tianzhou.store.startup.proved_note import StoreNote, read_note, write_note
 from tianzhou.wire.record import decode_record
 
 QUEUES = 3
@@ -142,7 +143,7 @@ def test_after_a_loss_of_power_units_behind_the_note_are_made_again(killed: Path
 @pytest.mark.parametrize("harm", ["no note", "torn", "flipped", "lock", "no lock", "record", "log"])
 def test_a_note_that_cannot_be_trusted_is_not(killed: Path, harm: str) -> None:
     note = note_of(killed)
-    path = killed / notes.NOTE_NAME
+    path = killed / proved_note.NOTE_NAME
     match harm:
         case "no note":
             path.unlink()
@@ -182,7 +183,7 @@ def test_a_copy_taken_of_a_running_store_is_as_good_as_one_that_was_killed(tmp_p
     store = reopened(killed)
     fill(store, COUNT, COUNT + 50)
     store.close_now()
-    shutil.copy2(killed / notes.NOTE_NAME, older / notes.NOTE_NAME)
+    shutil.copy2(killed / proved_note.NOTE_NAME, older / proved_note.NOTE_NAME)
     assert note_of(older).log_end > note_of(older).indexed - 1 > 0
     store = reopened(older)
     assert store.report.read_from == 0
@@ -191,9 +192,9 @@ def test_a_copy_taken_of_a_running_store_is_as_good_as_one_that_was_killed(tmp_p
 
 def test_what_another_broker_did_in_between_counts(tmp_path: Path, killed: Path) -> None:
     """It cut the log before the end that the note speaks of, and went on in its own way."""
-    note = (killed / notes.NOTE_NAME).read_bytes()
-    times = (killed / notes.NOTE_NAME).stat().st_mtime_ns
-    (killed / notes.NOTE_NAME).unlink()
+    note = (killed / proved_note.NOTE_NAME).read_bytes()
+    times = (killed / proved_note.NOTE_NAME).stat().st_mtime_ns
+    (killed / proved_note.NOTE_NAME).unlink()
     for path in (killed / "commitlog").iterdir():
         data = bytearray(path.read_bytes())
         data[note_of_end(note) // 2 :] = bytes(len(data) - note_of_end(note) // 2)
@@ -206,8 +207,8 @@ def test_what_another_broker_did_in_between_counts(tmp_path: Path, killed: Path)
     expected = numbers(store)
     shutil.copytree(killed, tmp_path / "again")
     store.close_now()
-    (tmp_path / "again" / notes.NOTE_NAME).write_bytes(note)
-    os.utime(tmp_path / "again" / notes.NOTE_NAME, ns=(times, times))
+    (tmp_path / "again" / proved_note.NOTE_NAME).write_bytes(note)
+    os.utime(tmp_path / "again" / proved_note.NOTE_NAME, ns=(times, times))
     store = MessageStore(settings_for(tmp_path / "again"))
     store.open()
     assert store.report.read_from == 0
@@ -275,7 +276,7 @@ def test_a_note_is_due_the_later_the_more_queues_have_to_be_synced_for_it(tmp_pa
             keeper, dispatcher = store._upkeep._notes, store._dispatcher
             keeper._noted = note.log_end
             dispatcher.dirty = [next(each_queue(store._queues))] * with_news
-            most = notes.NOTE_BYTES + with_news * notes.NOTE_BYTES_A_QUEUE
+            most = proved_note.NOTE_BYTES + with_news * proved_note.NOTE_BYTES_A_QUEUE
             dispatcher.position = note.log_end + most - 1
             assert not keeper.due
             dispatcher.position += 1

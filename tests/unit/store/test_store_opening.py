@@ -12,7 +12,7 @@ import pytest
 
 from tianzhou.errors import StoreLocked, StoreUnreadable
 from tianzhou.store import GetStatus, MessageStore, NewRecord, StoreSettings
-from tianzhou.store.scan import StoreScan
+from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.record import decode_record
 
 SEGMENT = 16_384

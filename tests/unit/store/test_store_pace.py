@@ -1,6 +1,6 @@
 """When pages of a log are made one by one."""
 
-from tianzhou.store.pace import CALM_BYTES_S, MEASURED_BYTES, Pace
+from tianzhou.store.log.append_rate import CALM_BYTES_S, MEASURED_BYTES, Pace
 
 
 def test_a_log_is_calm_until_it_grows_fast_and_again_when_it_does_no_more() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tianzhou.store import pages
-from tianzhou.store.pages import PAGE
-from tianzhou.store.segments import Segment
+from tianzhou.store.files import pages
+from tianzhou.store.files.pages import PAGE
+from tianzhou.store.files.segments import Segment
 
 SIZE = 8 << 20
 

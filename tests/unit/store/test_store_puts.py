@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tianzhou.store import MessageStore, NewRecord, PutResult, PutStatus, StoreSettings
-from tianzhou.store.segments import Segment
+from tianzhou.store.files.segments import Segment
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.record import MAGIC_BLANK, MAGIC_V2, decode_record, verify_property_crc
 
@@ -250,9 +250,9 @@ def test_queues_and_index_that_cannot_be_written_stop_puts_until_they_can(
 ) -> None:
     store.append(message())
     with monkeypatch.context() as patch:
-        patch.setattr("tianzhou.store.dispatch.fill", lambda *_: (0, 0, 0))  # leaves it to the queue
+        patch.setattr("tianzhou.store.dispatch.dispatch.fill", lambda *_: (0, 0, 0))  # leaves it to the queue
         patch.setattr(
-            "tianzhou.store.consumequeue.ConsumeQueue.put",
+            "tianzhou.store.queues.consumequeue.ConsumeQueue.put",
             lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")),
         )
         assert store.append(message()).status is PutStatus.PUT_OK  # the log had room

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tianzhou.store import GetStatus, MessageStore, NewRecord, StoreSettings
-from tianzhou.store.reading import ReadLimits
+from tianzhou.store.queues.reading import ReadLimits
 from tianzhou.wire.hashing import index_hash, tags_code
 from tianzhou.wire.record import decode_record
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tianzhou.store.logscan import Finding, LogItem, read_item
-from tianzhou.store.recovery import (
+from tianzhou.store.log.record_scan import Finding, LogItem, read_item
+from tianzhou.store.log.recovery import (
     SegmentHead,
     SizeVerdict,
     judge_sizes,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tianzhou.store.retention import (
+from tianzhou.store.files.retention import (
     Deletion,
     DiskUse,
     Reason,

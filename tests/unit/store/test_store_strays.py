@@ -13,8 +13,8 @@ import pytest
 
 from tianzhou._hot.records import UNIT
 from tianzhou.store import GetStatus, MessageStore, NewRecord, StoreSettings
+from tianzhou.store.offline.scan import StoreScan
 from tianzhou.store.results import GetResult
-from tianzhou.store.scan import StoreScan
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.record import decode_messages
 

@@ -8,14 +8,14 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import cast
 
-from tianzhou.broker.admission import topic_sys_flag
-from tianzhou.broker.clients import Client, ConsumerGroup, Departure
-from tianzhou.broker.consumer_filters import TAG_TYPES
 from tianzhou.broker.large_bodies import SHORT, Decoded, decoded, read_expression
-from tianzhou.broker.member_news import MemberNews
-from tianzhou.broker.selection import compile_wish
-from tianzhou.broker.stats import BrokerStats
-from tianzhou.broker.tables import Tables
+from tianzhou.broker.messages.admission import topic_sys_flag
+from tianzhou.broker.messages.message_filter import compile_wish
+from tianzhou.broker.rebalance_notifier import MemberNews
+from tianzhou.broker.state import Tables
+from tianzhou.broker.stats.stats import BrokerStats
+from tianzhou.broker.tables.clients import Client, ConsumerGroup, Departure
+from tianzhou.broker.tables.consumer_filters import TAG_TYPES
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, FilterSyntaxError, IllegalName, LimitExceeded, TianzhouError
 from tianzhou.filter import parse_tags

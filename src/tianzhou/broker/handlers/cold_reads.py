@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from tianzhou.broker.tables import Tables
+from tianzhou.broker.state import Tables
 from tianzhou.errors import BrokerError, ConfigError
 from tianzhou.limits import COLD_READ_GROUPS
 from tianzhou.model.name_rules import GROUP

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from tianzhou.broker.changeable_settings import RULES
-from tianzhou.broker.idle_settings import IDLE
-from tianzhou.broker.tables import Tables
+from tianzhou.broker.ignored_settings import IDLE
+from tianzhou.broker.state import Tables
 from tianzhou.clock import Clock
 from tianzhou.model import DataVersion
 from tianzhou.remoting.connection import Connection, Reply

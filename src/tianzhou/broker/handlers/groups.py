@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from tianzhou.broker.large_bodies import decoded
-from tianzhou.broker.stats import BrokerStats
-from tianzhou.broker.tables import Tables
+from tianzhou.broker.state import Tables
+from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError
 from tianzhou.limits import GROUP_CONFIG, QUEUES_OF_TOPIC

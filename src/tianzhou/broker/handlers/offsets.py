@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tianzhou.broker.tables import Tables
+from tianzhou.broker.state import Tables
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, HeaderFieldError
 from tianzhou.remoting.connection import Connection, Reply

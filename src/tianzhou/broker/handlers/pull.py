@@ -7,13 +7,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tianzhou._hot import pull_reply
-from tianzhou.broker.broadcast_offsets import BY_PROXY, SUFFIX
-from tianzhou.broker.clients import Subscription
-from tianzhou.broker.consumer_filters import TAG_TYPES
-from tianzhou.broker.deadlines import Deadlines
-from tianzhou.broker.held_pull import HeldPull
 from tianzhou.broker.large_bodies import read_expression
-from tianzhou.broker.selection import (
+from tianzhou.broker.messages.long_poll import HeldPull
+from tianzhou.broker.messages.message_filter import (
     Selection,
     by_entry,
     by_expression,
@@ -22,8 +18,12 @@ from tianzhou.broker.selection import (
     compile_wish,
     what_is_wrong,
 )  # fmt: skip
-from tianzhou.broker.stats import BrokerStats
-from tianzhou.broker.tables import Tables
+from tianzhou.broker.messages.timer_heap import Deadlines
+from tianzhou.broker.state import Tables
+from tianzhou.broker.stats.stats import BrokerStats
+from tianzhou.broker.tables.broadcast_offsets import BY_PROXY, SUFFIX
+from tianzhou.broker.tables.clients import Subscription
+from tianzhou.broker.tables.consumer_filters import TAG_TYPES
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, FilterSyntaxError
 from tianzhou.filter import COMPILED, SQL92, parse_tags

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from tianzhou.broker.large_bodies import decoded
-from tianzhou.broker.name_servers import NameServers
-from tianzhou.broker.tables import Tables
+from tianzhou.broker.registration.name_servers import NameServers
+from tianzhou.broker.state import Tables
 from tianzhou.clock import Clock
 from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageQueue

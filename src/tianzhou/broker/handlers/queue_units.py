@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from tianzhou.broker.tables import Tables
+from tianzhou.broker.state import Tables
 from tianzhou.errors import BrokerError
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.store.store import MessageStore

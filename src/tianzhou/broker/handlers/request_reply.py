@@ -10,11 +10,11 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tianzhou.broker.admission import Admission
-from tianzhou.broker.handlers.forwarding import free_connection
-from tianzhou.broker.put_answers import is_stored
-from tianzhou.broker.stats import BrokerStats
-from tianzhou.broker.tables import Tables
+from tianzhou.broker.handlers.client_relay import free_connection
+from tianzhou.broker.messages.admission import Admission
+from tianzhou.broker.messages.put_codes import is_stored
+from tianzhou.broker.state import Tables
+from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, RemotingError, TooBusy
 from tianzhou.model import TopicConfig, names

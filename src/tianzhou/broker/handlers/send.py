@@ -13,21 +13,21 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tianzhou._hot import PropertyReader, message_ids, send_reply, stored_reply
-from tianzhou.broker.admission import Admission, check_key, needs_key
-from tianzhou.broker.delay import NO_TIMERS, waiting_room, wanted_level
-from tianzhou.broker.flow import too_many_waiting
-from tianzhou.broker.flush_acks import FlushAcks
-from tianzhou.broker.put_answers import code_of, is_stored, remark_of
-from tianzhou.broker.retry import group_of_retry_topic, is_dead_on_arrival, limit_of
-from tianzhou.broker.stats import BrokerStats, PutTraffic
-from tianzhou.broker.tables import Tables
-from tianzhou.broker.transaction_records import TRANSACTION_BITS, make_half, prepare
+from tianzhou.broker.delays.delay import NO_TIMERS, waiting_room, wanted_level
+from tianzhou.broker.messages.admission import Admission, check_key, needs_key
+from tianzhou.broker.messages.flush_acks import FlushAcks
+from tianzhou.broker.messages.put_codes import code_of, is_stored, remark_of
+from tianzhou.broker.messages.retry import group_of_retry_topic, is_dead_on_arrival, limit_of
+from tianzhou.broker.overload import too_many_waiting
+from tianzhou.broker.state import Tables
+from tianzhou.broker.stats.stats import BrokerStats, PutTraffic
+from tianzhou.broker.transactions.transaction_records import TRANSACTION_BITS, make_half, prepare
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, ProtocolError
 from tianzhou.limits import HALF_MESSAGES
 from tianzhou.model import TopicConfig, names
 from tianzhou.remoting.connection import Connection, Reply
-from tianzhou.store.queues import is_batch_type
+from tianzhou.store.queues.queues import is_batch_type
 from tianzhou.store.results import NewRecord, PutResult, PutStatus
 from tianzhou.store.store import MessageStore
 from tianzhou.wire.batch import decode_batch

@@ -6,12 +6,12 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tianzhou.broker.admission import UNIT_SUBSCRIPTION
-from tianzhou.broker.delay import waiting_room
-from tianzhou.broker.put_answers import remark_of
-from tianzhou.broker.retry import DeadLetter, after_send_back, limit_of
-from tianzhou.broker.stats import BrokerStats
-from tianzhou.broker.tables import Tables
+from tianzhou.broker.delays.delay import waiting_room
+from tianzhou.broker.messages.admission import UNIT_SUBSCRIPTION
+from tianzhou.broker.messages.put_codes import remark_of
+from tianzhou.broker.messages.retry import DeadLetter, after_send_back, limit_of
+from tianzhou.broker.state import Tables
+from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, CorruptRecord
 from tianzhou.model import SubscriptionGroupConfig, names

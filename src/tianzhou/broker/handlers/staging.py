@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
 
-from tianzhou.broker import staging_records as records
-from tianzhou.broker.admission import Admission, check_key, needs_key
 from tianzhou.broker.large_bodies import decoded
-from tianzhou.broker.staging import Entry, StagedUnit, Unit
-from tianzhou.broker.staging_publisher import StagingPublisher
-from tianzhou.broker.tables import Tables
+from tianzhou.broker.messages.admission import Admission, check_key, needs_key
+from tianzhou.broker.staging import staging_records as records
+from tianzhou.broker.staging.staging import Entry, StagedUnit, Unit
+from tianzhou.broker.staging.staging_publisher import StagingPublisher
+from tianzhou.broker.state import Tables
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, LimitExceeded, ProtocolError
 from tianzhou.model import TopicConfig

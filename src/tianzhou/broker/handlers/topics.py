@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 
 from tianzhou.broker.large_bodies import decoded
-from tianzhou.broker.stats import BrokerStats
-from tianzhou.broker.tables import Tables
-from tianzhou.broker.topic_attributes import MESSAGE_TYPE, apply_changes, parse_changes
+from tianzhou.broker.state import Tables
+from tianzhou.broker.stats.stats import BrokerStats
+from tianzhou.broker.tables.topic_attributes import MESSAGE_TYPE, apply_changes, parse_changes
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError
 from tianzhou.limits import QUEUES_OF_TOPIC

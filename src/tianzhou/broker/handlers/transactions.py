@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tianzhou.broker import transaction_records as records
-from tianzhou.broker.put_answers import code_of, is_stored, remark_of
-from tianzhou.broker.stats import BrokerStats
-from tianzhou.broker.tables import Tables
-from tianzhou.broker.transaction_checker import TransactionChecker
-from tianzhou.broker.transactions import Half, Outcome
+from tianzhou.broker.messages.put_codes import code_of, is_stored, remark_of
+from tianzhou.broker.state import Tables
+from tianzhou.broker.stats.stats import BrokerStats
+from tianzhou.broker.transactions import transaction_records as records
+from tianzhou.broker.transactions.transaction_checker import TransactionChecker
+from tianzhou.broker.transactions.transactions import Half, Outcome
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, CorruptRecord, ProtocolError
 from tianzhou.limits import HALF_MESSAGES
 from tianzhou.model import names
 from tianzhou.remoting.connection import Connection, Reply
-from tianzhou.store.stepwise import Steps
+from tianzhou.store.files.lookup_steps import Steps
 from tianzhou.store.store import MessageStore
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TextIO
 
 from tianzhou.cli.main import BEGAN, EXIT_FAILED, EXIT_USAGE, explain
-from tianzhou.cli.running import run_server
+from tianzhou.cli.signals import run_server
 from tianzhou.errors import ConfigError, StoreLocked, TianzhouError
 from tianzhou.logs import log_to_stderr
 

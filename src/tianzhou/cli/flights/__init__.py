@@ -10,7 +10,7 @@ import typer
 
 from tianzhou.cli.main import EXIT_INTERRUPTED
 from tianzhou.cli.output import Output, OutputOption, print_json, print_line
-from tianzhou.cli.running import CLIENT_STOP_LIMIT_S, Ending
+from tianzhou.cli.signals import CLIENT_STOP_LIMIT_S, Ending
 
 if TYPE_CHECKING:
     from tianzhou.cli.flights.job import JobResult

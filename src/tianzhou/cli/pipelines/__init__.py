@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tianzhou.cli.pipelines import collecting, databases, figures, letters, moving
+from tianzhou.cli.pipelines import archive_replay, collecting, databases, dead_letters, metrics
 from tianzhou.cli.pipelines.command import app
 
-__all__ = ["app", "collecting", "databases", "figures", "letters", "moving"]
+__all__ = ["app", "archive_replay", "collecting", "databases", "dead_letters", "metrics"]

@@ -20,7 +20,7 @@ from tianzhou.cli.output import (
 )
 from tianzhou.cli.pipelines.command import app
 from tianzhou.cli.progress import progress
-from tianzhou.cli.running import run_client
+from tianzhou.cli.signals import run_client
 from tianzhou.errors import TianzhouError
 
 if TYPE_CHECKING:

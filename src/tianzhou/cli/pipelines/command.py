@@ -16,7 +16,7 @@ import typer
 
 from tianzhou.cli.main import EXIT_INTERRUPTED
 from tianzhou.cli.output import Output, OutputOption, print_fields, print_json, print_line, print_text
-from tianzhou.cli.running import CLIENT_STOP_LIMIT_S, Ending
+from tianzhou.cli.signals import CLIENT_STOP_LIMIT_S, Ending
 from tianzhou.errors import ConfigError, TianzhouError
 
 if TYPE_CHECKING:

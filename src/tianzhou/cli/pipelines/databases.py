@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tianzhou.cli.output import DEFAULT_NAMESRV, NamesrvOption, Output, OutputOption, TlsOption, print_fields
+from tianzhou.cli.pipelines.archive_replay import ensure_target, ensure_topics
 from tianzhou.cli.pipelines.command import (
     CheckpointOption,
     ConfOption,
@@ -18,7 +19,6 @@ from tianzhou.cli.pipelines.command import (
     delivery_of,
     on_spark,
 )
-from tianzhou.cli.pipelines.moving import ensure_target, ensure_topics
 from tianzhou.cli.progress import progress
 from tianzhou.errors import ConfigError
 

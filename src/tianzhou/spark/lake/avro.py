@@ -11,7 +11,7 @@ import fastavro
 import pyarrow as pa
 
 from tianzhou.errors import ConfigError, ProtocolError
-from tianzhou.spark.shipping import Shipped
+from tianzhou.spark.pickling import Shipped
 
 PERMISSIVE: Final = "PERMISSIVE"
 FAILFAST: Final = "FAILFAST"

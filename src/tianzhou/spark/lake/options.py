@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tianzhou.errors import ConfigError
-from tianzhou.spark.given import Given, flag, number
+from tianzhou.spark.option_values import Given, flag, number
 
 DELTA: Final = "delta"
 ICEBERG: Final = "iceberg"

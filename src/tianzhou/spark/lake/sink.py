@@ -27,8 +27,8 @@ from tianzhou.errors import ConfigError, TianzhouError
 from tianzhou.spark.lake.options import LakeOptions, parse_lake
 from tianzhou.spark.lake.pruning import Condition, conditions_of
 from tianzhou.spark.lake.tables import Batch, LakeTable, open_table
-from tianzhou.spark.schema import arrow_schema
-from tianzhou.spark.shipping import Shipped
+from tianzhou.spark.pickling import Shipped
+from tianzhou.spark.rows.schema import arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

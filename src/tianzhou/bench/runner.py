@@ -1,0 +1,374 @@
+"""A whole run: topics and groups, the processes that carry the load, and what comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from tianzhou.admin import Admin
+from tianzhou.bench.jobs import Job, group_name, receiving_jobs, sending_jobs
+from tianzhou.bench.local_server import LocalServer
+from tianzhou.bench.payloads import MARK_LENGTH, Keys
+from tianzhou.bench.run_groups import RunGroups
+from tianzhou.bench.sending import make_bodies
+from tianzhou.bench.series import Series
+from tianzhou.bench.spec import Given, Kind, Role
+from tianzhou.bench.worker_pool import Crew, Worker
+from tianzhou.bench.worker_protocol import Told
+from tianzhou.client import PullConsumer
+from tianzhou.errors import ConfigError, TianzhouError
+
+SHARED_LIMIT_S = 30.0
+LOOK_EVERY_S = 0.05
+START_IN_S = 0.1
+QUIET_S = 10.0
+"""Consumers that get nothing for so long get no more."""
+FILL_ATTEMPTS = 5
+FILL_BATCH = 32
+FILL_IN_FLIGHT = 16
+FILL_BATCH_BYTES = 1024 * 1024
+
+Progress = Callable[["Run", int], None]
+"""Told of each second that has passed."""
+
+
+class Run:
+    """Measures once.
+
+    Args:
+        given: what to do, checked.
+        tls: see `ClientInstance`.
+        progress: called with this run and the number of each second that has passed.
+        say: called with what people should know before it begins.
+    """
+
+    def __init__(self, given: Given, tls: bool | None, progress: Progress, say: Callable[[str], None]) -> None:
+        self.given = given
+        self.notes: list[str] = []
+        self.series = {
+            role: Series(given.warm_up_s)
+            for role, wanted in ((Role.send, given.sends), (Role.receive, given.receives))
+            if wanted
+        }
+        self.interrupted = False
+        self.server: LocalServer | None = None
+        self._namesrv = ""
+        self._tls = tls
+        self._progress = progress
+        self._say = say
+        self._mark = os.urandom(MARK_LENGTH // 2).hex()
+        self._groups = RunGroups(
+            [
+                group_name(self._mark, topic_number, number)
+                for topic_number in range(len(given.topics))
+                for number in range(given.groups)
+            ]
+            if given.receives
+            else []
+        )
+        self._crew = Crew(self._heard)
+        self._wanted = 0
+        self._server_cpu_s: float | None = None
+        self._started = False
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is anything to report."""
+        return self._started and any(series.seen or series.errors for series in self.series.values())
+
+    async def measure(self, namesrv: str, server: LocalServer | None = None) -> None:
+        """Do it; when it is cancelled, what was measured so far stays.
+
+        Args:
+            namesrv: the name servers.
+            server: the embedded one, to ask what it has used.
+
+        Raises:
+            TianzhouError: it cannot be done.
+        """
+        self._namesrv, self.server = namesrv, server
+        if self.given.sends or self.given.fill:
+            make_bodies(self.given.payload)
+        async with Admin(self._namesrv, tls=self._tls) as admin:
+            await self._prepare_topics(admin)
+            try:
+                await self._prepare_consumers(admin)
+                async with self._crew:
+                    try:
+                        await self._carry_out(admin)
+                    except asyncio.CancelledError:
+                        self.interrupted = True
+                        raise
+                    finally:
+                        self._note_server()
+            finally:
+                await self._forget_groups(admin)
+        self._judge()
+
+    # --- before ----------------------------------------------------------------------------------------------
+
+    async def _prepare_topics(self, admin: Admin) -> None:
+        for topic in self.given.topics:
+            if not await admin.topics.exists(topic):
+                if self.given.kind is Kind.consume and not self.given.fill:
+                    raise ConfigError(
+                        f"topic {topic} does not exist, so there is nothing to consume; store some messages first with "
+                        "tianzhou bench produce, or give --fill COUNT"
+                    )
+                queues = self.given.queues
+                await admin.topics.create(topic, read_queue_nums=queues, write_queue_nums=queues)
+                self._say(f"topic {topic} made, {queues} queues")
+
+    async def _prepare_consumers(self, admin: Admin) -> None:
+        given = self.given
+        if not given.receives:
+            return
+        if given.fill:
+            await self._fill()
+        stored = {topic: await admin.topics.stats(topic) for topic in given.topics}
+        if given.kind is Kind.consume:
+            queues = [at for stats in stored.values() for at in stats.offset_table.values()]
+            there = sum(at.max_offset - at.min_offset for at in queues)
+            if not there:
+                raise ConfigError(
+                    f"topic {', '.join(given.topics)} holds no message; store some first with tianzhou bench produce, "
+                    "or give --fill COUNT"
+                )
+            self._wanted = there * given.groups
+            if given.count is not None:
+                self._wanted = min(self._wanted, given.count)
+        await self._groups.make(admin)
+        if given.timed:
+            # New groups would begin with all that is stored, and latencies be those of a backlog.
+            for number, topic in enumerate(given.topics):
+                ends = {queue: at.max_offset for queue, at in stored[topic].offset_table.items()}
+                for group_number in range(given.groups):
+                    group = group_name(self._mark, number, group_number)
+                    async with PullConsumer(group, instance=admin.instance) as consumer:
+                        await consumer.commit_offsets(ends)
+
+    async def _fill(self) -> None:
+        self._say(f"storing {self.given.fill} messages first")
+        left, failed = self.given.fill, dict[str, int]()
+        for _ in range(FILL_ATTEMPTS):
+            failed = await self._store(left)
+            left = sum(failed.values())
+            if not left:
+                return
+        raise TianzhouError(f"{left} of the messages to consume could not be stored: {next(iter(failed))}")
+
+    async def _store(self, count: int) -> dict[str, int]:
+        """Send so many messages, unmeasured; returns how many failed for which reason."""
+        given = self.given
+        most = max(1, min(FILL_BATCH, FILL_BATCH_BYTES // max(given.payload.size, 1)))
+        filling = replace(
+            given,
+            kind=Kind.produce, rate=0, seconds=None, count=count, in_flight=FILL_IN_FLIGHT,
+            batch=next(size for size in range(most, 0, -1) if count % size == 0),
+            keys=Keys.none, warm_up_s=0, connections=max(given.connections or 1, given.processes),
+        )  # fmt: skip
+        failed: dict[str, int] = {}
+
+        def heard(worker: Worker, told: Told) -> None:
+            for one in told.slices:
+                for reason, times in one.errors.items():
+                    failed[reason] = failed.get(reason, 0) + times
+
+        async with Crew(heard) as crew:
+            workers = await crew.hire(sending_jobs(filling, self._namesrv, self._tls, ""))
+            for worker in workers:
+                worker.begin(time.monotonic())
+            for worker in workers:
+                await worker.told_all()
+            crew.check()
+        return failed
+
+    # --- under load ------------------------------------------------------------------------------------------
+
+    async def _carry_out(self, admin: Admin) -> None:
+        given, crew = self.given, self._crew
+        jobs: list[Job] = []
+        if given.receives:
+            jobs += receiving_jobs(given, self._namesrv, self._tls, self._mark)
+        if given.sends:
+            jobs += sending_jobs(given, self._namesrv, self._tls, self._mark)
+        await crew.hire(jobs)
+        receivers, senders = crew.of(Role.receive), crew.of(Role.send)
+        if receivers:
+            await self._until_shared(admin, receivers)
+        epoch_s = time.monotonic() + START_IN_S
+        self._server_cpu_s = self.server.cpu_s() if self.server is not None else None
+        self._started = True
+        for worker in [*senders, *([] if given.backlog_bytes else receivers)]:
+            worker.begin(epoch_s)
+        telling = asyncio.create_task(self._tell_progress(epoch_s))
+        try:
+            if given.backlog_bytes:
+                await self._backlog(epoch_s, senders, receivers)
+            await self._until_sent(senders)
+            if receivers:
+                await self._until_consumed(epoch_s)
+        finally:
+            telling.cancel()
+            with suppress(asyncio.CancelledError):
+                await telling
+
+    async def _until_shared(self, admin: Admin, receivers: list[Worker]) -> None:
+        """Wait until each group has all queues of its topic, so that the run is not one of a rebalance."""
+        wanted = {}
+        for topic_number, topic in enumerate(self.given.topics):
+            queues = len((await admin.topics.stats(topic)).offset_table)
+            for number in range(self.given.groups):
+                wanted[group_name(self._mark, topic_number, number)] = queues
+        limit_s = time.monotonic() + SHARED_LIMIT_S
+        while True:
+            shared = {group: sum(worker.queues.get(group, 0) for worker in receivers) for group in wanted}
+            if shared == wanted:
+                return
+            self._crew.check()
+            if time.monotonic() > limit_s:
+                self.notes.append(
+                    f"consumers had {sum(shared.values())} of {sum(wanted.values())} queues when the load began: the "
+                    f"group had not shared them within {SHARED_LIMIT_S:g} s"
+                )
+                return
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _backlog(self, epoch_s: float, senders: list[Worker], receivers: list[Worker]) -> None:
+        """Let a backlog grow, and then consumers and producers work until it is gone and the time is over."""
+        given = self.given
+        sent, received = self.series[Role.send], self.series[Role.receive]
+        messages = given.backlog_bytes / max(given.payload.size, 1)
+        while sent.seen * given.groups < messages:
+            self._look(senders)
+            await asyncio.sleep(LOOK_EVERY_S)
+        self._say(f"a backlog of {sent.seen * given.groups} messages; consumers start")
+        for worker in receivers:
+            worker.begin(epoch_s)
+        left = max((1 - given.drain_ratio) * messages, 1_000)
+        while sent.seen * given.groups - received.seen > left:
+            self._look(senders)
+            await asyncio.sleep(LOOK_EVERY_S)
+        self._say("the backlog is consumed")
+        until_s = max(time.monotonic(), epoch_s + given.warm_up_s) + (given.seconds or 0)
+        while time.monotonic() < until_s:
+            self._look(senders)
+            await asyncio.sleep(LOOK_EVERY_S)
+        for worker in senders:
+            worker.stop()
+
+    def _look(self, senders: list[Worker]) -> None:
+        self._crew.check()
+        if all(worker.done for worker in senders):
+            raise TianzhouError("all producers have ended before the backlog was consumed")
+
+    async def _until_sent(self, senders: list[Worker]) -> None:
+        while not all(worker.done for worker in senders):
+            self._crew.check()
+            await asyncio.sleep(LOOK_EVERY_S)
+        self._crew.check()
+
+    async def _until_consumed(self, epoch_s: float) -> None:
+        given, received = self.given, self.series[Role.receive]
+        sent = self.series.get(Role.send)
+        wanted = self._wanted if sent is None else sent.seen * given.groups
+        until_s = None
+        if given.kind is Kind.consume and given.seconds is not None:
+            until_s = epoch_s + given.warm_up_s + given.seconds
+        seen, since_s = -1, time.monotonic()
+        while received.seen < wanted:
+            now_s = time.monotonic()
+            self._crew.check()
+            if until_s is not None and now_s >= until_s:
+                return
+            if received.seen != seen:
+                seen, since_s = received.seen, now_s
+            elif now_s - since_s > QUIET_S:
+                self.notes.append(
+                    f"{wanted - received.seen} of {wanted} messages were not consumed: none came for {QUIET_S:g} s"
+                )
+                return
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _tell_progress(self, epoch_s: float) -> None:
+        number = 0
+        while True:
+            # A little later than the second ends, when all have told what they counted in it.
+            await asyncio.sleep(max(epoch_s + number + 1.3 - time.monotonic(), 0))
+            self._progress(self, number)
+            number += 1
+
+    def _heard(self, worker: Worker, told: Told) -> None:
+        if told.slices:
+            self.series[worker.job.role].add(told.slices)
+
+    # --- after -----------------------------------------------------------------------------------------------
+
+    async def _forget_groups(self, admin: Admin) -> None:
+        if not self._groups.names:
+            return
+        self._note_left(await self._groups.forget(admin))
+        if self.interrupted and self._groups.left_s:
+            self.notes.append(
+                f"the groups of this run, bench-{self._mark}-…, may come back, empty: a broker of Apache's makes them "
+                "anew when a pull that waited for messages runs out of time"
+            )
+
+    def _note_left(self, reason: str) -> None:
+        if reason:
+            self.notes.append(f"the groups of this run, bench-{self._mark}-…, could not all be deleted: {reason}")
+
+    async def forget_groups_again(self) -> None:
+        """Delete the groups once more when brokers may have made them anew; returns at once when none does."""
+        if (left_s := self._groups.left_s) > 0:
+            self._say(
+                f"a broker of Apache's makes deleted groups anew for pulls it still holds: they are deleted once more "
+                f"in {left_s:.0f} s; Ctrl-C leaves them, empty"
+            )
+            self._note_left(await self._groups.forget_again(self._namesrv, self._tls))
+
+    def _note_server(self) -> None:
+        now_s = self.server.cpu_s() if self.server is not None else None
+        if now_s is not None and self._server_cpu_s is not None:
+            self._server_cpu_s = now_s - self._server_cpu_s
+        else:
+            self._server_cpu_s = None
+
+    def _judge(self) -> None:
+        if not self._started:
+            return
+        if self.measured and not any(series.seen for series in self.series.values()):
+            reasons = next(iter(series.errors for series in self.series.values() if series.errors))
+            raise TianzhouError(f"no message was sent: {next(iter(reasons))}")
+
+    def processes(self) -> list[dict[str, Any]]:
+        """What each load process has used, of one processor each."""
+        return [
+            {
+                "role": worker.job.role.value,
+                "cpu": round(worker.last.cpu_s / worker.last.wall_s, 3) if worker.last.wall_s else 0.0,
+                "waited": round(worker.last.waited_s / worker.last.wall_s, 3) if worker.last.wall_s else 0.0,
+            }
+            for worker in self._crew.workers
+        ]
+
+    def figures(self) -> dict[str, dict[str, Any]]:
+        """The figures of each role."""
+        result = {}
+        for role, series in self.series.items():
+            workers = self._crew.of(role)
+            figures = series.figures(max((worker.last.last_s for worker in workers), default=0.0))
+            cpu_s = sum(worker.last.cpu_s for worker in workers)
+            figures["client_cpu_us_per_message"] = round(cpu_s / series.seen * 1e6, 2) if series.seen else None
+            result[role.value] = figures
+        return result
+
+    def server_cpu_us(self) -> float | None:
+        """Processor time of the embedded server for each message sent or consumed, microseconds."""
+        seen = sum(series.seen for series in self.series.values())
+        return round(self._server_cpu_s / seen * 1e6, 2) if self._server_cpu_s is not None and seen else None

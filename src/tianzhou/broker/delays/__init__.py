@@ -1,0 +1,1 @@
+"""Delayed messages: which are due, and their delivery."""

@@ -1,0 +1,110 @@
+"""Delay levels: when a delayed message is due, and how far each level has been delivered (broker.md §12).
+
+Nothing here waits; `tianzhou.broker.delays.delay_scheduler` does what this ledger says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tianzhou.model import DataVersion, names
+from tianzhou.wire.bodies import DATA_VERSION
+
+NO_TIMERS = "this version delivers no messages at arbitrary times (timers); use a delay level"
+"""What the sender of a message with a `TIMER_` property is told."""
+
+
+class DelayLedger:
+    """How far each delay level has been delivered.
+
+    Args:
+        levels_ms: delay of each level; level 1 is the first.
+        version_step: deliveries between two versions of the table.
+    """
+
+    def __init__(self, levels_ms: tuple[int, ...], version_step: int = 200) -> None:
+        self.levels_ms = levels_ms
+        self.version = DataVersion()
+        self._version_step = version_step
+        self._updates = 0
+        self._offsets: dict[int, int] = {}
+        self._safe: dict[int, int] = {}
+
+    @property
+    def levels(self) -> range:
+        """The levels there are, from 1."""
+        return range(1, len(self.levels_ms) + 1)
+
+    def capped(self, level: int) -> int:
+        """The level used for a requested one: those above the highest count as the highest."""
+        return min(level, len(self.levels_ms))
+
+    def due_ms(self, level: int, stored_ms: int, now_ms: int) -> int:
+        """When a message of the level, stored at `stored_ms`, is to be delivered.
+
+        A message from the future was stored before the clock stepped back; it is due now, for nobody can say how
+        far the clock will stay behind.
+        """
+        delay = self.levels_ms[level - 1]
+        due = stored_ms + delay
+        return now_ms if due > now_ms + delay else due
+
+    def offset(self, level: int) -> int:
+        """Position of the level's next message in its queue."""
+        return self._offsets.get(level, 0)
+
+    def advance(self, level: int, offset: int, now_ms: int) -> None:
+        """Everything of the level before `offset` is delivered."""
+        self._offsets[level] = offset
+        self._updates += 1
+        if self._updates % self._version_step == 0:
+            self.version = self.version.next(now_ms)
+
+    def fit(self, level: int, minimum: int, maximum: int) -> int:
+        """Bring the level's position into the queue's bounds, and return it."""
+        offset = min(max(self.offset(level), minimum), maximum)
+        if offset != self.offset(level):
+            self._offsets[level] = offset
+        return offset
+
+    def offsets(self) -> dict[int, int]:
+        """Positions of all levels, as of now."""
+        return dict(self._offsets)
+
+    def settled(self, offsets: Mapping[int, int]) -> None:
+        """The disk has everything that was delivered before these positions."""
+        self._safe = dict(offsets)
+
+    def to_json(self) -> dict[str, Any]:
+        """As request 45 is answered."""
+        return self._json(self._offsets)
+
+    def to_file(self) -> dict[str, Any]:
+        """As in delayOffset.json (store.md §15.6): what a power failure would take is delivered again."""
+        return self._json(self._safe)
+
+    def _json(self, offsets: Mapping[int, int]) -> dict[str, Any]:
+        return {"dataVersion": DATA_VERSION.encode(self.version), "offsetTable": dict(sorted(offsets.items()))}
+
+    def load(self, value: dict[str, Any]) -> None:
+        """Take over what delayOffset.json holds."""
+        self.version = DATA_VERSION.decode(value.get("dataVersion") or {})
+        table = value.get("offsetTable") or {}
+        self._offsets = {int(level): int(offset) for level, offset in table.items()}
+        self._safe = dict(self._offsets)
+
+
+def wanted_level(properties: Mapping[str, str]) -> int:
+    """The delay level a message asks for, 0 for none.
+
+    Raises:
+        ValueError: `DELAY` is no whole number.
+    """
+    text = properties.get(names.DELAY)
+    return int(text) if text else 0
+
+
+def waiting_room(level: int) -> tuple[str, int]:
+    """Topic and queue in which messages of a level wait (store.md §18)."""
+    return names.SCHEDULE_TOPIC, level - 1

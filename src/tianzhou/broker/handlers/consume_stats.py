@@ -1,0 +1,130 @@
+"""How far groups are: per queue (208), all groups (317), in time (303) (wire.md §9.6, §9.8)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+from tianzhou.broker.state import Tables
+from tianzhou.broker.stats.stats import BrokerStats
+from tianzhou.clock import Clock
+from tianzhou.errors import BrokerError
+from tianzhou.model import MessageQueue
+from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.store.store import MessageStore
+from tianzhou.wire.bodies import (
+    BrokerConsumeStats,
+    ConsumeStats,
+    QueueProgress,
+    QueueTimeSpan,
+    encode_broker_consume_stats,
+    encode_consume_stats,
+    encode_time_spans,
+)
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import read_header
+
+GROUPS_PER_TURN = 50
+"""After so many groups whoever else runs on the loop gets a turn."""
+
+
+class ProgressHandler:
+    """Shows how far groups have come.
+
+    Args:
+        tables: the broker's state.
+        store: where the queues are.
+        stats: counters.
+        clock: wall-clock time.
+        address: this broker's address.
+    """
+
+    def __init__(self, tables: Tables, store: MessageStore, stats: BrokerStats, clock: Clock, address: str) -> None:
+        self._tables = tables
+        self._store = store
+        self._stats = stats
+        self._clock = clock
+        self._address = address
+
+    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
+        """Request codes and who serves them."""
+        return {
+            RequestCode.GET_CONSUME_STATS: self.of_group,
+            RequestCode.GET_BROKER_CONSUME_STATS: self.of_all,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: self.in_time,
+        }
+
+    async def of_group(self, connection: Connection, command: Command) -> Reply:
+        """How far a group is in its queues."""
+        header = read_header(command)
+        group = header.consumer_group
+        if header.topic:
+            topics: Iterable[str] = [header.topic]
+        elif header.topic_list:
+            known = self._tables.topics
+            topics = [topic for topic in dict.fromkeys(header.topic_list.split(";")) if topic in known]
+        else:
+            left_out = self._tables.clients.leaves_out
+            topics = [topic for topic in self._tables.offsets.topics_of(group) if not left_out(group, topic)]
+        stats = ConsumeStats()
+        for topic in topics:
+            await self._add(stats, group, topic)
+        return command.reply(ResponseCode.SUCCESS, body=encode_consume_stats(stats))
+
+    async def of_all(self, connection: Connection, command: Command) -> Reply:
+        """How far all groups are."""
+        ordered = command.fields.get("isOrder", "").lower() == "true"
+        result = BrokerConsumeStats(broker_addr=self._address)
+        for number, group in enumerate(list(self._tables.groups.all())):
+            if number % GROUPS_PER_TURN == GROUPS_PER_TURN - 1:
+                await asyncio.sleep(0)
+            listed = []
+            for topic in list(self._tables.offsets.topics_of(group)):
+                config = self._tables.topics.get(topic)
+                if config is None or (ordered and not config.order) or self._tables.clients.leaves_out(group, topic):
+                    continue
+                stats = ConsumeStats()
+                await self._add(stats, group, topic)
+                listed.append(stats)
+                for one in stats.offset_table.values():
+                    result.total_diff += one.broker_offset - one.consumer_offset
+                    result.total_inflight_diff += one.pull_offset - one.consumer_offset
+            result.consume_stats_list.append({group: listed})
+        return command.reply(ResponseCode.SUCCESS, body=encode_broker_consume_stats(result))
+
+    async def _add(self, stats: ConsumeStats, group: str, topic: str) -> None:
+        config = self._tables.topics.get(topic)
+        if config is None:
+            return
+        stats.consume_tps += self._stats.get_rate(topic, group, self._clock.now_ms())
+        offsets, store = self._tables.offsets, self._store
+        for queue_id in range(config.read_queue_nums):
+            consumed = max(offsets.committed(group, topic, queue_id) or 0, 0)
+            pulled = max(offsets.pull_offset(group, topic, queue_id) or 0, consumed)
+            last = await store.find_store_time(topic, queue_id, consumed - 1) if consumed > 0 else 0
+            queue = MessageQueue(topic, self._tables.settings.broker_name, queue_id)
+            stats.offset_table[queue] = QueueProgress(
+                max(store.max_offset(topic, queue_id), 0), consumed, max(last, 0), pulled
+            )
+
+    async def in_time(self, connection: Connection, command: Command) -> Reply:
+        """When the messages at the ends of each queue and at the group's place in it were stored."""
+        header = read_header(command)
+        topic, group, store = header.topic, header.group, self._store
+        config = self._tables.topics.get(topic)
+        if config is None:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        spans = []
+        for queue_id in range(config.write_queue_nums):
+            begin, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+            # A group without an offset has the whole queue before it, where Apache's broker counts from 1970.
+            consumed = max(self._tables.offsets.committed(group, topic, queue_id) or 0, begin, 0)
+            first = await store.find_earliest_store_time(topic, queue_id)
+            last = await store.find_store_time(topic, queue_id, end - 1)
+            at = await store.find_store_time(topic, queue_id, consumed - 1) if consumed > max(begin, 0) else first
+            waits = await store.find_store_time(topic, queue_id, consumed) if consumed < end else -1
+            delay = max(self._clock.now_ms() - waits, 0) if waits > 0 else 0
+            queue = MessageQueue(topic, self._tables.settings.broker_name, queue_id)
+            spans.append(QueueTimeSpan(queue, first, last, at, delay))
+        return command.reply(ResponseCode.SUCCESS, body=encode_time_spans(spans))

@@ -1,0 +1,165 @@
+"""Offsets set from outside: reset (222), clone (314), and what a group should be set to (308) (wire.md §7.10)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from tianzhou.broker.state import Tables
+from tianzhou.clock import Clock
+from tianzhou.errors import BrokerError, ConnectionLost
+from tianzhou.escaping import shown
+from tianzhou.model import MessageQueue, TopicConfig
+from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.store.store import MessageStore
+from tianzhou.wire.bodies import encode_correction_offsets, encode_offset_list, encode_offset_table
+from tianzhou.wire.codes import RESET_CLIENT_OFFSET_SINCE, LanguageCode, RequestCode, ResponseCode, version_name
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import read_header, write_header
+
+
+class ResetHandler:
+    """Sets groups' offsets.
+
+    Args:
+        tables: the broker's state.
+        store: where the queues are.
+        clock: wall-clock time.
+    """
+
+    def __init__(self, tables: Tables, store: MessageStore, clock: Clock) -> None:
+        self._tables = tables
+        self._store = store
+        self._clock = clock
+
+    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
+        """Request codes and who serves them."""
+        return {
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
+            RequestCode.CLONE_GROUP_OFFSET: self.clone,
+            RequestCode.QUERY_CORRECTION_OFFSET: self.correction,
+        }
+
+    async def reset(self, connection: Connection, command: Command) -> Reply:
+        """Set a group's offsets: here, so that its next pulls are told; or at its members, without that setting."""
+        header = read_header(command)
+        if not self._tables.settings.use_server_side_reset_offset:
+            return await self._reset_members(command, header)
+        group, topic = header.group, header.topic
+        config = self._topic(topic)
+        if group not in self._tables.groups:
+            raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
+        queues = range(config.read_queue_nums) if header.queue_id < 0 else (header.queue_id,)
+        targets = {}
+        for queue_id in queues:
+            if header.queue_id >= 0 and header.offset >= 0:
+                targets[queue_id] = self._explicit(topic, queue_id, header.offset)
+            else:
+                targets[queue_id] = await self._at(topic, queue_id, header.timestamp)
+        now = self._clock.now_ms()
+        self._tables.offsets.check_room(group, {topic: targets.keys()})
+        for queue_id, offset in targets.items():
+            self._tables.offsets.reset(group, topic, queue_id, offset, now)
+        return command.reply(ResponseCode.SUCCESS, body=encode_offset_table(self._named(topic, targets)))
+
+    def _topic(self, topic: str) -> TopicConfig:
+        config = self._tables.topics.get(topic)
+        if config is None:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
+        return config
+
+    async def _at(self, topic: str, queue_id: int, timestamp: int) -> int:
+        if timestamp < 0:
+            return max(self._store.max_offset(topic, queue_id), 0)
+        return await self._store.find_offset(topic, queue_id, timestamp)
+
+    def _explicit(self, topic: str, queue_id: int, offset: int) -> int:
+        low, high = max(self._store.min_offset(topic, queue_id), 0), max(self._store.max_offset(topic, queue_id), 0)
+        if not low <= offset <= high + 1:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"Target offset {offset} not in consume queue range [{low}-{high}] of {topic} queue {queue_id}",
+            )
+        return offset
+
+    def _named(self, topic: str, offsets: Mapping[int, int]) -> dict[MessageQueue, int]:
+        broker = self._tables.settings.broker_name
+        return {MessageQueue(topic, broker, queue_id): offset for queue_id, offset in offsets.items()}
+
+    async def _reset_members(self, command: Command, header: Any) -> Reply:
+        """As 4.9 does it: the members are told, and say by their commits where they are."""
+        group, topic = header.group, header.topic
+        config = self._topic(topic)
+        targets = {}
+        for queue_id in range(config.write_queue_nums):
+            committed = self._tables.offsets.committed(group, topic, queue_id)
+            if committed is None:
+                raise BrokerError(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
+            target = await self._at(topic, queue_id, header.timestamp)
+            targets[queue_id] = target if header.is_force or target < committed else committed
+        online = self._tables.clients.consumers.get(group)
+        if online is None:
+            raise BrokerError(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic}"
+                f" Timestamp: {header.timestamp}",
+            )
+        old = next((one for one in online.clients.values() if one.version < RESET_CLIENT_OFFSET_SINCE), None)
+        if old is not None:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"the client {old.client_id} does not support this feature. version={version_name(old.version)}",
+            )
+        named = self._named(topic, targets)
+        # Who asks in C++ has told its consumers to expect a list.
+        listed = command.language == LanguageCode.CPP
+        self._tell(list(online.clients), header, encode_offset_list(named) if listed else encode_offset_table(named))
+        return command.reply(ResponseCode.SUCCESS, body=encode_offset_table(named))
+
+    def _tell(self, connections: list[Any], header: Any, body: bytes) -> None:
+        code = RequestCode.RESET_CONSUMER_CLIENT_OFFSET
+        fields = write_header(
+            code, topic=header.topic, group=header.group, timestamp=header.timestamp, is_force=header.is_force
+        )
+        for connection in connections:
+            assert isinstance(connection, Connection)
+            try:
+                connection.invoke_oneway(Command(code, fields=fields, body=body))
+            except ConnectionLost:
+                continue
+
+    def clone(self, connection: Connection, command: Command) -> Reply:
+        """Give a group another group's offsets."""
+        fields, tables = command.fields, self._tables
+        source, target = fields.get("srcGroup"), fields.get("destGroup")
+        # Without its fields the answer is success, too (docs/spec/traps.md, 23).
+        if source and target:
+            named = fields.get("topic")
+            offline = fields.get("offline", "").lower() == "true"
+            its_topics = tables.offsets.topics_of(source)
+            wanted = [
+                topic
+                for topic in ([named] if named in its_topics else [] if named else its_topics)
+                if topic in tables.topics and (offline or not tables.clients.leaves_out(source, topic))
+            ]
+            now_ms = self._clock.now_ms()
+            if wanted and not tables.groups.may_be(target):
+                raise BrokerError(
+                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                    f"Group {shown(target)} does not exist; create it, or set autoCreateSubscriptionGroup",
+                )
+            for topic in wanted:
+                tables.offsets.clone(source, target, topic, now_ms)
+        return command.reply(ResponseCode.SUCCESS)
+
+    def correction(self, connection: Connection, command: Command) -> Reply:
+        """The smallest offset of any group, by queue, with a mark where a group is behind it."""
+        fields = command.fields
+        topic = fields.get("topic", "")
+        offsets = self._tables.offsets.smallest(
+            topic,
+            without=frozenset(fields.get("filterGroups", "").split(",")),
+            compared_to=fields.get("compareGroup", ""),
+            begin=lambda queue_id: self._store.min_offset(topic, queue_id),
+        )
+        return command.reply(ResponseCode.SUCCESS, body=encode_correction_offsets(offsets))

@@ -1,0 +1,174 @@
+"""Figures: of the broker as a whole (28), and of one topic, group or queue over time (315) (broker.md §20)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tianzhou import __version__
+from tianzhou.broker.delays.delay import waiting_room
+from tianzhou.broker.state import Tables
+from tianzhou.broker.stats.stats import BrokerStats
+from tianzhou.clock import Clock
+from tianzhou.errors import BrokerError
+from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.store.store import MessageStore
+from tianzhou.troubles import Troubles
+from tianzhou.wire.bodies import encode_broker_stats, encode_kv_table
+from tianzhou.wire.codes import VERSION, RequestCode, ResponseCode, version_name
+from tianzhou.wire.command import Command
+
+
+class FigureHandler:
+    """Shows figures.
+
+    Args:
+        tables: the broker's state.
+        store: the message store.
+        stats: counters.
+        clock: wall-clock time.
+        troubles: which tasks of the broker fail now.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        store: MessageStore,
+        stats: BrokerStats,
+        clock: Clock,
+        troubles: Troubles | None = None,
+    ) -> None:
+        self._troubles = troubles if troubles is not None else Troubles()
+        self._tables = tables
+        self._store = store
+        self._stats = stats
+        self._clock = clock
+
+    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
+        """Request codes and who serves them."""
+        return {
+            RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime,
+            RequestCode.VIEW_BROKER_STATS_DATA: self.item,
+        }
+
+    def item(self, connection: Connection, command: Command) -> Reply:
+        """One figure over the last minute, hour and day."""
+        name, key = command.fields.get("statsName", "null"), command.fields.get("statsKey", "null")
+        found = self._stats.view(name, key)
+        if found is None:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
+        return command.reply(ResponseCode.SUCCESS, body=encode_broker_stats(found))
+
+    async def runtime(self, connection: Connection, command: Command) -> Reply:
+        """Figures as text, under the keys tools look for (broker.md §20.2)."""
+        earliest = await self._store.find_store_time_at(max(self._store.begin_offset, 0))
+        return command.reply(ResponseCode.SUCCESS, body=encode_kv_table(self._figures(earliest)))
+
+    def _figures(self, earliest: int) -> dict[str, str]:
+        now = self._clock.now_ms()
+        settings, stats, store = self._tables.settings, self._stats, self._store
+        rates = {name: " ".join(map(str, values)) for name, values in stats.rates(now).items()}
+        total = [a + b for a, b in zip(*(stats.rates(now)[name] for name in ("found", "missed")), strict=True)]
+        puts, size = stats.put_count, stats.put_bytes
+        figures: dict[str, Any] = {
+            "bootTimestamp": stats.started_ms,
+            "runtime": _duration(now - stats.started_ms),
+            "brokerActive": "true",
+            "brokerVersion": VERSION,
+            "brokerVersionDesc": version_name(VERSION),
+            "tianzhouVersion": __version__,
+            "startAcceptSendRequestTimeStamp": settings.start_accept_send_request_time_stamp,
+            "putTps": rates["put"],
+            "getFoundTps": rates["found"],
+            "getMissTps": rates["missed"],
+            "getTotalTps": " ".join(map(str, total)),
+            "getTransferredTps": rates["transferred"],
+            "getTransferedTps": rates["transferred"],  # as tools of 4.9 spell it, which fail without
+            "putMessageTimesTotal": puts,
+            "putMessageFailedTimes": stats.failed,
+            "putMessageSizeTotal": size,
+            "putMessageAverageSize": size / puts if puts else 0.0,
+            "putMessageDistributeTime": stats.put_times.classes,
+            "putMessageEntireTimeMax": int(stats.put_times.longest_ms),
+            "getMessageEntireTimeMax": stats.longest_get_ms,
+            "putLatency99": f"{stats.put_times.percentile(0.99):.2f}",
+            "putLatency999": f"{stats.put_times.percentile(0.999):.2f}",
+            "msgPutTotalYesterdayMorning": stats.mornings[0],
+            "msgPutTotalTodayMorning": stats.mornings[1],
+            "msgPutTotalTodayNow": stats.user_put_count,
+            "msgGetTotalYesterdayMorning": stats.mornings[2],
+            "msgGetTotalTodayMorning": stats.mornings[3],
+            "msgGetTotalTodayNow": stats.user_get_count,
+            "commitLogMinOffset": max(store.begin_offset, 0),
+            "commitLogMaxOffset": store.end_offset,
+            "dispatchBehindBytes": store.dispatch_behind_bytes,
+            "dispatchMaxBuffer": 0,
+            "earliestMessageTimeStamp": earliest,
+            "remainHowManyDataToFlush": _size(max(store.end_offset - store.flushed.value, 0)),
+            "remainTransientStoreBufferNumbs": 2_147_483_647,
+            "pageCacheLockTimeMills": 0,
+            "timerReadBehind": 0,
+            "timerOffsetBehind": 0,
+            "timerCongestNum": 0,
+            "timerEnqueueTps": "0.0",
+            "timerDequeueTps": "0.0",
+            "EndTransactionQueueSize": 0,
+            "EndTransactionThreadPoolQueueCapacity": settings.end_transaction_pool_queue_capacity,
+        }
+        for pool in ("send", "pull", "litePull", "query", "ack"):
+            figures[f"{pool}ThreadPoolQueueSize"] = 0
+            figures[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = 0
+        figures["sendThreadPoolQueueCapacity"] = settings.send_thread_pool_queue_capacity
+        figures["pullThreadPoolQueueCapacity"] = settings.pull_thread_pool_queue_capacity
+        figures["litePullThreadPoolQueueCapacity"] = settings.lite_pull_thread_pool_queue_capacity
+        figures["queryThreadPoolQueueCapacity"] = settings.query_thread_pool_queue_capacity
+        figures["ackThreadPoolQueueCapacity"] = settings.ack_thread_pool_queue_capacity
+        figures |= self._disk()
+        figures |= {f"refused_{name}": count for name, count in sorted(self._tables.refusals.counts.items())}
+        if present := self._troubles.present():
+            figures["taskTroubles"] = json.dumps(
+                [{"task": one.name, "why": one.why, "count": one.count, "sinceMs": one.since_ms} for one in present]
+            )
+        delays = self._tables.delays
+        for level in delays.levels:
+            end = max(store.max_offset(*waiting_room(level)), 0)
+            if end or delays.offset(level):
+                figures[f"scheduleMessageOffset_{level}"] = f"{delays.offset(level)},{end}"
+        return {key: str(value) for key, value in figures.items()}
+
+    def _disk(self) -> dict[str, Any]:
+        # The directory comes with the first message; until then its disk is that of the nearest one above it.
+        usages = [
+            (path, shutil.disk_usage(next(p for p in (path, *path.parents) if p.exists())))
+            for path in self._store.settings.commit_log_directories
+        ]
+        # As `df` counts: what only the system may still use is neither used nor to be had.
+        ratios = {str(path): usage.used / ((usage.used + usage.free) or 1) for path, usage in usages}
+        total = sum(usage.total for _, usage in usages)
+        free = total - sum(usage.used for _, usage in usages)
+        worst = f"{max(ratios.values(), default=0.0):.2f}"
+        return {
+            "commitLogDiskRatio": worst,
+            **{f"commitLogDiskRatio_{path}": f"{ratio:.2f}" for path, ratio in ratios.items()},
+            "consumeQueueDiskRatio": worst,
+            "commitLogDirCapacity": f"Total : {_size(total)}, Free : {_size(free)}.",
+        }
+
+
+def _duration(ms: int) -> str:
+    minutes, seconds = divmod(ms // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
+
+
+def _size(count: int) -> str:
+    if count < 1024:
+        return f"{count} B"
+    value, units = count / 1024, ["TiB", "GiB", "MiB", "KiB"]
+    while value >= 1024 and len(units) > 1:
+        value /= 1024
+        units.pop()
+    return f"{value:.1f} {units[-1]}"

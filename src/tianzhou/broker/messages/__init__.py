@@ -1,0 +1,1 @@
+"""What happens to single messages: admission, acknowledgement, retry, filters of pulls, long polls."""

@@ -1,0 +1,131 @@
+"""Whether a message may go to the topic it names: the checks in Apache's order (broker.md §7.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tianzhou.broker.state import Tables
+from tianzhou.broker.tables.topics import NOT_SENDABLE
+from tianzhou.errors import BrokerError
+from tianzhou.model import TopicConfig, names
+from tianzhou.model.name_rules import LONGEST_GROUP, topic_name_problem
+from tianzhou.wire.codes import ResponseCode
+
+_STAGING = (names.STAGED_TOPIC, names.STAGED_OP_TOPIC)
+UNIT_TOPIC = 0x1
+UNIT_SUBSCRIPTION = 0x2
+"""Bits of a topic's flag (store.md §15.2)."""
+
+
+def topic_sys_flag(unit_mode: bool, is_retry: bool) -> int:
+    """The flag a topic gets when a message or heartbeat in unit mode creates it."""
+    if not unit_mode:
+        return 0
+    return UNIT_SUBSCRIPTION if is_retry else UNIT_TOPIC
+
+
+def needs_key(config: TopicConfig) -> bool:
+    """Whether each message of a topic has to have a key: it keeps the last one of each."""
+    return config.attributes.get("cleanup.policy") == "COMPACTION"
+
+
+def check_key(topic: str, properties: Mapping[str, str]) -> None:
+    """Refuse a message without key for a topic that needs one.
+
+    Args:
+        topic: the topic.
+        properties: of the message.
+
+    Raises:
+        BrokerError: MESSAGE_ILLEGAL.
+    """
+    if not properties.get(names.KEYS, "").strip():
+        raise BrokerError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"Required message key is missing: topic {topic} keeps the last message of each key"
+            " (cleanup.policy=COMPACTION); set KEYS",
+        )
+
+
+class Admission:
+    """Checks the topic and queue of what is sent, and creates topics on the way.
+
+    Args:
+        tables: the broker's state.
+        address: this broker's address, for texts.
+    """
+
+    def __init__(self, tables: Tables, address: str) -> None:
+        self._settings = tables.settings
+        self._topics = tables.topics
+        self._address = address
+
+    def topic_for(self, header: Any, now_ms: int) -> TopicConfig:
+        """The topic a send request may go to.
+
+        Args:
+            header: the request's header, see `tianzhou.wire.fields`.
+            now_ms: wall-clock time.
+
+        Raises:
+            BrokerError: it may not; with Apache's code.
+        """
+        settings = self._settings
+        topic: str = header.topic
+        config = self._topics.get(topic)
+        if now_ms < settings.start_accept_send_request_time_stamp:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"broker unable to service, until {settings.start_accept_send_request_time_stamp} "
+                "(startAcceptSendRequestTimeStamp)",
+            )
+        if not settings.writable and config is not None and config.order:
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{settings.broker_ip1 or self._address}] sending message is forbidden",
+            )
+        problem = topic_name_problem(topic)
+        if problem is not None and not self._is_long_retry_topic(topic):
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
+        if topic in NOT_SENDABLE or topic in _STAGING:
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+        if config is None:
+            config = self._topics.create_by_send(
+                topic,
+                header.default_topic,
+                header.default_topic_queue_nums,
+                now_ms,
+                auto_create=settings.auto_create_topic_enable,
+                sys_flag=topic_sys_flag(header.unit_mode, topic.startswith(names.RETRY_PREFIX)),
+            )
+        if config is None:
+            raise BrokerError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{topic}] not exist, apply first please!"
+                " (autoCreateTopicEnable decides whether sending creates topics)",
+            )
+        return config
+
+    def check_queue(self, config: TopicConfig, queue_id: int, remote: str) -> None:
+        """Refuse a queue the topic does not have; a negative one means any.
+
+        Raises:
+            BrokerError: INVALID_PARAMETER.
+        """
+        limit = max(config.write_queue_nums, config.read_queue_nums)
+        if queue_id >= limit:
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER,
+                f"request queueId[{queue_id}] is illegal, topic[{config.topic_name}] has {config.read_queue_nums} "
+                f"read and {config.write_queue_nums} write queues, producer: {remote}",
+            )
+
+    @staticmethod
+    def _is_long_retry_topic(topic: str) -> bool:
+        # A group's name may have 255 characters and the store keeps its retry topic, up to the same length.
+        return (
+            topic.startswith(names.RETRY_PREFIX)
+            and len(topic) <= LONGEST_GROUP
+            and names.NAME_PATTERN.fullmatch(topic) is not None
+        )

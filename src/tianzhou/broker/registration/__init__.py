@@ -1,0 +1,1 @@
+"""Registration of a broker at its name servers."""

@@ -1,0 +1,384 @@
+"""Keeps the name servers informed: at start, on every change of the topics at once, and periodically (broker.md §4).
+
+A large table is told once; of changes only the topics that changed, as RocketMQ does of every change, but only where
+nothing can be lost by it: to a name server that says it knows what it was told last, and that keeps topics which a
+registration does not list. Every period brings the whole again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field, replace
+
+from tianzhou.broker.registration.name_servers import NameServers
+from tianzhou.broker.state import Tables
+from tianzhou.broker.tables.topic_json_cache import TopicTexts
+from tianzhou.broker.tables.topics import READ_WRITE
+from tianzhou.clock import Clock
+from tianzhou.errors import ConfigError, ConnectFailed, TianzhouError
+from tianzhou.model import DataVersion, TopicConfig
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.remoting.connection import Connection
+from tianzhou.settings import parse_properties
+from tianzhou.supervision import Supervisor
+from tianzhou.watermark import Watermark
+from tianzhou.wire.bodies import (
+    RegisterBody,
+    TopicTable,
+    decode_kv_table,
+    encode_data_version,
+    encode_register_body,
+    encode_registered_topic,
+    join_register_body,
+)
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import read_reply, write_header
+from tianzhou.wire.hashing import crc32
+
+SHORTEST_PERIOD_MS = 10_000
+LONGEST_PERIOD_MS = 60_000
+RETRY_S = 1.0
+"""Pause after a round in which a name server could not be told; RocketMQ would wait for the next period."""
+UNREGISTER_TIMEOUT_MS = 3_000
+MANY_TOPICS = 1_000
+"""From so many on, name servers are told of changed topics alone."""
+DROPS_UNLISTED = "deleteTopicWithBrokerRegistration"
+"""Setting of a name server: topics that a registration does not list are gone."""
+
+_log = logging.getLogger(__name__)
+
+
+def registered_topic(config: TopicConfig, broker_permission: int) -> TopicConfig:
+    """A topic as name servers are told: a broker that is not read-write reduces every permission."""
+    if broker_permission == READ_WRITE:
+        return config
+    perm = config.perm & broker_permission
+    return TopicConfig(config.topic_name, config.read_queue_nums, config.write_queue_nums, perm)
+
+
+@dataclass(slots=True)
+class _Told:
+    """What a name server was told last, and the topics that changed since."""
+
+    version: DataVersion
+    news: set[str] = field(default_factory=set)
+
+
+class Registrar:
+    """Registers this broker with every name server, and takes it out again.
+
+    Args:
+        tables: the broker's state.
+        client: reaches the name servers.
+        address: this broker's address, as clients are to use it.
+        ha_address: the address replicas are to use.
+        clock: wall-clock time.
+        names: which name servers there are; by default those of the settings.
+        hold_ms: for how long nobody is told after the start.
+        supervisor: told of name servers whose answers make no sense.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        client: RemotingClient,
+        address: str,
+        ha_address: str,
+        clock: Clock,
+        *,
+        names: NameServers | None = None,
+        hold_ms: int = 0,
+        supervisor: Supervisor | None = None,
+    ) -> None:
+        self._tables = tables
+        self._client = client
+        self._address = address
+        self._ha_address = ha_address
+        self._clock = clock
+        self._names = names or NameServers(tables.settings)
+        self._hold_ms = hold_ms
+        self._supervisor = supervisor or Supervisor("broker", clock)
+        self._asked = Watermark(1)
+        self._done = Watermark(0)
+        self._ready = asyncio.Event()
+        self._connections: dict[str, Connection] = {}
+        self._failing: set[str] = set()
+        self._unreadable: set[str] = set()
+        self._told: dict[str, _Told] = {}
+        self._texts = TopicTexts(self._text)
+        self._texts_permission = tables.settings.broker_permission
+        self._whole_body: tuple[object, bytes] = (None, b"")
+        tables.topics.listeners.append(self._note)
+
+    async def ready(self) -> None:
+        """Return once every name server that can be reached knows this broker."""
+        await self._ready.wait()
+
+    def request(self) -> None:
+        """Register as soon as possible, because what name servers were told is no longer so."""
+        self._asked.advance(self._asked.value + 1)
+
+    async def settled(self, timeout_s: float = 3.0) -> bool:
+        """Wait until everything asked for so far is with the name servers; False when that took too long."""
+        if not self._names.addresses and not self._names.sought:
+            return True
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._done.reach(self._asked.value)
+        except TimeoutError:
+            return False
+        return True
+
+    async def run(self) -> None:
+        """Register until cancelled."""
+        if self._hold_ms > 0:
+            hold_ms, self._hold_ms = self._hold_ms, 0
+            await asyncio.sleep(hold_ms / 1000)
+        time = asyncio.get_running_loop().time
+        periodic, due = False, 0.0
+        while True:
+            asked = self._asked.value
+            told_all = await self._round(periodic=periodic)
+            self._done.advance(asked)
+            period = self._tables.settings.register_name_server_period
+            period_s = min(max(period, SHORTEST_PERIOD_MS), LONGEST_PERIOD_MS) / 1000
+            now = time()
+            if now >= due:
+                due = now + period_s
+            try:
+                async with asyncio.timeout(due - now if told_all else RETRY_S):
+                    await self._asked.reach(asked + 1)
+            except TimeoutError:
+                self.request()
+            # Also where changes never cease, or one of several name servers is away: what is lost at another comes back
+            # with the whole, which is this broker's sign of life, too.
+            periodic = time() >= due
+
+    async def _round(self, *, periodic: bool) -> bool:
+        """Tell every name server; whether all of them know now."""
+        if not self._names.addresses:
+            await self._names.refresh()
+        addresses = self._names.addresses
+        if not addresses:
+            if self._names.sought:
+                return False
+            self._ready.set()
+            return True
+        if periodic and not self._tables.settings.force_register and await self._all_know(addresses):
+            return True
+        outcomes = await asyncio.gather(*(self._tell_one(address, anew=periodic) for address in addresses))
+        if any(outcome is True for outcome in outcomes) and all(outcome is not False for outcome in outcomes):
+            self._ready.set()
+        return all(outcome is True for outcome in outcomes)
+
+    async def _all_know(self, addresses: list[str]) -> bool:
+        """Whether every name server has the present topics; asking is a sign of life, too (`forceRegister` is off)."""
+        version = self._tables.topics.version
+        return all(await asyncio.gather(*(self._knows(address, version) for address in addresses)))
+
+    async def _knows(self, address: str, version: DataVersion) -> bool:
+        """Whether a name server has the topics of a version."""
+        settings = self._tables.settings
+        code = RequestCode.QUERY_DATA_VERSION
+        fields = write_header(
+            code,
+            broker_name=settings.broker_name,
+            broker_addr=self._address,
+            cluster_name=settings.broker_cluster_name,
+            broker_id=settings.broker_id,
+        )
+        command = Command(code, fields=fields, body=encode_data_version(version))
+        try:
+            reply = await self._client.invoke(address, command, settings.register_broker_timeout_mills)
+            return reply.code == ResponseCode.SUCCESS and bool(reply.body) and not read_reply(code, reply).changed
+        except TianzhouError:
+            return False
+
+    # what is told
+
+    def _note(self, topics: list[str]) -> None:
+        """Topics changed. What went cannot be told of alone, nor what changed without saying which."""
+        known = self._tables.topics.all()
+        if topics and all(topic in known for topic in topics):
+            for told in self._told.values():
+                told.news.update(topics)
+        else:
+            self._told.clear()
+
+    async def _tell_one(self, address: str, *, anew: bool) -> bool | None:
+        """As `_tell`; whatever goes wrong with one name server, the others are told."""
+        work = f"registration at {address}"
+        try:
+            outcome = await self._tell(address, anew=anew)
+        except Exception as error:  # noqa: BLE001 - see above
+            self._supervisor.failed(work, error)
+            self._told.pop(address, None)
+            return False
+        if address not in self._unreadable:
+            self._supervisor.well(work)
+        return outcome
+
+    async def _tell(self, address: str, *, anew: bool) -> bool | None:
+        """Tell one name server what it does not know, or everything; the answer is that of `_register`."""
+        topics = self._tables.topics
+        told = None if anew or not self._is_connected(address) else self._told.get(address)
+        if told is not None and not told.news:
+            return True
+        if told is not None and await self._takes_news(address, told):
+            some = [topic for topic in map(topics.all().get, told.news) if topic is not None]
+            body = join_register_body(topics.version, map(self._text, some))
+        else:
+            body = await self._whole()
+        # Without a pause behind the body: what changes from now on is news.
+        self._told[address] = _Told(topics.version)
+        outcome = await self._register(address, body)
+        if outcome is not True:
+            self._told.pop(address, None)
+        return outcome
+
+    def _is_connected(self, address: str, connection: Connection | None = None) -> bool:
+        """Whether a name server was told over the connection there is now, and that is the given one, if one is."""
+        now = self._client.connected(address)
+        return now is not None and now is self._connections.get(address) and connection in {None, now}
+
+    async def _takes_news(self, address: str, told: _Told) -> bool:
+        """Whether a name server can be told of changed topics alone."""
+        topics = self._tables.topics
+        connection = self._connections.get(address)
+        if (
+            len(topics) < MANY_TOPICS
+            or not told.news
+            or connection is None
+            or self._tables.settings.compressed_register
+        ):
+            return False
+        known, kept = await asyncio.gather(self._knows(address, told.version), self._keeps_unlisted(address))
+        still = self._told.get(address) is told and self._is_connected(address, connection)
+        return known and kept and still and len(told.news) < len(topics) // 2
+
+    async def _keeps_unlisted(self, address: str) -> bool:
+        """Whether topics that a registration does not list stay; not so when that cannot be found out."""
+        timeout_ms = self._tables.settings.register_broker_timeout_mills
+        try:
+            reply = await self._client.invoke(address, Command(RequestCode.GET_NAMESRV_CONFIG), timeout_ms)
+            settings = parse_properties(bytes(reply.body).decode("utf-8", "replace"), source=address)
+        except (TianzhouError, ConfigError):
+            return False
+        return reply.code == ResponseCode.SUCCESS and settings.get(DROPS_UNLISTED, "false").strip().lower() == "false"
+
+    def _text(self, topic: TopicConfig) -> bytes:
+        return encode_registered_topic(registered_topic(topic, self._texts_permission))
+
+    async def _whole(self) -> bytes:
+        """The body that tells of all topics; a large table is written out piece by piece."""
+        topics, settings = self._tables.topics, self._tables.settings
+        if settings.broker_permission != self._texts_permission:
+            self._texts_permission = settings.broker_permission
+            self._texts.forget()
+        if not settings.compressed_register:
+            for _ in self._texts.refresh(topics.all()):
+                await asyncio.sleep(0)
+        made_of = topics.version, self._texts_permission, settings.compressed_register
+        if self._whole_body[0] != made_of:
+            if settings.compressed_register:
+                told = {name: registered_topic(one, self._texts_permission) for name, one in topics.all().items()}
+                body = encode_register_body(RegisterBody(TopicTable(told, topics.version)), compressed=True)
+            else:
+                body = join_register_body(topics.version, self._texts.all(topics.all()))
+            self._whole_body = made_of, body
+        return self._whole_body[1]
+
+    async def _register(self, address: str, body: bytes) -> bool | None:
+        """Tell one name server: True it knows, False it refused, None it cannot be reached."""
+        settings = self._tables.settings
+        fields = write_header(
+            RequestCode.REGISTER_BROKER,
+            broker_name=settings.broker_name,
+            broker_addr=self._address,
+            cluster_name=settings.broker_cluster_name,
+            ha_server_addr=self._ha_address,
+            broker_id=settings.broker_id,
+            enable_acting_master=False,
+            compressed=settings.compressed_register,
+            body_crc32=crc32(body),
+        )
+        command = Command(RequestCode.REGISTER_BROKER, fields=fields, body=body)
+        try:
+            reply = await self._client.invoke(address, command, settings.register_broker_timeout_mills)
+        except ConnectFailed as error:
+            self._failed(address, str(error))
+            return None
+        except TianzhouError as error:
+            self._failed(address, str(error))
+            return False
+        if reply.code != ResponseCode.SUCCESS:
+            self._failed(address, f"code {reply.code}: {reply.remark}")
+            return False
+        if address in self._failing:
+            self._failing.discard(address)
+            _log.info("name server %s knows this broker again", address)
+        self._watch(address)
+        try:
+            self._take_order(reply)
+        except (TianzhouError, TypeError, ValueError, AttributeError) as error:
+            # It has taken the registration; only which topics are ordered stays as it was.
+            self._unreadable.add(address)
+            self._supervisor.failed(f"registration at {address}", error, "its list of ordered topics is passed over")
+        else:
+            self._unreadable.discard(address)
+        return True
+
+    def _failed(self, address: str, why: str) -> None:
+        level = logging.DEBUG if address in self._failing else logging.WARNING
+        self._failing.add(address)
+        _log.log(level, "name server %s was not told about this broker: %s; trying again", address, why)
+
+    def _watch(self, address: str) -> None:
+        # A name server forgets a broker whose connection is gone, so do not wait for the next period.
+        connection = self._client.connected(address)
+        if connection is not None and self._connections.get(address) is not connection:
+            self._connections[address] = connection
+            connection.on_close(lambda lost: self._lost(address, lost))
+
+    def _lost(self, address: str, connection: Connection) -> None:
+        if self._connections.get(address) is connection:
+            del self._connections[address]
+            self._told.pop(address, None)
+            self.request()
+
+    def _take_order(self, reply: Command) -> None:
+        """Topics the name server lists as ordered are; all others are not."""
+        if not reply.body:
+            return
+        ordered = decode_kv_table(reply.body)
+        topics = self._tables.topics
+        changed = [
+            replace(config, order=name in ordered)
+            for name, config in topics.all().items()
+            if config.order != (name in ordered)
+        ]
+        topics.put_all(changed, self._clock.now_ms())
+
+    async def unregister(self) -> None:
+        """Tell every name server that this broker is going."""
+        self._connections.clear()
+        self._told.clear()
+        await asyncio.gather(*(self._unregister(address) for address in self._names.addresses))
+
+    async def _unregister(self, address: str) -> None:
+        settings = self._tables.settings
+        fields = write_header(
+            RequestCode.UNREGISTER_BROKER,
+            broker_name=settings.broker_name,
+            broker_addr=self._address,
+            cluster_name=settings.broker_cluster_name,
+            broker_id=settings.broker_id,
+        )
+        try:
+            await self._client.invoke(
+                address, Command(RequestCode.UNREGISTER_BROKER, fields=fields), UNREGISTER_TIMEOUT_MS
+            )
+        except (TianzhouError, OSError, ValueError) as error:
+            _log.warning("name server %s was not told that this broker stops: %s", address, error)

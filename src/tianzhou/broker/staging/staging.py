@@ -1,0 +1,452 @@
+"""Staged messages: which attempts have left what here, which of them count, and how far they are published.
+
+A task stages its messages as units of an attempt. The writer's coordinator decides once which attempts make up a
+batch; every broker that holds units of them publishes these and forgets the others (docs/adr/0006). A batch is
+decided once, batches of a writer in ascending order, and an attempt that was refused can no longer be decided.
+
+Nothing here waits or stores. `tianzhou.broker.staging.staging_publisher` does what this ledger says, and the log is its
+memory: `restore` makes the ledger anew from notes and units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from tianzhou.broker.staging.log_entries import (
+    Decided,
+    Everywhere,
+    Forgotten,
+    Note,
+    OpenAttempt,
+    Published,
+    Refused,
+    Snapshot,
+    WriterState,
+)
+from tianzhou.limits import STAGED_UNITS, STAGED_WRITERS, Bounds
+from tianzhou.wire.bodies.staging import AttemptList, BatchDecision, refusals_before
+
+MOST_REFUSED: Final = 1_000
+"""So many refused attempts of a writer are kept by name; older ones are known by when they began."""
+
+
+class Unit(NamedTuple):
+    """Where a unit of staged messages is.
+
+    Attributes:
+        number: which of its attempt's units, from 0.
+        offset: in the queue of staged messages.
+        place: in the commit log.
+    """
+
+    number: int
+    offset: int
+    place: int
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What one attempt of a task has staged here.
+
+    Attributes:
+        name: unique for ever.
+        batch: the batch it belongs to.
+        since_ms: when its first unit was stored.
+        units: by number.
+    """
+
+    name: str
+    batch: int
+    since_ms: int
+    units: dict[int, Unit] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Publication:
+    """A decided batch on its way into its queues.
+
+    Attributes:
+        decision: which attempts.
+        place: of the note of the decision in the commit log; nothing of the batch is published before it.
+        units: what is to be published here, in order.
+        unit: index of the unit that is next.
+        message: index of the message in it that is next.
+        found: unique keys of messages that an earlier process has published.
+    """
+
+    decision: BatchDecision
+    place: int
+    units: list[Unit]
+    unit: int = 0
+    message: int = 0
+    found: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Writer:
+    """What is known of a writer.
+
+    Attributes:
+        coordinator: the broker that decides for it.
+        touched_ms: when anything happened last.
+        attempts: what waits for a decision, by name.
+        decision: the last one known here; without its attempts once nobody can need them any more.
+        decided_end: where in the commit log its note ends; nobody is told before the disk has that.
+        published: last batch whose messages are all in their queues here.
+        everywhere: last batch with units at other brokers that is known to be published by all; of its coordinator.
+        publication: the batch that is being published.
+        refused: attempts that can no longer be decided, and their batches, in the order they were refused.
+        refusals: how many were ever refused. An attempt begins its name with what this was when it began.
+        floor: attempts that began before so many refusals are refused, too: their names are kept no longer.
+    """
+
+    coordinator: str
+    touched_ms: int = 0
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    decision: BatchDecision | None = None
+    decided_end: int = 0
+    published: int = -1
+    everywhere: int = -1
+    publication: Publication | None = None
+    refused: dict[str, int] = field(default_factory=dict)
+    refusals: int = 0
+    floor: int = 0
+
+    @property
+    def decided(self) -> int:
+        """The last batch that was decided, -1 for none."""
+        return -1 if self.decision is None else self.decision.batch
+
+    def refuses(self, attempt: str) -> bool:
+        """Whether an attempt can no longer be decided."""
+        return attempt in self.refused or refusals_before(attempt) < self.floor
+
+
+class Entry(Enum):
+    """What is to be done with a unit that arrives."""
+
+    TAKE = auto()
+    KNOWN = auto()
+    DECIDED = auto()
+    REFUSED = auto()
+
+
+@dataclass(slots=True)
+class StagedUnit:
+    """What a unit's record says, for `StagingLedger.restore`."""
+
+    writer: str
+    batch: int
+    attempt: str
+    coordinator: str
+    unit: Unit
+    stored_ms: int
+
+
+class StagingLedger:
+    """The writers, and what they have staged at this broker.
+
+    Args:
+        broker_name: this broker's name, by which decisions say how many units it holds.
+        most_refused: see `MOST_REFUSED`.
+        bounds: how many writers and units there may be.
+    """
+
+    def __init__(
+        self, broker_name: str = "", most_refused: int = MOST_REFUSED, *, bounds: Bounds | None = None
+    ) -> None:
+        self._bounds = bounds or Bounds()
+        self._units = 0  # not fewer than there are
+        self._broker_name = broker_name
+        self._most_refused = most_refused
+        self._writers: dict[str, Writer] = {}
+
+    def __len__(self) -> int:
+        return len(self._writers)
+
+    def get(self, writer: str) -> Writer | None:
+        """What is known of a writer, None for nothing."""
+        return self._writers.get(writer)
+
+    def check_room(self, name: str, units: int = 0) -> None:
+        """Refuse a writer or units for which there is no room.
+
+        Raises:
+            LimitExceeded: there are too many.
+        """
+        if name not in self._writers:
+            self._bounds.check(STAGED_WRITERS, len(self._writers) + 1, f"writer {name}")
+        if units and self._units + units > self._bounds.most(STAGED_UNITS):
+            self._count()
+            self._bounds.check(STAGED_UNITS, self._units + units, f"units of writer {name}")
+
+    def _count(self) -> None:
+        attempts = (attempt for writer in self._writers.values() for attempt in writer.attempts.values())
+        self._units = sum(len(attempt.units) for attempt in attempts)
+
+    def entry(self, writer: str, batch: int, attempt: str, number: int) -> Entry:
+        """What is to be done with a unit that arrives."""
+        known = self._writers.get(writer)
+        if known is None:
+            return Entry.TAKE
+        if batch <= max(known.decided, known.published):
+            return Entry.DECIDED
+        if known.refuses(attempt):
+            return Entry.REFUSED
+        waiting = known.attempts.get(attempt)
+        return Entry.KNOWN if waiting is not None and number in waiting.units else Entry.TAKE
+
+    def staged(self, found: StagedUnit) -> None:
+        """A unit was stored."""
+        writer = self._writers.setdefault(found.writer, Writer(found.coordinator))
+        attempt = writer.attempts.setdefault(found.attempt, Attempt(found.attempt, found.batch, found.stored_ms))
+        attempt.units[found.unit.number] = found.unit
+        self._units += 1
+        writer.touched_ms = max(writer.touched_ms, found.stored_ms)
+
+    def missing(self, decision: BatchDecision) -> list[str]:
+        """Attempts of a decision that have not all the units here that it says."""
+        return [
+            attempt.name
+            for attempt in decision.attempts
+            if self.hole(decision.writer, attempt.name, attempt.units.get(self._broker_name, 0)) is not None
+        ]
+
+    def hole(self, writer: str, attempt: str, count: int) -> int | None:
+        """The first of the units 0 to `count` - 1 of an attempt that is not here, None when all are."""
+        known = self._writers.get(writer)
+        waiting = None if known is None else known.attempts.get(attempt)
+        units = {} if waiting is None else waiting.units
+        # Ends at the first that is missing: `count` is what somebody says, and no reason to count that far.
+        return next((number for number in range(count) if number not in units), None)
+
+    def refused_of(self, decision: BatchDecision) -> list[str]:
+        """Attempts of a decision that can no longer be decided."""
+        writer = self._writers.get(decision.writer)
+        return [] if writer is None else [name for name in decision.names() if writer.refuses(name)]
+
+    # notes that are in the log
+
+    def apply(self, note: Note) -> None:
+        """A note was written: from now on it holds."""
+        if isinstance(note, Decided):
+            self._decided(note)
+        elif isinstance(note, Published):
+            self._published(note)
+        elif isinstance(note, Everywhere):
+            if (writer := self._writers.get(note.writer)) is not None:
+                writer.everywhere = max(writer.everywhere, note.batch)
+                self._shorten(writer)
+        elif isinstance(note, Refused):
+            self._refused(note)
+        else:
+            for name in note.writers:
+                self._writers.pop(name, None)
+
+    def _decided(self, note: Decided) -> None:
+        decision = note.decision
+        writer = self._writers.setdefault(decision.writer, Writer(decision.coordinator))
+        writer.decision, writer.decided_end, writer.coordinator = decision, note.end, decision.coordinator
+        writer.touched_ms = max(writer.touched_ms, note.stored_ms)
+        counts = {attempt.name: attempt.units.get(note.broker_name, 0) for attempt in decision.attempts}
+        units = [
+            unit
+            for name, count in counts.items()
+            if count and name in writer.attempts
+            for number, unit in sorted(writer.attempts[name].units.items())
+            if number < count
+        ]
+        if any(counts.values()):
+            writer.publication = Publication(decision, note.place, units)
+        else:
+            writer.published = decision.batch
+        self._drop(writer, decision.batch, keep=counts if writer.publication else ())
+        self._shorten(writer)
+
+    def _published(self, note: Published) -> None:
+        writer = self._writers.get(note.writer)
+        if writer is None:
+            return
+        writer.published = max(writer.published, note.batch)
+        writer.touched_ms = max(writer.touched_ms, note.stored_ms)
+        if writer.publication is not None and writer.publication.decision.batch <= note.batch:
+            writer.publication = None
+        self._drop(writer, note.batch)
+        self._shorten(writer)
+
+    def _refused(self, note: Refused) -> None:
+        given = note.attempts
+        writer = self._writers.setdefault(given.writer, Writer(given.coordinator))
+        writer.touched_ms = max(writer.touched_ms, note.stored_ms)
+        for name in given.attempts:
+            writer.attempts.pop(name, None)
+            if not note.locally and given.batch > writer.decided and not writer.refuses(name):
+                writer.refused[name] = given.batch
+                writer.refusals += 1
+        if len(writer.refused) > self._most_refused:
+            for name in list(writer.refused)[: -self._most_refused]:
+                del writer.refused[name]
+            # Whoever begins now is told of all of them; those that are dropped began earlier.
+            writer.floor = writer.refusals - len(writer.refused)
+            writer.attempts = {
+                name: attempt
+                for name, attempt in writer.attempts.items()
+                if attempt.batch <= writer.decided or not writer.refuses(name)
+            }
+
+    def _shorten(self, writer: Writer) -> None:
+        """Forget which attempts were decided when all they staged is published, wherever this broker sees to that."""
+        decision = writer.decision
+        if decision is None or writer.published < decision.batch:
+            return
+        if decision.coordinator != self._broker_name or not self.elsewhere(decision.writer):
+            writer.decision = replace(decision, attempts=[])
+
+    @staticmethod
+    def _drop(writer: Writer, batch: int, keep: Iterable[str] = ()) -> None:
+        """Forget what belongs to a batch or an earlier one."""
+        kept = set(keep)
+        writer.attempts = {
+            name: attempt
+            for name, attempt in writer.attempts.items()
+            if attempt.batch > batch or (attempt.batch == batch and name in kept)
+        }
+        writer.refused = {name: of for name, of in writer.refused.items() if of > batch}
+
+    # rounds
+
+    def publishing(self) -> list[str]:
+        """Writers with a batch that is not all published."""
+        return [name for name, writer in self._writers.items() if writer.publication is not None]
+
+    def overdue(self, before_ms: int) -> list[AttemptList]:
+        """Attempts that have waited for a decision since before a time, by writer and batch."""
+        found: dict[tuple[str, int], AttemptList] = {}
+        for name, writer in self._writers.items():
+            for attempt in writer.attempts.values():
+                if attempt.since_ms < before_ms and attempt.batch > writer.decided:
+                    key = (name, attempt.batch)
+                    of_batch = found.setdefault(key, AttemptList(name, attempt.batch, writer.coordinator))
+                    of_batch.attempts.append(attempt.name)
+        return list(found.values())
+
+    def idle(self, before_ms: int) -> list[str]:
+        """Writers that nothing has been heard of since before a time, and that nobody waits for."""
+        return [name for name in self._silent(before_ms) if not self._decides_for_others(name)]
+
+    def unspread(self, before_ms: int) -> list[str]:
+        """Writers that would be idle, but other brokers may have to learn from this one what was decided last."""
+        return [name for name in self._silent(before_ms) if self._decides_for_others(name)]
+
+    def elsewhere(self, name: str) -> bool:
+        """Whether a writer's last batch has units at other brokers, and not all are known to have published them."""
+        writer = self._writers.get(name)
+        if writer is None or writer.decision is None or writer.everywhere >= writer.decided:
+            return False
+        return any(broker != self._broker_name for broker in writer.decision.brokers)
+
+    def _decides_for_others(self, name: str) -> bool:
+        return self._writers[name].coordinator == self._broker_name and self.elsewhere(name)
+
+    def _silent(self, before_ms: int) -> list[str]:
+        return [
+            name
+            for name, writer in self._writers.items()
+            if writer.touched_ms < before_ms and not writer.attempts and writer.publication is None
+        ]
+
+    # a new life
+
+    def snapshot(self, next_offset: int) -> Snapshot:
+        """What a new ledger has to know.
+
+        Args:
+            next_offset: of the queue of staged messages.
+        """
+        states = []
+        for name, writer in self._writers.items():
+            # What is being published is among the attempts until all of it is.
+            attempts = [
+                OpenAttempt(one.name, one.batch, one.since_ms, [part for unit in one.units.values() for part in unit])
+                for one in writer.attempts.values()
+            ]
+            place = -1 if writer.publication is None else writer.publication.place
+            states.append(
+                WriterState(
+                    name, writer.coordinator, writer.touched_ms, writer.published, writer.decision, place,
+                    dict(writer.refused), attempts, writer.everywhere, writer.refusals, writer.floor,
+                )
+            )  # fmt: skip
+        return Snapshot(states, next_offset)
+
+    def restore(self, snapshot: Snapshot, notes: Sequence[Note], units: Iterable[StagedUnit]) -> None:
+        """Make the ledger anew.
+
+        Args:
+            snapshot: what was known.
+            notes: written since, in order.
+            units: from the snapshot's `next` on, in order.
+        """
+        self._writers = {}
+        places: dict[str, Decided] = {}
+        for state in snapshot.writers:
+            self._writers[state.writer] = Writer(
+                state.coordinator, state.touched_ms, _attempts(state.open), state.decision, published=state.published,
+                everywhere=state.everywhere, refused=dict(state.refused), refusals=state.refusals, floor=state.floor,
+            )  # fmt: skip
+            if state.place >= 0 and state.decision is not None:
+                places[state.writer] = Decided(state.decision, self._broker_name, state.place)
+        # Units that lie before these places are forgotten: of an attempt, or of all of a writer.
+        gone: dict[tuple[str, str], int] = {}
+        for note in notes:
+            self.apply(note)
+            if isinstance(note, Decided):
+                places[note.decision.writer] = note
+            elif isinstance(note, Refused):
+                gone |= {(note.attempts.writer, name): note.place for name in note.attempts.attempts}
+            elif isinstance(note, Forgotten):
+                gone |= {(name, ""): note.place for name in note.writers}
+        pending = {
+            name: note
+            for name, note in places.items()
+            if (writer := self._writers.get(name)) is not None and note.decision.batch > writer.published
+        }
+        for found in units:
+            self._revive(found, gone, pending)
+        for name, note in pending.items():
+            self._resume(self._writers[name], note)
+        self._count()
+
+    def _revive(self, found: StagedUnit, gone: Mapping[tuple[str, str], int], pending: Mapping[str, Decided]) -> None:
+        writer = self._writers.get(found.writer)
+        note = pending.get(found.writer)
+        if note is None or found.batch != note.decision.batch or found.attempt not in note.decision.names():
+            if found.unit.place < max(gone.get((found.writer, found.attempt), 0), gone.get((found.writer, ""), 0)):
+                return
+            if writer is not None and (
+                found.batch <= max(writer.decided, writer.published) or writer.refuses(found.attempt)
+            ):
+                return
+        self.staged(found)
+
+    def _resume(self, writer: Writer, note: Decided) -> None:
+        units = []
+        for attempt in note.decision.attempts:
+            count = attempt.units.get(note.broker_name, 0)
+            waiting = writer.attempts.get(attempt.name)
+            if count and waiting is not None:
+                units += [unit for number, unit in sorted(waiting.units.items()) if number < count]
+        writer.publication = Publication(note.decision, note.place, units)
+
+
+def _attempts(states: Iterable[OpenAttempt]) -> dict[str, Attempt]:
+    """The attempts of a writer, of which a snapshot may hold several pieces."""
+    found: dict[str, Attempt] = {}
+    for state in states:
+        attempt = found.setdefault(state.name, Attempt(state.name, state.batch, state.since_ms))
+        for number, offset, place in zip(*(iter(state.units),) * 3, strict=True):
+            attempt.units[number] = Unit(number, offset, place)
+    return found

@@ -1,0 +1,479 @@
+"""Publishes staged batches, and keeps the notes that make it once (docs/adr/0006).
+
+The order on the disk is what it rests on: units before the decision, the decision before any message of the batch, and
+all of them before the note that they are there. Whatever ends the process in between, the next one finds the decision
+and publishes what is missing of it before it serves anybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from tianzhou.broker.messages.put_codes import code_of, remark_of
+from tianzhou.broker.staging import staging_records as records
+from tianzhou.broker.staging.log_entries import Decided, Everywhere, Forgotten, Note, Published, Refused, Snapshot
+from tianzhou.broker.staging.recovery import find_published, read_history, read_units, still_there
+from tianzhou.broker.staging.staging import Publication, StagedUnit, Unit, Writer
+from tianzhou.broker.staging.staging_peers import StagingPeers
+from tianzhou.broker.state import Tables
+from tianzhou.broker.stats.stats import BrokerStats
+from tianzhou.clock import Clock
+from tianzhou.errors import BrokerError, TianzhouError
+from tianzhou.model import names
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.store.results import NewRecord, PutResult, PutStatus
+from tianzhou.store.store import MessageStore
+from tianzhou.supervision import Supervisor
+from tianzhou.wire.bodies.staging import AttemptList, BatchDecision
+from tianzhou.wire.codes import ResponseCode
+from tianzhou.wire.properties import encode_properties
+from tianzhou.wire.record import Record, decode_record
+from tianzhou.wire.staging import StagedMessage, decode_unit
+
+TICK_S = 1.0
+RETRY_S = 1.0
+SLICE = 256
+"""Messages published between two turns of the loop."""
+NOTES_TO_READ = 256
+"""A start reads about so many notes before it comes to a snapshot."""
+UNITS_TO_READ = 1024
+"""A start looks at so many units behind its snapshot at most; at a quarter of the open ones when that is more."""
+SNAPSHOT_RETRY_S = 60.0
+"""After a snapshot that could not be written; notes are written meanwhile."""
+SPREAD_S = 3_600.0
+"""Between two trials to have other brokers publish what a writer that is silent for days has written last."""
+DAY_MS = 86_400_000
+MULTI_TAGS = 0x2
+
+_log = logging.getLogger(__name__)
+
+
+class StagingPublisher:
+    """The world around the ledger of staged messages.
+
+    Args:
+        tables: the broker's state.
+        store: where units and notes are, and where messages go.
+        stats: counters.
+        clock: wall-clock and monotonic time.
+        host: this broker's address as it appears in records, and its port.
+        client: reaches name servers and other brokers.
+        supervisor: told when a round fails.
+        sleep: waits for seconds; tests own it.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        store: MessageStore,
+        stats: BrokerStats,
+        clock: Clock,
+        host: tuple[bytes, int],
+        client: RemotingClient,
+        *,
+        supervisor: Supervisor | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._supervisor = supervisor or Supervisor("broker", clock)
+        self._tables = tables
+        self._ledger = tables.staging
+        self._store = store
+        self._stats = stats
+        self._clock = clock
+        self._host = host
+        self._peers = StagingPeers(client, tables.settings)
+        self._sleep = sleep
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._snapshot_place = -1
+        self._notes = self._units = 0
+        self._units_to_read = UNITS_TO_READ
+        self._snapshot_after = 0.0
+        self._spread_after = 0.0
+
+    @property
+    def broker_name(self) -> str:
+        """This broker, as decisions name it."""
+        return self._tables.settings.broker_name
+
+    # the start and the end
+
+    async def load(self) -> None:
+        """Make the ledger from what the log holds and end what was begun; to be awaited before requests are served."""
+        began = self._clock.monotonic()
+        history = read_history(self._store)
+        snapshot = still_there(self._store, history.snapshot or Snapshot())
+        self._ledger.restore(snapshot, history.notes, read_units(self._store, snapshot.next))
+        pending = self._ledger.publishing()
+        find_published(self._store, self._ledger, pending)
+        for name in pending:
+            try:
+                await self._publish(name)
+            except (TianzhouError, OSError) as error:
+                # Reading goes on without: a full disk must not keep a broker from starting.
+                _log.error("staging: the batch of writer %s is not all published, to be tried again: %s", name, error)
+        if self._ledger:
+            self._take_snapshot()
+            _log.info(
+                "staging: %d writers, %d batches published on starting (%.2f s)",
+                len(self._ledger), len(pending), self._clock.monotonic() - began,
+            )  # fmt: skip
+
+    async def close(self) -> None:
+        """End what is under way; the next start goes on with it."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # what requests want
+
+    def stage(self, unit: StagedUnit, record: NewRecord) -> PutResult:
+        """Store a unit; `unit` becomes known with its places.
+
+        Raises:
+            BrokerError: the store does not take it.
+        """
+        result = self._append(record)
+        place = Unit(unit.unit.number, result.queue_offset, result.physical_offset)
+        unit.unit, unit.stored_ms = place, result.store_timestamp
+        self._ledger.staged(unit)
+        self._units += 1
+        if self._units >= self._units_to_read:
+            self._take_snapshot()
+        return result
+
+    async def decide(self, wanted: BatchDecision) -> BatchDecision:
+        """The decision about a batch: the one that stands, or else the one that is wanted from now on.
+
+        Returns:
+            The decision; of a later batch when the batch is history.
+
+        Raises:
+            BrokerError: it names attempts that were refused, or that are not all here.
+        """
+        while True:
+            writer = await self._before(wanted)
+            if writer is None or not writer.decided < wanted.batch or not self._ledger.elsewhere(wanted.writer):
+                break
+            await self._publish_elsewhere(writer)
+        if writer is None or writer.decided < wanted.batch:
+            refused = self._ledger.refused_of(wanted)
+            if refused:
+                raise BrokerError(
+                    ResponseCode.ILLEGAL_OPERATION,
+                    f"batch {wanted.batch} of writer {wanted.writer}: the attempts {', '.join(refused)} were given up "
+                    "(aborted, or not decided within stagedMessageTimeOut); run the batch again",
+                )
+            writer = self._take(wanted)
+        await self._store.secure(writer.decided_end)
+        assert writer.decision is not None
+        if writer.publication is not None:
+            self._start(wanted.writer)
+        return writer.decision
+
+    async def publish(self, decision: BatchDecision, patience_s: float, *, everywhere: bool = False) -> bool:
+        """Publish what is here of a decided batch.
+
+        Args:
+            decision: what the coordinator has decided.
+            patience_s: how long to wait for it.
+            everywhere: all other brokers have published it.
+
+        Returns:
+            Whether all of it is in its queues.
+
+        Raises:
+            BrokerError: units of it are not here, or the store takes nothing.
+        """
+        writer = await self._before(decision)
+        if everywhere:
+            self._published_everywhere(decision)
+        if writer is not None and writer.published >= decision.batch:
+            return True
+        if writer is None or writer.decided < decision.batch:
+            if decision.coordinator == self.broker_name:
+                raise BrokerError(
+                    ResponseCode.ILLEGAL_OPERATION,
+                    f"batch {decision.batch} of writer {decision.writer} was not decided here, where it has to be; was "
+                    "the store replaced? Run the batch again",
+                )
+            self._take(decision)
+        task = self._start(decision.writer)
+        done, _ = await asyncio.wait({task}, timeout=patience_s)
+        for each in done:
+            each.result()
+        return bool(done)
+
+    async def settle(self, given: AttemptList) -> BatchDecision | None:
+        """What was decided about a batch whose attempts somebody gives up; nothing means that they are refused.
+
+        Raises:
+            BrokerError: the store takes nothing.
+        """
+        writer = self._ledger.get(given.writer)
+        if writer is not None and writer.decided >= given.batch:
+            await self._store.secure(writer.decided_end)
+            return writer.decision if writer.decided == given.batch else None
+        if writer is None or not all(map(writer.refuses, given.attempts)):
+            self._note(Refused(given))
+        await self._store.secure(self._store.end_offset)
+        return None
+
+    def discard(self, given: AttemptList) -> None:
+        """Forget attempts that the coordinator has refused.
+
+        Raises:
+            BrokerError: the store takes nothing.
+        """
+        writer = self._ledger.get(given.writer)
+        if writer is None:
+            return
+        decided = writer.decision.names() if writer.decision is not None else ()
+        names_ = [name for name in given.attempts if name in writer.attempts and name not in decided]
+        if names_:
+            self._note(Refused(AttemptList(given.writer, given.batch, given.coordinator, names_), locally=True))
+
+    async def _before(self, decision: BatchDecision) -> Writer | None:
+        """The writer, when nothing of an earlier batch is under way any more."""
+        writer = self._ledger.get(decision.writer)
+        while writer is not None and writer.publication is not None:
+            if writer.publication.decision.batch >= decision.batch:
+                break
+            await asyncio.shield(self._start(decision.writer))
+            writer = self._ledger.get(decision.writer)
+        return writer
+
+    async def _publish_elsewhere(self, writer: Writer) -> None:
+        """Have the last decision carried out by all other brokers: what comes after it makes it history.
+
+        Raises:
+            BrokerError: one of them does not answer, or cannot.
+        """
+        decision = writer.decision
+        assert decision is not None
+        for name in decision.brokers:
+            if name == self.broker_name:
+                continue
+            try:
+                while not await self._peers.publish(name, decision):
+                    pass
+            except (TianzhouError, OSError) as error:
+                raise BrokerError(
+                    ResponseCode.SERVICE_NOT_AVAILABLE,
+                    f"batch {decision.batch} of writer {decision.writer} is decided, but broker {name} has not "
+                    f"published its part ({error}); the next batch waits for that",
+                ) from error
+        self._published_everywhere(decision)
+
+    def _published_everywhere(self, decision: BatchDecision) -> None:
+        writer = self._ledger.get(decision.writer)
+        if writer is None or writer.decided != decision.batch or not self._ledger.elsewhere(decision.writer):
+            return
+        note = Everywhere(decision.writer, decision.batch)
+        try:
+            self._note(note)
+        except BrokerError as error:
+            # Only a restart would miss it, and ask them once more.
+            _log.warning(
+                "staging: that batch %d of writer %s is published everywhere is not written down: %s",
+                decision.batch,
+                decision.writer,
+                error,
+            )
+            self._ledger.apply(note)
+
+    def _take(self, decision: BatchDecision) -> Writer:
+        missing = self._ledger.missing(decision)
+        if missing:
+            raise BrokerError(
+                ResponseCode.ILLEGAL_OPERATION,
+                f"batch {decision.batch} of writer {decision.writer}: broker {self.broker_name} has not, or no longer, "
+                f"all that the attempts {', '.join(missing)} staged; run the batch again",
+            )
+        self._note(Decided(decision, self.broker_name))
+        writer = self._ledger.get(decision.writer)
+        assert writer is not None
+        return writer
+
+    # publishing
+
+    def _start(self, name: str) -> asyncio.Task[None]:
+        task = self._tasks.get(name)
+        # One that has failed stays until the loop has told `_ended`; who asks in between wants a new trial.
+        if task is None or task.done():
+            task = asyncio.get_running_loop().create_task(self._publish(name), name=f"staging {name}")
+            self._tasks[name] = task
+            task.add_done_callback(lambda done: self._ended(name, done))
+        return task
+
+    def _ended(self, name: str, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(name) is task:
+            del self._tasks[name]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.warning("staging: the batch of writer %s is not all published, to be tried again: %s", name, error)
+
+    async def _publish(self, name: str) -> None:
+        """Publish a writer's batch from where it got to."""
+        writer = self._ledger.get(name)
+        if writer is None or writer.publication is None:
+            return
+        publication = writer.publication
+        missing = self._ledger.missing(publication.decision)
+        if missing:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"batch {publication.decision.batch} of writer {name} was decided, but the log has lost what the "
+                f"attempts {', '.join(missing)} staged; restore the store from a copy",
+            )
+        await self._store.secure(writer.decided_end)
+        while publication.unit < len(publication.units):
+            unit = await self._load(publication.units[publication.unit])
+            messages = decode_unit(unit.body)
+            while publication.message < len(messages):
+                self._publish_some(publication, unit, messages)
+                await asyncio.sleep(0)
+            publication.unit, publication.message = publication.unit + 1, 0
+        await self._store.secure(self._store.end_offset)
+        self._note(Published(name, publication.decision.batch))
+
+    async def _load(self, unit: Unit) -> Record:
+        view = await self._store.find_record(unit.place)
+        record = None if view is None else decode_record(view)
+        if record is None or record.topic != names.STAGED_TOPIC or record.queue_offset != unit.offset:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the log no longer has the staged unit at {unit.place}")
+        return record
+
+    def _publish_some(self, publication: Publication, unit: Record, messages: Sequence[StagedMessage]) -> None:
+        tail = self._tail()
+        for message in messages[publication.message : publication.message + SLICE]:
+            topic = self._tables.topics.get(message.topic)
+            if topic is None:
+                # It was there when the message was taken; what is decided is not lost with it.
+                queues = max(message.queue_id + 1, self._tables.settings.default_topic_queue_nums)
+                topic = self._tables.topics.ensure(message.topic, queues, self._clock.now_ms(), bounded=False)
+            flags = MULTI_TAGS if topic.topic_filter_type == "MULTI_TAG" else 0
+            record = records.visible(message, unit, tail, self._tables.delays.capped, flags)
+            if record.uniq_key not in publication.found:
+                result = self._append(record)
+                size = result.end_offset - result.physical_offset
+                self._stats.put(record.topic).add(record.queue_id, 1, size)
+            publication.message += 1
+
+    def _tail(self) -> bytes:
+        settings = self._tables.settings
+        return encode_properties(
+            {
+                names.CLUSTER: settings.broker_cluster_name,
+                names.MSG_REGION: settings.region_id,
+                names.TRACE_ON: "true" if settings.trace_on else "false",
+            }
+        )
+
+    # notes
+
+    def _note(self, note: Note) -> None:
+        """Write a note and let it hold.
+
+        Raises:
+            BrokerError: the store does not take it; nothing has changed then.
+        """
+        if self._notes >= NOTES_TO_READ or (len(self._ledger) and not self._snapshot_is_near()):
+            self._take_snapshot()
+        for topic in (names.STAGED_TOPIC, names.STAGED_OP_TOPIC):
+            self._tables.topics.ensure(topic, 1, self._clock.now_ms(), bounded=False)
+        result = self._append(records.note_record(note, self._clock.now_ms(), *self._host))
+        self._notes += 1
+        if not isinstance(note, Published | Everywhere):
+            note.place = result.physical_offset
+        if isinstance(note, Decided):
+            note.end = result.end_offset
+        if not isinstance(note, Forgotten | Everywhere):
+            note.stored_ms = result.store_timestamp
+        self._ledger.apply(note)
+
+    def _snapshot_is_near(self) -> bool:
+        # The log is deleted by segments, but never the one that is written to.
+        size = self._store.settings.mapped_file_size_commit_log
+        return self._snapshot_place >= 0 and self._snapshot_place // size == self._store.end_offset // size
+
+    def _take_snapshot(self) -> None:
+        now = self._clock.monotonic()
+        if now < self._snapshot_after:
+            return
+        settings = self._store.settings
+        segment = settings.mapped_file_size_commit_log
+        snapshot = self._ledger.snapshot(self._store.max_offset(names.STAGED_TOPIC, records.QUEUE, committed=False))
+        most = min(records.PART_BYTES, settings.max_message_size, segment // 2)
+        parts = records.snapshot_records(snapshot, self._clock.now_ms(), *self._host, most)
+        try:
+            # One that begins at the end of a segment is written again: that segment is deleted some day.
+            for _ in range(2):
+                places = [self._append(part).physical_offset for part in parts]
+                if places[0] // segment == places[-1] // segment:
+                    break
+        except BrokerError as error:
+            self._snapshot_after = now + SNAPSHOT_RETRY_S
+            _log.warning("staging: no snapshot can be written, to be tried in %d s: %s", SNAPSHOT_RETRY_S, error)
+            return
+        self._snapshot_place, self._notes, self._units = places[-1], 0, 0
+        self._units_to_read = max(UNITS_TO_READ, snapshot.units // 4)
+
+    def _append(self, record: NewRecord) -> PutResult:
+        result = self._store.append(record)
+        if result.status is not PutStatus.PUT_OK:
+            raise BrokerError(code_of(result.status), remark_of(result))
+        return result
+
+    # rounds
+
+    async def run(self) -> None:
+        """Go on with what failed, and ask about what nobody decides, until cancelled."""
+        while True:
+            await self._sleep(TICK_S)
+            with self._supervisor.trial("staging"):
+                await self.round()
+
+    async def round(self) -> None:
+        """One round."""
+        if not len(self._ledger):
+            return
+        for name in self._ledger.publishing():
+            self._start(name)
+        settings, now = self._tables.settings, self._clock.now_ms()
+        for overdue in self._ledger.overdue(now - settings.staged_message_time_out):
+            await self._ask(overdue)
+        await self._spread(now - settings.staged_writer_reserved_days * DAY_MS)
+        idle = self._ledger.idle(now - settings.staged_writer_reserved_days * DAY_MS)
+        if idle:
+            self._note(Forgotten(idle))
+        elif not self._snapshot_is_near():
+            self._take_snapshot()
+
+    async def _spread(self, before_ms: int) -> None:
+        """Have published elsewhere what this broker alone may know to be decided, before it forgets that."""
+        now = self._clock.monotonic()
+        if now < self._spread_after:
+            return
+        for name in self._ledger.unspread(before_ms):
+            self._spread_after = now + SPREAD_S
+            try:
+                if (writer := self._ledger.get(name)) is not None:
+                    await self._publish_elsewhere(writer)
+            except BrokerError as error:
+                _log.warning("staging: writer %s is silent, but not forgotten yet: %s", name, error)
+
+    async def _ask(self, overdue: AttemptList) -> None:
+        """Do with attempts that have waited for too long what the coordinator says."""
+        try:
+            ours = overdue.coordinator == self.broker_name
+            decision = await (self.settle(overdue) if ours else self._peers.settle(overdue))
+            if decision is not None:
+                await self.publish(decision, 0)
+            self.discard(overdue)
+        except (TianzhouError, OSError) as error:
+            _log.warning(
+                "staging: attempts of batch %d of writer %s wait on, broker %s does not say what became of them: %s",
+                overdue.batch, overdue.writer, overdue.coordinator, error,
+            )  # fmt: skip

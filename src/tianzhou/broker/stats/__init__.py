@@ -1,0 +1,1 @@
+"""What a broker counts: messages, bytes, latencies, connections."""

@@ -1,0 +1,36 @@
+"""Counts connections that come and go: CHANNEL_ACTIVITY of request 315 (broker.md §20.1)."""
+
+from __future__ import annotations
+
+from tianzhou.broker.stats.stats import CLOSE, CONNECT, EXCEPTION, IDLE, BrokerStats
+from tianzhou.clock import Clock
+from tianzhou.remoting.connection import Connection
+
+
+class Channels:
+    """Counts.
+
+    Args:
+        stats: where.
+        clock: monotonic time, as the connections have it.
+        idle_s: connections without traffic for so long are closed by their server.
+    """
+
+    def __init__(self, stats: BrokerStats, clock: Clock, idle_s: float) -> None:
+        self._stats = stats
+        self._clock = clock
+        self._idle_s = idle_s
+
+    def connected(self, connection: Connection) -> None:
+        """A connection was made."""
+        self._stats.count("CHANNEL_ACTIVITY", CONNECT)
+        connection.on_close(self._closed)
+
+    def _closed(self, connection: Connection) -> None:
+        # Apache counts both events of a connection that ends otherwise than by the peer's wish.
+        if connection.broken:
+            self._stats.count("CHANNEL_ACTIVITY", EXCEPTION)
+        silent_s = self._clock.monotonic() - max(connection.last_read, connection.last_write)
+        if 0 < self._idle_s <= silent_s:
+            self._stats.count("CHANNEL_ACTIVITY", IDLE)
+        self._stats.count("CHANNEL_ACTIVITY", CLOSE)

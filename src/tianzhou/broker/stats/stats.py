@@ -1,0 +1,470 @@
+"""Counts of what goes through, and the rates tools show (broker.md §20).
+
+Counters are plain attributes, raised where the message is; everything derived is computed when asked for, or every ten
+seconds. What request 315 can ask for is listed in `BrokerStats.items`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tianzhou.broker.stats.put_latency import PutTimes
+from tianzhou.broker.stats.stats_windows import DAY_STEP_MS, HOUR_STEP_MS, MINUTE_STEP_MS, SETTLED, Windows
+from tianzhou.limits import FIGURES, Bounds
+from tianzhou.model import names
+from tianzhou.wire.bodies import BrokerStats as StatsBody
+
+WINDOWS_S = (10, 60, 600)
+_SAMPLE_MS = MINUTE_STEP_MS
+_KEPT = 61
+_KEPT_PER_KEY = 7
+PIECE = 200
+"""So many figures are sampled at once, which takes about a millisecond."""
+SCHEDULE_GROUP = "SCHEDULE_CONSUMER"
+"""Who is said to read the waiting rooms of delayed messages."""
+CONNECT, IDLE, EXCEPTION, CLOSE = "CONNECT", "IDLE", "EXCEPTION", "CLOSE"
+"""Keys of CHANNEL_ACTIVITY."""
+_OF_THE_BROKER = frozenset({"CHANNEL_ACTIVITY", "CONSUMER_REGISTER_TIME", "PRODUCER_REGISTER_TIME"})
+_DROPPED_WHEN_IDLE = frozenset(
+    {
+        "TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE", "GROUP_GET_NUMS", "GROUP_GET_SIZE", "SNDBCK_PUT_NUMS", "GROUP_GET_LATENCY",
+    }
+)  # fmt: skip
+
+LONGEST_KEY = 1_024
+"""What is longer names no topic and group: peers' text of any length is no key."""
+
+Item = tuple[str, str, int, int]
+"""Name and key of a figure, its value, and how often it was raised."""
+
+
+class Rest:
+    """Since when a counter stands still: what is not used costs nothing, however many queues there are."""
+
+    __slots__ = ("_seen", "_since_ms")
+
+    def __init__(self) -> None:
+        self._seen: tuple[object, ...] | None = None
+        self._since_ms = 0
+
+    def ms(self, now_ms: int, *values: object) -> int:
+        """For how long the values have been these, as far as is known from being asked now and then."""
+        if self._seen != values:
+            self._seen, self._since_ms = values, now_ms
+        return now_ms - self._since_ms
+
+
+class PutTraffic:
+    """Messages put to a topic, by queue.
+
+    Attributes:
+        counts: messages.
+        sizes: bytes of their records.
+        waits: milliseconds their senders waited for the disk.
+        surplus: how many messages more than calls there were, because of batches.
+    """
+
+    __slots__ = ("counts", "rest", "sizes", "surplus", "waits")
+
+    def __init__(self) -> None:
+        self.rest = Rest()
+        self.counts: list[int] = []
+        self.sizes: list[int] = []
+        self.waits: list[int] = []
+        self.surplus = 0
+
+    @property
+    def count(self) -> int:
+        """Messages of all queues."""
+        return sum(self.counts)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all queues."""
+        return sum(self.sizes)
+
+    def grow(self, queues: int) -> None:
+        """Have room for so many queues."""
+        missing = queues - len(self.counts)
+        if missing > 0:
+            for figures in (self.counts, self.sizes, self.waits):
+                figures += [0] * missing
+
+    def add(self, queue_id: int, count: int, size: int) -> None:
+        """One put of `count` messages whose records have `size` bytes."""
+        self.grow(queue_id + 1)
+        self.counts[queue_id] += count
+        self.sizes[queue_id] += size
+        self.surplus += count - 1
+
+
+class GetTraffic:
+    """Messages a group got from a topic.
+
+    Attributes:
+        count: messages.
+        bytes: bytes of their records.
+        calls: pulls that brought them.
+        from_disk: messages and bytes of them that were not in memory.
+        queues: queue to messages, bytes, calls and milliseconds.
+    """
+
+    __slots__ = ("bytes", "calls", "count", "from_disk", "queues", "rest")
+
+    def __init__(self) -> None:
+        self.rest = Rest()
+        self.count = 0
+        self.bytes = 0
+        self.calls = 0
+        self.from_disk = (0, 0)
+        self.queues: dict[int, list[int]] = {}
+
+    def add(self, queue_id: int, count: int, size: int) -> None:
+        """One pull that brought `count` messages of `size` bytes."""
+        self.count += count
+        self.bytes += size
+        self.calls += 1
+        of_queue = self.queues.get(queue_id)
+        if of_queue is None:
+            of_queue = self.queues[queue_id] = [0, 0, 0, 0]
+        of_queue[0] += count
+        of_queue[1] += size
+        of_queue[2] += 1
+
+    def add_cold(self, queue_id: int, count: int, size: int, waited_ms: int) -> None:
+        """That pull had to wait for the disk; called after `add`."""
+        self.from_disk = (self.from_disk[0] + count, self.from_disk[1] + size)
+        self.queues[queue_id][3] += waited_ms
+
+
+class BrokerStats:
+    """All counters of a broker.
+
+    Args:
+        now_ms: when it starts.
+        cluster: key of the figures that are the broker's as a whole.
+
+    Attributes:
+        puts: by topic.
+        gets: by topic and group.
+        found: pulls that brought messages.
+        missed: pulls that brought none.
+        failed: puts that stored nothing.
+        put_times: how long puts took.
+        longest_get_ms: the longest time a pull waited for the disk.
+        behind: by topic, group and queue, how many bytes of the log lie behind what was read last; kept on demand only.
+        bounds: how many figures there may be besides those of topics.
+        is_system: whether a topic is the system's own.
+        by_queue: whether request 315 is told figures of single queues.
+        by_level: whether what is delivered late counts (`enableScheduleMessageStats`).
+        forgets: whether figures of a deleted topic or group go with it (`autoDeleteUnusedStats`).
+        idle_ms: figures of topics and groups that stood still for longer are dropped; None for never.
+    """
+
+    def __init__(self, now_ms: int, cluster: str = "DefaultCluster") -> None:
+        self.started_ms = now_ms
+        self.cluster = cluster
+        self.puts: dict[str, PutTraffic] = {}
+        self.gets: dict[tuple[str, str], GetTraffic] = {}
+        self.found = 0
+        self.missed = 0
+        self.failed = 0
+        self.put_times = PutTimes(now_ms)
+        self.longest_get_ms = 0
+        self.behind: dict[tuple[str, str, int], int] = {}
+        self.by_queue = True
+        self.by_level = True
+        self.forgets = True
+        self.idle_ms: int | None = None
+        self.bounds = Bounds()
+        self._others = GetTraffic()
+        self.is_system: Callable[[str], bool] = lambda name: False
+        # Puts of the broker's own that are none of a producer's: what consumers send back.
+        self._own_puts = self._own_user_puts = 0
+        self._own_gets = 0
+        # Of topics and groups that are no more: totals never fall.
+        self._gone_puts = self._gone_bytes = self._gone_user_puts = 0
+        self._gone_gets = self._gone_user_gets = 0
+        self._counters: dict[tuple[str, str], list[int]] = {}
+        self._windows: dict[tuple[str, str], Windows] = {}
+        self._dropped: dict[tuple[str, str], int] = {}
+        self._hour_ms = self._day_ms = now_ms
+        self._day: int | None = None
+        self._mornings = (0, 0, 0, 0)
+        self._samples: deque[tuple[int, tuple[int, int, int, int]]] = deque([(now_ms, (0, 0, 0, 0))], maxlen=_KEPT)
+        self._by_key: deque[tuple[int, dict[str, int], dict[tuple[str, str], int]]] = deque(
+            [(now_ms, {}, {})], maxlen=_KEPT_PER_KEY
+        )
+
+    # counting
+
+    def put(self, topic: str) -> PutTraffic:
+        """The counter of messages put to a topic."""
+        found = self.puts.get(topic)
+        if found is None:
+            found = self.puts[topic] = PutTraffic()
+        return found
+
+    def got(self, topic: str, group: str) -> GetTraffic:
+        """The counter of messages a group got from a topic."""
+        found = self.gets.get((topic, group))
+        if found is None:
+            if not self.bounds.allows(FIGURES, len(self.gets) + len(self._counters) + 1):
+                return self._others
+            found = self.gets[topic, group] = GetTraffic()
+        return found
+
+    def sent_back(
+        self, topic: str, group: str, stored_in: str, queue_id: int, size: int, *, dead: bool, owner: str = "null"
+    ) -> None:
+        """A group has sent a message of a topic back, and a copy was stored; `dead` when among its dead letters.
+
+        Args:
+            topic: where it was consumed.
+            group: who consumed it.
+            stored_in: topic of the copy.
+            queue_id: queue of the copy.
+            size: bytes of the copy.
+            dead: the copy is a dead letter.
+            owner: who is to pay, where a request says so.
+        """
+        self.count("SNDBCK_PUT_NUMS", f"{topic}@{group}")
+        if dead:
+            self.count("SNDBCK2DLQ_TIMES", f"{owner}@{topic}@{group}@SEND_BACK_TO_DLQ")
+        self.put(stored_in).add(queue_id, 1, size)
+        self._own_puts += 1
+        self._own_user_puts += not self.is_system(stored_in)
+
+    def delivered(self, level: int, topic: str, queue_id: int, size: int) -> None:
+        """A message that waited at a delay level is where it was sent to."""
+        if self.by_level:
+            self.put(topic).add(queue_id, 1, size)
+            self.got(names.SCHEDULE_TOPIC, SCHEDULE_GROUP).add(level - 1, 1, size)
+            self._own_gets += 1
+
+    def count(self, name: str, key: str, value: int = 1) -> None:
+        """Raise a figure that is counted on its own."""
+        counter = self._counters.get((name, key))
+        if counter is None:
+            if len(key) > LONGEST_KEY or not self.bounds.allows(FIGURES, len(self.gets) + len(self._counters) + 1):
+                return
+            counter = self._counters[name, key] = [0, 0]
+        counter[0] += value
+        counter[1] += 1
+
+    @property
+    def put_count(self) -> int:
+        """Messages put since the start."""
+        return sum(traffic.count for traffic in self.puts.values()) + self._gone_puts
+
+    @property
+    def put_bytes(self) -> int:
+        """Bytes of records put since the start."""
+        return sum(traffic.bytes for traffic in self.puts.values()) + self._gone_bytes
+
+    @property
+    def get_count(self) -> int:
+        """Messages got since the start."""
+        got = sum(traffic.count for traffic in self.gets.values()) + self._others.count
+        return got + self._gone_gets - self._own_gets
+
+    @property
+    def user_put_count(self) -> int:
+        """Messages users put since the start: not to the system's topics, and not what consumers sent back."""
+        put = sum(traffic.count for topic, traffic in self.puts.items() if not self.is_system(topic))
+        return put + self._gone_user_puts - self._own_user_puts
+
+    @property
+    def user_get_count(self) -> int:
+        """Messages got since the start from topics that are not the system's."""
+        got = sum(traffic.count for (topic, _), traffic in self.gets.items() if not self.is_system(topic))
+        return got + self._gone_user_gets
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop the figures of a deleted topic, unless they are to stay; totals keep them."""
+        if not self.forgets:
+            return
+        put = self.puts.pop(topic, None)
+        if put is not None:
+            self._gone_puts += put.count
+            self._gone_bytes += put.bytes
+            self._gone_user_puts += 0 if self.is_system(topic) else put.count
+        self._forget_gets([key for key in self.gets if key[0] == topic])
+        self._forget(topic)
+
+    def forget_group(self, group: str) -> None:
+        """Drop the figures of a deleted group, unless they are to stay; totals keep them."""
+        if not self.forgets:
+            return
+        self._forget_gets([key for key in self.gets if key[1] == group])
+        self._forget(group)
+
+    def _forget_gets(self, keys: list[tuple[str, str]]) -> None:
+        for key in keys:
+            count = self.gets.pop(key).count
+            self._gone_gets += count
+            self._gone_user_gets += 0 if self.is_system(key[0]) else count
+
+    def _forget(self, name: str) -> None:
+        for place in [place for place in self.behind if name in place[:2]]:
+            del self.behind[place]
+        tables: list[dict[tuple[str, str], Any]] = [self._windows, self._counters, self._dropped]
+        for table in tables:
+            for key in [key for key in table if name in key[1].split("@") and key[0] not in _OF_THE_BROKER]:
+                del table[key]
+
+    # figures by name and key
+
+    def items(self, moving_ms: int | None = None) -> Iterator[Item]:
+        """Every figure there is, as of now.
+
+        Args:
+            moving_ms: the time; those are left out that have stood still for so long that a sample changes nothing.
+        """
+        for topic, put in list(self.puts.items()):
+            if moving_ms is not None and self._rests(
+                put.rest.ms(moving_ms, put.counts[:], put.waits[:], self.by_queue)
+            ):
+                continue
+            calls = put.count - put.surplus
+            yield "TOPIC_PUT_NUMS", topic, put.count, calls
+            yield "TOPIC_PUT_SIZE", topic, put.bytes, calls
+            for queue_id, count in enumerate(put.counts):
+                if count:
+                    yield "TOPIC_PUT_LATENCY", f"{queue_id}@{topic}", put.waits[queue_id], count
+                    if self.by_queue:
+                        yield "QUEUE_PUT_NUMS", f"{topic}@{queue_id}", count, count
+                        yield "QUEUE_PUT_SIZE", f"{topic}@{queue_id}", put.sizes[queue_id], count
+        for (topic, group), got in list(self.gets.items()):
+            if moving_ms is None or not self._rests(got.rest.ms(moving_ms, got.calls, got.from_disk, self.by_queue)):
+                yield from self._got(topic, group, got)
+        for (name, key), (value, times) in list(self._counters.items()):
+            yield name, key, value, times
+        yield from self._whole()
+
+    def _rests(self, ms: int) -> bool:
+        """Whether figures that have stood still for so long need not be sampled, nor be dropped just now."""
+        idle_ms = self.idle_ms
+        dropped = idle_ms is not None and idle_ms - _SAMPLE_MS < ms <= idle_ms + 3 * _SAMPLE_MS
+        return ms > SETTLED * _SAMPLE_MS and not dropped
+
+    def _got(self, topic: str, group: str, got: GetTraffic) -> Iterator[Item]:
+        key = f"{topic}@{group}"
+        yield "GROUP_GET_NUMS", key, got.count, got.calls
+        yield "GROUP_GET_SIZE", key, got.bytes, got.calls
+        if got.from_disk[0]:
+            yield "GROUP_GET_FROM_DISK_NUMS", key, got.from_disk[0], got.calls
+            yield "GROUP_GET_FROM_DISK_SIZE", key, got.from_disk[1], got.calls
+        if not self.by_queue:
+            waited = sum(of_queue[3] for of_queue in got.queues.values())
+            yield "GROUP_GET_LATENCY", key, waited, got.calls
+            return
+        for queue_id, (count, size, calls, waited) in list(got.queues.items()):
+            yield "QUEUE_GET_NUMS", f"{topic}@{queue_id}@{group}", count, calls
+            yield "QUEUE_GET_SIZE", f"{topic}@{queue_id}@{group}", size, calls
+            yield "GROUP_GET_LATENCY", f"{queue_id}@{topic}@{group}", waited, calls
+
+    def _whole(self) -> Iterator[Item]:
+        cluster = self.cluster
+        # How often is not counted here, as with Apache's broker.
+        yield "BROKER_PUT_NUMS", cluster, self.put_count - self._own_puts, 0
+        yield "BROKER_GET_NUMS", cluster, self.get_count, 0
+        yield "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC", cluster, self.user_put_count, 0
+        yield "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC", cluster, self.user_get_count, 0
+        cold = [traffic.from_disk for traffic in self.gets.values()]
+        if any(count for count, _ in cold):
+            yield "BROKER_GET_FROM_DISK_NUMS", cluster, sum(count for count, _ in cold), 0
+            yield "BROKER_GET_FROM_DISK_SIZE", cluster, sum(size for _, size in cold), 0
+
+    def view(self, name: str, key: str) -> StatsBody | None:
+        """A figure over the last minute, hour and day; None when nothing was counted for it yet."""
+        windows = self._windows.get((name, key))
+        if windows is not None:
+            return windows.figures(self._samples[-1][0])
+        known = (name, key) not in self._dropped and any((name, key) == item[:2] for item in self.items())
+        return StatsBody() if known else None
+
+    # time
+
+    def sample(self, now_ms: int, day: int | None = None) -> None:
+        """As `sampling`, all of it at once."""
+        for _ in self.sampling(now_ms, day):
+            pass
+
+    def sampling(self, now_ms: int, day: int | None = None) -> Iterator[None]:
+        """Note the counters, in pieces between which others can be served; begun about every ten seconds.
+
+        Args:
+            now_ms: the time.
+            day: number of the calendar day it is; a new one makes the present counts those of this morning.
+        """
+        if now_ms - self._samples[-1][0] < _SAMPLE_MS * 9 // 10:
+            return
+        self._samples.append((now_ms, self._values()))
+        self.put_times.tick(now_ms, self.put_count)
+        puts = {topic: traffic.count for topic, traffic in self.puts.items()}
+        gets = {key: traffic.count for key, traffic in self.gets.items()}
+        self._by_key.append((now_ms, puts, gets))
+        if day != self._day:
+            if self._day is not None:
+                put, got = self._mornings[1], self._mornings[3]
+                self._mornings = (put, self.user_put_count, got, self.user_get_count)
+            self._day = day
+        hour, whole_day = now_ms - self._hour_ms >= HOUR_STEP_MS, now_ms - self._day_ms >= DAY_STEP_MS
+        self._hour_ms = now_ms if hour else self._hour_ms
+        self._day_ms = now_ms if whole_day else self._day_ms
+        for number, (name, key, value, times) in enumerate(self.items(None if hour or whole_day else now_ms), 1):
+            if number % PIECE == 0:
+                yield
+            at = name, key
+            if self._dropped:
+                if self._dropped.get(at) == value:
+                    continue
+                self._dropped.pop(at, None)
+            windows = self._windows.get(at)
+            if windows is None:
+                windows = self._windows[at] = Windows()
+            windows.sample(now_ms, value, times, hour=hour, day=whole_day)
+            if self.idle_ms is not None and name in _DROPPED_WHEN_IDLE and now_ms - windows.changed_ms > self.idle_ms:
+                del self._windows[at]
+                self._dropped[at] = value
+
+    @property
+    def mornings(self) -> tuple[int, int, int, int]:
+        """Messages put until yesterday's and until this morning, and the same of messages got."""
+        return self._mornings
+
+    def put_rate(self, topic: str, now_ms: int) -> float:
+        """Messages put to a topic per second over the last minute."""
+        now = self.puts.get(topic)
+        at, puts, _ = self._by_key[0]
+        return 0.0 if now is None else _rate(now.count - puts.get(topic, 0), now_ms - at)
+
+    def get_rate(self, topic: str, group: str, now_ms: int) -> float:
+        """Messages a group got from a topic per second over the last minute."""
+        now = self.gets.get((topic, group))
+        at, _, gets = self._by_key[0]
+        return 0.0 if now is None else _rate(now.count - gets.get((topic, group), 0), now_ms - at)
+
+    def rates(self, now_ms: int) -> dict[str, tuple[float, ...]]:
+        """Per second over 10, 60 and 600 seconds: `put`, `found`, `missed`, `transferred`."""
+        values = self._values()
+        result: dict[str, list[float]] = {"put": [], "found": [], "missed": [], "transferred": []}
+        for window in WINDOWS_S:
+            start, before = self._samples[0]
+            for at, sampled in self._samples:
+                if now_ms - at >= window * 1000:
+                    start, before = at, sampled
+            seconds = max(now_ms - start, 1) / 1000
+            for name, now, then in zip(result, values, before, strict=True):
+                result[name].append((now - then) / seconds)
+        return {name: tuple(rates) for name, rates in result.items()}
+
+    def _values(self) -> tuple[int, int, int, int]:
+        return self.put_count, self.found, self.missed, self.get_count
+
+
+def _rate(count: int, ms: int) -> float:
+    return max(count, 0) * 1000 / max(ms, 1000)

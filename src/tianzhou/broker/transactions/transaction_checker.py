@@ -1,0 +1,363 @@
+"""Asks producers what became of their transactions, and writes down what was decided (broker.md §13.3, §13.4)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
+from itertools import islice
+
+from tianzhou.broker.state import Tables
+from tianzhou.broker.tables.clients import Client
+from tianzhou.broker.transactions import transaction_records as records
+from tianzhou.broker.transactions.transactions import LAG_LIMIT, Half, Identity, Outcome, Verdict, verdict
+from tianzhou.clock import Clock
+from tianzhou.errors import ConnectionLost, CorruptRecord, StoreError, StoreUnreadable
+from tianzhou.model import names
+from tianzhou.remoting.connection import Connection
+from tianzhou.store.files.lookup_steps import Steps
+from tianzhou.store.results import GetResult, PutStatus
+from tianzhou.store.store import MessageStore
+from tianzhou.supervision import Supervisor
+from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import write_header
+from tianzhou.wire.ids import offset_msg_id
+from tianzhou.wire.record import Record, decode_record
+
+TICK_S = 1.0
+SHORTEST_TICK_S = 0.01
+ROUND_LIMIT_S = 60.0
+ASKED_AT_MOST = 3
+SLICE = 32
+STOP_PATIENCE_S = 3.0
+
+_log = logging.getLogger(__name__)
+
+
+def turn(clients: Sequence[Client], count: int) -> list[Hashable]:
+    """The connections to try for a check, in order: each time another one of the group is first."""
+    if not clients:
+        return []
+    start = count % len(clients)
+    return [client.connection for client in islice([*clients[start:], *clients[:start]], ASKED_AT_MOST)]
+
+
+class TransactionChecker:
+    """The world around the ledger of transactions.
+
+    Args:
+        tables: the broker's state.
+        store: where half messages, marks and committed messages are.
+        clock: wall-clock and monotonic time.
+        host: this broker's address as it appears in message ids, and its port.
+        supervisor: told when a round fails.
+        sleep: waits for seconds; tests own it.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        store: MessageStore,
+        clock: Clock,
+        host: tuple[bytes, int],
+        *,
+        supervisor: Supervisor | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._supervisor = supervisor or Supervisor("broker", clock)
+        self._tables = tables
+        self._ledger = tables.transactions
+        self._store = store
+        self._clock = clock
+        self._host = host
+        self._sleep = sleep
+        self._turns: dict[str, int] = {}
+        self._written_at = clock.monotonic()
+        self._scheduled = False
+        # Positions that wait until the disk has what they rest on: end of the log, half queue, op queue.
+        self._resting: tuple[int, int, int] | None = None
+
+    # the start and the end
+
+    async def load(self) -> None:
+        """Make the ledger from what the log holds; to be awaited before requests are served."""
+        began = self._clock.monotonic()
+        offsets, store = self._tables.offsets, self._store
+        places = []
+        for topic in (names.HALF_TOPIC, names.OP_HALF_TOPIC):
+            low, high = max(store.min_offset(topic, 0), 0), store.max_offset(topic, 0)
+            places.append(min(max(offsets.committed(records.CHECK_GROUP, topic, 0) or 0, low), high))
+        marked: set[int] = set()
+        for record in await self._read(names.OP_HALF_TOPIC, places[1]):
+            found = records.marks_of(record)
+            self._ledger.marked(record.queue_offset, found)
+            marked.update(offset for offset in found if offset >= places[0])
+        halves = []
+        for record in await self._read(names.HALF_TOPIC, places[0]):
+            half = records.half_of(record)
+            if half is None:
+                _log.error("the half message at offset %d does not say where it goes; left out", record.queue_offset)
+            else:
+                halves.append(half)
+        self._ledger.restore(halves, marked, *places)
+        forgotten = [half for half in self._ledger.waiting() if await self._is_committed(half)]
+        for half in forgotten:
+            self.ended(half, Outcome.COMMITTED)
+        if halves:
+            _log.info(
+                "transactions: %d half messages wait for a decision, %d were found committed without a mark (%.2f s)",
+                len(self._ledger), len(forgotten), self._clock.monotonic() - began,
+            )  # fmt: skip
+
+    async def _read(self, topic: str, offset: int) -> list[Record]:
+        found: list[Record] = []
+        end = self._store.max_offset(topic, 0)
+        while offset < end:
+            reading = self._store.read(topic, records.QUEUE, offset, SLICE, None)
+            got = reading if isinstance(reading, GetResult) else await reading
+            for view in got.parts:
+                try:
+                    found.append(decode_record(view))
+                except CorruptRecord as error:
+                    _log.error("%s: a message after offset %d is left out: %s", topic, offset, error)
+            offset = max(got.next_offset, offset + 1)
+            await asyncio.sleep(0)
+        return found
+
+    async def _is_committed(self, half: Half) -> bool:
+        """Whether the log has the message a half message becomes; its mark may have died with a process."""
+        looking = self._store.take(self._committed(half.identity, half.topic))
+        found = looking if isinstance(looking, list) else await looking
+        return any(record.prepared_transaction_offset in half.places for record in found)
+
+    def was_committed(self, record: Record) -> Steps[bool]:
+        """Whether the log has what a half message becomes, given any copy of it."""
+        half = records.half_of(record)
+        if half is None:
+            return False
+        found = yield from self._committed(half.identity, half.topic)
+        return bool(found)
+
+    def _committed(self, identity: Identity, topic: str) -> Steps[list[Record]]:
+        found = []
+        for where in (topic, names.SCHEDULE_TOPIC) if identity.unique_key else ():
+            result = yield from self._store.key_steps(where, identity.unique_key, SLICE)
+            for view in result.parts:
+                try:
+                    record = decode_record(view)
+                except CorruptRecord:
+                    continue
+                if record.sys_flag & records.TRANSACTION_BITS != records.COMMIT:
+                    continue
+                if records.identity_of(record) == identity:
+                    found.append(record)
+        return found
+
+    async def close(self) -> None:
+        """Write down what is still in memory; the store is about to be closed."""
+        self._write_marks()
+        self._resting = None
+        self._rest()
+        if self._store.settings.sync_flush:
+            try:
+                async with asyncio.timeout(STOP_PATIENCE_S):
+                    await self._store.flushed.reach(self._store.end_offset)
+            except (TimeoutError, StoreError) as error:
+                _log.warning("transactions: the next start reads a little more again (%s)", error or "slow disk")
+                return
+        self._publish(at_once=True)
+
+    # decisions
+
+    def ended(self, half: Half, outcome: Outcome) -> None:
+        """A half message was committed, the log has the message; or it was rolled back."""
+        self._ledger.mark(self._ledger.decided(half, outcome))
+        # A commit can be read off the log. Of a roll-back nothing is there but its mark, so that does not wait.
+        self._soon(outcome is Outcome.ROLLED_BACK or not self._store.settings.message_index_enable)
+
+    def _soon(self, at_once: bool) -> None:
+        text = 8 * len(self._ledger.unwritten)
+        if (at_once or text > self._tables.settings.transaction_op_msg_max_size) and not self._scheduled:
+            # Once per turn of the loop: roll-backs of one turn share a message.
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._write_marks)
+
+    def _write_marks(self) -> None:
+        self._scheduled = False
+        ledger, limit = self._ledger, self._tables.settings.transaction_op_msg_max_size
+        while ledger.unwritten:
+            count, size = 0, 0
+            for offset in ledger.unwritten:
+                size += len(str(offset)) + 1
+                if count and size > limit:
+                    break
+                count += 1
+            now = self._clock.now_ms()
+            result = self._store.append(records.mark(ledger.unwritten[:count], now, *self._host))
+            if result.status is not PutStatus.PUT_OK:
+                _log.warning("transactions: marks cannot be written (%s); trying again", result.remark)
+                return
+            ledger.marks_written(count, result.queue_offset)
+        self._written_at = self._clock.monotonic()
+
+    # rounds
+
+    async def run(self) -> None:
+        """Check and write until cancelled."""
+        settings = self._tables.settings
+        next_round = self._clock.monotonic() + settings.transaction_check_interval / 1000
+        while True:
+            tick = min(
+                TICK_S, settings.transaction_op_batch_interval / 1000, settings.transaction_check_interval / 1000
+            )
+            await self._sleep(max(tick, 0.01))
+            now = self._clock.monotonic()
+            # Half messages wait for ever when nobody asks; whatever went wrong is tried again.
+            with self._supervisor.trial("checking transactions"):
+                if now - self._written_at >= settings.transaction_op_batch_interval / 1000:
+                    self._write_marks()
+                if now >= next_round:
+                    next_round = now + settings.transaction_check_interval / 1000
+                    await self.check_all()
+                self._publish()
+                self._rest()
+
+    async def check_all(self) -> None:
+        """Go through all half messages that wait: one round of checks."""
+        store, ledger = self._store, self._ledger
+        deadline = self._clock.monotonic() + ROUND_LIMIT_S
+        copies: list[int] = []
+        failures: list[Exception] = []
+        # What was stored before this has lost the segments after it: see `Verdict.MOVE`.
+        endangered = store.begin_offset + store.settings.mapped_file_size_commit_log if store.begin_offset > 0 else 0
+        for count, half in enumerate(ledger.waiting()):
+            if count % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+                if self._clock.monotonic() > deadline:
+                    break
+            try:
+                copies += await self._check(half, endangered)
+            except Exception as error:  # noqa: BLE001 - the others have to be decided all the same
+                failures.append(error)
+        progress, _ = ledger.positions(store.max_offset(names.HALF_TOPIC, records.QUEUE, committed=False))
+        # A reader that begins before a copy's original must not take the original for another transaction.
+        ledger.mark(offset for offset in copies if offset >= progress)
+        self._soon(at_once=False)
+        if failures:
+            raise ExceptionGroup(f"{len(failures)} half messages cannot be checked", failures[:ASKED_AT_MOST])
+
+    async def _check(self, half: Half, endangered: int) -> list[int]:
+        """Do with one half message what is due; the offset it had, when a copy of it was checked."""
+        settings, store, ledger = self._tables.settings, self._store, self._ledger
+        if not ledger.is_open(half):
+            return []
+        end = store.max_offset(names.HALF_TOPIC, records.QUEUE, committed=False)
+        before = half.offset
+        decision = verdict(
+            half,
+            self._clock.now_ms(),
+            timeout_ms=settings.transaction_time_out,
+            check_max=settings.transaction_check_max,
+            reserved_ms=store.settings.file_reserved_time * 3_600_000,
+            lags=end - half.offset > LAG_LIMIT or half.place < endangered,
+            reachable=bool(self._tables.clients.producers.get(half.identity.group)),
+        )
+        if decision is Verdict.WAIT:
+            return []
+        try:
+            record = await self._load(half)
+        except StoreUnreadable as error:
+            _log.error("transactions: %s", error)
+            return []
+        if not ledger.is_open(half):
+            # Its producer has decided while it was fetched.
+            return []
+        if record is None:
+            _log.error(
+                "transactions: the half message %s (offset %d) of group %s is gone from the log; nobody can decide",
+                half.identity.unique_key, half.offset, half.identity.group,
+            )  # fmt: skip
+            ledger.lost(half)
+        elif decision is Verdict.GIVE_UP:
+            self._give_up(half, record)
+        elif self._rewrite(half, record, checked=decision is Verdict.CHECK) and decision is Verdict.CHECK:
+            return [before]
+        return []
+
+    async def _load(self, half: Half) -> Record | None:
+        looking = self._store.take(self._store.record_steps(half.place))
+        view = await looking if isinstance(looking, Coroutine) else looking
+        try:
+            record = None if view is None else decode_record(view)
+        except CorruptRecord:
+            return None
+        if record is None or record.topic != names.HALF_TOPIC or record.queue_offset != half.offset:
+            return None
+        return record
+
+    def _give_up(self, half: Half, record: Record) -> None:
+        self._tables.topics.ensure(records.GIVEN_UP_TOPIC, 1, self._clock.now_ms(), bounded=False)
+        result = self._store.append(records.given_up(record))
+        if result.status is not PutStatus.PUT_OK:
+            _log.warning("transactions: a message nobody decided cannot be put aside (%s)", result.remark)
+            return
+        _log.warning(
+            "transactions: message %s of group %s was checked %d times and is not decided; put aside into %s",
+            half.identity.unique_key, half.identity.group, half.checks, records.GIVEN_UP_TOPIC,
+        )  # fmt: skip
+        self._ledger.mark(self._ledger.gave_up(half))
+        self._soon(at_once=False)
+
+    def _rewrite(self, half: Half, record: Record, *, checked: bool) -> bool:
+        copy = records.copied(record, half, checked=checked)
+        result = self._store.append(copy)
+        if result.status is not PutStatus.PUT_OK:
+            _log.warning("transactions: a half message cannot be written anew (%s)", result.remark)
+            return False
+        self._ledger.copied(half, result.queue_offset, result.physical_offset, checked=checked)
+        if checked:
+            self._ask(half, records.question(record, copy, half.offset, half.place))
+        return True
+
+    def _ask(self, half: Half, body: bytes) -> None:
+        group = half.identity.group
+        clients = list(self._tables.clients.producers.get(group, {}).values())
+        count = self._turns[group] = self._turns.get(group, -1) + 1
+        fields = write_header(
+            RequestCode.CHECK_TRANSACTION_STATE,
+            topic=names.HALF_TOPIC,
+            tran_state_table_offset=half.offset,
+            commit_log_offset=half.place,
+            msg_id=half.identity.unique_key,
+            transaction_id=half.identity.unique_key,
+            offset_msg_id=offset_msg_id(*self._host, half.place),
+            bname=self._tables.settings.broker_name,
+        )
+        for connection in turn(clients, count):
+            assert isinstance(connection, Connection)
+            try:
+                connection.invoke_oneway(Command(RequestCode.CHECK_TRANSACTION_STATE, fields=fields, body=body))
+            except ConnectionLost:
+                continue
+            return
+
+    # positions
+
+    def _rest(self) -> None:
+        """Take the positions of now; they are told once the disk has everything they rest on."""
+        if self._resting is None:
+            store = self._store
+            half_end = store.max_offset(names.HALF_TOPIC, records.QUEUE, committed=False)
+            self._resting = (store.end_offset, *self._ledger.positions(half_end))
+
+    def _publish(self, *, at_once: bool = False) -> None:
+        if self._resting is None or (self._store.flushed.value < self._resting[0] and not at_once):
+            return
+        _, *positions = self._resting
+        self._resting = None
+        offsets, now = self._tables.offsets, self._clock.now_ms()
+        for topic, offset in zip((names.HALF_TOPIC, names.OP_HALF_TOPIC), positions, strict=True):
+            known = offsets.committed(records.CHECK_GROUP, topic, records.QUEUE)
+            if known != offset and any(positions):
+                offsets.commit(records.CHECK_GROUP, topic, records.QUEUE, offset, now, bounded=False)

@@ -1,0 +1,208 @@
+"""What transactions leave in the log: half messages, their copies, marks, and what is committed (broker.md §13)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, MutableMapping
+
+from msgspec import structs
+
+from tianzhou.broker.delays.delay import waiting_room, wanted_level
+from tianzhou.broker.transactions.transactions import Half, Identity
+from tianzhou.model import names
+from tianzhou.store.results import NewRecord
+from tianzhou.wire.hashing import tags_code
+from tianzhou.wire.properties import decode_properties, encode_properties
+from tianzhou.wire.record import Record, encode_record
+
+CHECK_GROUP = "CID_RMQ_SYS_TRANS"
+"""The group whose offsets say how far half and op queue are done with."""
+GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+QUEUE = 0
+"""Half messages and marks are in one queue each."""
+TRANSACTION_BITS = 0xC
+COMMIT = 0x8
+ROLLBACK = 0xC
+
+TRANSACTION_ID = "__transactionId__"
+CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
+MOVED_FROM = "TRAN_PREPARED_QUEUE_OFFSET"
+IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+MARK_TAG = "d"
+_MARK_PROPERTIES = encode_properties({names.WAIT: "true", names.TAGS: MARK_TAG})
+
+
+def prepare(properties: MutableMapping[str, str], topic: str, queue_id: int) -> None:
+    """Give a message the properties of a half message."""
+    properties[TRANSACTION_ID] = properties[names.UNIQ_KEY]
+    properties[names.REAL_TOPIC] = topic
+    properties[names.REAL_QID] = str(queue_id)
+
+
+def half_of(record: Record) -> Half | None:
+    """What the ledger has to know of a half message; None when it does not say where it goes.
+
+    Its age begins with the record, of a copy too: the time its producer gave it may be anything.
+    """
+    properties = decode_properties(record.properties)
+    if not properties.get(names.REAL_TOPIC) or not properties.get(names.REAL_QID, "").isdigit():
+        return None
+    half = make_half(
+        properties,
+        record.queue_offset,
+        record.physical_offset,
+        record.store_timestamp,
+        (record.born_timestamp, record.born_host, record.born_port),
+    )
+    half.checks = _number(properties.get(CHECK_TIMES)) or 0
+    half.moved_from = _number(properties.get(MOVED_FROM))
+    return half
+
+
+def make_half(
+    properties: MutableMapping[str, str], offset: int, place: int, stored_ms: int, born: tuple[int, bytes, int]
+) -> Half:
+    """What the ledger has to know of a half message that its producer has just sent.
+
+    Args:
+        properties: of the message.
+        offset: in the half queue.
+        place: in the commit log.
+        stored_ms: when it was stored.
+        born: the producer's time, address and port.
+    """
+    seconds = _number(properties.get(IMMUNITY))
+    return Half(
+        Identity(properties.get(names.UNIQ_KEY, ""), properties.get(names.PGROUP, ""), *born),
+        offset,
+        place,
+        stored_ms,
+        properties.get(names.REAL_TOPIC, ""),
+        None if seconds is None or seconds == -1 else seconds * 1000,
+    )
+
+
+def identity_of(record: Record) -> Identity:
+    """What the copies of a half message share."""
+    properties = decode_properties(record.properties)
+    return Identity(
+        properties.get(names.UNIQ_KEY, ""),
+        properties.get(names.PGROUP, ""),
+        record.born_timestamp,
+        record.born_host,
+        record.born_port,
+    )
+
+
+def committed(record: Record, capped: int) -> NewRecord:
+    """The message a half message becomes when it is committed.
+
+    Args:
+        record: the half message.
+        capped: delay level it asks for, within the levels there are; 0 for none. Its text of properties stays as
+            it is: consumers see TRAN_MSG, REAL_TOPIC and REAL_QID, as with Apache.
+    """
+    properties = decode_properties(record.properties)
+    topic, queue_id = properties[names.REAL_TOPIC], int(properties[names.REAL_QID])
+    text = record.properties
+    if capped > 0:
+        properties[names.DELAY] = str(capped)
+        text = encode_properties(properties)
+        topic, queue_id = waiting_room(capped)
+    return _copy(record, topic, queue_id, text, properties, (record.sys_flag & ~TRANSACTION_BITS) | COMMIT)
+
+
+def delay_of(record: Record) -> int:
+    """The delay level a half message asks for; 0 for none."""
+    try:
+        return max(wanted_level(decode_properties(record.properties)), 0)
+    except ValueError:
+        return 0
+
+
+def copied(record: Record, half: Half, *, checked: bool) -> NewRecord:
+    """The half message written anew: with one more check, or where it was before."""
+    properties = decode_properties(record.properties)
+    if checked:
+        properties[CHECK_TIMES] = str(half.checks + 1)
+    else:
+        properties.setdefault(MOVED_FROM, str(half.offset))
+    return _copy(record, names.HALF_TOPIC, QUEUE, encode_properties(properties), properties, record.sys_flag)
+
+
+def given_up(record: Record) -> NewRecord:
+    """The half message as it is put aside when nobody decided."""
+    properties = decode_properties(record.properties)
+    return _copy(record, GIVEN_UP_TOPIC, QUEUE, record.properties, properties, record.sys_flag)
+
+
+def resumed(record: Record) -> NewRecord:
+    """A message that was put aside, as a half message that was never checked."""
+    properties = decode_properties(record.properties)
+    properties[CHECK_TIMES] = "0"
+    properties.pop(MOVED_FROM, None)
+    return _copy(record, names.HALF_TOPIC, QUEUE, encode_properties(properties), properties, record.sys_flag)
+
+
+def _copy(
+    record: Record, topic: str, queue_id: int, text: bytes, properties: MutableMapping[str, str], sys_flag: int
+) -> NewRecord:
+    final = sys_flag & TRANSACTION_BITS == COMMIT
+    return NewRecord(
+        topic,
+        queue_id,
+        record.body,
+        text,
+        record.flag,
+        sys_flag,
+        record.born_timestamp,
+        record.born_host,
+        record.born_port,
+        record.reconsume_times,
+        record.physical_offset if final else 0,
+        tags_code(properties.get(names.TAGS)),
+        properties.get(names.KEYS, ""),
+        properties.get(names.UNIQ_KEY, ""),
+    )
+
+
+def question(record: Record, copy: NewRecord, offset: int, place: int) -> bytes:
+    """The body of a check: the half message as its producer sent it, where its newest copy is."""
+    properties = decode_properties(copy.properties)
+    return encode_record(
+        structs.replace(
+            record,
+            topic=properties[names.REAL_TOPIC],
+            queue_id=int(properties[names.REAL_QID]),
+            queue_offset=offset,
+            physical_offset=place,
+            properties=copy.properties,
+        )
+    )
+
+
+def mark(offsets: Iterable[int], now_ms: int, host: bytes, port: int) -> NewRecord:
+    """The message of the op queue that marks half queue offsets as done."""
+    body = "".join([f"{offset}," for offset in offsets]).encode()
+    return NewRecord(
+        names.OP_HALF_TOPIC,
+        QUEUE,
+        body,
+        _MARK_PROPERTIES,
+        born_timestamp=now_ms,
+        born_host=host,
+        born_port=port,
+        tags_code=tags_code(MARK_TAG),
+    )
+
+
+def marks_of(record: Record) -> list[int]:
+    """The half queue offsets a message of the op queue marks; 4.9 writes one, 5.x several with commas."""
+    parts = record.body.decode("utf-8", "replace").split(",")
+    return [int(part) for part in parts if part.strip().isdigit()]
+
+
+def _number(text: str | None) -> int | None:
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None

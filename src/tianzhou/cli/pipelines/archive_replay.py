@@ -1,0 +1,357 @@
+"""`pipeline archive`, `replay` and `deduplicate`: messages from topics to files and topics."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tianzhou.cli.output import (
+    DEFAULT_NAMESRV,
+    NamesrvOption,
+    Output,
+    OutputOption,
+    TlsOption,
+    print_fields,
+    print_json,
+    print_note,
+)
+from tianzhou.cli.pipelines.command import (
+    CheckpointOption,
+    ConfOption,
+    DeliveryOption,
+    FollowOption,
+    StoreOption,
+    app,
+    delivery_of,
+    on_spark,
+    pair_of,
+)
+from tianzhou.cli.progress import progress
+from tianzhou.cli.store.store_folder import time_of
+from tianzhou.errors import BrokerError, ConfigError
+from tianzhou.model.names import AUTO_CREATE_TOPIC
+from tianzhou.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from tianzhou.admin import Admin
+    from tianzhou.pipelines.queries import Rows
+
+
+@app.command()
+def archive(
+    topics: Annotated[list[str], typer.Argument(help="Topics to archive.")],
+    to: Annotated[str, typer.Option(help="Folder of the tables: topic=…/day=… are made below it.")],
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Folder that keeps how far it is; default: _checkpoint below --to.")
+    ] = None,
+    follow: FollowOption = False,
+    every: Annotated[
+        str, typer.Option(help="With --follow: how long messages are gathered for a file.")
+    ] = "10 seconds",
+    most: Annotated[int, typer.Option(help="Most messages in a micro-batch.", min=1)] = 500_000,
+    skip_lost: Annotated[
+        bool, typer.Option("--skip-lost", help="Go on when messages were deleted before they were archived.")
+    ] = False,
+    table_format: Annotated[
+        str, typer.Option("--format", help="parquet, or a delta or iceberg table; see also --lake.")
+    ] = "parquet",
+    lake: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="An option of tianzhou_lake, as compactEvery=20; may be repeated."),
+    ] = None,
+    store: StoreOption = None,
+    conf: ConfOption = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Write topics to Parquet by topic and day, each message once, before retention deletes it.
+
+    Example: tianzhou pipeline archive orders payments --to archive
+    """
+    options = _lake_of(table_format, lake or [])
+    ensure_topics(topics, namesrv, tls, store)
+    if follow:
+        # On a machine that is busy otherwise this may take minutes, in which nothing is to be seen.
+        print_note("starting Spark")
+
+    def work(spark: SparkSession) -> Any:
+        from tianzhou.pipelines.archive import Archived
+        from tianzhou.pipelines.archive import archive as start
+        from tianzhou.pipelines.queries import run
+        from tianzhou.pipelines.topics import Topics
+
+        done = Archived()
+        with progress("archived", None) as advance:
+
+            def each(one: Any) -> None:
+                before = done.rows
+                done(one)
+                advance(done.rows)
+                if follow and output is Output.json:
+                    print_json({"rows": done.rows, "bytes": done.bytes})
+                elif follow and done.rows > before and not sys.stderr.isatty():
+                    print_note(f"archived {done.rows} messages so far")
+
+            def begin() -> StreamingQuery:
+                query = start(
+                    Topics(spark, namesrv, tls=tls, store=store),
+                    topics,
+                    to,
+                    checkpoint=checkpoint,
+                    follow=follow,
+                    every=every,
+                    most=most,
+                    skip_lost=skip_lost,
+                    lake=options,
+                )
+                if follow:
+                    print_note(
+                        f"following {', '.join(topics)}: what comes is written to {to} every {every}, until Ctrl-C"
+                    )
+                return query
+
+            run(begin, each)
+        return done
+
+    done = on_spark("archive", conf, work)
+    if store is not None:
+        print_fields({"rows": done.rows, "bytes": done.bytes, "to": to}, output)
+        return
+    _report_archive(topics, done, to, namesrv, tls, output)
+
+
+def _lake_of(table_format: str, options: list[str]) -> dict[str, str] | None:
+    if table_format not in ("parquet", "delta", "iceberg"):
+        raise ConfigError(f"--format {table_format}: expected parquet, delta or iceberg")
+    if table_format == "parquet":
+        if options:
+            raise ConfigError(f"--lake {options[0]}: is for --format delta and iceberg; leave it out")
+        return None
+    return {"tableFormat": table_format, **dict(pair_of("--lake", text) for text in options)}
+
+
+def _report_archive(topics: list[str], done: Any, to: str, namesrv: str, tls: bool | None, output: Output) -> None:
+    from tianzhou.cli.topics import with_admin
+    from tianzhou.pipelines.retention import HOUR_MS, Standing, standing
+
+    async def ask(admin: Admin) -> Standing:
+        return await standing(admin, topics, done.positions)
+
+    stands = with_admin(namesrv, tls, ask)
+    left = stands.left_ms(int(time.time() * 1000))
+    fields = {
+        "rows": done.rows,
+        "bytes": done.bytes,
+        "not_archived_yet": stands.behind,
+        "oldest_of_them_s": None if stands.oldest_ms is None else round(time.time() - stands.oldest_ms / 1000),
+        "kept_by_brokers_h": None if stands.kept_ms is None else stands.kept_ms // HOUR_MS,
+        "hours_before_loss": None if left is None else round(left / HOUR_MS, 1),
+        "to": to,
+    }
+    print_fields(fields, output)
+    if left is not None and stands.kept_ms and left < stands.kept_ms / 10:
+        print_note("less than a tenth of the retention is left: archive more often, or keep messages longer")
+
+
+def ensure_topics(topics: list[str], namesrv: str, tls: bool | None, store: str | None = None) -> None:
+    """See before Java starts whether the servers answer and the topics exist; of a store, whether there is one.
+
+    Raises:
+        ConfigError: a topic or the store does not exist.
+        TianzhouError: no server answers.
+    """
+    if store is not None:
+        if not Path(store).is_dir():
+            raise ConfigError(f"--store {store}: no such folder; name a storePathRootDir or a --data folder")
+        return
+    from tianzhou.cli.topics import with_admin
+
+    async def missing(admin: Admin) -> list[str]:
+        return [topic for topic in topics if not await admin.topics.exists(topic)]
+
+    found = with_admin(namesrv, tls, missing)
+    if found:
+        raise ConfigError(f"topic {found[0]} does not exist; tianzhou topic list --system shows those that do")
+
+
+TARGET_QUEUES = 4
+"""As many as a topic gets that its first message makes."""
+
+
+def ensure_target(topic: str, namesrv: str, tls: bool | None) -> None:
+    """See before Java starts that a topic can be sent to; where brokers make topics by themselves, it is made now.
+
+    Made by the first messages it would have other queues while they are sent than afterwards, and messages of one key
+    would not be in one queue.
+
+    Raises:
+        ConfigError: it does not exist, and brokers make none by themselves.
+        ClientError: it cannot be a topic's name.
+        TianzhouError: no server answers.
+    """
+    from tianzhou.cli.topics import with_admin
+
+    async def make(admin: Admin) -> bool:
+        if await admin.topics.exists(topic):
+            return True
+        if not await admin.topics.exists(AUTO_CREATE_TOPIC):
+            return False
+        try:
+            await admin.topics.create(topic, read_queue_nums=TARGET_QUEUES, write_queue_nums=TARGET_QUEUES)
+        except BrokerError as error:
+            if error.code != ResponseCode.NO_PERMISSION:
+                raise
+            return True  # who may only send has the first message make it
+        print_note(f"topic {topic} made, with {TARGET_QUEUES} queues on each broker")
+        return True
+
+    if not with_admin(namesrv, tls, make):
+        raise ConfigError(
+            f"topic {topic} does not exist, and the brokers make none by themselves (autoCreateTopicEnable=false); "
+            f"make it: tianzhou topic create {topic}"
+        )
+
+
+@app.command()
+def replay(
+    topic: Annotated[str, typer.Argument(help="Topic whose messages are sent again.")],
+    to: Annotated[str | None, typer.Option(help="Topic to send to; default: the same.")] = None,
+    ids: Annotated[
+        list[str] | None, typer.Option("--id", help="Only this message; may be repeated. Needs no Spark.")
+    ] = None,
+    since: Annotated[str | None, typer.Option(help="Not stored before this time (2026-01-31T08:00:00).")] = None,
+    until: Annotated[str | None, typer.Option(help="Stored before this time.")] = None,
+    tags: Annotated[str | None, typer.Option(help="Tag expression, 'A || B'.")] = None,
+    where: Annotated[str | None, typer.Option(help="Condition of SQL over the columns, \"keys = '7'\".")] = None,
+    rate: Annotated[int | None, typer.Option(help="Most messages in a second.", min=1)] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            help="Folder that keeps how far it is, so that an interrupted replay goes on; needed without --id."
+        ),
+    ] = None,
+    delivery: DeliveryOption = None,
+    conf: ConfOption = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Send messages of a time, or some by their ids, to a topic again.
+
+    Keys, tags and properties stay; origin_kind, origin_topic, origin_id and origin_place say what they were.
+
+    Example: tianzhou pipeline replay orders --since 2026-11-21T08:00:00 --rate 500 --checkpoint replay-1
+    """
+    target = to or topic
+    if ids:
+        if since or until or tags or where or rate or checkpoint or delivery or conf:
+            raise ConfigError(
+                "--id chooses single messages; leave out --since, --until, --tags, --where, --rate, --checkpoint, "
+                "--delivery and --conf"
+            )
+        sent = _replay_ids(topic, target, ids, namesrv, tls)
+    else:
+        if checkpoint is None:
+            raise ConfigError("--checkpoint is missing: a folder of this replay's own, or choose messages by --id")
+        delivered = delivery_of(delivery)
+        first, last = time_of("--since", since), time_of("--until", until)
+        if first is not None and last is not None and first >= last:
+            raise ConfigError(f"--until {until} is not later than --since {since}")
+        ensure_topics([topic], namesrv, tls)
+        if target != topic:
+            ensure_target(target, namesrv, tls)
+
+        def work(spark: SparkSession) -> Rows:
+            from tianzhou.pipelines.queries import Rows, run
+            from tianzhou.pipelines.replay import replay as start
+            from tianzhou.pipelines.topics import Topics
+
+            with progress("read", None) as advance:
+                rows = Rows(advance)
+                cluster = Topics(spark, namesrv, tls=tls, delivery=delivered)
+                run(
+                    lambda: start(
+                        cluster,
+                        topic,
+                        target,
+                        checkpoint,
+                        since_ms=first,
+                        until_ms=last,
+                        tags=tags,
+                        where=where,
+                        per_second=rate,
+                    ),
+                    rows,
+                )
+            return rows
+
+        rows = on_spark("replay", conf, work)
+        sent = rows.sent
+        if not rows.count:
+            print_note(f"nothing (more) to send; to replay the same again, give another --checkpoint than {checkpoint}")
+    print_fields({"sent": sent, "from": topic, "to": target}, output)
+
+
+def _replay_ids(topic: str, target: str, ids: list[str], namesrv: str, tls: bool | None) -> int:
+    from tianzhou.cli.signals import run_client
+
+    async def main() -> int:
+        from tianzhou.admin import Admin
+        from tianzhou.client import Producer
+        from tianzhou.pipelines.replay import replay_ids
+
+        async with Admin(namesrv, tls=tls) as admin, Producer("tianzhou-cli", namesrv, tls=tls) as producer:
+            return len(await replay_ids(admin, producer, topic, target, ids))
+
+    return run_client(main())
+
+
+@app.command()
+def deduplicate(
+    topic: Annotated[str, typer.Argument(help="Topic to read.")],
+    to: Annotated[str, typer.Option(help="Topic to send the first of equal messages to.")],
+    checkpoint: CheckpointOption,
+    by: Annotated[
+        str, typer.Option(help="What makes messages equal: id, keys, body, property:NAME or json:PATH.")
+    ] = "id",
+    within: Annotated[str, typer.Option(help="How long messages are remembered.")] = "10 minutes",
+    most: Annotated[int, typer.Option(help="Most messages in a micro-batch.", min=1)] = 100_000,
+    follow: FollowOption = False,
+    delivery: DeliveryOption = None,
+    conf: ConfOption = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Copy a topic without its repetitions.
+
+    Example: tianzhou pipeline deduplicate orders --to orders-once --by keys --checkpoint once
+    """
+    delivered = delivery_of(delivery)
+    ensure_topics([topic], namesrv, tls)
+    ensure_target(to, namesrv, tls)
+
+    def work(spark: SparkSession) -> Rows:
+        from tianzhou.pipelines.deduplicate import deduplicate as start
+        from tianzhou.pipelines.queries import Rows, run
+        from tianzhou.pipelines.topics import Topics
+
+        with progress("read", None) as advance:
+            rows = Rows(advance)
+            cluster = Topics(spark, namesrv, tls=tls, delivery=delivered)
+            run(
+                lambda: start(cluster, topic, to, checkpoint, by=by, within=within, follow=follow, most=most),
+                rows,
+            )
+        return rows
+
+    rows = on_spark("deduplicate", conf, work)
+    print_fields({"read": rows.count, "left_out": rows.count - rows.sent, "sent": rows.sent, "to": to}, output)

@@ -1,0 +1,192 @@
+"""`pipeline trace`, `rates` and `timeouts`: figures and events made of messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tianzhou.cli.output import (
+    DEFAULT_NAMESRV,
+    NamesrvOption,
+    Output,
+    OutputOption,
+    TlsOption,
+    print_fields,
+    print_json,
+    print_line,
+    print_note,
+    print_rows,
+)
+from tianzhou.cli.pipelines.archive_replay import ensure_target, ensure_topics
+from tianzhou.cli.pipelines.command import (
+    CheckpointOption,
+    ConfOption,
+    DeliveryOption,
+    FollowOption,
+    StoreOption,
+    app,
+    delivery_of,
+    on_spark,
+)
+from tianzhou.cli.progress import progress
+from tianzhou.cli.store.store_folder import time_of
+from tianzhou.model.names import TRACE_TOPIC
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from tianzhou.pipelines.topics import Topics
+
+LateOption = Annotated[str, typer.Option(help="How much later than others a message may come and still count.")]
+
+
+@app.command()
+def trace(
+    since: Annotated[str | None, typer.Option(help="Only traces stored at or after this time.")] = None,
+    topic: Annotated[str, typer.Option(help="The trace topic.")] = TRACE_TOPIC,
+    store: StoreOption = None,
+    conf: ConfOption = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Show how long sends and handlers take and how many succeed, by topic and group, from message trace.
+
+    Example: tianzhou pipeline trace --since 2026-11-21T08:00:00
+    """
+    first = time_of("--since", since)
+    ensure_topics([topic], namesrv, tls, store)
+
+    def work(spark: SparkSession) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        from tianzhou.pipelines import trace_figures as p
+        from tianzhou.pipelines.topics import Topics
+
+        traced = p.records(Topics(spark, namesrv, tls=tls, store=store), topic=topic, startingTimestamp=first).cache()
+        return (
+            [row.asDict() for row in p.send_figures(traced).collect()],
+            [row.asDict() for row in p.delivery_figures(traced).collect()],
+        )
+
+    sent, delivered = on_spark("trace", conf, work)
+    if output is Output.json:
+        print_json({"sends": sent, "deliveries": delivered})
+        return
+    for title, rows in (("sends", sent), ("deliveries", delivered)):
+        if rows:
+            print_line(title)
+            print_rows(list(rows[0]), [list(row.values()) for row in rows], output)
+            print_line("")
+    if not sent and not delivered:
+        print_note("no traces; clients write them with trace=True (Java: enableMsgTrace)")
+
+
+@app.command()
+def rates(
+    topic: Annotated[str, typer.Argument(help="Topic of JSON messages.")],
+    to: Annotated[str, typer.Option(help="Topic the finished windows are sent to.")],
+    checkpoint: CheckpointOption,
+    status: Annotated[str, typer.Option(help="JSON path of what says how it went.")] = "$.status",
+    good: Annotated[str, typer.Option(help="The value that means success.")] = "ok",
+    group_by: Annotated[str | None, typer.Option(help="JSON path of what to count separately.")] = None,
+    window: Annotated[str, typer.Option(help="Length of a window.")] = "1 minute",
+    late: LateOption = "10 seconds",
+    follow: FollowOption = False,
+    delivery: DeliveryOption = None,
+    conf: ConfOption = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Count the success rate of a topic's messages in windows of time.
+
+    Example: tianzhou pipeline rates payments --to payment-rates --group-by '$.merchant' --checkpoint rates
+    """
+    delivered = delivery_of(delivery)
+    ensure_topics([topic], namesrv, tls)
+    ensure_target(to, namesrv, tls)
+
+    def start(topics: Topics) -> StreamingQuery:
+        from tianzhou.pipelines.success_rate import success_rate
+
+        return success_rate(
+            topics,
+            topic,
+            to,
+            checkpoint,
+            status=status,
+            good=good,
+            by=group_by,
+            window=window,
+            late=late,
+            follow=follow,
+        )
+
+    _run("rates", start, to, namesrv, tls, delivered, conf, output)
+
+
+@app.command()
+def timeouts(
+    orders: Annotated[str, typer.Argument(help="Topic of the orders, JSON.")],
+    payments: Annotated[str, typer.Argument(help="Topic of the payments, JSON.")],
+    to: Annotated[str, typer.Option(help="Topic the outcomes are sent to.")],
+    checkpoint: CheckpointOption,
+    key: Annotated[str, typer.Option(help="JSON path of the order's id, in both.")] = "$.order",
+    timeout: Annotated[int, typer.Option(help="Seconds an order may stay unpaid.", min=1)] = 900,
+    late: LateOption = "10 seconds",
+    follow: FollowOption = False,
+    delivery: DeliveryOption = None,
+    conf: ConfOption = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    tls: TlsOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Tell which orders were paid in time and which were not.
+
+    Example: tianzhou pipeline timeouts orders payments --to outcomes --timeout 900 --checkpoint timeouts
+    """
+    delivered = delivery_of(delivery)
+    ensure_topics([orders, payments], namesrv, tls)
+    ensure_target(to, namesrv, tls)
+
+    def start(topics: Topics) -> StreamingQuery:
+        from tianzhou.pipelines.order_timeouts import order_timeouts
+
+        return order_timeouts(
+            topics, orders, payments, to, checkpoint, key=key, timeout_s=timeout, late=late, follow=follow
+        )
+
+    _run("timeouts", start, to, namesrv, tls, delivered, conf, output)
+
+
+def _run(
+    name: str,
+    start: Any,
+    to: str,
+    namesrv: str,
+    tls: bool | None,
+    delivery: str | None,
+    conf: list[str] | None,
+    output: Output,
+) -> None:
+    def work(spark: SparkSession) -> tuple[int, int, int]:
+        from tianzhou.pipelines.queries import Rows, run
+        from tianzhou.pipelines.topics import Topics
+
+        waiting = 0
+        with progress("read", None) as advance:
+            rows = Rows(advance)
+
+            def each(one: Any) -> None:
+                nonlocal waiting
+                rows(one)
+                waiting = sum(state.numRowsTotal for state in one.stateOperators)
+
+            run(lambda: start(Topics(spark, namesrv, tls=tls, delivery=delivery)), each)
+        return rows.count, rows.sent, waiting
+
+    read, sent, waiting = on_spark(name, conf, work)
+    # A state with timers counts its timers as rows, too, which says nothing to people.
+    open_windows = {"still_open": waiting} if name == "rates" else {}
+    print_fields({"read": read, "sent": sent, **open_windows, "to": to}, output)

@@ -1,0 +1,154 @@
+"""Event loops of commands, and how Ctrl-C ends them: cleanly, within five seconds, at once when asked twice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from types import FrameType, TracebackType
+from typing import Any, Self, TypeVar
+
+import typer
+
+from tianzhou.cli.gc_freeze import LongLived
+from tianzhou.cli.main import EXIT_FAILED, EXIT_INTERRUPTED
+from tianzhou.cli.output import print_note
+
+T = TypeVar("T")
+
+STOP_LIMIT_S = 5.0
+CLIENT_STOP_LIMIT_S = 4.0
+EXIT_TERMINATED = 143
+
+
+class Ending:
+    """Watches for SIGINT and SIGTERM while a loop runs, its beginning and its cleaning up included.
+
+    Python's own handlers and not the loop's, because they run also while something keeps the loop busy. Without a
+    loop the first signal is a KeyboardInterrupt. The limit also holds for what the interpreter does at its exit.
+
+    Args:
+        limit_s: how long the clean end may take.
+        at_once: ends the process, told why: the limit has passed, or a second signal came.
+    """
+
+    def __init__(self, limit_s: float, at_once: Callable[[str], None]) -> None:
+        self.number = 0
+        self._at_once = at_once
+        self._watchdog = threading.Timer(limit_s, at_once, (f"not stopped cleanly within {limit_s:g} s",))
+        self._watchdog.daemon = True
+        self._before: dict[int, Any] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._end: Callable[[], object] = _interrupt
+
+    def calls(self, end: Callable[[], object]) -> None:
+        """From now on the first signal calls `end` in the running loop; at once when it has come already."""
+        self._loop, self._end = asyncio.get_running_loop(), end
+        if self.number:
+            end()
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+            self.watch()
+        return self
+
+    def watch(self) -> None:
+        """Take the signals back from a library that has put its own handlers in place."""
+        for number in self._before:
+            signal.signal(number, self._handle)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self.number:
+            self._watchdog.cancel()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.number:
+            self._at_once("stopped at once, as asked twice")
+            return
+        self.number = number
+        self._watchdog.start()
+        if self._loop is None:
+            self._end()
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._end)
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def run_client(work: Coroutine[Any, Any, T]) -> T:
+    """Run a client command to its end, or until SIGINT or SIGTERM, which let it clean up.
+
+    Raises:
+        typer.Exit: it was interrupted.
+    """
+
+    def code() -> int:
+        return EXIT_TERMINATED if ending.number == signal.SIGTERM else EXIT_INTERRUPTED
+
+    async def main() -> T:
+        task = asyncio.ensure_future(work)
+        ending.calls(task.cancel)
+        return await task
+
+    with Ending(CLIENT_STOP_LIMIT_S, lambda _: os._exit(code())) as ending:
+        try:
+            return asyncio.run(main())
+        except asyncio.CancelledError:
+            raise typer.Exit(code()) from None
+
+
+def run_server(
+    start: Callable[[], Coroutine[Any, Any, Callable[[], Awaitable[None]]]],
+    *,
+    over: Callable[[], Coroutine[Any, Any, object]] | None = None,
+    limit_s: float = STOP_LIMIT_S,
+    at_once: Callable[[], object] | None = None,
+) -> None:
+    """Run a server until SIGINT or SIGTERM, which also end one that is still starting.
+
+    Args:
+        start: starts it and returns what stops it.
+        over: waits until the server has come to an end of its own; it is then stopped as if it had been asked to.
+        limit_s: how long the clean end may take.
+        at_once: called, in any thread, before the process is ended without a clean end.
+    """
+    from tianzhou.remoting.loop import run
+
+    async def main() -> None:
+        asked = asyncio.Event()
+        starting = asyncio.ensure_future(start())
+
+        def end() -> None:
+            asked.set()
+            starting.cancel()
+
+        ending.calls(end)
+        try:
+            stop = await starting
+        except asyncio.CancelledError:
+            return
+        waits: set[asyncio.Future[object]] = {asyncio.ensure_future(asked.wait())}
+        if over is not None:
+            waits.add(asyncio.ensure_future(over()))
+        _, others = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for other in others:
+            other.cancel()
+        await stop()
+
+    def end_at_once(why: str) -> None:
+        if at_once is not None:
+            at_once()
+        print_note(f"{why}; the next start recovers the store")
+        os._exit(EXIT_FAILED)
+
+    with Ending(limit_s, end_at_once) as ending, LongLived():
+        run(main())

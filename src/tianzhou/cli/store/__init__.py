@@ -1,0 +1,1 @@
+"""`tianzhou store`: commands on the files of a store."""

@@ -1,0 +1,73 @@
+"""Where a store is, and options of the commands that look into one."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tianzhou.data_folder import stores_in, which_of
+from tianzhou.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tianzhou.store.offline.scan import StoreScan
+
+StoreArgument = Annotated[
+    Path, typer.Argument(help="A store folder (storePathRootDir), or the --data folder of `tianzhou serve`.")
+]
+SlotsOption = Annotated[
+    int | None,
+    typer.Option(help="maxHashSlotNum of the broker that wrote the index; it is found out otherwise.", min=1),
+]
+SinceOption = Annotated[
+    str | None, typer.Option(help="Not stored before this time (2026-01-31T08:00:00, or ms since 1970).")
+]
+UntilOption = Annotated[str | None, typer.Option(help="Stored before this time.")]
+PROGRESS_FROM = 64 * 1024 * 1024
+
+
+def root_of(folder: Path) -> Path:
+    """The store of a folder: the folder itself, or what `tianzhou serve --data` keeps in it.
+
+    Raises:
+        ConfigError: it holds the stores of several brokers.
+    """
+    stores = stores_in(folder)
+    if len(stores) > 1:
+        raise ConfigError(which_of(folder, stores))
+    return stores[0]
+
+
+def open_store(folder: Path) -> StoreScan:
+    """A store as files.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    from tianzhou.store.offline.scan import StoreScan
+
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: no such folder; name a storePathRootDir or a --data folder")
+    root = root_of(folder)
+    if not (root / "commitlog").is_dir() and not (root / "checkpoint").exists():
+        raise ConfigError(
+            f"{folder}: is no store, it has neither commitlog/ nor checkpoint; "
+            "name a storePathRootDir or a --data folder"
+        )
+    return StoreScan(root)
+
+
+def time_of(option: str, text: str | None) -> int | None:
+    """A time in ms since 1970.
+
+    Raises:
+        ConfigError: the text is none.
+    """
+    if text is None or text.isdigit():
+        return None if text is None else int(text)
+    try:
+        return int(dt.datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        raise ConfigError(f"{option} {text}: expected a time as 2026-01-31T08:00:00, or ms since 1970") from None

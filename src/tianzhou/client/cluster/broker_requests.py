@@ -1,0 +1,186 @@
+"""Requests that brokers send to clients (client.md §17, wire.md §7.8)."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from collections.abc import Awaitable
+from typing import Protocol
+
+from tianzhou.client.cluster.member import GroupMember, StateCheck, StateQuestion
+from tianzhou.client.cluster.requests import PendingReplies, pushed_reply
+from tianzhou.client.cluster.routes import RouteTable
+from tianzhou.client.namespaces.namespaces import unwrap
+from tianzhou.client.namespaces.request_names import (
+    message_inside,
+    offsets_inside,
+    offsets_outside,
+    running_info_outside,
+)
+from tianzhou.clock import Clock
+from tianzhou.errors import ProtocolError, TianzhouError
+from tianzhou.escaping import shown
+from tianzhou.model import names
+from tianzhou.remoting.connection import Connection
+from tianzhou.remoting.error_codes import unsupported
+from tianzhou.wire import bodies
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import read_header
+from tianzhou.wire.ids import parse_offset_msg_id
+from tianzhou.wire.record import decode_record, to_message
+
+LAST_OFFSET = 2**62
+"""No queue ever gets so far; behind it comes what no header field can say."""
+
+_log = logging.getLogger(__name__)
+
+
+class Client(Protocol):
+    """The part of a client instance that answers need."""
+
+    client_id: str
+    clock: Clock
+    routes: RouteTable
+    replies: PendingReplies
+    namespace: str | None
+    max_unpacked_body_bytes: int
+
+    def consumer(self, group: str) -> GroupMember | None:
+        """The consumer of a group."""
+        ...
+
+    def wake_consumers(self, group: str) -> None:
+        """The group's members have changed."""
+        ...
+
+    def state_check(self, group: str) -> StateCheck | None:
+        """Who knows the state of a producer group's transactions."""
+        ...
+
+
+def answer(client: Client, connection: Connection, command: Command) -> Command | Awaitable[Command | None] | None:
+    """Serve a broker's request; None where RocketMQ's protocol has no reply."""
+    match command.code:
+        case RequestCode.CHECK_TRANSACTION_STATE:
+            _check_transaction(client, connection, command)
+            return None
+        case RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
+            return _reply_arrived(client, command)
+        case RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+            client.wake_consumers(read_header(command).consumer_group)
+            return None
+        case RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
+            return _reset_offsets(client, connection, command)
+        case RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT:
+            return _consumer_status(client, command)
+        case RequestCode.GET_CONSUMER_RUNNING_INFO:
+            return _running_info(client, command)
+        case RequestCode.CONSUME_MESSAGE_DIRECTLY:
+            return _consume_directly(client, command)
+        case _:
+            return unsupported(command)
+
+
+def _check_transaction(client: Client, connection: Connection, command: Command) -> None:
+    header = read_header(command)
+    broker_name = header.bname or client.routes.broker_name_of(connection.remote_address) or ""
+    message = to_message(decode_record(command.body), broker_name, client.max_unpacked_body_bytes)[0]
+    group = message.properties.get(names.PGROUP, "")
+    check = client.state_check(group)
+    if check is None:
+        _log.warning("broker %s asks for a transaction of producer group %r, of which none is here", connection, group)
+        return
+    message.topic = unwrap(client.namespace, message.topic)
+    check(
+        StateQuestion(
+            message,
+            header.transaction_id,
+            header.tran_state_table_offset,
+            header.commit_log_offset,
+            broker_name,
+            connection.remote_address,
+            connection,
+        )
+    )
+
+
+def _reply_arrived(client: Client, command: Command) -> Command:
+    try:
+        reply = pushed_reply(command, client.clock.now_ms(), client.replies, client.max_unpacked_body_bytes)
+        client.replies.arrived(reply)
+    except TianzhouError as error:
+        _log.warning("a reply cannot be read: %s", error)
+        return command.reply(ResponseCode.SYSTEM_ERROR, str(error))
+    return command.reply(ResponseCode.SUCCESS)
+
+
+def _no_consumer(command: Command, client: Client, group: str) -> Command:
+    return command.reply(
+        ResponseCode.SYSTEM_ERROR, f"The Consumer Group <{group}> not exist in this consumer {client.client_id}"
+    )
+
+
+async def _reset_offsets(client: Client, connection: Connection, command: Command) -> None:
+    header = read_header(command)
+    member = client.consumer(header.group)
+    if member is None:
+        _log.info("offsets of group %s are reset, but it has no consumer here", header.group)
+        return
+    offsets = offsets_inside(client.namespace, bodies.decode_offset_table(command.body))
+    if any(not 0 <= offset <= LAST_OFFSET for offset in offsets.values()):
+        raise ProtocolError(f"{connection} tells group {header.group} offsets that no queue has")
+    _log.warning("group %s is told to continue elsewhere in topic %s: %s", header.group, header.topic, offsets)
+    await member.reset_offsets(offsets)
+
+
+def _consumer_status(client: Client, command: Command) -> Command:
+    header = read_header(command)
+    member = client.consumer(header.group)
+    offsets = member.consume_offsets(unwrap(client.namespace, header.topic)) if member is not None else {}
+    offsets = offsets_outside(client.namespace, offsets)
+    return command.reply(ResponseCode.SUCCESS, body=bodies.encode_offset_table(offsets, "messageQueueTable"))
+
+
+def _running_info(client: Client, command: Command) -> Command:
+    header = read_header(command)
+    member = client.consumer(header.consumer_group)
+    if member is None:
+        return _no_consumer(command, client, header.consumer_group)
+    info = running_info_outside(client.namespace, member.running_info())
+    if header.jstack_enable:
+        info.jstack = stack_dump()
+    return command.reply(ResponseCode.SUCCESS, body=bodies.encode_running_info(info))
+
+
+def stack_dump() -> str:
+    """What every thread of this process is doing."""
+    parts = []
+    for ident, frame in sys._current_frames().items():
+        parts.append(f"TID: {ident}\n" + "".join(traceback.format_stack(frame)))
+    return "\n".join(parts)
+
+
+async def _consume_directly(client: Client, command: Command) -> Command:
+    header = read_header(command)
+    member = client.consumer(header.consumer_group)
+    if member is None:
+        return _no_consumer(command, client, header.consumer_group)
+    record, limit_bytes = decode_record(command.body), client.max_unpacked_body_bytes
+    if _offset_of(header.msg_id) != record.physical_offset:
+        # What the broker itself has looked up by the id it was asked for is what the id says.
+        return command.reply(
+            ResponseCode.SYSTEM_ERROR,
+            f"the message is not the one of msgId={shown(header.msg_id or 'null')}; ask with one",
+        )
+    message = message_inside(client.namespace, to_message(record, header.broker_name or "", limit_bytes)[0])
+    result = await member.consume_directly(message)
+    return command.reply(ResponseCode.SUCCESS, body=bodies.encode_direct_consumption(result))
+
+
+def _offset_of(msg_id: str | None) -> int | None:
+    try:
+        return parse_offset_msg_id(msg_id or "")[2]
+    except (ValueError, ProtocolError):
+        return None

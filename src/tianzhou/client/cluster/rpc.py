@@ -1,0 +1,357 @@
+"""The small requests every client and tool makes, one function each (client.md §2.1, wire.md §7).
+
+A function sends one request over a `RemotingClient` to one address and returns a plain value. Which address to
+ask, and what to do when it does not answer, is the caller's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tianzhou.client.cluster.remedies import broker_error, check
+from tianzhou.errors import ProtocolError
+from tianzhou.limits import MEMBERS_OF_ANSWER
+from tianzhou.model import HeartbeatData, MessageExt, MessageQueue, SubscriptionData
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.wire import bodies
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.fields import read_reply, write_header
+from tianzhou.wire.record import decode_records, to_message
+
+API_TIMEOUT_MS = 3000
+OFFSET_TIMEOUT_MS = 5000
+LOCK_TIMEOUT_MS = 3000
+QUERY_TIMEOUT_MS = 18_000
+
+
+def request(code: int, body: bytes = b"", **header: Any) -> Command:
+    """A request with the header fields given in snake_case; None values are left out."""
+    return Command(code, fields=write_header(code, **header), body=body)
+
+
+async def call(
+    remoting: RemotingClient,
+    address: str,
+    code: int,
+    *,
+    body: bytes = b"",
+    timeout_ms: float = API_TIMEOUT_MS,
+    **header: Any,
+) -> Command:
+    """Send a request and return its reply, which is a success.
+
+    Raises:
+        BrokerError: the answer's code is not 0.
+        RemotingError: there was no answer.
+    """
+    return check(await remoting.invoke(address, request(code, body, **header), timeout_ms), address)
+
+
+async def query_offset(
+    remoting: RemotingClient, address: str, group: str, queue: MessageQueue, timeout_ms: float = OFFSET_TIMEOUT_MS
+) -> int | None:
+    """The group's committed offset of a queue, None when it has none (wire.md §7.3)."""
+    code = RequestCode.QUERY_CONSUMER_OFFSET
+    reply = await remoting.invoke(
+        address,
+        request(
+            code,
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            bname=queue.broker_name,
+        ),
+        timeout_ms,
+    )
+    if reply.code == ResponseCode.QUERY_NOT_FOUND:
+        return None
+    offset = int(read_reply(code, check(reply, address)).offset)
+    return offset if offset >= 0 else None
+
+
+def update_offset_request(group: str, queue: MessageQueue, offset: int) -> Command:
+    """The request that commits an offset."""
+    return request(
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        commit_offset=offset,
+        bname=queue.broker_name,
+    )
+
+
+async def update_offset(
+    remoting: RemotingClient,
+    address: str,
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    timeout_ms: float = OFFSET_TIMEOUT_MS,
+) -> None:
+    """Commit an offset and have it confirmed."""
+    check(await remoting.invoke(address, update_offset_request(group, queue, offset), timeout_ms), address)
+
+
+async def max_offset(
+    remoting: RemotingClient, address: str, queue: MessageQueue, timeout_ms: float = API_TIMEOUT_MS
+) -> int:
+    """The offset the queue's next message will get."""
+    return await _offset(remoting, address, RequestCode.GET_MAX_OFFSET, queue, timeout_ms)
+
+
+async def min_offset(
+    remoting: RemotingClient, address: str, queue: MessageQueue, timeout_ms: float = API_TIMEOUT_MS
+) -> int:
+    """The first offset the queue still holds."""
+    return await _offset(remoting, address, RequestCode.GET_MIN_OFFSET, queue, timeout_ms)
+
+
+async def search_offset(
+    remoting: RemotingClient,
+    address: str,
+    queue: MessageQueue,
+    timestamp_ms: int,
+    *,
+    upper: bool = False,
+    timeout_ms: float = API_TIMEOUT_MS,
+) -> int:
+    """The first offset stored at or after a time, or with `upper` the last at or before it (wire.md §7.3)."""
+    return await _offset(
+        remoting,
+        address,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        queue,
+        timeout_ms,
+        timestamp=timestamp_ms,
+        boundary_type="UPPER" if upper else "LOWER",
+    )
+
+
+async def _offset(
+    remoting: RemotingClient, address: str, code: int, queue: MessageQueue, timeout_ms: float, **header: Any
+) -> int:
+    reply = await call(
+        remoting,
+        address,
+        code,
+        timeout_ms=timeout_ms,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        bname=queue.broker_name,
+        **header,
+    )
+    return int(read_reply(code, reply).offset)
+
+
+async def earliest_store_time(
+    remoting: RemotingClient, address: str, queue: MessageQueue, timeout_ms: float = API_TIMEOUT_MS
+) -> int | None:
+    """When the queue's first message was stored, milliseconds since the epoch; None when it holds none."""
+    code = RequestCode.GET_EARLIEST_MSG_STORETIME
+    reply = await call(
+        remoting,
+        address,
+        code,
+        timeout_ms=timeout_ms,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        bname=queue.broker_name,
+    )
+    timestamp = int(read_reply(code, reply).timestamp)
+    return timestamp if timestamp >= 0 else None
+
+
+async def consumer_ids(
+    remoting: RemotingClient, address: str, group: str, timeout_ms: float = API_TIMEOUT_MS
+) -> list[str]:
+    """The client ids of a group's members, as one broker knows them; empty when it knows none (wire.md §7.2)."""
+    code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
+    reply = await remoting.invoke(address, request(code, consumer_group=group), timeout_ms)
+    if reply.code == ResponseCode.SYSTEM_ERROR:
+        return []
+    found = bodies.decode_consumer_ids(check(reply, address).body)
+    if len(found) > MEMBERS_OF_ANSWER.default:
+        raise MEMBERS_OF_ANSWER.error(
+            len(found), MEMBERS_OF_ANSWER.default, f"the members of group {group} that {address} tells"
+        )
+    return found
+
+
+async def heartbeat(
+    remoting: RemotingClient, address: str, data: HeartbeatData, timeout_ms: float = API_TIMEOUT_MS
+) -> None:
+    """Announce this client to a broker (wire.md §7.1)."""
+    await call(remoting, address, RequestCode.HEART_BEAT, body=bodies.encode_heartbeat(data), timeout_ms=timeout_ms)
+
+
+async def unregister(
+    remoting: RemotingClient,
+    address: str,
+    client_id: str,
+    *,
+    producer_group: str | None = None,
+    consumer_group: str | None = None,
+    timeout_ms: float = API_TIMEOUT_MS,
+) -> None:
+    """Tell a broker that a group has lost this client (wire.md §7.2)."""
+    await call(
+        remoting,
+        address,
+        RequestCode.UNREGISTER_CLIENT,
+        timeout_ms=timeout_ms,
+        client_id=client_id,
+        producer_group=producer_group,
+        consumer_group=consumer_group,
+    )
+
+
+async def check_client_config(
+    remoting: RemotingClient,
+    address: str,
+    client_id: str,
+    group: str,
+    subscription: SubscriptionData,
+    timeout_ms: float = API_TIMEOUT_MS,
+) -> None:
+    """Ask a broker whether it can evaluate a subscription (wire.md §7.2).
+
+    Raises:
+        BrokerError: the expression does not compile, or property filters are switched off.
+    """
+    question = bodies.ClientConfigCheck(client_id, group, subscription)
+    await call(
+        remoting,
+        address,
+        RequestCode.CHECK_CLIENT_CONFIG,
+        body=bodies.encode_client_config_check(question),
+        timeout_ms=timeout_ms,
+    )
+
+
+async def send_back(
+    remoting: RemotingClient,
+    address: str,
+    group: str,
+    message: MessageExt,
+    *,
+    delay_level: int = 0,
+    max_reconsume_times: int = 16,
+    timeout_ms: float = OFFSET_TIMEOUT_MS,
+) -> None:
+    """Have a broker deliver a message to the group again later (wire.md §7.6).
+
+    Args:
+        remoting: carries the request.
+        address: the master of the broker that stores the message.
+        group: the consumer group.
+        message: the message, as delivered.
+        delay_level: 0 lets the broker decide, -1 gives up on the message, above 0 is a level.
+        max_reconsume_times: after so many attempts it goes to the dead letters.
+        timeout_ms: how long to wait for the answer.
+    """
+    await call(
+        remoting,
+        address,
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        timeout_ms=timeout_ms,
+        offset=message.commitlog_offset,
+        group=group,
+        delay_level=delay_level,
+        origin_msg_id=message.msg_id,
+        origin_topic=message.topic,
+        unit_mode=False,
+        max_reconsume_times=max_reconsume_times,
+        bname=message.broker_name,
+    )
+
+
+async def lock_queues(
+    remoting: RemotingClient,
+    address: str,
+    client_id: str,
+    group: str,
+    queues: Iterable[MessageQueue],
+    timeout_ms: float = LOCK_TIMEOUT_MS,
+) -> list[MessageQueue]:
+    """Lock queues of one broker for ordered consumption, or renew the locks (wire.md §7.4).
+
+    Returns:
+        The queues whose locks are ours now.
+    """
+    body = bodies.encode_lock_request(bodies.LockRequest(client_id, group, list(queues)))
+    reply = await call(remoting, address, RequestCode.LOCK_BATCH_MQ, body=body, timeout_ms=timeout_ms)
+    return bodies.decode_locked_queues(reply.body)
+
+
+async def unlock_queues(
+    remoting: RemotingClient,
+    address: str,
+    client_id: str,
+    group: str,
+    queues: Iterable[MessageQueue],
+    timeout_ms: float = LOCK_TIMEOUT_MS,
+) -> None:
+    """Free our locks on queues of one broker, and have it confirmed (wire.md §7.4)."""
+    body = bodies.encode_lock_request(bodies.LockRequest(client_id, group, list(queues)))
+    await call(remoting, address, RequestCode.UNLOCK_BATCH_MQ, body=body, timeout_ms=timeout_ms)
+
+
+async def view_message(
+    remoting: RemotingClient,
+    address: str,
+    physical_offset: int,
+    *,
+    topic: str | None = None,
+    broker_name: str = "",
+    timeout_ms: float = API_TIMEOUT_MS,
+) -> MessageExt:
+    """The message stored at a commit-log offset (wire.md §7.5).
+
+    Raises:
+        ProtocolError: the answer holds no record.
+    """
+    reply = await call(
+        remoting, address, RequestCode.VIEW_MESSAGE_BY_ID, timeout_ms=timeout_ms, offset=physical_offset, topic=topic
+    )
+    for record in decode_records(reply.body):
+        return to_message(record, broker_name)[0]
+    raise ProtocolError(f"{address} answered a message query with {len(reply.body)} bytes that hold no message")
+
+
+async def query_messages(
+    remoting: RemotingClient,
+    address: str,
+    topic: str,
+    key: str,
+    *,
+    max_num: int,
+    begin_ms: int,
+    end_ms: int,
+    unique_key: bool = False,
+    broker_name: str = "",
+    timeout_ms: float = QUERY_TIMEOUT_MS,
+) -> list[MessageExt]:
+    """Messages a broker's index has under a key; the index is by hash, so callers check the key (wire.md §7.5)."""
+    code = RequestCode.QUERY_MESSAGE
+    reply = await remoting.invoke(
+        address,
+        request(
+            code,
+            topic=topic,
+            key=key,
+            max_num=max_num,
+            begin_timestamp=begin_ms,
+            end_timestamp=end_ms,
+            # Unsaid when it is false: brokers do not agree on whether it belongs to what is signed.
+            unique_key_query=unique_key or None,
+        ),
+        timeout_ms,
+    )
+    if reply.code == ResponseCode.QUERY_NOT_FOUND:
+        return []
+    if reply.code != ResponseCode.SUCCESS:
+        raise broker_error(reply, address)
+    return [message for record in decode_records(reply.body) for message in to_message(record, broker_name)]

@@ -1,0 +1,1 @@
+"""Consumers: which queues are whose, where each queue is, how messages are pulled."""

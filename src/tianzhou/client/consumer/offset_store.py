@@ -1,0 +1,177 @@
+"""Where a group's progress is kept: at the brokers, or in a local file when broadcasting (client.md §16)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol, Self
+
+from tianzhou.client.cluster import rpc
+from tianzhou.client.cluster.identity import local_ip, make_client_id
+from tianzhou.client.instance import ClientInstance
+from tianzhou.client.namespaces.namespaces import wrap
+from tianzhou.client.namespaces.request_names import offsets_inside, offsets_outside
+from tianzhou.errors import ClientError, TianzhouError
+from tianzhou.model import MessageQueue
+from tianzhou.wire.bodies import decode_offset_table, encode_offset_table
+
+_log = logging.getLogger(__name__)
+
+OFFSET_DIR_ENV = "ROCKETMQ_CLIENT_LOCALOFFSETSTOREDIR"
+
+
+class OffsetStore(Protocol):
+    """Keeps the next offset to consume of each queue."""
+
+    async def load(self) -> None:
+        """Get ready to be read."""
+        ...
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """The stored offset, None when there is none.
+
+        Raises:
+            TianzhouError: it cannot be learnt now.
+        """
+        ...
+
+    async def persist(self, offsets: Mapping[MessageQueue, int], *, confirm: bool = False) -> set[MessageQueue]:
+        """Store offsets.
+
+        Args:
+            offsets: the next offset to consume, by queue.
+            confirm: wait until they are stored, rather than send and forget.
+
+        Returns:
+            The queues whose offsets went out.
+        """
+        ...
+
+
+class RemoteOffsets:
+    """The group's offsets at the brokers; for clustering.
+
+    Args:
+        instance: reaches the brokers.
+        group: the consumer group.
+    """
+
+    def __init__(self, instance: ClientInstance, group: str) -> None:
+        self._instance = instance
+        self._group = group
+        self._begun: set[tuple[str, str]] = set()
+
+    async def load(self) -> None:
+        """Nothing to load: every read asks the broker."""
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """See `OffsetStore.read`."""
+        address = self._instance.send_address(await self._instance.reader(queue))
+        return await rpc.query_offset(self._instance.remoting, address, self._group, queue)
+
+    async def persist(self, offsets: Mapping[MessageQueue, int], *, confirm: bool = False) -> set[MessageQueue]:
+        """See `OffsetStore.persist`."""
+        # Apache's broker begins its table of a group and topic with the first commit, and of two that come at once
+        # it can lose one. So the first waits for its answer before the others follow.
+        first = {
+            (queue.broker_name, queue.topic): queue
+            for queue in offsets
+            if (queue.broker_name, queue.topic) not in self._begun
+        }
+        ahead = set(first.values())
+        done = await self._store({queue: offsets[queue] for queue in ahead}, confirm=True)
+        self._begun.update((queue.broker_name, queue.topic) for queue in done)
+        rest = {queue: offset for queue, offset in offsets.items() if queue not in ahead}
+        return done | await self._store(rest, confirm=confirm)
+
+    async def _store(self, offsets: Mapping[MessageQueue, int], *, confirm: bool) -> set[MessageQueue]:
+        async def one(queue: MessageQueue, offset: int) -> MessageQueue | None:
+            try:
+                address = self._instance.send_address(await self._instance.reader(queue))
+                if confirm:
+                    await rpc.update_offset(self._instance.remoting, address, self._group, queue, offset)
+                else:
+                    await self._instance.remoting.invoke_oneway(
+                        address, rpc.update_offset_request(self._group, queue, offset)
+                    )
+            except TianzhouError as error:
+                _log.warning("offset %d of %s could not be stored for group %s: %s", offset, queue, self._group, error)
+                return None
+            return queue
+
+        done = await asyncio.gather(*(one(queue, offset) for queue, offset in offsets.items()))
+        return {queue for queue in done if queue is not None}
+
+
+class LocalOffsets:
+    """One member's offsets in a file in RocketMQ's own form; for broadcasting.
+
+    Args:
+        directory: the folder of all local offsets; None takes the environment's, else `~/.rocketmq_offsets`.
+        client_id: names the folder of this client; it has to stay the same over restarts.
+        group: the consumer group, as the servers know it.
+        namespace: whose topics are in the file under the servers' names.
+    """
+
+    def __init__(self, directory: Path | str | None, client_id: str, group: str, namespace: str | None = None) -> None:
+        root = directory or os.environ.get(OFFSET_DIR_ENV) or Path.home() / ".rocketmq_offsets"
+        self.path = Path(root) / client_id / group / "offsets.json"
+        self._namespace = namespace
+        self._offsets: dict[MessageQueue, int] = {}
+
+    @classmethod
+    def of(cls, instance: ClientInstance, directory: Path | str | None, instance_name: str, group: str) -> Self:
+        """Of a client that goes by the same name after a restart.
+
+        Args:
+            instance: says from where name servers are reached.
+            directory: see above.
+            instance_name: tells clients of one machine apart.
+            group: the consumer group.
+        """
+        ip = local_ip(instance.name_servers[0] if instance.name_servers else "")
+        # Under the names the servers know, as RocketMQ's own client does, so that namespaces do not share a file.
+        return cls(directory, make_client_id(ip, instance_name), wrap(instance.namespace, group), instance.namespace)
+
+    async def load(self) -> None:
+        """Read the file, or its backup when the file cannot be read.
+
+        Raises:
+            ClientError: both exist and neither can be read.
+        """
+        backup = self.path.with_suffix(".json.bak")
+        failures = []
+        for candidate in (self.path, backup):
+            if not candidate.exists():
+                continue
+            try:
+                self._offsets = offsets_inside(self._namespace, decode_offset_table(candidate.read_bytes()))
+            except (OSError, TianzhouError) as error:
+                failures.append(f"{candidate}: {error}")
+            else:
+                return
+        if failures:
+            raise ClientError(f"local offsets cannot be read ({'; '.join(failures)}); mend or remove the files")
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """See `OffsetStore.read`."""
+        return self._offsets.get(queue)
+
+    async def persist(self, offsets: Mapping[MessageQueue, int], *, confirm: bool = False) -> set[MessageQueue]:
+        """See `OffsetStore.persist`; queues not given keep their offsets."""
+        self._offsets.update(offsets)
+        body = encode_offset_table(offsets_outside(self._namespace, self._offsets))
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            fresh = self.path.with_suffix(".json.new")
+            fresh.write_bytes(body)
+            if self.path.exists():
+                self.path.replace(self.path.with_suffix(".json.bak"))
+            fresh.replace(self.path)
+        except OSError as error:
+            _log.warning("local offsets could not be written to %s: %s", self.path, error)
+            return set()
+        return set(offsets)

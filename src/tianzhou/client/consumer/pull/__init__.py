@@ -1,0 +1,1 @@
+"""The pull consumer: its caller asks for messages."""

@@ -1,0 +1,143 @@
+"""What a polling consumer commits, and when (client.md §18)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from typing import Any
+
+from tianzhou.client.consumer.offset_store import OffsetStore
+from tianzhou.client.consumer.pull.prefetch import Polling
+from tianzhou.clock import Clock
+from tianzhou.errors import TianzhouError
+from tianzhou.model import MessageQueue
+
+_log = logging.getLogger(__name__)
+
+REST_S = 0.2
+"""So long the caller may go on with messages of a queue that is given up, and still have them counted."""
+
+
+class Commits:
+    """The positions of the assigned queues, stored on demand, now and then, and when queues change hands.
+
+    Args:
+        group: the consumer group.
+        offsets: where they are kept.
+        store: stores offsets and waits until they are stored; raises ClientError when some could not be.
+        polling: knows the positions.
+        clock: source of time.
+        interval_ms: how often to commit without being asked; None for never.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        offsets: OffsetStore,
+        store: Callable[[Mapping[MessageQueue, int]], Awaitable[None]],
+        polling: Polling,
+        clock: Clock,
+        interval_ms: int | None,
+    ) -> None:
+        self._group = group
+        self._offsets = offsets
+        self._store = store
+        self._polling = polling
+        self._clock = clock
+        self._interval_ms = interval_ms
+        self._next_s = 0.0
+        self._stored: dict[MessageQueue, int] = {}
+        self._leaving: dict[MessageQueue, int] = {}
+        """Positions of queues that are polled no more and may still be committed."""
+        self._storing = asyncio.Lock()
+        """An offset on its way must not arrive behind a later one."""
+
+    @property
+    def automatic(self) -> bool:
+        """Whether positions are committed without being asked."""
+        return self._interval_ms is not None
+
+    async def stored(self, queue: MessageQueue) -> int | None:
+        """The group's stored offset of a queue, None when it has none."""
+        offset = await self._offsets.read(queue)
+        if offset is not None:
+            self._stored[queue] = offset
+        return offset
+
+    async def commit(self, queues: Collection[MessageQueue] | None = None) -> None:
+        """Store the positions that have moved, of these queues or of all.
+
+        Raises:
+            ClientError: some could not be stored; the log has the reasons.
+        """
+        async with self._storing:
+            await self._store_known(
+                {
+                    queue: at
+                    for queue, at in (self._leaving | self._polling.known_positions()).items()
+                    if self._stored.get(queue) != at and (queues is None or queue in queues)
+                }
+            )
+
+    async def _store_known(self, offsets: Mapping[MessageQueue, int]) -> None:
+        if offsets:
+            await self._store(offsets)
+            self._stored |= offsets
+
+    async def before_poll(self) -> None:
+        """What former polls returned counts as done by now; commit it when that is due."""
+        if self._interval_ms is None:
+            return
+        now_s = self._clock.monotonic()
+        due = self._next_s and now_s >= self._next_s
+        if due or not self._next_s:
+            self._next_s = now_s + self._interval_ms / 1000
+        if due:
+            try:
+                await self.commit()
+            except TianzhouError as error:
+                _log.warning("positions of group %s are not committed now: %s", self._group, error)
+
+    async def before_sharing(self) -> None:
+        """Others may take queues before we learn which: commit what is done without doubt, unless the user commits."""
+        await self._advance(self._polling.done_positions)
+
+    def leave(self, queues: Collection[MessageQueue]) -> Coroutine[Any, Any, None]:
+        """Have queues polled no more, at once, and commit of them what is done; unless the user commits.
+
+        What the last poll returned is done when the caller polls again soon, and is else left to whoever gets the
+        queue. A user who commits has as long to do it.
+
+        Returns:
+            What is to be awaited for the second part.
+        """
+        positions, done = (
+            {queue: of[queue] for queue in queues if queue in of}
+            for of in (self._polling.known_positions(), self._polling.done_positions())
+        )
+        self._polling.give_up(queues)
+        self._leaving |= positions
+        return self._end(positions, done)
+
+    async def _end(self, positions: dict[MessageQueue, int], done: dict[MessageQueue, int]) -> None:
+        await self._advance(lambda: done)
+        if positions != done and await self._polling.back_within(REST_S):
+            await self._advance(lambda: positions)
+        for queue, at in positions.items():
+            if self._leaving.get(queue) == at:
+                del self._leaving[queue]
+            if queue not in self._polling.queues:
+                self._stored.pop(queue, None)
+
+    async def _advance(self, known: Callable[[], Mapping[MessageQueue, int]]) -> None:
+        """Store offsets that are ahead of those stored, unless the user commits."""
+        if not self.automatic:
+            return
+        async with self._storing:
+            try:
+                await self._store_known(
+                    {queue: at for queue, at in known().items() if at > self._stored.get(queue, -1)}
+                )
+            except TianzhouError as error:
+                _log.warning("positions of group %s are not committed now: %s", self._group, error)

@@ -1,0 +1,458 @@
+"""A consumer that asks for messages itself: by queue and offset, or by polling assigned queues (client.md §18, §19)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tianzhou.client.borrowed_instance import given_or_made
+from tianzhou.client.consumer.allocation import AllocateStrategy, Averagely, check_strategy
+from tianzhou.client.consumer.offset_store import LocalOffsets, OffsetStore, RemoteOffsets
+from tianzhou.client.consumer.pull.auto_commit import Commits
+from tianzhou.client.consumer.pull.prefetch import Polling
+from tianzhou.client.consumer.pull.pull_member import PullMember
+from tianzhou.client.consumer.pull.queue_reader import QueueReader
+from tianzhou.client.consumer.pull.queue_watch import QueuesListener, QueueWatch
+from tianzhou.client.consumer.rebalancer import SharesChanged, Sharing
+from tianzhou.client.consumer.send_back import SendBack
+from tianzhou.client.consumer.subscribe_rpc import announce
+from tianzhou.client.consumer.subscription import Begin, first_offset, original_topic
+from tianzhou.client.hooks import ConsumeHook, ConsumeOutcome, FilterHook, HandlerCall, begin, end
+from tianzhou.client.instance import ClientInstance
+from tianzhou.client.producer.producer_base import trace_dispatcher
+from tianzhou.client.tracing.trace import TraceDispatcher, TraceOptions
+from tianzhou.client.validation import (
+    DEFAULT_CONSUMER_GROUP,
+    HOW_TO_START,
+    check_choice,
+    check_group,
+    check_number,
+    check_queue,
+    check_topic,
+)
+from tianzhou.errors import ClientError, TianzhouError
+from tianzhou.model import (
+    ConsumeFromWhere,
+    ConsumeResult,
+    MessageExt,
+    MessageModel,
+    MessageQueue,
+    PullResult,
+    names,
+)
+from tianzhou.wire.delivered import add_property
+
+_log = logging.getLogger(__name__)
+
+POLL_SUSPEND_MS = 15_000
+POLL_REQUEST_TIMEOUT_MS = 30_000
+
+
+class PullConsumer(QueueReader):
+    """Reads queues at the caller's pace; an async context manager.
+
+    Three ways to use it. `pull` with queue and offset keeps no state. `subscribe`, then `poll` and `commit`, shares
+    the queues of topics with the other members of the group, and keeps a position per queue. `assign` instead of
+    `subscribe` reads the queues one chooses, whatever others do. Positions are always the next offset to read.
+
+    Args:
+        group: the consumer group; offsets are kept under it.
+        namesrv_addr: name servers, see `ClientInstance`.
+        instance: an instance to share; by default the consumer owns one.
+        message_model: whether members that subscribe share the messages, or each gets all.
+        consume_from_where: where `poll` begins on queues the group has no offset of.
+        consume_timestamp_ms: the time for CONSUME_FROM_TIMESTAMP, milliseconds since the epoch.
+        allocate_message_queue_strategy: how members share the queues; all have to use the same.
+        pull_batch_size: most messages `poll` asks a broker for at once.
+        pull_timeout_ms: limit of a pull that does not wait for messages.
+        auto_commit: whether `poll` commits now and then what former polls returned.
+        auto_commit_interval_ms: how often.
+        topic_check_interval_ms: how often `watch_queues` looks.
+        local_offset_dir: where offsets are kept when broadcasting; by default `~/.rocketmq_offsets`.
+        instance_name: names this member in that folder when broadcasting; keep it the same over restarts.
+        queues_changed: called with a topic, all its queues and those that are ours, after our share has changed.
+        filter_hooks: called with what each pull brings, to take out what nobody shall get.
+        consume_hooks: called before `poll` returns messages, before and after at once because nobody tells what becomes
+            of them; see `tianzhou.client.hooks`.
+        trace: note what `poll` returns in the trace topic, see `tianzhou.client.tracing.trace`.
+        trace_topic: the trace topic; by default `RMQ_SYS_TRACE_TOPIC`.
+        trace_msg_batch_num: so many calls are noted in one message; 20 at most.
+        access_channel: `LOCAL`, or `CLOUD` for the trace form of the cloud service.
+        client_options: further arguments of `ClientInstance`, when the consumer owns it.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        namesrv_addr: str | Sequence[str] | None = None,
+        *,
+        instance: ClientInstance | None = None,
+        message_model: MessageModel = MessageModel.CLUSTERING,
+        consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+        consume_timestamp_ms: int | None = None,
+        allocate_message_queue_strategy: AllocateStrategy | None = None,
+        pull_batch_size: int = 32,
+        pull_timeout_ms: int = 10_000,
+        auto_commit: bool = True,
+        auto_commit_interval_ms: int = 5_000,
+        topic_check_interval_ms: int = 30_000,
+        local_offset_dir: Path | str | None = None,
+        instance_name: str = "DEFAULT",
+        queues_changed: SharesChanged | None = None,
+        filter_hooks: Iterable[FilterHook] = (),
+        consume_hooks: Iterable[ConsumeHook] = (),
+        trace: bool = False,
+        trace_topic: str | None = None,
+        trace_msg_batch_num: int = 10,
+        access_channel: str = "LOCAL",
+        **client_options: Any,
+    ) -> None:
+        check_group(group, default=DEFAULT_CONSUMER_GROUP)
+        check_choice("message_model", message_model, MessageModel)
+        check_choice("consume_from_where", consume_from_where, ConsumeFromWhere)
+        check_number("pull_batch_size", pull_batch_size, 1, 1_024)
+        check_number("pull_timeout_ms", pull_timeout_ms, 1)
+        check_number("auto_commit_interval_ms", auto_commit_interval_ms, 1)
+        check_number("topic_check_interval_ms", topic_check_interval_ms, 1)
+        strategy = check_strategy(allocate_message_queue_strategy or Averagely())
+        self._owns_instance = instance is None
+        shared = given_or_made(instance, namesrv_addr, client_options, self)
+        offsets: OffsetStore = RemoteOffsets(shared, group)
+        if message_model is MessageModel.BROADCASTING:
+            offsets = LocalOffsets.of(shared, local_offset_dir, instance_name, group)
+        super().__init__(group, shared, offsets, pull_timeout_ms, filter_hooks)
+        self._hooks = list(consume_hooks)
+        self._trace: TraceDispatcher | None = None
+        if trace:
+            options = TraceOptions(trace_topic, trace_msg_batch_num, access_channel).check()
+            self._trace = trace_dispatcher(self._instance, group, "CONSUME", options)
+            self._hooks.append(self._trace.on_consume)
+        self._model = message_model
+        self._where = consume_from_where
+        self._timestamp_ms = consume_timestamp_ms
+        self._batch_size = pull_batch_size
+        self._send_back = SendBack(self._instance, group)
+        self._tags: dict[str, tuple[str, str | None]] = {}
+        self._shared: set[str] = set()
+        self._polling = Polling(self._instance, group, self._pull_ahead, self._first_offset)
+        interval_ms = auto_commit_interval_ms if auto_commit else None
+        self._commits = Commits(
+            group, self._offsets, self.commit_offsets, self._polling, self._instance.clock, interval_ms
+        )
+        self._sharing = Sharing(
+            self._instance,
+            group,
+            message_model,
+            strategy,
+            topics=lambda: self._shared,
+            owned=lambda: self._polling.queues,
+            take=self._take,
+            give_up=self._commits.leave,
+            changed=queues_changed,
+        )
+        self._member = PullMember(
+            group,
+            message_model,
+            self._polling,
+            self._sharing,
+            shared=self._shared,
+            subscription=lambda topic: self._subscription(topic, *self._tags[topic]),
+            commit_soon=self._commit_soon,
+        )
+        self._watch = QueueWatch(self._instance, topic_check_interval_ms / 1000)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._announced = False
+        self._running = False
+        self._stopped = False
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Get ready, and join the group when topics are subscribed.
+
+        Raises:
+            ClientError: it is stopped.
+            BrokerError: a broker cannot serve an SQL subscription.
+        """
+        self._check_running()
+        await self._offsets.load()
+        await self._instance.start()
+        self._running = True
+        if self._trace is not None:
+            await self._trace.start()
+        if self._shared:
+            try:
+                await self._join()
+            except BaseException:
+                await self.stop()
+                raise
+
+    async def stop(self) -> None:
+        """Commit what polls have returned when `auto_commit` is on, leave the group, close what it owns."""
+        if self._stopped:
+            return
+        self._stopped = True
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await self._polling.close()
+        try:
+            if self._commits.automatic and self._running:
+                await self._commits.commit()
+        finally:
+            if self._announced:
+                await self._instance.remove_consumer(self._group)
+            if self._trace is not None:
+                await self._trace.stop()
+            await self._send_back.stop()
+            if self._owns_instance:
+                await self._instance.close()
+
+    def _keep(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        self._tasks[name] = self._instance.keep(f"{name} of group {self._group}", work)
+
+    async def _join(self) -> None:
+        if not self._announced:
+            self._announced = True
+            self._instance.add_consumer(self._member)
+        await announce(self._instance, self._member.consumer_data())
+        if "sharing" not in self._tasks:
+            self._keep("sharing", self._sharing.run)
+        self._sharing.wake()
+
+    # --- shared queues ---------------------------------------------------------------------------------------
+
+    def watch_queues(self, topic: str, listener: QueuesListener) -> None:
+        """Have `listener` called with the topic and its readable queues whenever these have changed.
+
+        Args:
+            topic: the topic.
+            listener: is called in the event loop; it replaces a former one of this topic.
+        """
+        self._check_running()
+        self._watch.add(topic, listener)
+        if "watch" not in self._tasks:
+            self._keep("watch", self._watch.run)
+
+    def subscribe(self, topic: str, tags: str | None = "*", *, sql: str | None = None) -> None:
+        """Have `poll` read our share of a topic's queues; the topic need not exist yet.
+
+        All members of a group have to subscribe to the same topics with the same expressions.
+
+        Args:
+            topic: the topic.
+            tags: tag expression, `A || B`; `*` for all messages.
+            sql: SQL92 expression instead of tags.
+
+        Raises:
+            ClientError: queues are assigned by hand, the consumer is stopped, or topic or expression are wrong.
+        """
+        self._check_running()
+        check_topic(topic)
+        if not self._shared and self._polling.queues:
+            raise ClientError(f"group {self._group} has queues assigned by hand here; either subscribe or assign")
+        self._subscription(topic, tags, sql)
+        self._tags[topic] = (tags or "*", sql)
+        self._shared.add(topic)
+        if self._running:
+            self._instance.spawn(self._join())
+
+    def unsubscribe(self, topic: str) -> None:
+        """Give up a topic's queues; the brokers learn of it with the next heartbeat."""
+        self._shared.discard(topic)
+        gone = [queue for queue in self._polling.queues if queue.topic == topic]
+        if gone:
+            self._instance.spawn(self._commits.leave(gone))
+        self._sharing.wake()
+
+    def _commit_soon(self) -> None:
+        if self._shared and self._running and not self._stopped and self._model is MessageModel.CLUSTERING:
+            self._instance.spawn(self._commits.before_sharing())
+
+    async def _take(self, queue: MessageQueue) -> bool:
+        try:
+            at = await self._first_offset(queue)
+        except TianzhouError as error:
+            _log.info("the first offset of %s for group %s is not known yet: %s", queue, self._group, error)
+            return False
+        if not self._stopped and queue.topic in self._shared:
+            self._polling.take(queue, at)
+        return True
+
+    # --- assigned queues -------------------------------------------------------------------------------------
+
+    def assign(self, queues: Iterable[MessageQueue], *, tags: str | None = "*", sql: str | None = None) -> None:
+        """Choose the queues that `poll` reads; replaces what was chosen before.
+
+        Positions of queues that stay are kept; the others begin at the group's offset, or where
+        `consume_from_where` says.
+
+        Args:
+            queues: the queues.
+            tags: tag expression for all of them.
+            sql: SQL92 expression instead of tags.
+
+        Raises:
+            ClientError: the consumer is stopped, or the expression is wrong.
+        """
+        self._check_running()
+        if self._shared:
+            raise ClientError(
+                f"group {self._group} subscribes to {', '.join(sorted(self._shared))} here; assign does not go with it"
+            )
+        chosen = set(queues)
+        for queue in chosen:
+            check_queue(queue)
+        for topic in {queue.topic for queue in chosen}:
+            self._subscription(topic, tags, sql)
+            self._tags[topic] = (tags or "*", sql)
+        self._polling.assign(chosen)
+        if not self._announced and chosen:
+            self._announced = True
+            self._instance.add_consumer(self._member)
+            self._instance.spawn(self._instance.heartbeats.all())
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues `poll` reads."""
+        return self._polling.queues
+
+    async def position(self, queue: MessageQueue) -> int:
+        """The next offset `poll` will return of an assigned queue.
+
+        Raises:
+            ClientError: the queue is not assigned.
+        """
+        return await self._polling.position(queue)
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Continue an assigned queue at an offset; what was fetched of it already is dropped.
+
+        Raises:
+            ClientError: the queue is not assigned, or holds no such offset and will not next.
+        """
+        self._polling.check_assigned(queue)
+        first, end = await asyncio.gather(self.min_offset(queue), self.max_offset(queue))
+        if not first <= offset <= end:
+            raise ClientError(
+                f"offset {offset} is outside of {queue}, which holds {first} to {end}; "
+                "use seek_to_begin, seek_to_end or an offset between"
+            )
+        self._polling.move(queue, offset)
+
+    async def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Continue an assigned queue at its first offset."""
+        self._polling.check_assigned(queue)
+        self._polling.move(queue, await self.min_offset(queue))
+
+    async def seek_to_end(self, queue: MessageQueue) -> None:
+        """Continue an assigned queue behind its last message."""
+        self._polling.check_assigned(queue)
+        self._polling.move(queue, await self.max_offset(queue))
+
+    async def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
+        """Continue an assigned queue at the first message stored at or after a time, milliseconds since the epoch."""
+        self._polling.check_assigned(queue)
+        self._polling.move(queue, await self.offset_by_time(queue, timestamp_ms))
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Stop fetching from queues; what was fetched already is still returned."""
+        self._polling.pause(queues)
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Fetch from paused queues again."""
+        self._polling.resume(queues)
+
+    async def poll(self, timeout_ms: float = 5_000) -> list[MessageExt]:
+        """The next messages of our queues, those of one pull; empty when none come in time.
+
+        Args:
+            timeout_ms: how long to wait for some.
+
+        Raises:
+            ClientError: the consumer does not run, or has neither subscribed nor an assigned queue.
+        """
+        self._check_running()
+        if not self._running:
+            raise ClientError(f"the consumer of group {self._group} is not running; {HOW_TO_START}")
+        if not self._shared and not self._polling.queues:
+            raise ClientError("poll needs queues: call subscribe or assign first")
+        await self._commits.before_poll()
+        messages = await self._polling.next(timeout_ms)
+        add_property(messages, names.CONSUME_START_TIME, str(self._instance.clock.now_ms()))
+        if messages and self._hooks:
+            first = messages[0]
+            call = HandlerCall(self._group, messages, MessageQueue(first.topic, first.broker_name, first.queue_id))
+            afters = begin(self._hooks, call)
+            call.outcome, call.result = ConsumeOutcome.SUCCESS, ConsumeResult.SUCCESS
+            end(afters, call)
+        return messages
+
+    async def commit(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Store the positions, which are behind everything that polls have returned.
+
+        Args:
+            queues: only of these; None for all.
+
+        Raises:
+            ClientError: some could not be stored, or the consumer is stopped.
+        """
+        self._check_running()
+        await self._commits.commit(None if queues is None else set(queues))
+
+    async def send_back(self, message: MessageExt, delay_level: int = 0) -> None:
+        """Have a message delivered again later: it goes to the group's retry topic, or at last to its dead letters.
+
+        Push consumers of the group read that topic; one that polls has to subscribe to `%RETRY%` and the group's name.
+
+        Args:
+            message: the message, as delivered.
+            delay_level: when; 0 lets the broker decide by the number of attempts, -1 makes a dead letter of it.
+
+        Raises:
+            ClientError: no broker takes it, or the consumer is stopped.
+        """
+        self._check_running()
+        message = replace(message, topic=original_topic(message.topic, message.properties, self._group))
+        if not await self._send_back.give(message, delay_level):
+            raise ClientError(f"no broker takes {message.msg_id} back for group {self._group} now; try again later")
+
+    async def _pull_ahead(self, queue: MessageQueue, offset: int) -> PullResult:
+        tags, sql = self._tags[queue.topic]
+        return await self.pull(
+            queue,
+            offset,
+            self._batch_size,
+            tags=tags,
+            sql=sql,
+            suspend_ms=POLL_SUSPEND_MS,
+            timeout_ms=POLL_REQUEST_TIMEOUT_MS,
+        )
+
+    async def _first_offset(self, queue: MessageQueue) -> int:
+        stored = await self._commits.stored(queue)
+        begin = first_offset(self._where, stored, queue.topic)
+        if begin is Begin.MAX_OFFSET:
+            return await self.max_offset(queue)
+        if begin is Begin.AT_TIMESTAMP:
+            return await self.offset_by_time(queue, self._timestamp_ms or self._instance.clock.now_ms())
+        assert isinstance(begin, int)
+        return begin
+
+    def _check_running(self) -> None:
+        if self._stopped:
+            raise ClientError(f"the consumer of group {self._group} is stopped; make a new one")

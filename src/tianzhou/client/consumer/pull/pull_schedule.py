@@ -1,0 +1,140 @@
+"""A callback called again and again for each of our queues, as by MQPullConsumerScheduleService (client.md §19)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+from tianzhou.client.cluster.tasks import Tasks
+from tianzhou.client.consumer.pull.pull_consumer import PullConsumer
+from tianzhou.client.validation import check_number
+from tianzhou.errors import ClientError
+from tianzhou.model import MessageQueue
+
+_log = logging.getLogger(__name__)
+
+NEXT_DELAY_MS = 200
+ERROR_DELAY_MS = 1_000
+
+
+@dataclass(slots=True)
+class PullTurn:
+    """One call of a callback.
+
+    Attributes:
+        consumer: what to pull with, and to read and store offsets: `committed`, `pull`, `commit_offsets`.
+        next_delay_ms: how long the queue rests before the next call; the callback may change it.
+    """
+
+    consumer: PullConsumer
+    next_delay_ms: int = NEXT_DELAY_MS
+
+
+PullTask: TypeAlias = Callable[[MessageQueue, PullTurn], Awaitable[None]]
+"""Called with a queue that is ours."""
+
+
+class PullSchedule:
+    """Shares the queues of topics with the group and calls a callback for each of ours; an async context manager.
+
+    A queue's calls follow one another; different queues are served side by side. What is read and which offsets are
+    stored is the callback's matter. A call that raises is logged, and the queue rests for a second.
+
+    Args:
+        group: the consumer group.
+        namesrv_addr: name servers, see `ClientInstance`.
+        concurrency: how many calls run at the same time.
+        options: as of `PullConsumer`, but for `auto_commit` and `queues_changed`.
+
+    Raises:
+        ConfigError: an option is wrong.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        namesrv_addr: str | Sequence[str] | None = None,
+        *,
+        concurrency: int = 20,
+        **options: Any,
+    ) -> None:
+        check_number("concurrency", concurrency, 1, 1_000)
+        self._group = group
+        self._room = asyncio.Semaphore(concurrency)
+        self._tasks = Tasks(f"pull schedule of group {group}")
+        self._callbacks: dict[str, PullTask] = {}
+        self._ours: dict[MessageQueue, asyncio.Task[None]] = {}
+        self.consumer = PullConsumer(
+            group, namesrv_addr, auto_commit=False, queues_changed=self._queues_changed, **options
+        )
+
+    def register(self, topic: str, callback: PullTask, tags: str | None = "*", *, sql: str | None = None) -> None:
+        """Have a callback called for our queues of a topic.
+
+        Args:
+            topic: the topic.
+            callback: called with a queue and a `PullTurn`.
+            tags: what members of the group say they subscribe to; pulls say what they want themselves.
+            sql: SQL92 expression instead of tags.
+
+        Raises:
+            ClientError: the topic or the expression is wrong, or the topic has a callback.
+        """
+        if topic in self._callbacks:
+            raise ClientError(f"topic {topic} has a callback in group {self._group} already; register it once")
+        self.consumer.subscribe(topic, tags, sql=sql)
+        self._callbacks[topic] = callback
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues whose callback is called now."""
+        return sorted(self._ours)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Join the group and begin to call.
+
+        Raises:
+            ClientError: it is stopped, or no topic is registered.
+        """
+        if not self._callbacks:
+            raise ClientError(f"the pull schedule of group {self._group} has no callback; register one first")
+        await self.consumer.start()
+
+    async def stop(self) -> None:
+        """End the calls that run, and leave the group."""
+        await self._tasks.end()
+        self._ours.clear()
+        await self.consumer.stop()
+
+    def _queues_changed(self, topic: str, _all_queues: list[MessageQueue], ours: list[MessageQueue]) -> None:
+        for queue in [queue for queue in self._ours if queue.topic == topic and queue not in ours]:
+            del self._ours[queue]  # its running call ends by itself, and is the last
+        for queue in ours:
+            if queue not in self._ours:
+                self._ours[queue] = self._tasks.spawn(self._serve(queue))
+
+    async def _serve(self, queue: MessageQueue) -> None:
+        me = asyncio.current_task()
+        callback = self._callbacks[queue.topic]
+        while self._ours.get(queue) is me:
+            turn = PullTurn(self.consumer)
+            async with self._room:
+                try:
+                    await callback(queue, turn)
+                except Exception:  # noqa: BLE001 - the callback is the user's; the queue goes on
+                    _log.exception("a pull callback of group %s failed for %s", self._group, queue)
+                    turn.next_delay_ms = ERROR_DELAY_MS
+            await asyncio.sleep(turn.next_delay_ms / 1000)

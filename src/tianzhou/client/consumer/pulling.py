@@ -1,0 +1,255 @@
+"""Pull requests and what comes back (wire.md §6)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from struct import Struct
+from typing import Any, NamedTuple
+
+from tianzhou._hot.frames import java_json
+from tianzhou._hot.headers import PullReplyHeader
+from tianzhou.client.cluster import rpc
+from tianzhou.client.cluster.remedies import broker_error
+from tianzhou.client.consumer.subscription import tag_wanted
+from tianzhou.client.namespaces.request_names import message_inside
+from tianzhou.errors import ProtocolError
+from tianzhou.model import MessageExt, MessageQueue, PullStatus, SubscriptionData, names
+from tianzhou.remoting.client import RemotingClient
+from tianzhou.wire.codes import VERSION, LanguageCode, RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.delivered import pair_behind
+from tianzhou.wire.fields import read_reply
+from tianzhou.wire.record import MAX_UNPACKED, decode_messages
+
+FARTHEST_AHEAD = 1_000_000
+"""How far behind the end a broker told the next offset may be: messages come while it answers."""
+COMMIT_OFFSET = 1
+SUSPEND = 2
+SUBSCRIPTION = 4
+_LANGUAGE = LanguageCode.PYTHON.name
+_pack_lengths = Struct(">ii").pack
+STATUSES = {status.value: status for status in PullStatus}
+
+
+class RawPull(NamedTuple):
+    """What a pull brought, its records still as bytes.
+
+    Attributes:
+        status: see `PullStatus`.
+        next_offset: where to pull next.
+        min_offset: the queue's first offset.
+        max_offset: the offset the queue's next message will get.
+        body: the records one behind the other (wire.md §5), empty unless FOUND.
+        suggested_broker_id: which replica the broker would like to be asked next.
+    """
+
+    status: PullStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    body: bytes
+    suggested_broker_id: int = 0
+
+
+async def pull(
+    remoting: RemotingClient,
+    address: str,
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    *,
+    max_messages: int = 32,
+    max_bytes: int | None = None,
+    subscription: SubscriptionData | None = None,
+    sub_version: int = 0,
+    commit_offset: int | None = None,
+    suspend_ms: int = 0,
+    timeout_ms: float = 10_000,
+) -> RawPull:
+    """Pull from a queue once.
+
+    Args:
+        remoting: carries the request.
+        address: the broker to ask.
+        group: the consumer group.
+        queue: the queue.
+        offset: the first wanted offset.
+        max_messages: at most so many; brokers have limits of their own.
+        max_bytes: at most so many bytes of records, where brokers know this wish.
+        subscription: sent along, so that the broker needs no heartbeat; None relies on the heartbeat.
+        sub_version: version of the subscription the heartbeat announced.
+        commit_offset: committed on the way when given.
+        suspend_ms: how long the broker may wait for a message to come.
+        timeout_ms: limit of the whole request; has to exceed `suspend_ms`.
+
+    Raises:
+        BrokerError: the broker refuses.
+        ProtocolError: its answer makes no sense.
+        RemotingError: it does not answer.
+    """
+    flags = 0
+    if commit_offset is not None:
+        flags |= COMMIT_OFFSET
+    if suspend_ms:
+        flags |= SUSPEND
+    if subscription is not None:
+        flags |= SUBSCRIPTION
+    code = RequestCode.PULL_MESSAGE
+    reply = await remoting.invoke(
+        address,
+        rpc.request(
+            code,
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=max_messages,
+            sys_flag=flags,
+            commit_offset=commit_offset or 0,
+            suspend_timeout_millis=suspend_ms,
+            subscription=subscription.sub_string if subscription is not None else None,
+            sub_version=sub_version,
+            expression_type=subscription.expression_type if subscription is not None else "TAG",
+            max_msg_bytes=max_bytes,
+            bname=queue.broker_name,
+        ),
+        timeout_ms,
+    )
+    return _raw(reply, address, offset)
+
+
+def _raw(reply: Command, address: str, asked: int) -> RawPull:
+    status = STATUSES.get(reply.code)
+    if status is None:
+        raise broker_error(reply, address)
+    header = reply.header
+    if type(header) is not PullReplyHeader:
+        header = read_reply(RequestCode.PULL_MESSAGE, reply)
+    following = header.next_begin_offset
+    if not 0 <= following <= max(asked, header.max_offset) + FARTHEST_AHEAD:
+        raise ProtocolError(
+            f"{address} answers a pull at offset {asked} with {following} as the next one, though the queue ends at"
+            f" {header.max_offset}"
+        )
+    return RawPull(
+        status,
+        following,
+        header.min_offset,
+        header.max_offset,
+        bytes(reply.body),
+        header.suggest_which_broker_id,
+    )
+
+
+class PullTemplate:
+    """The pulls of one queue, of which only few numbers change: what `pull` asks, for less.
+
+    Args:
+        group: the consumer group.
+        queue: the queue.
+        subscription: what is subscribed to.
+        max_messages: as in `pull`; the others too.
+        max_bytes: most bytes of records.
+        suspend_ms: how long the broker may wait for a message to come.
+        timeout_ms: limit of a request.
+        post_subscription: whether each pull says what is subscribed to.
+    """
+
+    __slots__ = ("_before", "_between", "_end", "_flags", "_given", "queue", "subscription")
+
+    def __init__(
+        self,
+        group: str,
+        queue: MessageQueue,
+        subscription: SubscriptionData,
+        *,
+        max_messages: int,
+        max_bytes: int | None,
+        suspend_ms: int,
+        timeout_ms: float,
+        post_subscription: bool,
+    ) -> None:
+        self.queue = queue
+        self.subscription = subscription
+        self._given: dict[str, Any] = {
+            "group": group,
+            "max_messages": max_messages,
+            "max_bytes": max_bytes,
+            "subscription": subscription if post_subscription else None,
+            "sub_version": subscription.sub_version,
+            "suspend_ms": suspend_ms,
+            "timeout_ms": timeout_ms,
+        }
+        self._flags = (SUSPEND if suspend_ms else 0) | (SUBSCRIPTION if post_subscription else 0)
+        posted = f'"subscription":{_text(subscription.sub_string)},' if post_subscription else ""
+        limit = "" if max_bytes is None else f'"maxMsgBytes":"{max_bytes}",'
+        self._before = (
+            f'{{"code":{RequestCode.PULL_MESSAGE:d},"extFields":{{"consumerGroup":{_text(group)},'
+            f'"topic":{_text(queue.topic)},"queueId":"{queue.queue_id}","queueOffset":"'
+        )
+        self._between = (
+            f'","maxMsgNums":"{max_messages}","suspendTimeoutMillis":"{suspend_ms}",{posted}'
+            f'"subVersion":"{subscription.sub_version}",'
+            f'"expressionType":{_text(subscription.expression_type if post_subscription else "TAG")},{limit}'
+            f'"bname":{_text(queue.broker_name)},"sysFlag":"'
+        )
+        self._end = f',"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
+
+    def frame(self, opaque: int, offset: int, commit_offset: int | None) -> bytes:
+        """The whole frame of a pull."""
+        flags = self._flags if commit_offset is None else self._flags | COMMIT_OFFSET
+        header = (
+            f'{self._before}{offset}{self._between}{flags}","commitOffset":"{commit_offset or 0}"}},"flag":0,'
+            f'"language":"{_LANGUAGE}","opaque":{opaque}{self._end}'
+        ).encode()
+        size = len(header)
+        return _pack_lengths(4 + size, size) + header
+
+    async def pull(
+        self, remoting: RemotingClient, address: str, offset: int, commit_offset: int | None = None
+    ) -> RawPull:
+        """`pull` from this queue."""
+        timeout_ms = self._given["timeout_ms"]
+        connection = None if remoting.hooked else remoting.connected(address)
+        if connection is not None:
+            opaque = remoting.group.opaques.next()
+            reply = await connection.invoke_frame(opaque, self.frame(opaque, offset, commit_offset), timeout_ms)
+            if reply.code != ResponseCode.GO_AWAY:
+                return _raw(reply, address, offset)
+        return await pull(
+            remoting, address, queue=self.queue, offset=offset, commit_offset=commit_offset, **self._given
+        )
+
+
+def _text(value: str) -> str:
+    return java_json(value).decode()
+
+
+def messages_of(
+    body: bytes,
+    broker_name: str,
+    tags: Collection[str] = (),
+    namespace: str | None = None,
+    bounds: tuple[int, int] | None = None,
+    limit_bytes: int = MAX_UNPACKED,
+) -> list[MessageExt]:
+    """The messages in a pull's body, without those whose tag only has the hash of a wanted one.
+
+    Args:
+        body: the records.
+        broker_name: where they came from.
+        tags: the wanted tags, empty for all.
+        namespace: the client's, whose prefix is taken off the names.
+        bounds: the queue's first offset, and the one its next message gets; they become the properties MIN_OFFSET and
+            MAX_OFFSET.
+        limit_bytes: most bytes a compressed body may have unpacked.
+    """
+    added = b""
+    if bounds is not None:
+        added = pair_behind(names.MIN_OFFSET, str(bounds[0])) + pair_behind(names.MAX_OFFSET, str(bounds[1]))
+    result = decode_messages(body, broker_name, limit_bytes, added)
+    if tags:
+        result = [message for message in result if tag_wanted(tags, message.tags)]
+    if namespace:
+        result = [message_inside(namespace, message) for message in result]
+    return result

@@ -1,0 +1,1 @@
+"""The push consumer: handlers are called with what its queues hold."""

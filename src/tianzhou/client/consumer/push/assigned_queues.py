@@ -1,0 +1,486 @@
+"""The queues a push consumer owns: one pull loop each, and how far each is consumed (client.md §12, §16)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from tianzhou.client.cluster import rpc
+from tianzhou.client.consumer import pulling
+from tianzhou.client.consumer.offset_store import OffsetStore
+from tianzhou.client.consumer.offset_tracker import shared_limits
+from tianzhou.client.consumer.push.consume_rates import ConsumeRates
+from tianzhou.client.consumer.push.process_queue import ProcessQueue, Turn
+from tianzhou.client.consumer.push.pull_options import PullOptions
+from tianzhou.client.consumer.push.queue_locks import QueueLocks
+from tianzhou.client.consumer.subscription import Begin, first_offset, original_topic
+from tianzhou.client.hooks import FilterContext, let_through
+from tianzhou.client.instance import ClientInstance
+from tianzhou.client.retry import PULL_ERROR_DELAY_MS, needs_heartbeat, pull_delay_ms
+from tianzhou.errors import TianzhouError
+from tianzhou.model import MessageExt, MessageModel, MessageQueue, PullStatus, SubscriptionData, names
+
+_log = logging.getLogger(__name__)
+
+PULL_ANSWER_MS = 15_000
+"""What a pull may take beyond the time the broker holds it."""
+PULL_EXPIRY_S = 120
+LOCK_INTERVAL_S = 20.0
+BROKER_LOCK_LIFE_S = 60.0
+"""A broker gives a lock to another member when it was not renewed for so long."""
+LEAVE_AT_ONCE_S = 0.5
+"""So long the sharing of queues waits for running handlers and for offsets before it goes on with other queues."""
+REST_S = 0.2
+"""So long handlers at work may go on with messages of a queue that is given up, and still have them counted."""
+UNLOCK_DELAY_S = 20.0
+"""So long after its last renewal a lock is kept for a handler that does not end, though the queue is given up."""
+WARN_INTERVAL_S = 60
+
+
+class OwnedQueues:
+    """Takes queues over, keeps them filled, gives them up, and stores their offsets.
+
+    Args:
+        instance: reaches the brokers.
+        group: the consumer group.
+        options: how to pull.
+        offsets: where progress is kept.
+        subscription: the subscription of a topic, None when it is not subscribed.
+        hand_out: takes the messages that were pulled.
+        lost: told when a queue was given up because another member has its lock.
+        rates: counts pulls.
+        spawn: runs a coroutine as a task of the consumer.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        options: PullOptions,
+        offsets: OffsetStore,
+        *,
+        subscription: Callable[[str], SubscriptionData | None],
+        hand_out: Callable[[ProcessQueue, list[MessageExt]], None],
+        lost: Callable[[], None],
+        rates: ConsumeRates,
+        spawn: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]],
+    ) -> None:
+        self._instance = instance
+        self._group = group
+        self._options = options
+        self._offsets = offsets
+        self._subscription = subscription
+        self._hand_out = hand_out
+        self._lost = lost
+        self._rates = rates
+        self._spawn = spawn
+        self._retry_topic = names.retry_topic(group)
+        self._locks = QueueLocks(instance, group)
+        self._turns: dict[MessageQueue, Turn] = {}
+        self._taking: set[MessageQueue] = set()
+        self._unpaused = asyncio.Event()
+        self._unpaused.set()
+        self._open = True
+        self._persist_due = self._persisting = False
+        self.table: dict[MessageQueue, ProcessQueue] = {}
+        """The queues that are ours now."""
+
+    # --- taking and giving up --------------------------------------------------------------------------------
+
+    @property
+    def kept(self) -> list[MessageQueue]:
+        """The queues that are ours and stay it, so far as is known."""
+        return [queue for queue, pq in self.table.items() if not pq.leaving]
+
+    async def take(self, queue: MessageQueue) -> bool:
+        """Take a queue over from the offset its group has reached; in order, once its lock is ours.
+
+        Returns:
+            False when that is not possible now.
+        """
+        if queue in self.table:  # its last handler has not ended yet
+            return False
+        self._taking.add(queue)
+        try:
+            return await self._take(queue)
+        finally:
+            self._taking.discard(queue)
+
+    async def _take(self, queue: MessageQueue) -> bool:
+        locked_s = self._instance.clock.monotonic()
+        if self._options.locks and not (await self._locks.lock([queue])).get(queue, False):
+            return False
+        try:
+            # Read behind the lock: its former owner has stored the offset before.
+            stored = await self._offsets.read(queue)
+            start = await self._first_offset(queue, stored)
+        except TianzhouError as error:
+            _log.info("the first offset of %s for group %s is not known yet: %s", queue, self._group, error)
+            if self._options.locks:
+                await self._locks.unlock([queue])
+            return False
+        if self._open and queue not in self.table:
+            # A broker answers 0 for a queue it has no offset of; once it is stored, tools see the group's place in
+            # every queue, its retry topic's too.
+            pq = self._start(queue, start, stored or None)
+            if self._options.locks:
+                pq.locked(locked_s, self._instance.clock.now_ms())
+            self._share_limits()
+        return True
+
+    async def give_up(self, queues: list[MessageQueue]) -> None:
+        """Give queues up and store how far they are consumed, once the handlers at work have ended or take too long."""
+        leaving = [self.table[queue] for queue in queues if queue in self.table]
+        if not leaving:
+            return
+        for pq in leaving:
+            pq.leave()
+        if self._options.orderly:
+            ends = [self._spawn(self._end_in_order(pq)) for pq in leaving]
+        else:
+            ends = [self._spawn(self._end_at_will(leaving))]
+        await asyncio.wait(ends, timeout=LEAVE_AT_ONCE_S)
+
+    async def _end_at_will(self, leaving: list[ProcessQueue]) -> None:
+        if any(pq.at_work for pq in leaving):
+            await self._store(leaving)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REST_S):
+                    for pq in leaving:
+                        await pq.rested()
+        await self._store(leaving, confirm=True)
+        for pq in leaving:
+            self._forget(pq)
+        self._share_limits()
+
+    async def _end_in_order(self, pq: ProcessQueue) -> None:
+        clock = self._instance.clock
+        deadline_s = (clock.monotonic() if pq.locked_s is None else pq.locked_s) + UNLOCK_DELAY_S
+        while pq.turn.taken and clock.monotonic() < deadline_s:
+            try:
+                async with asyncio.timeout(min(1.0, deadline_s - clock.monotonic())):
+                    await pq.turn.ended()
+            except TimeoutError:
+                pq.unlock_tries += 1
+        if pq.turn.taken:
+            _log.warning(
+                "group %s gives %s up though its handler has not ended: another member may overtake it",
+                self._group,
+                pq.queue,
+            )
+        await self._store([pq], confirm=True)
+        self._forget(pq)
+        self._share_limits()
+        if self._options.locks:
+            await self._locks.unlock([pq.queue])
+
+    def _forget(self, pq: ProcessQueue) -> None:
+        pq.drop()
+        if self.table.get(pq.queue) is pq:
+            del self.table[pq.queue]
+
+    async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Continue those of the queues that are ours at other offsets; what is in hand does not count."""
+        ours = {queue: offset for queue, offset in offsets.items() if queue in self.kept}
+        for queue, offset in ours.items():
+            self._restart(self.table[queue], offset)
+        await self._offsets.persist(ours, confirm=True)
+
+    def stop_pulling(self) -> None:
+        """End every pull loop; the queues stay ours until `close`."""
+        self._open = False
+        for pq in self.table.values():
+            if pq.pull_task is not None:
+                pq.pull_task.cancel()
+
+    async def unlock_all(self) -> None:
+        """Free every lock, so that others need not wait for their end."""
+        await self._locks.unlock(self._locks.held)
+
+    def close(self) -> None:
+        """Forget every queue."""
+        for pq in self.table.values():
+            pq.drop()
+        self.table.clear()
+
+    def suspend(self) -> None:
+        """Pull nothing until `resume`."""
+        self._unpaused.clear()
+
+    def resume(self) -> None:
+        """Pull again."""
+        self._unpaused.set()
+
+    async def _first_offset(self, queue: MessageQueue, stored: int | None) -> int:
+        begin = first_offset(self._options.where, stored, queue.topic)
+        if isinstance(begin, int):
+            return begin
+        address = await self._instance.master(queue.broker_name, queue.topic)
+        remoting, limit_ms = self._instance.remoting, self._instance.api_timeout_ms
+        if begin is Begin.MAX_OFFSET:
+            return await rpc.max_offset(remoting, address, queue, limit_ms)
+        return await rpc.search_offset(remoting, address, queue, self._options.timestamp_ms, timeout_ms=limit_ms)
+
+    def _start(
+        self, queue: MessageQueue, start: int, stored: int | None, former: ProcessQueue | None = None
+    ) -> ProcessQueue:
+        limits = self._options.limits if former is None else former.limits
+        # A handler may still be at work from when the queue was ours before; in order, ours waits for its end.
+        turn = self._turns.setdefault(queue, Turn()) if self._options.orderly else None
+        pq = ProcessQueue(queue, start, limits, self._instance.clock.now_ms(), stored, turn)
+        pq.last_pull_s = self._instance.clock.monotonic()
+        if former is not None:
+            pq.succeed(former)
+        self.table[queue] = pq
+        pq.pull_task = self._spawn(self._pull_loop(pq))
+        return pq
+
+    def _restart(self, pq: ProcessQueue, offset: int) -> None:
+        pq.drop()
+        self._start(pq.queue, offset, None, pq)
+
+    def _share_limits(self) -> None:
+        options = self._options
+        limits = shared_limits(options.limits, options.topic_messages, options.topic_bytes, len(self.table))
+        for pq in self.table.values():
+            pq.limit(limits)
+
+    def revive(self) -> None:
+        """Start the pull loops anew that have ended or hung for two minutes; warn of queues that stay full."""
+        # Of the clock that nobody sets: one that is set on would have every queue begin anew.
+        now_s = self._instance.clock.monotonic()
+        for pq in list(self.table.values()):
+            if pq.given_up:
+                continue
+            paused = not pq.room.is_set()
+            if paused and now_s - pq.warned_s > WARN_INTERVAL_S:
+                pq.warned_s = now_s
+                why = pq.tracker.pause_reason(pq.limits)
+                _log.warning("pulling %s for group %s pauses, handlers are too slow: %s", pq.queue, self._group, why)
+            hangs = not paused and self._unpaused.is_set() and now_s - pq.last_pull_s > PULL_EXPIRY_S
+            if pq.pull_task is not None and (hangs or pq.pull_task.done()) and self._open:
+                _log.warning("pulling %s for group %s has stopped; starting again", pq.queue, self._group)
+                self._restart(pq, pq.tracker.committable)
+
+    # --- locks -----------------------------------------------------------------------------------------------
+
+    async def keep_locks(self) -> None:
+        """Renew our locks until cancelled."""
+        while self._options.locks:
+            await asyncio.sleep(LOCK_INTERVAL_S)
+            await self._renew([pq for pq in self.table.values() if not pq.given_up])
+            # What a broker granted or kept without our hearing of it would keep others out.
+            await self._locks.unlock(self._locks.held - self.table.keys() - self._taking)
+
+    async def relock(self, pq: ProcessQueue) -> bool | None:
+        """Ask for a lock again that could not be renewed in time.
+
+        Returns:
+            True when it is ours, False when the queue is not ours any more, None when that cannot be learnt now.
+        """
+        answers = await self._renew([pq])
+        return None if pq.queue not in answers else not pq.given_up
+
+    async def _renew(self, renewed: list[ProcessQueue]) -> dict[MessageQueue, bool]:
+        clock = self._instance.clock
+        asked_s = clock.monotonic()
+        answers = await self._locks.lock(pq.queue for pq in renewed)
+        stray = [pq.queue for pq in renewed if answers.get(pq.queue) and pq.queue not in self.table]
+        if stray and self._open:  # given up while the question was on its way
+            await self._locks.unlock(stray)
+        for pq in renewed:
+            if pq.given_up or pq.queue not in answers:
+                continue
+            unsafe = pq.locked_s is None or clock.monotonic() - pq.locked_s > BROKER_LOCK_LIFE_S
+            if answers[pq.queue] and not unsafe:
+                pq.locked(asked_s, clock.now_ms())
+                continue
+            # Another member has consumed of it, or may have: what we hold of it is out of date.
+            _log.warning("group %s has lost the lock of %s for a while and begins it anew", self._group, pq.queue)
+            pq.drop()
+            if self.table.get(pq.queue) is pq:
+                del self.table[pq.queue]
+            self._lost()
+        return answers
+
+    # --- pulling ---------------------------------------------------------------------------------------------
+
+    async def _pull_loop(self, pq: ProcessQueue) -> None:
+        while True:
+            if not pq.room.is_set():
+                await pq.room.wait()
+            if not self._unpaused.is_set():
+                await self._unpaused.wait()
+            if pq.given_up:
+                return
+            if self._options.locks and not pq.is_locked(self._instance.clock.monotonic()):
+                await asyncio.sleep(1.0)
+                continue
+            pq.last_pull_ms, pq.last_pull_s = self._instance.clock.now_ms(), self._instance.clock.monotonic()
+            try:
+                await self._pull_once(pq)
+            except TianzhouError as error:
+                await self._after_error(pq, error)
+            except Exception:  # noqa: BLE001 - a filter hook may raise anything; the queue is pulled on
+                _log.exception("pull from %s for group %s failed", pq.queue, self._group)
+                await asyncio.sleep(PULL_ERROR_DELAY_MS / 1000)
+            else:
+                if self._options.interval_s:
+                    await asyncio.sleep(self._options.interval_s)
+
+    async def _pull_once(self, pq: ProcessQueue) -> None:
+        queue = pq.queue
+        subscription = self._subscription(queue.topic)
+        if subscription is None:
+            await asyncio.sleep(1.0)  # unsubscribed: the next sharing of queues drops it
+            return
+        routes = self._instance.routes
+        address = routes.readable(queue.broker_name, pq.suggested_broker_id)
+        if address is None:
+            address = await self._instance.reader(queue, pq.suggested_broker_id)
+        committable = pq.tracker.committable
+        commit = (
+            committable > 0
+            and self._options.model is MessageModel.CLUSTERING
+            and address == routes.master(queue.broker_name)
+        )
+        began_s = self._instance.clock.monotonic()
+        pq.carry(committable if commit else None, began_s)
+        template = pq.template
+        if template is None or template.subscription is not subscription:
+            template = pq.template = self._template(queue, subscription)
+        raw = await template.pull(self._instance.remoting, address, pq.next_offset, committable if commit else None)
+        if pq.given_up:
+            return
+        pq.carry(None, began_s)
+        pq.suggested_broker_id = raw.suggested_broker_id
+        moved = raw.next_offset - pq.next_offset
+        if raw.status is PullStatus.FOUND:
+            messages = self._messages_of(raw, queue, subscription)
+            rates = self._rates.of(queue.topic)
+            rates.pulls += 1
+            rates.pulled += len(messages)
+            rates.pull_ms += (self._instance.clock.monotonic() - began_s) * 1000
+            if queue.topic == self._retry_topic:
+                for message in messages:
+                    message.topic = original_topic(message.topic, message.properties, self._group)
+            self._hand_out(pq, pq.take_in(messages, raw.next_offset))
+            if messages and moved > 0:
+                pq.pace.fruitless = 0
+                return
+        elif raw.status is PullStatus.OFFSET_ILLEGAL:
+            moved = 0
+        else:
+            pq.take_in([], raw.next_offset)
+        rest_s = pq.pace.rest_s(moved, self._instance.clock.monotonic() - began_s)
+        if rest_s:
+            await asyncio.sleep(rest_s)
+        if raw.status is PullStatus.OFFSET_ILLEGAL and not pq.given_up:
+            await self._correct(pq, raw)
+
+    def _template(self, queue: MessageQueue, subscription: SubscriptionData) -> pulling.PullTemplate:
+        options = self._options
+        return pulling.PullTemplate(
+            self._group,
+            queue,
+            subscription,
+            max_messages=options.batch_size,
+            max_bytes=options.batch_bytes,
+            suspend_ms=options.suspend_ms,
+            timeout_ms=options.suspend_ms + PULL_ANSWER_MS,
+            post_subscription=options.post_subscription,
+        )
+
+    def _messages_of(
+        self, raw: pulling.RawPull, queue: MessageQueue, subscription: SubscriptionData
+    ) -> list[MessageExt]:
+        namespace, bounds = self._instance.namespace, (raw.min_offset, raw.max_offset)
+        limit_bytes = self._instance.max_unpacked_body_bytes
+        messages = pulling.messages_of(
+            raw.body, queue.broker_name, subscription.tags_set, namespace, bounds, limit_bytes
+        )
+        if not self._options.filters:
+            return messages
+        return let_through(self._options.filters, FilterContext(self._group, queue, messages, self._instance.unit_mode))
+
+    async def _correct(self, pq: ProcessQueue, raw: pulling.RawPull) -> None:
+        _log.warning(
+            "group %s continues %s at offset %d instead of %d: the broker says so, the queue holds %d to %d",
+            self._group,
+            pq.queue,
+            raw.next_offset,
+            pq.next_offset,
+            raw.min_offset,
+            raw.max_offset,
+        )
+        pq.dropped = True  # what is still in hand must not store an offset over this one
+        await self._offsets.persist({pq.queue: raw.next_offset}, confirm=True)
+        if self._open and self.table.get(pq.queue) is pq:
+            self._start(pq.queue, raw.next_offset, raw.next_offset, pq)
+
+    async def _after_error(self, pq: ProcessQueue, error: TianzhouError) -> None:
+        _log.info("pull from %s for group %s failed: %s", pq.queue, self._group, error)
+        if needs_heartbeat(error) and (address := self._instance.routes.readable(pq.queue.broker_name)):
+            await self._instance.heartbeats.to(address)
+        if error.refresh_route:
+            try:
+                await self._instance.refresh_route(pq.queue.topic)
+            except TianzhouError as failure:
+                _log.info("no route of topic %s now: %s", pq.queue.topic, failure)
+        await asyncio.sleep(pull_delay_ms(error) / 1000)
+
+    # --- offsets ---------------------------------------------------------------------------------------------
+
+    async def persist(self, *, confirm: bool = False) -> None:
+        """Store the offsets that have moved.
+
+        Args:
+            confirm: wait until they are stored.
+        """
+        await self._store(list(self.table.values()), confirm=confirm)
+
+    def persist_soon(self) -> None:
+        """Store the offsets that have moved: others of the group may take queues before we learn which."""
+        if self._open and self._options.model is MessageModel.CLUSTERING:
+            self._persist_due = True
+            if not self._persisting:
+                self._persisting = True
+                self._spawn(self._persist_while_due())
+
+    async def _persist_while_due(self) -> None:
+        # One at a time, however often a broker says that members have changed.
+        try:
+            while self._persist_due and self._open:
+                self._persist_due = False
+                await self.persist()
+        finally:
+            self._persisting = False
+
+    async def _store(self, queues: list[ProcessQueue], *, confirm: bool = False) -> None:
+        now_s = self._instance.clock.monotonic()
+        doubtful = {pq for pq in queues if confirm and pq.doubtful(now_s)}
+        moved = {
+            pq.queue: pq
+            for pq in queues
+            if not pq.dropped and (pq.tracker.committable != pq.committed or pq in doubtful)
+        }
+        if not moved:
+            return
+        offsets = {queue: pq.tracker.committable for queue, pq in moved.items()}
+        for queue in await self._offsets.persist(offsets, confirm=confirm):
+            moved[queue].committed = offsets[queue]
+        await asyncio.gather(*(self._restore(pq, offsets[pq.queue]) for pq in doubtful if not pq.dropped))
+
+    async def _restore(self, pq: ProcessQueue, offset: int) -> None:
+        # Apache's broker has threads for pulls and others for commits, so that the commit of a pull we sent just
+        # before may be carried out after ours and put the group back.
+        try:
+            put_back = await self._offsets.read(pq.queue) == pq.carried != offset
+        except TianzhouError as error:
+            _log.info("the offset of %s of group %s cannot be looked at: %s", pq.queue, self._group, error)
+            return
+        if put_back:
+            await self._offsets.persist({pq.queue: offset}, confirm=True)

@@ -1,0 +1,320 @@
+"""Handing pulled messages to handlers without an order, and what follows from what they say (client.md §13)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from tianzhou.client.consumer.push.consume_rates import ConsumeRates, TopicRates
+from tianzhou.client.consumer.push.dispatcher import TURN_MESSAGES, Handing, Work
+from tianzhou.client.consumer.push.handlers import ConsumeContext, Handlers
+from tianzhou.client.consumer.push.process_queue import ProcessQueue
+from tianzhou.client.consumer.push.workers import Slot
+from tianzhou.client.consumer.send_back import SendBack
+from tianzhou.client.retry import SEND_BACK_RETRY_MS
+from tianzhou.clock import Clock
+from tianzhou.model import ConsumeResult, MessageExt, MessageModel, names
+from tianzhou.wire.delivered import DeliveredMessage, pair_behind
+
+_log = logging.getLogger(__name__)
+
+EXPIRED_DELAY_LEVEL = 3
+"""Messages that took too long come again at this delay level (client.md §13.5)."""
+
+SWEEPS_PER_TIMEOUT = 4
+SLOWEST_SWEEP_S = 1.0
+
+
+class Lot:
+    """What a pull has brought of a queue and waits for handlers, as what single calls get, the next one last."""
+
+    __slots__ = ("pq", "rest")
+
+    def __init__(self, pq: ProcessQueue, calls: list[list[MessageExt]] | list[MessageExt]) -> None:
+        calls.reverse()
+        self.pq = pq
+        self.rest: list[Any] = calls
+
+
+class Consuming(Handing[Lot]):
+    """The messages waiting for handlers, and the workers that call them.
+
+    What may wait is bounded by the limits of each queue; see `PullLimits`.
+
+    Args:
+        group: the consumer group.
+        model: broadcast messages are not delivered again.
+        handlers: who consumes.
+        send_back: takes what was not consumed.
+        rates: counts what was consumed.
+        clock: source of time.
+        spawn: runs a coroutine as a task of the consumer.
+        timeout_s: limit of one call.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        model: MessageModel,
+        handlers: Handlers,
+        send_back: SendBack,
+        rates: ConsumeRates,
+        clock: Clock,
+        spawn: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]],
+        *,
+        timeout_s: float,
+    ) -> None:
+        super().__init__(group, model, handlers, send_back, rates, clock, spawn)
+        self._timeout_s = timeout_s
+        self._single = handlers.batch_size == 1
+
+    def start_workers(self, count: int) -> None:
+        """See `Consumption.start_workers`."""
+        super().start_workers(count)
+        self._spawn(self._sweep())
+
+    def put(self, pq: ProcessQueue, messages: list[MessageExt]) -> None:
+        """See `Consumption.put`."""
+        if not messages:
+            return
+        if self._single:
+            self._line.append(Lot(pq, messages.copy()))
+        else:
+            size = self._handlers.batch_size
+            by_topic = {messages[0].topic: messages}
+            if any(message.topic != messages[0].topic for message in messages):  # of the retry topic
+                by_topic = {}
+                for message in messages:
+                    by_topic.setdefault(message.topic, []).append(message)
+            calls = [same[i : i + size] for same in by_topic.values() for i in range(0, len(same), size)]
+            self._line.append(Lot(pq, calls))
+        self._call_one()
+
+    def _take(self) -> Work | None:
+        line = self._line
+        while line:
+            lot = line[0]
+            if lot.pq.given_up:
+                line.popleft()
+                continue
+            found = lot.rest.pop()
+            if not lot.rest:
+                line.popleft()
+            return Work(lot.pq, [found] if self._single else found)
+        return None
+
+    async def _work(self, slot: Slot) -> None:
+        await (self._work_one_by_one(slot) if self._single else super()._work(slot))
+
+    async def _work_one_by_one(self, slot: Slot) -> None:  # noqa: C901 - one loop: no call that can be avoided
+        # What `Handing._work` does with `next` and `_consume`, in one piece for handlers that nothing is done around:
+        # most of them do not wait, and then what is between two calls is most of what a message costs.
+        line, plain, rates_of = self._line, self._handlers.plain, self._rates.of
+        monotonic, now_ms = self._clock.monotonic, self._clock.now_ms
+        # Clocks are asked once a message: one call of a handler begins where that before it ended, and the time of day
+        # is looked at again when it can have changed.
+        began_s = stale_s = monotonic()
+        present_ms, stamp, stamped = 0, b"", b""
+        more: bytes | None = None
+        rated: str | None = None
+        rates: TopicRates
+        message: MessageExt | None
+        failure: BaseException | None
+        while not slot.retiring:
+            if not line or self._turn >= TURN_MESSAGES:
+                message = failure = None  # who waits keeps nothing alive
+                if not await self._pause(slot):
+                    return
+                began_s = monotonic()
+                continue
+            self._turn += 1
+            lot = line[0]
+            pq = lot.pq
+            if pq.dropped or pq.leaving:
+                line.popleft()
+                continue
+            message = lot.rest.pop()
+            if not lot.rest:
+                line.popleft()
+            if self._idle and line and not self._called:
+                self._call_one()  # who goes on if this handler waits
+            if began_s >= stale_s:
+                stale_s = began_s + 0.001
+                present_ms = now_ms()
+                more, stamp = None, pair_behind(names.CONSUME_START_TIME, str(present_ms))
+            pq.last_consume_ms = present_ms
+            if type(message) is DeliveredMessage and message.raw_properties is not None:
+                if message.more_properties is not more:  # the same for all of a pull
+                    more = message.more_properties
+                    stamped = more + stamp
+                message.more_properties = stamped
+            else:
+                message.properties[names.CONSUME_START_TIME] = str(present_ms)
+            topic = message.topic
+            handler = plain.get(topic)
+            if handler is None:
+                await self._consume(Work(pq, [message]), slot)
+                began_s = monotonic()
+                continue
+            if topic is not rated:
+                rated, rates = topic, rates_of(topic)
+            failure = None
+            result: ConsumeResult | None = None
+            pq.at_work += 1
+            try:
+                slot.since_s = began_s
+                try:
+                    result = await handler(message)
+                    if result is not None:
+                        result = self._handlers.answer(topic, result)
+                except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - as in `_consume`
+                    failure = error
+                finally:
+                    slot.since_s = None
+                ended_s = monotonic()
+                rates.calls += 1
+                rates.call_ms += (ended_s - began_s) * 1000
+                began_s = ended_s
+                if failure is None and result is None and not pq.dropped:
+                    pq.finish(message.queue_offset)
+                    rates.consumed += 1
+                else:
+                    await self._follow(Work(pq, [message]), result, failure, ConsumeContext(pq.queue), slot)
+                    began_s = monotonic()
+            finally:
+                pq.at_work -= 1
+                if pq.rest is not None:
+                    pq.look_for_rest()
+
+    async def _pause(self, slot: Slot) -> bool:
+        """Give others their turn, or wait for something in the line; False when nothing comes any more."""
+        slot.idle = True
+        if self._line:
+            self._turn = 0
+            await asyncio.sleep(0)
+        elif not self._open:
+            return False
+        else:
+            await self._called_for()
+        slot.idle = False
+        return True
+
+    async def _consume(self, work: Work, slot: Slot) -> None:
+        topic = work.messages[0].topic
+        context = ConsumeContext(work.pq.queue)
+        failure: BaseException | None = None
+        result: ConsumeResult | None = None
+        work.pq.at_work += 1
+        try:
+            began_s = slot.since_s = self._clock.monotonic()
+            try:
+                result = await self._handlers.call(topic, work.messages, context)
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - whatever it is means "again later"
+                failure = error
+            finally:
+                slot.since_s = None
+            self._count(topic, began_s)
+            await self._follow(work, result, failure, context, slot)
+        finally:
+            work.pq.at_work -= 1
+            work.pq.look_for_rest()
+
+    async def _follow(
+        self,
+        work: Work,
+        result: ConsumeResult | None,
+        failure: BaseException | None,
+        context: ConsumeContext,
+        slot: Slot,
+    ) -> None:
+        """What follows from a handler's answer."""
+        expired = False
+        if isinstance(failure, asyncio.CancelledError):
+            if not slot.expired or slot.task is None:
+                raise failure
+            slot.expired = False
+            slot.task.uncancel()
+            expired = True
+        if work.pq.dropped:
+            return
+        if expired:
+            await self.expire(work)
+        elif isinstance(failure, Exception) or result is ConsumeResult.RECONSUME_LATER:
+            await self.fail(work, failure if isinstance(failure, Exception) else None, context)
+        elif context.ack_index is None:
+            self.finish(work)
+        else:
+            await self._finish_first(work, context.ack_index + 1, context)
+
+    async def _finish_first(self, work: Work, count: int, context: ConsumeContext) -> None:
+        count = max(count, 0)
+        if done := work.messages[:count]:
+            self.finish(Work(work.pq, done))
+        if rest := work.messages[count:]:
+            await self.fail(Work(work.pq, rest), None, context)
+
+    async def _sweep(self) -> None:
+        # One look at all workers now and then, instead of a timer for each message.
+        pause_s = min(SLOWEST_SWEEP_S, self._timeout_s / SWEEPS_PER_TIMEOUT)
+        while True:
+            await asyncio.sleep(pause_s)
+            latest_s = self._clock.monotonic() - self._timeout_s
+            for slot in self._workers.slots:
+                if slot.since_s is not None and slot.since_s <= latest_s and slot.task is not None:
+                    slot.since_s = None
+                    slot.expired = True
+                    slot.task.cancel()
+
+    def finish(self, work: Work) -> None:
+        """See `Consumption.finish`."""
+        work.pq.finish_all(work.messages)
+        self._rates.of(work.messages[0].topic).consumed += len(work.messages)
+
+    async def fail(self, work: Work, failure: Exception | None, context: ConsumeContext) -> None:
+        """Send messages back, or keep those that nobody takes and try again here.
+
+        Args:
+            work: the messages.
+            failure: what the handler raised, None when it asked for a later delivery.
+            context: when they are delivered again.
+        """
+        if failure is not None:
+            _log.warning("%s: not consumed by group %s", _named(work), self._group, exc_info=failure)
+        await self._give_back(work, context.delay_level)
+
+    async def expire(self, work: Work) -> None:
+        """See `Consumption.expire`."""
+        _log.warning("%s: not consumed by group %s within %.0f s", _named(work), self._group, self._timeout_s)
+        await self._give_back(work, EXPIRED_DELAY_LEVEL)
+
+    async def _give_back(self, work: Work, delay_level: int) -> None:
+        self._rates.of(work.messages[0].topic).failed += len(work.messages)
+        if self._model is MessageModel.BROADCASTING:
+            _log.warning("%s: dropped, a broadcast message is not delivered again", _named(work))
+            for message in work.messages:
+                work.pq.finish(message.queue_offset)
+            return
+        kept = []
+        for message in work.messages:
+            if message.queue_offset not in work.pq.tracker:
+                continue
+            if await self._send_back.give(message, delay_level):
+                work.pq.finish(message.queue_offset)
+            else:
+                message.reconsume_times += 1
+                kept.append(message)
+        if kept and self._open:
+            self._spawn(self._again(Work(work.pq, kept)))
+
+    async def _again(self, work: Work) -> None:
+        await asyncio.sleep(SEND_BACK_RETRY_MS / 1000)
+        self._line.append(Lot(work.pq, work.messages.copy() if self._single else [work.messages]))
+        self._call_one()
+
+
+def _named(work: Work) -> str:
+    first = work.messages[0]
+    others = len(work.messages) - 1
+    return f"{first.topic} {first.msg_id}" + (f" and {others} more" if others else "")

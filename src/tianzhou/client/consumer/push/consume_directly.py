@@ -1,0 +1,47 @@
+"""Consuming one message at once, outside its queue, because a tool asks for it (client.md §17.2)."""
+
+from __future__ import annotations
+
+from tianzhou.client.consumer.push.handlers import ConsumeContext, Handlers
+from tianzhou.client.consumer.subscription import original_topic
+from tianzhou.clock import Clock
+from tianzhou.model import ConsumeResult, MessageExt, MessageQueue
+from tianzhou.wire.bodies import DirectConsumption
+
+_RESULTS: dict[ConsumeResult | None, str] = {
+    ConsumeResult.RECONSUME_LATER: "CR_LATER",
+    ConsumeResult.SUSPEND_CURRENT_QUEUE_A_MOMENT: "CR_LATER",
+    ConsumeResult.COMMIT: "CR_COMMIT",
+    ConsumeResult.ROLLBACK: "CR_ROLLBACK",
+}
+
+
+async def directly(
+    handlers: Handlers, message: MessageExt, group: str, clock: Clock, *, orderly: bool
+) -> DirectConsumption:
+    """Give a message to its handler; the answer has no other consequence.
+
+    Args:
+        handlers: the consumer's handlers.
+        message: the message.
+        group: the consumer group.
+        clock: source of time.
+        orderly: whether the consumer consumes in order.
+
+    Returns:
+        What came of it; what the handler raises is an answer, too.
+    """
+    message.topic = original_topic(message.topic, message.properties, group)
+    context = ConsumeContext(MessageQueue(message.topic, message.broker_name, message.queue_id))
+    answer = DirectConsumption(order=orderly)
+    began_s = clock.monotonic()
+    try:
+        result = await handlers.call(message.topic, [message], context)
+    except Exception as error:  # noqa: BLE001 - see above
+        answer.consume_result = "CR_THROW_EXCEPTION"
+        answer.remark = f"{type(error).__name__}: {error}"
+    else:
+        answer.consume_result = _RESULTS.get(result, "CR_SUCCESS")
+    answer.auto_commit = context.auto_commit
+    answer.spent_time_mills = int((clock.monotonic() - began_s) * 1000)
+    return answer

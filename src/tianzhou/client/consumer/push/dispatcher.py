@@ -1,0 +1,191 @@
+"""What both ways of handing messages to handlers share: who stands in line, and the workers that serve the line.
+
+`consuming.Consuming` has no order, `in_order.InOrder` keeps that of the queues (client.md §13, §14).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from tianzhou.client.consumer.push.consume_rates import ConsumeRates, TopicRates
+from tianzhou.client.consumer.push.handlers import ConsumeContext, Handlers
+from tianzhou.client.consumer.push.process_queue import ProcessQueue
+from tianzhou.client.consumer.push.workers import Slot, Workers
+from tianzhou.client.consumer.send_back import SendBack
+from tianzhou.clock import Clock
+from tianzhou.model import MessageExt, MessageModel, names
+from tianzhou.wire.delivered import add_property
+
+T = TypeVar("T")
+
+TURN_MESSAGES = 100
+"""After so many messages consumed without waiting, the loop's other tasks get their turn."""
+
+
+class Work(NamedTuple):
+    """Messages for one call of a handler, and the queue they are from."""
+
+    pq: ProcessQueue
+    messages: list[MessageExt]
+
+
+class Consumption(Protocol):
+    """How a consumer hands out messages: `Consuming` without an order, `InOrder` with one."""
+
+    def put(self, pq: ProcessQueue, messages: list[MessageExt]) -> None:
+        """Queue pulled messages, whose topics are the original ones already."""
+        ...
+
+    async def next(self) -> Work | None:
+        """The next work whose queue is still ours; None when the consumer has stopped."""
+        ...
+
+    def finish(self, work: Work) -> None:
+        """Its messages are consumed."""
+        ...
+
+    async def fail(self, work: Work, failure: Exception | None, context: ConsumeContext) -> None:
+        """Its messages were not consumed; they are delivered again."""
+        ...
+
+    async def expire(self, work: Work) -> None:
+        """Its messages took too long."""
+        ...
+
+    def start_workers(self, count: int) -> None:
+        """Begin to call handlers, so many at the same time."""
+        ...
+
+    def resize(self, count: int) -> None:
+        """Change how many handlers run at the same time."""
+        ...
+
+    async def drain(self, timeout_s: float) -> None:
+        """Hand out nothing more, and let running handlers finish for so long."""
+        ...
+
+
+class Handing(ABC, Generic[T]):
+    """A line of what waits for handlers, and workers that serve it.
+
+    Args:
+        group: the consumer group.
+        model: whether members share the messages, or each gets all.
+        handlers: who consumes.
+        send_back: takes what was not consumed.
+        rates: counts what was consumed.
+        clock: source of time.
+        spawn: runs a coroutine as a task of the consumer.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        model: MessageModel,
+        handlers: Handlers,
+        send_back: SendBack,
+        rates: ConsumeRates,
+        clock: Clock,
+        spawn: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]],
+    ) -> None:
+        self._group = group
+        self._model = model
+        self._handlers = handlers
+        self._send_back = send_back
+        self._rates = rates
+        self._clock = clock
+        self._spawn = spawn
+        self._line: deque[T] = deque()
+        self._idle: list[asyncio.Future[None]] = []
+        self._called = False
+        self._workers = Workers(self._work, spawn)
+        self._turn = 0
+        self._open = True
+
+    def start_workers(self, count: int) -> None:
+        """See `Consumption.start_workers`."""
+        self._workers.resize(count)
+
+    def resize(self, count: int) -> None:
+        """See `Consumption.resize`."""
+        if self._workers.slots:
+            self._workers.resize(count)
+
+    async def drain(self, timeout_s: float) -> None:
+        """See `Consumption.drain`."""
+        self._open = False
+        self._line.clear()
+        for waiter in self._idle:
+            if not waiter.done():
+                waiter.set_result(None)
+        await self._workers.drain(timeout_s)
+
+    async def next(self) -> Work | None:
+        """See `Consumption.next`."""
+        self._turn += 1
+        if self._turn >= TURN_MESSAGES:
+            self._turn = 0
+            await asyncio.sleep(0)
+        while True:
+            work = self._take()
+            if work is not None:
+                if self._line:
+                    self._call_one()
+                work.pq.last_consume_ms = now_ms = self._clock.now_ms()
+                add_property(work.messages, names.CONSUME_START_TIME, str(now_ms))
+                return work
+            if not self._open:
+                return None
+            await self._called_for()
+
+    def _call_one(self) -> None:
+        """Have one who waits look at the line; while it has not yet, nobody else is called."""
+        while self._idle and not self._called:
+            waiter = self._idle.pop()
+            if not waiter.done():
+                self._called = True
+                waiter.set_result(None)
+
+    async def _called_for(self) -> None:
+        """Wait until there may be something in the line, or nothing comes any more."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._idle.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.cancelled():
+                if waiter in self._idle:
+                    self._idle.remove(waiter)
+            else:
+                self._called = False
+                if self._line:
+                    self._call_one()
+            raise
+        self._called = False
+
+    async def _work(self, slot: Slot) -> None:
+        while not slot.retiring:
+            slot.idle = True
+            work = await self.next()
+            slot.idle = False
+            if work is None:
+                return
+            await self._consume(work, slot)
+
+    def _count(self, topic: str, began_s: float) -> TopicRates:
+        """Count a call of a handler, which ends now."""
+        rates = self._rates.of(topic)
+        rates.called(self._clock.monotonic() - began_s)
+        return rates
+
+    @abstractmethod
+    def _take(self) -> Work | None:
+        """Take out what is first in line and may be handed out now, None when there is nothing."""
+
+    @abstractmethod
+    async def _consume(self, work: Work, slot: Slot) -> None:
+        """Call the handler, and do what follows from its answer."""

@@ -1,0 +1,238 @@
+"""Handlers: who consumes a topic's messages, what they are given, and what they may answer (client.md §13.2, §14)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+
+from tianzhou.client.consumer.push.process_pool import InProcesses
+from tianzhou.client.hooks import ConsumeHook, ConsumeOutcome, HandlerCall, begin, end
+from tianzhou.errors import ClientError
+from tianzhou.model import ConsumeResult, MessageExt, MessageQueue
+
+Handler: TypeAlias = Callable[..., "ConsumeResult | Awaitable[ConsumeResult | None] | None"]
+"""Consumes a message, or a list of messages when `consume_message_batch_max_size` is above 1.
+
+It takes a `ConsumeContext` as its second argument when it has one, or one called `context`. Returning nothing or
+SUCCESS means consumed; so does any other value, with a warning. Raising means: deliver it again, later and after
+others; in an orderly consumer after a moment and before any other of its queue. `ConsumeResult` has the other answers.
+"""
+
+H = TypeVar("H", bound=Handler)
+
+_log = logging.getLogger(__name__)
+
+UNORDERED = frozenset({ConsumeResult.SUCCESS, ConsumeResult.RECONSUME_LATER})
+ORDERLY = frozenset(ConsumeResult) - {ConsumeResult.RECONSUME_LATER}
+
+
+@dataclass(slots=True)
+class ConsumeContext:
+    """What a handler gets beside the messages; what it sets here goes with its answer.
+
+    Attributes:
+        queue: the queue the messages are from.
+        delay_level: when messages that are not consumed are delivered again; 0 lets the broker decide, -1 makes dead
+            letters of them.
+        ack_index: of a list, the index of the last message that is consumed, -1 for none; those behind it are
+            delivered again. None for all.
+        auto_commit: orderly consumers only: with False, SUCCESS commits nothing until a COMMIT.
+        suspend_ms: orderly consumers only: how long the queue rests before the messages are delivered again; None for
+            the consumer's `suspend_current_queue_time_ms`.
+    """
+
+    queue: MessageQueue
+    delay_level: int = 0
+    ack_index: int | None = None
+    auto_commit: bool = True
+    suspend_ms: int | None = None
+
+
+class _Known(NamedTuple):
+    handler: Handler
+    is_async: bool
+    wants_context: bool
+
+
+class Handlers:
+    """The handlers of a consumer, by topic.
+
+    Args:
+        group: the consumer group.
+        orderly: whether it consumes in order.
+        batch_size: most messages of one call; above 1, handlers get lists.
+        threads: how many sync handlers run at the same time.
+        hooks: called around each call of a handler.
+    """
+
+    def __init__(
+        self, group: str, *, orderly: bool, batch_size: int, threads: int, hooks: Iterable[ConsumeHook] = ()
+    ) -> None:
+        self._group = group
+        self._answers = ORDERLY if orderly else UNORDERED
+        self._known: dict[str, _Known] = {}
+        self._warned: set[str] = set()
+        self.plain: dict[str, Callable[..., Awaitable[Any]]] = {}
+        """By topic the coroutine functions that take the message alone and have no hooks around them: who calls them
+        here instead of with `call` gives to `answer` what they return."""
+        self._threads = threads
+        self._executor: ThreadPoolExecutor | None = None
+        self.batch_size = batch_size
+        self.hooks = list(hooks)
+
+    def __bool__(self) -> bool:
+        return bool(self._known)
+
+    def add(self, topic: str, handler: Handler) -> None:
+        """Have a topic's messages consumed by `handler`.
+
+        Raises:
+            ClientError: it cannot be called as handlers are.
+        """
+        _check_handler(topic, handler)
+        self._warned.discard(topic)
+        known = self._known[topic] = _Known(handler, _is_async(handler), _wants_context(handler))
+        self.plain.pop(topic, None)
+        if known.is_async and not known.wants_context and not self.hooks:
+            self.plain[topic] = cast("Callable[..., Awaitable[Any]]", handler)
+
+    def resize(self, threads: int) -> None:
+        """Change how many sync handlers run at the same time; those that run now are let finish."""
+        self._threads = threads
+        self._drop_threads()
+
+    def _drop_threads(self) -> None:
+        if self._executor is not None:
+            self._executor.shutdown(wait=False)
+            self._executor = None
+
+    def close(self) -> None:
+        """Drop the threads and processes; handlers that still run in them are not waited for."""
+        self._drop_threads()
+        for known in self._known.values():
+            if isinstance(known.handler, InProcesses):
+                known.handler.close()
+
+    async def call(self, topic: str, messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult | None:
+        """Call the topic's handler, with the hooks around it; sync ones in a thread.
+
+        Raises:
+            Exception: what the handler raises.
+            ClientError: there is no handler, or it answered what this consumer cannot do.
+        """
+        if not self.hooks:
+            return await self._call(topic, messages, context)
+        around = HandlerCall(self._group, messages, context.queue)
+        afters = begin(self.hooks, around)
+        try:
+            around.result = await self._call(topic, messages, context)
+            around.outcome = outcome_of(around.result)
+        except asyncio.CancelledError:
+            around.outcome = ConsumeOutcome.TIME_OUT
+            raise
+        except Exception as error:
+            around.outcome, around.error = ConsumeOutcome.EXCEPTION, error
+            raise
+        finally:
+            end(afters, around)
+        return around.result
+
+    async def _call(self, topic: str, messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult | None:
+        try:
+            handler, is_async, wants_context = self._known[topic]
+        except KeyError:
+            raise ClientError(
+                f"group {self._group} got a message of topic {topic} but has no handler for it; subscribe with one, "
+                "or use handlers for all topics or for none"
+            ) from None
+        argument: Any = messages if self.batch_size > 1 else messages[0]
+        arguments = (argument, context) if wants_context else (argument,)
+        outcome: Any
+        if is_async:
+            outcome = await handler(*arguments)  # type: ignore[misc]
+        else:
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(self._threads, f"consume-{self._group}")
+            run = contextvars.copy_context().run  # so that handlers see what hooks have set, as a trace's context
+            outcome = await asyncio.get_running_loop().run_in_executor(self._executor, run, handler, *arguments)
+            if inspect.isawaitable(outcome):
+                outcome = await outcome
+        return self.answer(topic, outcome)
+
+    def answer(self, topic: str, outcome: Any) -> ConsumeResult | None:
+        """What the topic's handler has answered; what is no answer means consumed, and is warned of once.
+
+        Raises:
+            ClientError: it is an answer that this consumer cannot follow.
+        """
+        if outcome is None or (isinstance(outcome, ConsumeResult) and outcome in self._answers):
+            return outcome
+        allowed = ", ".join(sorted(f"ConsumeResult.{answer.name}" for answer in self._answers))
+        if isinstance(outcome, ConsumeResult):
+            raise ClientError(f"the handler of topic {topic} returned {outcome!r}; return None or one of {allowed}")
+        if topic not in self._warned:
+            self._warned.add(topic)
+            again = "SUSPEND_CURRENT_QUEUE_A_MOMENT" if self._answers is ORDERLY else "RECONSUME_LATER"
+            _log.warning(
+                "the handler of topic %s in group %s returned a value of type %s, which is no answer: its messages"
+                " count as consumed. Return nothing or one of %s; to have a message again, raise or return"
+                " ConsumeResult.%s",
+                topic,
+                self._group,
+                type(outcome).__name__,
+                allowed,
+                again,
+            )
+        return None
+
+
+def _check_handler(topic: str, handler: object) -> None:
+    # Found out at the first message instead, each message would be retried until it is a dead letter.
+    if not callable(handler):
+        raise ClientError(f"the handler of topic {topic} is {handler!r}; it has to be a function")
+    name = getattr(handler, "__qualname__", repr(handler))
+    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+        raise ClientError(f"the handler {name} of topic {topic} has a yield, so calling it would do nothing; remove it")
+    try:
+        signature = inspect.signature(handler)
+    except (TypeError, ValueError):  # some builtins do not tell
+        return
+    for arguments in ((None,), (None, None)):
+        try:
+            signature.bind(*arguments)
+        except TypeError:
+            continue
+        return
+    raise ClientError(
+        f"the handler {name}{signature} of topic {topic} cannot be called; it takes the message (or the list of them), "
+        "and a ConsumeContext besides when it wants one"
+    )
+
+
+def _is_async(handler: Handler) -> bool:
+    called = None if inspect.isclass(handler) else getattr(handler, "__call__", None)  # noqa: B004 - of an object
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(called)
+
+
+def _wants_context(handler: Handler) -> bool:
+    try:
+        parameters = inspect.signature(handler).parameters.values()
+    except (TypeError, ValueError):  # some builtins do not tell
+        return False
+    places = [p for p in parameters if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
+    if any(p.name == "context" for p in places[1:2]):
+        return True
+    return len([p for p in places if p.default is p.empty]) == 2
+
+
+def outcome_of(result: ConsumeResult | None) -> ConsumeOutcome:
+    """What hooks and traces call an answer."""
+    if result in {ConsumeResult.RECONSUME_LATER, ConsumeResult.SUSPEND_CURRENT_QUEUE_A_MOMENT, ConsumeResult.ROLLBACK}:
+        return ConsumeOutcome.FAILED
+    return ConsumeOutcome.SUCCESS

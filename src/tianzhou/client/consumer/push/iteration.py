@@ -1,0 +1,129 @@
+"""Giving messages out one by one, to `async for`, and what becomes of each (client.md §13, §20.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tianzhou.client.consumer.push.consume_rates import ConsumeRates
+from tianzhou.client.consumer.push.dispatcher import Consumption, Work
+from tianzhou.client.consumer.push.handlers import ConsumeContext
+from tianzhou.client.hooks import After, ConsumeHook, ConsumeOutcome, HandlerCall, begin, end
+from tianzhou.clock import Clock
+from tianzhou.errors import ClientError
+from tianzhou.model import ConsumeResult, MessageExt
+from tianzhou.wire.delivered import unreadable
+
+
+class Iterating:
+    """The message that was given out last. It counts as consumed when the next one is asked for.
+
+    Args:
+        group: the consumer group.
+        consuming: hands out the messages, and takes back what was not consumed.
+        hooks: called when a message is given out, and when it is known what became of it.
+        rates: counts how long messages were in the iterating code's hands.
+        clock: source of time.
+        timeout_s: a message that takes so long is sent back; None for no such limit.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        consuming: Consumption,
+        hooks: Sequence[ConsumeHook],
+        rates: ConsumeRates,
+        clock: Clock,
+        *,
+        timeout_s: float | None,
+    ) -> None:
+        self._group = group
+        self._consuming = consuming
+        self._hooks = hooks
+        self._rates = rates
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._current: Work | None = None
+        self._call: HandlerCall | None = None
+        self._afters: list[After[HandlerCall]] = []
+        self._asked = False
+        self._since_s = 0.0
+        self._expires_s = 0.0
+
+    @property
+    def begun(self) -> bool:
+        """Whether a message is given out."""
+        return self._current is not None
+
+    async def next(self) -> MessageExt:
+        """Count the message that is given out as consumed, and give out the next one.
+
+        Raises:
+            StopAsyncIteration: the consumer has stopped.
+            ClientError: another task waits for the next one already.
+        """
+        if self._asked:
+            raise ClientError(f"two tasks iterate the consumer of group {self._group}; iterate in one, or use handlers")
+        current = self._settle(ConsumeOutcome.SUCCESS, result=ConsumeResult.SUCCESS)
+        if current is not None and not current.pq.dropped:
+            self._consuming.finish(current)
+        self._asked = True
+        try:
+            work = await self._next_readable()
+        finally:
+            self._asked = False
+        if work is None:
+            raise StopAsyncIteration
+        self._current = work
+        self._since_s = self._clock.monotonic()
+        self._expires_s = self._since_s + (self._timeout_s or 0)
+        if self._hooks:
+            self._call = HandlerCall(self._group, work.messages, work.pq.queue)
+            self._afters = begin(self._hooks, self._call)
+        return work.messages[0]
+
+    async def _next_readable(self) -> Work | None:
+        # Who iterates would get the error of a body in the middle of the loop, and none of the messages behind it.
+        while (work := await self._consuming.next()) is not None:
+            if (error := unreadable(work.messages[0])) is None:
+                break
+            await self._consuming.fail(work, error, ConsumeContext(work.pq.queue))
+        return work
+
+    async def leave(self, error: BaseException | None) -> None:
+        """The `async with` block has ended: what is given out is consumed, or not when an error ended the block."""
+        if error is None:
+            current = self._settle(ConsumeOutcome.SUCCESS, result=ConsumeResult.SUCCESS)
+            if current is not None and not current.pq.dropped:
+                self._consuming.finish(current)
+        elif isinstance(error, Exception):
+            current = self._settle(ConsumeOutcome.EXCEPTION, error=error)
+            if current is not None and not current.pq.dropped:
+                await self._consuming.fail(current, error, ConsumeContext(current.pq.queue))
+
+    def abandon(self) -> None:
+        """The consumer stops: what is given out will be delivered again."""
+        self._settle(ConsumeOutcome.FAILED)
+
+    async def expire(self) -> None:
+        """Send back what is given out, when that is due."""
+        current, now_s = self._current, self._clock.monotonic()
+        if current is None or self._timeout_s is None or now_s <= self._expires_s:
+            return
+        self._expires_s = now_s + self._timeout_s
+        self._end(ConsumeOutcome.TIME_OUT, None, None)
+        await self._consuming.expire(current)
+
+    def _settle(
+        self, outcome: ConsumeOutcome, *, result: ConsumeResult | None = None, error: BaseException | None = None
+    ) -> Work | None:
+        current, self._current = self._current, None
+        if current is not None:
+            self._rates.of(current.messages[0].topic).called(self._clock.monotonic() - self._since_s)
+            self._end(outcome, result, error)
+        return current
+
+    def _end(self, outcome: ConsumeOutcome, result: ConsumeResult | None, error: BaseException | None) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call.outcome, call.result, call.error = outcome, result, error
+            end(self._afters, call)

@@ -1,0 +1,242 @@
+"""Handing messages to handlers in the order of their queues (client.md §14).
+
+Each queue has at most one handler at work, and only while its lock is ours. Queues that have messages stand in line;
+a worker takes one batch of the first and sends the queue to the end of the line, so that none waits for another to
+become empty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from tianzhou.client.consumer.push.consume_rates import ConsumeRates
+from tianzhou.client.consumer.push.dispatcher import Handing, Work
+from tianzhou.client.consumer.push.handlers import ConsumeContext, Handlers
+from tianzhou.client.consumer.push.process_queue import ProcessQueue
+from tianzhou.client.consumer.push.workers import Slot
+from tianzhou.client.consumer.send_back import SendBack
+from tianzhou.clock import Clock
+from tianzhou.model import ConsumeResult, MessageExt, MessageModel
+
+_log = logging.getLogger(__name__)
+
+SHORTEST_REST_MS = 10
+LONGEST_REST_MS = 30_000
+LOCK_RETRY_S = 3.0
+UNLIMITED_TIMES = 2**31 - 1
+"""By default an orderly consumer never gives up on a message."""
+
+
+class Step(enum.Enum):
+    """What follows from a handler's answer."""
+
+    COMMIT = enum.auto()
+    KEEP = enum.auto()
+    ROLLBACK = enum.auto()
+    REPEAT = enum.auto()
+
+
+def step_after(result: ConsumeResult | None, *, raised: bool, auto_commit: bool) -> Step:
+    """What follows from a handler's answer: the table of client.md §14."""
+    if raised or result is ConsumeResult.SUSPEND_CURRENT_QUEUE_A_MOMENT:
+        return Step.REPEAT
+    if auto_commit or result is ConsumeResult.COMMIT:
+        return Step.COMMIT
+    return Step.ROLLBACK if result is ConsumeResult.ROLLBACK else Step.KEEP
+
+
+def rest_ms(wanted_ms: int | None, default_ms: int) -> int:
+    """How long a queue rests before its messages are delivered again."""
+    chosen = default_ms if wanted_ms is None or wanted_ms < 0 else wanted_ms
+    return min(max(chosen, SHORTEST_REST_MS), LONGEST_REST_MS)
+
+
+class InOrder(Handing[ProcessQueue]):
+    """The queues whose messages wait for handlers, and the workers that call them.
+
+    Args:
+        group: the consumer group.
+        model: broadcasting needs no locks, and drops what has failed too often.
+        handlers: who consumes.
+        send_back: takes what has failed too often.
+        rates: counts what was consumed.
+        clock: source of time.
+        spawn: runs a coroutine as a task of the consumer.
+        relock: asks for a queue's lock again; True when it is ours, False when the queue is not ours any more, None
+            when that cannot be learnt now.
+        rest_default_ms: how long a queue rests after a failure.
+        max_times: after so many failures here a message is given away.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        model: MessageModel,
+        handlers: Handlers,
+        send_back: SendBack,
+        rates: ConsumeRates,
+        clock: Clock,
+        spawn: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]],
+        *,
+        relock: Callable[[ProcessQueue], Awaitable[bool | None]],
+        rest_default_ms: int,
+        max_times: int,
+    ) -> None:
+        super().__init__(group, model, handlers, send_back, rates, clock, spawn)
+        self._relock = relock
+        self._rest_default_ms = rest_default_ms
+        self._max_times = max_times
+
+    # --- the line --------------------------------------------------------------------------------------------
+
+    def put(self, pq: ProcessQueue, messages: list[MessageExt]) -> None:
+        """See `Consumption.put`."""
+        if messages and not pq.given_up:
+            pq.waiting.extend(messages)
+            self._line_up(pq)
+
+    def _line_up(self, pq: ProcessQueue) -> None:
+        if pq.waiting and not pq.scheduled and not pq.given_up:
+            pq.scheduled = True
+            self._to_the_end(pq)
+
+    def _to_the_end(self, pq: ProcessQueue) -> None:
+        if self._open:
+            self._line.append(pq)
+            self._call_one()
+
+    def _take(self) -> Work | None:
+        line = self._line
+        while line:
+            work = self._work_of(line.popleft())
+            if work is not None:
+                return work
+        return None
+
+    def _work_of(self, pq: ProcessQueue) -> Work | None:
+        # No other work of a queue is given out until this one has ended.
+        if pq.given_up or not pq.waiting:
+            pq.scheduled = False
+        elif self._model is MessageModel.CLUSTERING and not pq.is_locked(self._clock.monotonic()):
+            self._spawn(self._wait_for_lock(pq))
+        elif pq.turn.taken:  # by what was in hand when the queue was begun anew
+            self._spawn(self._wait_for_turn(pq))
+        else:
+            pq.turn.take()
+            return Work(pq, pq.take(self._handlers.batch_size))
+        return None
+
+    async def _wait_for_lock(self, pq: ProcessQueue) -> None:
+        while not pq.given_up:
+            answer = await self._relock(pq)
+            if answer is not None:
+                break
+            await asyncio.sleep(LOCK_RETRY_S)
+        self._to_the_end(pq)
+
+    async def _wait_for_turn(self, pq: ProcessQueue) -> None:
+        await pq.turn.ended()
+        self._to_the_end(pq)
+
+    async def _rest(self, pq: ProcessQueue, milliseconds: int) -> None:
+        await asyncio.sleep(milliseconds / 1000)
+        pq.scheduled = False
+        self._line_up(pq)
+
+    # --- handlers --------------------------------------------------------------------------------------------
+
+    async def _consume(self, work: Work, slot: Slot) -> None:
+        try:
+            await self._consume_turn(work)
+        finally:
+            work.pq.turn.end()
+
+    async def _consume_turn(self, work: Work) -> None:
+        pq, messages = work
+        topic = messages[0].topic
+        context = ConsumeContext(pq.queue)
+        failure: Exception | None = None
+        result: ConsumeResult | None = None
+        began_s = self._clock.monotonic()
+        try:
+            result = await self._handlers.call(topic, messages, context)
+        except Exception as error:  # noqa: BLE001 - a handler may raise anything; it means "again after a moment"
+            failure = error
+        rates = self._count(topic, began_s)
+        if pq.dropped:
+            return
+        match step_after(result, raised=failure is not None, auto_commit=context.auto_commit):
+            case Step.COMMIT:
+                self._commit(pq)
+            case Step.KEEP:
+                rates.consumed += len(messages)
+                self._go_on(pq)
+            case Step.ROLLBACK:
+                pq.put_back(pq.in_hand)
+                self._spawn(self._rest(pq, rest_ms(context.suspend_ms, self._rest_default_ms)))
+            case Step.REPEAT:
+                await self.fail(work, failure, context)
+
+    def finish(self, work: Work) -> None:
+        """See `Consumption.finish`."""
+        work.pq.turn.end()
+        self._commit(work.pq)
+
+    def _commit(self, pq: ProcessQueue) -> None:
+        if pq.in_hand:
+            self._rates.of(pq.in_hand[-1].topic).consumed += len(pq.in_hand)
+        pq.commit()
+        self._go_on(pq)
+
+    def _go_on(self, pq: ProcessQueue) -> None:
+        pq.scheduled = False
+        self._line_up(pq)
+
+    async def fail(self, work: Work, failure: Exception | None, context: ConsumeContext) -> None:
+        """Deliver messages again before all others of their queue, but give away what has failed too often.
+
+        Args:
+            work: the messages.
+            failure: what the handler raised, None when it asked for a moment.
+            context: how long the queue rests.
+        """
+        pq, messages = work
+        first = messages[0]
+        if failure is not None:
+            _log.warning(
+                "%s %s at %s: not consumed by group %s; the queue rests and tries again",
+                first.topic,
+                first.msg_id,
+                pq.queue,
+                self._group,
+                exc_info=failure,
+            )
+        self._rates.of(first.topic).failed += len(messages)
+        again, gone = [], []
+        for message in messages:
+            if message.reconsume_times >= self._max_times and await self._give_away(message):
+                gone.append(message)
+            else:
+                message.reconsume_times += 1
+                again.append(message)
+        for message in gone:
+            pq.in_hand.remove(message)
+            pq.finish(message.queue_offset)
+        pq.put_back(again)
+        if again:
+            self._spawn(self._rest(pq, rest_ms(context.suspend_ms, self._rest_default_ms)))
+        else:
+            self._go_on(pq)
+
+    async def expire(self, work: Work) -> None:
+        """Nothing: what follows has to wait, however long a message takes."""
+
+    async def _give_away(self, message: MessageExt) -> bool:
+        if self._model is MessageModel.BROADCASTING:
+            _log.warning("%s %s: dropped after %d tries", message.topic, message.msg_id, message.reconsume_times + 1)
+            return True
+        return await self._send_back.store_again(message, self._max_times)

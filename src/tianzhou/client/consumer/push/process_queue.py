@@ -1,0 +1,284 @@
+"""One queue a push consumer owns: what was pulled of it, and where it stands (client.md §11)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from math import inf
+
+from tianzhou.client.consumer.offset_tracker import OffsetTracker, PullLimits
+from tianzhou.client.consumer.pull_pace import PullPace
+from tianzhou.client.consumer.pulling import PullTemplate
+from tianzhou.model import MessageExt, MessageQueue
+from tianzhou.wire.bodies import ProcessQueueInfo
+from tianzhou.wire.delivered import body_sizes
+
+PULL_LATE_S = 1.0
+"""So long after a pull was sent, a broker that works with threads may still carry out the commit it carries."""
+LOCK_TRUST_S = 30.0
+"""So long a consumer relies on a broker's lock it has not renewed (client.md §14)."""
+
+
+class Turn:
+    """Whether a handler has messages of a queue; in an orderly consumer, at most one has."""
+
+    __slots__ = ("_ended",)
+
+    def __init__(self) -> None:
+        self._ended = asyncio.Event()
+        self._ended.set()
+
+    @property
+    def taken(self) -> bool:
+        """Whether it is somebody's turn now."""
+        return not self._ended.is_set()
+
+    def take(self) -> None:
+        """It is the caller's turn."""
+        self._ended.clear()
+
+    def end(self) -> None:
+        """It is nobody's turn."""
+        self._ended.set()
+
+    async def ended(self) -> None:
+        """Wait until it is nobody's turn."""
+        await self._ended.wait()
+
+
+class ProcessQueue:
+    """A queue while it is ours.
+
+    Args:
+        queue: its identity.
+        start: the offset it is consumed from.
+        limits: how much of it may wait.
+        now_ms: the present.
+        committed: the offset the group has stored already, None for none.
+        turn: of the queue's handlers, when it was ours before and one may still be at work.
+    """
+
+    __slots__ = (
+        "at_work",
+        "carried",
+        "carried_s",
+        "committed",
+        "dropped",
+        "full",
+        "in_hand",
+        "last_consume_ms",
+        "last_lock_ms",
+        "last_pull_ms",
+        "last_pull_s",
+        "leaving",
+        "limits",
+        "locked_s",
+        "next_offset",
+        "pace",
+        "pull_task",
+        "queue",
+        "rest",
+        "room",
+        "scheduled",
+        "suggested_broker_id",
+        "template",
+        "tracker",
+        "turn",
+        "unlock_tries",
+        "waiting",
+        "warned_s",
+    )
+
+    def __init__(
+        self,
+        queue: MessageQueue,
+        start: int,
+        limits: PullLimits,
+        now_ms: int,
+        committed: int | None = None,
+        turn: Turn | None = None,
+    ) -> None:
+        self.queue = queue
+        self.limits = limits
+        self.tracker = OffsetTracker(start)
+        self.next_offset = start
+        self.committed = committed
+        self.dropped = False
+        self.suggested_broker_id = 0
+        self.last_pull_ms = self.last_consume_ms = self.last_lock_ms = now_ms
+        self.last_pull_s = 0.0
+        self.warned_s = -inf
+        self.full = False
+        self.room = asyncio.Event()
+        self.room.set()
+        self.template: PullTemplate | None = None
+        self.pull_task: asyncio.Task[None] | None = None
+        self.pace = PullPace()
+        self.carried: int | None = None
+        self.carried_s = 0.0
+        self.at_work = 0
+        self.leaving = False
+        self.rest: asyncio.Event | None = None
+        # What follows is for orderly consumption only.
+        self.waiting: deque[MessageExt] = deque()
+        self.in_hand: list[MessageExt] = []
+        self.turn = turn or Turn()
+        self.scheduled = False
+        self.locked_s: float | None = None
+        self.unlock_tries = 0
+
+    @property
+    def given_up(self) -> bool:
+        """Whether no more of it may be handed to handlers."""
+        return self.dropped or self.leaving
+
+    def take_in(self, messages: list[MessageExt], next_offset: int) -> list[MessageExt]:
+        """Note what a pull brought.
+
+        Returns:
+            The messages that were not known yet.
+        """
+        tracker, fresh = self.tracker, messages
+        if messages:
+            offsets, sizes = [m.queue_offset for m in messages], body_sizes(messages)
+            if offsets[-1] >= next_offset or not tracker.add_run(offsets, sizes):
+                fresh = [
+                    m
+                    for m, size in zip(messages, sizes, strict=True)
+                    if 0 <= m.queue_offset < next_offset and tracker.add(m.queue_offset, size)
+                ]
+        tracker.skip_to(next_offset)
+        self.next_offset = next_offset
+        if tracker.pause_reason(self.limits) is not None:
+            self.room.clear()
+            self.full = True
+        return fresh
+
+    def finish(self, offset: int) -> None:
+        """Note a message as done; wakes the pull loop when that makes room."""
+        self.tracker.finish(offset)
+        if self.full:
+            self.look_for_room()
+
+    def finish_all(self, messages: list[MessageExt]) -> None:
+        """Note messages as done that were handed out together."""
+        self.tracker.finish_run([message.queue_offset for message in messages])
+        if self.full:
+            self.look_for_room()
+
+    def look_for_room(self) -> None:
+        """Let the pull loop go on when there is room, pause it when there is none."""
+        self.full = self.tracker.pause_reason(self.limits) is not None
+        if self.full:
+            self.room.clear()
+        else:
+            self.room.set()
+
+    def look_for_rest(self) -> None:
+        """Tell who waits for `rested` when no handler is at work; whoever calls one counts it in `at_work`."""
+        if self.rest is not None and not self.at_work:
+            self.rest.set()
+            self.rest = None
+
+    async def rested(self) -> None:
+        """Wait until no handler is at work."""
+        if self.at_work:
+            if self.rest is None:
+                self.rest = asyncio.Event()
+            await self.rest.wait()
+
+    def carry(self, committable: int | None, now_s: float) -> None:
+        """Note that a pull is on its way, and what it commits."""
+        self.carried = committable
+        self.carried_s = now_s
+
+    def doubtful(self, now_s: float) -> bool:
+        """Whether a pull may be on its way that commits less than what is done by now."""
+        on_its_way = self.carried is not None and now_s - self.carried_s < PULL_LATE_S
+        return on_its_way and self.carried != self.tracker.committable
+
+    def limit(self, limits: PullLimits) -> None:
+        """Change how much of it may wait."""
+        if limits != self.limits:
+            self.limits = limits
+            self.look_for_room()
+
+    def leave(self) -> None:
+        """Hand out no more of it; what a handler has in hand still counts."""
+        self.leaving = True
+        self.waiting.clear()
+        self._stop_pulling()
+
+    def drop(self) -> None:
+        """Give the queue up: results of what is still being consumed do not count any more."""
+        self.dropped = True
+        self._stop_pulling()
+
+    def _stop_pulling(self) -> None:
+        self.full = False
+        self.room.set()
+        if self.pull_task is not None:
+            self.pull_task.cancel()
+
+    # --- in order --------------------------------------------------------------------------------------------
+
+    def succeed(self, former: ProcessQueue) -> None:
+        """Take over the lock of the same queue's former state, and how its broker answers."""
+        self.pace = former.pace
+        self.locked_s = former.locked_s
+        self.last_lock_ms = former.last_lock_ms
+
+    def locked(self, since_s: float, now_ms: int) -> None:
+        """Note that a broker has granted or renewed our lock, which was asked for at `since_s`."""
+        self.locked_s = since_s
+        self.last_lock_ms = now_ms
+
+    def is_locked(self, now_s: float) -> bool:
+        """Whether our lock can be relied on."""
+        return self.locked_s is not None and now_s - self.locked_s <= LOCK_TRUST_S
+
+    def take(self, most: int) -> list[MessageExt]:
+        """Take the next messages in order, all of one topic; they are in hand until `commit` or `put_back`."""
+        waiting = self.waiting
+        taken = [waiting.popleft()]
+        while waiting and len(taken) < most and waiting[0].topic == taken[0].topic:
+            taken.append(waiting.popleft())
+        self.in_hand += taken
+        return taken
+
+    def commit(self) -> None:
+        """All messages in hand are consumed."""
+        done, self.in_hand = self.in_hand, []
+        self.finish_all(done)
+
+    def put_back(self, messages: Iterable[MessageExt]) -> None:
+        """Have these messages, which are in hand, taken again before all others."""
+        offsets = {message.queue_offset for message in messages}
+        back = [message for message in self.in_hand if message.queue_offset in offsets]
+        self.in_hand = [message for message in self.in_hand if message.queue_offset not in offsets]
+        if not self.given_up:
+            self.waiting.extendleft(reversed(back))
+
+    # --- telling ---------------------------------------------------------------------------------------------
+
+    def info(self) -> ProcessQueueInfo:
+        """Its entry in the running info (wire.md §7.11)."""
+        tracker = self.tracker
+        in_hand = self.in_hand
+        return ProcessQueueInfo(
+            commit_offset=tracker.committable,
+            cached_msg_min_offset=tracker.committable if len(tracker) else 0,
+            cached_msg_max_offset=tracker.highest or 0,
+            cached_msg_count=len(tracker),
+            cached_msg_size_in_mib=tracker.size_bytes // (1024 * 1024),
+            transaction_msg_min_offset=in_hand[0].queue_offset if in_hand else 0,
+            transaction_msg_max_offset=in_hand[-1].queue_offset if in_hand else 0,
+            transaction_msg_count=len(in_hand),
+            locked=self.locked_s is not None,
+            try_unlock_times=self.unlock_tries,
+            last_lock_timestamp=self.last_lock_ms,
+            dropped=self.given_up,
+            last_pull_timestamp=self.last_pull_ms,
+            last_consume_timestamp=self.last_consume_ms,
+        )

@@ -1,0 +1,186 @@
+"""The loop that keeps a member's queues in line with its group (client.md §10)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from tianzhou.client.cluster import rpc
+from tianzhou.client.consumer.allocation import AllocateStrategy, changes, sorted_client_ids
+from tianzhou.client.instance import ClientInstance
+from tianzhou.errors import TianzhouError
+from tianzhou.model import MessageModel, MessageQueue
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+INTERVAL_S = 20.0
+MIN_INTERVAL_S = 0.2
+"""Changes come in swarms, when many members start; one round meets the rest of a swarm."""
+RETRY_S = 1.0
+TAKE_OVER_DELAY_S = 0.5
+"""Between learning that a queue is ours and taking it: meanwhile the other member learns of it, too, which takes it
+`MIN_INTERVAL_S` at most, lets its handlers end and stores its offset."""
+
+EARLY_S = 0.001
+"""A timer of the loop may come so much early."""
+
+SharesChanged: TypeAlias = Callable[[str, list[MessageQueue], list[MessageQueue]], None]
+"""Told of a topic, all its queues and those that are ours now."""
+
+
+class _Share(NamedTuple):
+    """What of a topic should be ours."""
+
+    queues: list[MessageQueue]
+    members: int
+    lost: list[MessageQueue]
+    wanted: list[MessageQueue]
+
+
+class Sharing:
+    """Decides again and again which queues are ours, and has them taken and given up.
+
+    A round gives up at once what is not ours any more, of all topics, and never sleeps: a queue that was another
+    member's is taken by a later round. So a member that waits for queues still leaves those that others wait for.
+
+    Args:
+        instance: knows routes, brokers and our client id.
+        group: the consumer group.
+        model: broadcasting takes all queues.
+        strategy: how members share.
+        topics: the topics to share queues of.
+        owned: the queues that are ours now.
+        take: takes a queue over; False when that has to be tried again.
+        give_up: gives queues up.
+        changed: told of a topic, its queues and ours, when our share of it has changed.
+        take_over_s: how long to let a queue's former owner store its offset.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        model: MessageModel,
+        strategy: AllocateStrategy,
+        *,
+        topics: Callable[[], Collection[str]],
+        owned: Callable[[], Collection[MessageQueue]],
+        take: Callable[[MessageQueue], Awaitable[bool]],
+        give_up: Callable[[list[MessageQueue]], Awaitable[None]],
+        changed: SharesChanged | None = None,
+        take_over_s: float = TAKE_OVER_DELAY_S,
+    ) -> None:
+        self._instance = instance
+        self._group = group
+        self._model = model
+        self._strategy = strategy
+        self._topics = topics
+        self._owned = owned
+        self._take = take
+        self._give_up = give_up
+        self._changed = changed
+        self._take_over_s = take_over_s
+        self._wake = asyncio.Event()
+        self._due: dict[MessageQueue, float] = {}
+        """When a queue that was another member's may be taken, in the loop's time."""
+
+    def wake(self) -> None:
+        """Share anew, soon."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Share until cancelled: when woken, every 20 s, and every second while something is amiss."""
+        loop = asyncio.get_running_loop()
+        next_s = loop.time()
+        while True:
+            # Not wait_for: Python 3.11's forgets that it was cancelled when it is woken in the same turn of the loop.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(next_s):
+                    await self._wake.wait()
+            self._wake.clear()
+            balanced = await self._round()
+            now_s = loop.time()
+            next_s = now_s + (INTERVAL_S if balanced else RETRY_S)
+            next_s = min([next_s, *(due_s for due_s in self._due.values() if due_s > now_s)])
+            await asyncio.sleep(MIN_INTERVAL_S)
+
+    async def _round(self) -> bool:
+        shares: dict[str, _Share] = {}
+        topics = sorted(set(self._topics()))
+        for topic in topics:
+            share = await self._guarded(topic, self._look(topic))
+            if share is not None:
+                shares[topic] = share
+        balanced = len(shares) == len(topics)
+        lost = [queue for queue in self._owned() if queue.topic not in topics]
+        lost += [queue for share in shares.values() for queue in share.lost]
+        if lost:
+            await self._guarded(", ".join(sorted({queue.topic for queue in lost})), self._give_up(lost))
+        now_s = asyncio.get_running_loop().time()
+        self._due = {
+            queue: self._due.get(queue, now_s + (self._take_over_s if share.members > 1 else 0.0))
+            for share in shares.values()
+            for queue in share.wanted
+        }
+        for topic, share in shares.items():
+            ready = [queue for queue in share.wanted if self._due[queue] <= now_s + EARLY_S]
+            balanced = await self._guarded(topic, self._take_all(topic, share, ready)) is True and balanced
+        return balanced
+
+    async def _guarded(self, topic: str, work: Awaitable[T]) -> T | None:
+        """What the work returns; None when it fails, which is logged."""
+        try:
+            return await work
+        except TianzhouError as error:
+            _log.info("queues of %s cannot be shared in group %s now: %s", topic, self._group, error)
+        except Exception:  # noqa: BLE001 - strategies and listeners may be the user's; the sharing goes on
+            _log.exception("queues of %s cannot be shared in group %s now", topic, self._group)
+        return None
+
+    async def _look(self, topic: str) -> _Share | None:
+        """What of a topic should be ours; None when that cannot be learnt now."""
+        queues = await self._instance.queues_to_read(topic)
+        if not queues:
+            return _Share([], 1, [], [])  # it does not exist yet; the instance looks for it and wakes us
+        members = 1
+        mine = queues
+        if self._model is MessageModel.CLUSTERING:
+            address = await self._instance.any_broker_of(topic)
+            if address is None:
+                return None
+            client_ids = sorted_client_ids(
+                await rpc.consumer_ids(self._instance.remoting, address, self._group, self._instance.api_timeout_ms)
+            )
+            if not client_ids:
+                await self._instance.heartbeats.to(address)
+                return None
+            members = len(client_ids)
+            mine = self._strategy.allocate(self._instance.client_id, queues, client_ids)
+        lost, wanted = changes([queue for queue in self._owned() if queue.topic == topic], mine)
+        return _Share(queues, members, lost, wanted)
+
+    async def _take_all(self, topic: str, share: _Share, ready: list[MessageQueue]) -> bool:
+        """Take queues over, and tell whom it concerns; False when some have to be tried again."""
+        taken = await asyncio.gather(*map(self._take, ready))
+        for queue, done in zip(ready, taken, strict=True):
+            if done:
+                del self._due[queue]
+        ours = [queue for queue in self._owned() if queue.topic == topic]
+        if self._changed is not None and (share.lost or any(taken)):
+            self._changed(topic, share.queues, ours)
+        if any(taken):
+            _log.info(
+                "%s in group %s has %d of %d queues of %s, shared by %d",
+                self._instance.client_id,
+                self._group,
+                len(ours),
+                len(share.queues),
+                topic,
+                share.members,
+            )
+        return all(taken)

@@ -1,0 +1,1 @@
+"""Names of topics and groups inside a namespace, as requests and replies carry them."""

@@ -1,0 +1,1 @@
+"""Producers: what becomes of a message between `send` and the broker."""

@@ -1,0 +1,177 @@
+"""Messages that wait a moment for others to travel with (client.md §6.4).
+
+Who sends one gets the result of that one: its own ids and offset, cut out of the batch's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TypeAlias
+
+from tianzhou.client.producer.frames import check_properties_size, message_properties
+from tianzhou.client.validation import check_message
+from tianzhou.errors import ConfigError
+from tianzhou.model import Message, MessageQueue, SendResult, names
+from tianzhou.wire.properties import encode_properties
+
+DEFAULT_DELAY_MS = 10
+DEFAULT_BATCH_BYTES = 32 * 1024
+DEFAULT_HELD_BYTES = 32 * 1024 * 1024
+ENTRY_BYTES = 22
+"""What a batch adds to each message (wire.md §4.5)."""
+_ID_LENGTH = 32
+_ALONE = frozenset(
+    {names.PGROUP, names.MSG_TYPE, names.START_DELIVER_TIME, "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"}
+)
+
+SendTogether: TypeAlias = Callable[[list[Message], MessageQueue | None], Awaitable[SendResult]]
+
+
+class AutoBatch(NamedTuple):
+    """When waiting messages are sent.
+
+    Args:
+        delay_ms: how long a message waits at most, 1 to 30,000.
+        bytes: a batch is sent at once when it has more, 1 to 2 MiB.
+        held_bytes: with so much waiting already, messages are sent alone.
+    """
+
+    delay_ms: int = DEFAULT_DELAY_MS
+    bytes: int = DEFAULT_BATCH_BYTES
+    held_bytes: int = DEFAULT_HELD_BYTES
+
+    def check(self) -> AutoBatch:
+        """The options themselves.
+
+        Raises:
+            ConfigError: one of them is out of range.
+        """
+        if not 1 <= self.delay_ms <= 30_000:
+            raise ConfigError(f"batch_max_delay_ms is {self.delay_ms}; it has to be 1 to 30000")
+        if not 1 <= self.bytes <= 2 * 1024 * 1024:
+            raise ConfigError(f"batch_max_bytes is {self.bytes}; it has to be 1 to 2097152")
+        if self.held_bytes < 1:
+            raise ConfigError(f"total_batch_max_bytes is {self.held_bytes}; it has to be at least 1")
+        return self
+
+
+class _Key(NamedTuple):
+    topic: str
+    queue: MessageQueue | None
+    wait_store_ok: bool
+    tags: str | None
+
+
+class _Batch:
+    __slots__ = ("messages", "size", "timer", "waiters")
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.waiters: list[asyncio.Future[SendResult]] = []
+        self.size = 0
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Accumulator:
+    """Collects messages and sends them together.
+
+    Args:
+        options: when they are sent.
+        max_message_size: longest body, and most bytes of a batch.
+        send: sends messages of one topic as one.
+    """
+
+    def __init__(self, options: AutoBatch, max_message_size: int, send: SendTogether) -> None:
+        self._options = options
+        self._max_message_size = max_message_size
+        self._send = send
+        self._batches: dict[_Key, _Batch] = {}
+        self._sends: set[asyncio.Task[None]] = set()
+        self.held_bytes = 0
+        """How much waits, or is on its way."""
+
+    def takes(self, message: Message) -> bool:
+        """Whether a message may travel with others, and there is room for it to wait."""
+        return (
+            message.delay_level <= 0
+            and not message.topic.startswith(names.RETRY_PREFIX)
+            and (not message.properties or _ALONE.isdisjoint(message.properties))
+            and len(message.body) + ENTRY_BYTES < self._max_message_size
+            and self.held_bytes + len(message.body) <= self._options.held_bytes
+        )
+
+    async def add(self, message: Message, queue: MessageQueue | None) -> SendResult:
+        """Send a message that `takes` has let in, together with others.
+
+        Args:
+            message: the message.
+            queue: the queue it has to go to, None for any.
+
+        Raises:
+            ClientError: the message cannot be sent; the others are not concerned.
+            TianzhouError: the batch could not be sent.
+        """
+        check_message(message, self._max_message_size)
+        properties = len(encode_properties(message_properties(message, "0" * _ID_LENGTH)))
+        check_properties_size(properties)
+        size = len(message.body) + properties + ENTRY_BYTES
+        key = _Key(message.topic, queue, message.wait_store_ok, message.tags)
+        loop = asyncio.get_running_loop()
+        batch = self._batches.get(key)
+        if batch is not None and batch.size + size > self._max_message_size:
+            self._flush(key)
+            batch = None
+        if batch is None:
+            batch = self._batches[key] = _Batch()
+            batch.timer = loop.call_later(self._options.delay_ms / 1000, self._flush, key)
+        waiter: asyncio.Future[SendResult] = loop.create_future()
+        batch.messages.append(message)
+        batch.waiters.append(waiter)
+        batch.size += size
+        self.held_bytes += size
+        if batch.size > self._options.bytes:
+            self._flush(key)
+        return await waiter
+
+    def _flush(self, key: _Key) -> None:
+        batch = self._batches.pop(key)
+        if batch.timer is not None:
+            batch.timer.cancel()
+        task = asyncio.get_running_loop().create_task(self._deliver(key, batch))
+        self._sends.add(task)
+        task.add_done_callback(self._sends.discard)
+
+    async def _deliver(self, key: _Key, batch: _Batch) -> None:
+        try:
+            whole = await self._send(batch.messages, key.queue)
+        except BaseException as error:
+            for waiter in batch.waiters:
+                if not waiter.done():
+                    waiter.set_exception(error) if isinstance(error, Exception) else waiter.cancel()
+            if not isinstance(error, Exception):
+                raise
+        else:
+            for waiter, result in zip(batch.waiters, members(whole, len(batch.messages)), strict=True):
+                if not waiter.done():
+                    waiter.set_result(result)
+        finally:
+            self.held_bytes -= batch.size
+
+    async def close(self) -> None:
+        """Send what waits, and let it end."""
+        for key in list(self._batches):
+            self._flush(key)
+        if self._sends:
+            await asyncio.wait(self._sends)
+
+
+def members(whole: SendResult, count: int) -> list[SendResult]:
+    """The result of each message of a batch, cut out of the batch's."""
+    keys, ids = whole.msg_id.split(","), whole.offset_msg_id.split(",")
+    if len(ids) != count:  # a queue of type BatchCQ keeps the batch as one record
+        ids = [whole.offset_msg_id] * count
+    return [
+        whole._replace(msg_id=key, offset_msg_id=offset_id, queue_offset=whole.queue_offset + n)
+        for n, (key, offset_id) in enumerate(zip(keys, ids, strict=True))
+    ]

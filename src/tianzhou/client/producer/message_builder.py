@@ -1,0 +1,220 @@
+"""From messages to what is sent, but for the queue: checks, unique keys, properties, compression (client.md §5.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tianzhou.client.hooks import MessageKind, StampHook, stamps
+from tianzhou.client.instance import ClientInstance
+from tianzhou.client.namespaces.namespaces import wrap
+from tianzhou.client.producer.frames import (
+    check_properties_size,
+    message_properties,
+    pack_body,
+    properties_json,
+    retry_properties,
+)
+from tianzhou.client.producer.outbox.outbox_entry import Kept
+from tianzhou.client.producer.publish_plan import BATCH, REPLY, SINGLE, Outgoing
+from tianzhou.client.validation import check_attributes, check_batch, check_body, check_is_message
+from tianzhou.errors import ClientError
+from tianzhou.model import Message, MessageExt, MessageQueue, names
+from tianzhou.wire.batch import encode_batch
+from tianzhou.wire.properties import encode_properties
+from tianzhou.wire.staging import StagedMessage
+
+TRANSACTION_PREPARED = 0x4
+"""Bit of sysFlag (wire.md §4.4)."""
+
+
+class Composer:
+    """Makes what is sent.
+
+    Args:
+        instance: its clock, namespace and source of unique keys are used.
+        max_message_size: longest body in bytes.
+        compress_over: bodies of so many bytes or more are compressed.
+        compress_kind: ZLIB, LZ4 or ZSTD.
+        compress_level: 0 to 9.
+        stamp_hooks: add properties to messages.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        *,
+        max_message_size: int,
+        compress_over: int,
+        compress_kind: int,
+        compress_level: int,
+        stamp_hooks: Sequence[StampHook] = (),
+    ) -> None:
+        self._namespace = instance.namespace
+        self._ids = instance.ids
+        self._now_ms = instance.clock.now_ms
+        self._max_message_size = max_message_size
+        self._compress_over = compress_over
+        self._compress_kind = compress_kind
+        self._compress_level = compress_level
+        self._stamp_hooks = stamp_hooks
+
+    def pack(self, body: bytes) -> tuple[bytes, int]:
+        """A body as it is sent, and the sysFlag bits that say so."""
+        return pack_body(body, self._compress_over, self._compress_kind, self._compress_level)
+
+    def single(self, message: Message, extra: Mapping[str, str] | None = None) -> Outgoing:
+        """A message.
+
+        Args:
+            message: the message.
+            extra: further properties.
+
+        Raises:
+            ClientError: it cannot be sent.
+        """
+        check_is_message(message)
+        check_body(message.body, self._max_message_size)
+        check_attributes(message)
+        now_ms = self._now_ms()
+        unique_key = self._ids.next(now_ms)
+        properties = message_properties(message, unique_key, self._namespace)
+        stamped = stamps(self._stamp_hooks, message, unique_key)
+        properties |= stamped
+        if extra:
+            properties.update(extra)
+        body, sys_flag = self.pack(bytes(message.body))
+        kind = MessageKind.NORMAL
+        if properties.get(names.TRAN_MSG) == "true":
+            sys_flag |= TRANSACTION_PREPARED
+            kind = MessageKind.TRANSACTION_HALF
+        if names.DELAY in properties or names.START_DELIVER_TIME in properties:
+            kind = MessageKind.DELAY
+        is_reply = properties.get(names.MSG_TYPE) == names.REPLY_TYPE
+        return Outgoing(
+            # Reply topics are the brokers' own, outside of any namespace.
+            message.topic if is_reply else wrap(self._namespace, message.topic),
+            REPLY if is_reply else SINGLE,
+            unique_key,
+            now_ms,
+            message.flag,
+            sys_flag,
+            properties_json(properties),
+            body,
+            messages=(message,),
+            kind=kind,
+            stamped=(stamped,),
+        )
+
+    def batch(self, messages: Sequence[Message]) -> Outgoing:
+        """Messages that travel as one.
+
+        Raises:
+            ClientError: they cannot travel together, or one of them cannot be sent.
+        """
+        check_batch(messages, self._max_message_size)
+        now_ms = self._now_ms()
+        unique_keys = []
+        entries = []
+        stamped = []
+        for message in messages:
+            unique_key = self._ids.next(now_ms)
+            unique_keys.append(unique_key)
+            stamped.append(stamps(self._stamp_hooks, message, unique_key))
+            encoded = encode_properties(message_properties(message, unique_key, self._namespace) | stamped[-1])
+            check_properties_size(len(encoded))
+            entries.append((message.flag, message.body, encoded))
+        body = encode_batch(entries)
+        if len(body) > self._max_message_size:
+            raise ClientError(
+                f"the batch of {len(messages)} messages has {len(body)} bytes, the limit is {self._max_message_size} "
+                "(max_message_size); split it"
+            )
+        return Outgoing(
+            wrap(self._namespace, messages[0].topic),
+            BATCH,
+            ",".join(unique_keys),
+            now_ms,
+            0,
+            0,
+            "" if messages[0].wait_store_ok else properties_json({names.WAIT: "false"}),
+            body,
+            messages=messages,
+            stamped=stamped,
+        )
+
+    def staged(self, message: Message, queue_id: int) -> StagedMessage:
+        """A message as it is staged for a queue.
+
+        Raises:
+            ClientError: it cannot be sent.
+        """
+        check_is_message(message)
+        check_body(message.body, self._max_message_size)
+        check_attributes(message)
+        properties = message_properties(message, self._ids.next(self._now_ms()), self._namespace)
+        encoded = encode_properties(properties)
+        check_properties_size(len(encoded))
+        body, sys_flag = self.pack(bytes(message.body))
+        return StagedMessage(wrap(self._namespace, message.topic), queue_id, message.flag, sys_flag, encoded, body)
+
+    def to_keep(self, outgoing: Outgoing, queue: MessageQueue | None) -> list[Kept]:
+        """What goes into an outbox for messages made by `single` or `batch`.
+
+        Args:
+            outgoing: the messages, none of them a reply or part of a transaction.
+            queue: the queue they have to go to, None for any.
+        """
+        where = (queue.broker_name, queue.queue_id) if queue is not None else ("", -1)
+        return [
+            Kept(
+                message.topic,
+                bytes(message.body),
+                message_properties(message, unique_key, self._namespace) | stamped,
+                message.flag,
+                outgoing.born_ms,
+                *where,
+            )
+            for message, unique_key, stamped in zip(
+                outgoing.messages, outgoing.unique_keys.split(","), outgoing.stamped, strict=True
+            )
+        ]
+
+    def kept(self, kept: Sequence[Kept]) -> Outgoing:
+        """Messages from an outbox, as they were when they were first sent."""
+        first = kept[0]
+        messages = [one.message() for one in kept]
+        keys = ",".join([one.properties[names.UNIQ_KEY] for one in kept])
+        topic = wrap(self._namespace, first.topic)
+        if len(kept) == 1:
+            body, sys_flag = self.pack(first.body)
+            kind = MessageKind.DELAY if names.DELAY in first.properties else MessageKind.NORMAL
+            properties = properties_json(first.properties)
+            return Outgoing(
+                topic, SINGLE, keys, first.born_ms, first.flag, sys_flag, properties, body, 0, None, messages, kind
+            )
+        body = encode_batch([(one.flag, one.body, encode_properties(one.properties)) for one in kept])
+        shared = "" if messages[0].wait_store_ok else properties_json({names.WAIT: "false"})
+        return Outgoing(topic, BATCH, keys, first.born_ms, 0, 0, shared, body, messages=messages)
+
+    def retried(self, message: MessageExt, group: str, *, max_reconsume_times: int, delay_level: int) -> Outgoing:
+        """A delivered message that is stored in a group's retry topic (client.md §13.4).
+
+        Args:
+            message: the message, as delivered.
+            group: the consumer group.
+            max_reconsume_times: after so many attempts it goes to the dead letters.
+            delay_level: when it is delivered again.
+        """
+        body, sys_flag = self.pack(message.body)
+        return Outgoing(
+            wrap(self._namespace, names.retry_topic(group)),
+            SINGLE,
+            message.msg_id,
+            self._now_ms(),
+            message.flag,
+            sys_flag,
+            properties_json(retry_properties(message, delay_level)),
+            body,
+            message.reconsume_times + 1,
+            max_reconsume_times,
+        )

@@ -1,0 +1,258 @@
+"""Messages that no broker takes now, kept on disk and sent when one does again.
+
+What a producer with an outbox promises: a message whose `send` returned is at a broker, or in a local file from which
+it is sent later, in the order of the sends, at least once and always with the same unique key; even when the process
+is killed in between. While anything is in the outbox, all further messages go through it, so that none overtakes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from tianzhou.client.instance import ClientInstance
+from tianzhou.client.producer.outbox.outbox_entry import Kept, OutboxStatus, together
+from tianzhou.client.producer.outbox.outbox_file import Frame, OutboxFile
+from tianzhou.errors import (
+    BrokerError,
+    ClientError,
+    ProtocolError,
+    RemotingError,
+    TianzhouError,
+    TooManyRequests,
+    TopicUnavailable,
+)
+from tianzhou.model import SendResult, names
+from tianzhou.wire import bodies
+from tianzhou.wire.codes import RequestCode, ResponseCode
+
+_log = logging.getLogger(__name__)
+
+DEFAULT_MAX_BYTES = 256 * 1024 * 1024
+PEEK_BYTES = 512 * 1024
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
+MOST_REFUSALS = 16
+"""A message that brokers refuse so often is set aside, so that those behind it get their turn."""
+REFUSED_FILE = "refused.jsonl"
+LAST_SEND_S = 3.0
+_HOPELESS = frozenset({ResponseCode.MESSAGE_ILLEGAL})
+_NOT_NOW = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.FLOW_CONTROL})
+"""Answers that say nothing about the message: it is tried again for as long as it takes."""
+
+
+class Outbox:
+    """Keeps messages and sends them later.
+
+    Args:
+        instance: of the producer.
+        folder: where messages are kept; each producer needs its own.
+        max_bytes: most bytes that may wait.
+        send: sends kept messages of one topic and queue together.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        folder: Path | str,
+        max_bytes: int,
+        send: Callable[[Sequence[Kept]], Awaitable[SendResult]],
+    ) -> None:
+        self._instance = instance
+        self._folder = Path(folder)
+        self._max_bytes = max_bytes
+        self._send = send
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._decode = msgspec.msgpack.Decoder(Kept).decode
+        self._file: OutboxFile | None = None
+        self._disk = asyncio.Lock()
+        self._next_sync: asyncio.Task[None] | None = None
+        self._filled = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
+        self._sent = self._refused = self._refusals = 0
+        self._last_error: str | None = None
+        self._oldest_ms: int | None = None
+
+    @property
+    def pending(self) -> int:
+        """Messages that wait."""
+        return self._file.count if self._file is not None else 0
+
+    def status(self) -> OutboxStatus:
+        """What is in it now."""
+        file = self._file
+        return OutboxStatus(
+            self._folder,
+            self.pending,
+            file.bytes if file is not None else 0,
+            self._max_bytes,
+            self._oldest_ms if self.pending else None,
+            self._sent,
+            self._refused,
+            self._last_error,
+        )
+
+    # --- life ------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the file, and begin to send what is in it from before.
+
+        Raises:
+            ConfigError: the folder cannot be used.
+        """
+        if self._file is not None:
+            return
+        self._closing.clear()
+        self._file = await asyncio.to_thread(OutboxFile, self._folder, self._max_bytes)
+        if self._file.count:
+            _log.info("outbox %s: %d messages wait from before", self._folder, self._file.count)
+            self._oldest_ms = self._kept(self._file.peek(1)[0]).born_ms
+            self._filled.set()
+        self._task = self._instance.keep(f"outbox {self._folder}", self._run)
+
+    async def stop(self) -> None:
+        """End; what has not been sent stays in the file for the next start."""
+        file = self._file
+        self._closing.set()
+        if file is None:
+            return
+        if self._task is not None:
+            self._filled.set()
+            await asyncio.wait([self._task], timeout=LAST_SEND_S)
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+        async with self._disk:
+            self._file = None
+            await asyncio.to_thread(file.close)
+        if file.count:
+            _log.warning("outbox %s: %d messages wait for the next start", self._folder, file.count)
+
+    # --- keeping ---------------------------------------------------------------------------------------------
+
+    async def keep(self, messages: Sequence[Kept]) -> None:
+        """Keep messages; when this returns they are safe.
+
+        Raises:
+            OutboxFull: there is no room.
+        """
+        file = self._file
+        if file is None:
+            raise ClientError(f"outbox {self._folder} is not open; start the producer first")
+        was_empty = not file.count
+        file.append([self._encode(message) for message in messages])
+        if was_empty:
+            self._oldest_ms = messages[0].born_ms
+            _log.warning("no broker answers: messages are kept in outbox %s until one does", self._folder)
+        self._filled.set()
+        if self._next_sync is None:
+            self._next_sync = asyncio.get_running_loop().create_task(self._sync(file))
+        await asyncio.shield(self._next_sync)
+
+    async def _sync(self, file: OutboxFile) -> None:
+        async with self._disk:
+            self._next_sync = None  # who comes from now on needs the next one
+            await asyncio.to_thread(file.sync)
+
+    async def is_silence(self, error: TianzhouError) -> bool:
+        """Whether an error means that no broker answers, rather than that one refuses."""
+        if isinstance(error, BrokerError):
+            return error.code == ResponseCode.GO_AWAY
+        if isinstance(error, RemotingError):
+            return not isinstance(error, (TooManyRequests, ProtocolError))
+        if isinstance(error, TopicUnavailable):
+            # Name servers forget the topics of brokers that are gone; does any broker run?
+            try:
+                reply = await self._instance.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
+                if reply.code != ResponseCode.SUCCESS:
+                    return False
+                cluster = bodies.decode_cluster_info(reply.body)
+            except TianzhouError:
+                return True
+            return not any(broker.broker_addrs for broker in cluster.broker_addr_table.values())
+        return False
+
+    # --- sending ---------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        while not self._closing.is_set():
+            if not self.pending:
+                self._filled.clear()
+                await self._filled.wait()
+                continue
+            try:
+                went_on = await self._send_first()
+            except TianzhouError as error:
+                self._last_error = str(error)
+                went_on = False
+            if went_on:
+                pause_s = FIRST_PAUSE_S
+                self._last_error = None
+                continue
+            await self._pause(pause_s)
+            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._closing.wait()
+        except TimeoutError:
+            pass
+
+    async def _send_first(self) -> bool:
+        """Send what is first in line; whether the line has moved."""
+        file = self._file
+        assert file is not None
+        async with self._disk:
+            frames = file.peek(PEEK_BYTES)
+        if not frames:
+            return True
+        kept = [self._kept(frame) for frame in frames]
+        self._oldest_ms = kept[0].born_ms
+        count = 1 if self._refusals else together(kept)
+        try:
+            await self._send(kept[:count])
+        except TianzhouError as error:
+            if await self.is_silence(error):
+                raise
+            return await self._refuse(file, frames, kept, count, error)
+        self._sent += count
+        await self._advance(file, frames[:count], kept)
+        return True
+
+    async def _refuse(
+        self, file: OutboxFile, frames: list[Frame], kept: list[Kept], count: int, error: TianzhouError
+    ) -> bool:
+        """A broker, or this client, refuses what is first: try it alone, later again, and at last set it aside."""
+        self._last_error = str(error)
+        self._refusals += 1
+        if count > 1:
+            return True  # which of them it is will be seen when each goes alone
+        code = error.code if isinstance(error, BrokerError) else None
+        if code in _NOT_NOW or (code not in _HOPELESS and self._refusals < MOST_REFUSALS):
+            _log.info("outbox %s: the first message was refused and is tried again: %s", self._folder, error)
+            return False
+        _log.error("outbox %s: message %s is set aside: %s", self._folder, kept[0].properties[names.UNIQ_KEY], error)
+        self._refused += 1
+        line = msgspec.json.encode({"error": str(error), "message": msgspec.structs.asdict(kept[0])})
+        with (self._folder / REFUSED_FILE).open("ab") as aside:
+            aside.write(line + b"\n")
+        await self._advance(file, frames[:1], kept)
+        return True
+
+    async def _advance(self, file: OutboxFile, frames: list[Frame], kept: list[Kept]) -> None:
+        self._refusals = 0
+        async with self._disk:
+            file.advance(frames)
+        if len(kept) > len(frames):
+            self._oldest_ms = kept[len(frames)].born_ms
+        if not file.count:
+            _log.warning("outbox %s is empty again: all its messages are at brokers", self._folder)
+
+    def _kept(self, frame: Frame) -> Kept:
+        return self._decode(frame.payload)

@@ -1,0 +1,303 @@
+"""Sends messages (client.md §4 to §7).
+
+The path of one message is kept short: the topic's queues with address and frame template are at hand, a unique
+id and the few changing header fields are formatted, and the frame joins all others of this loop turn in one
+write. Everything that can go wrong is met off that path, and so is every option that asks for more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from asyncio import CancelledError
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tianzhou.client.cluster.requests import create_reply_message
+from tianzhou.client.producer.frames import (
+    is_plain,
+    mark,
+    message_properties,
+    plain_properties_json,
+    properties_json,
+)
+from tianzhou.client.producer.producer_base import Sender
+from tianzhou.client.producer.publish_plan import SINGLE, Failed, Outgoing
+from tianzhou.client.producer.selector import QueueSelector
+from tianzhou.client.validation import (
+    check_attributes,
+    check_body,
+    check_is_message,
+)
+from tianzhou.errors import ClientError, ReplyTimeout, TianzhouError
+from tianzhou.model import Message, MessageExt, MessageQueue, SendResult, names
+
+
+class Producer(Sender):
+    """Sends messages to topics; an async context manager.
+
+    Any number of tasks may send at the same time: what they send in one turn of the loop shares a write. Its options
+    are those of `tianzhou.client.producer.producer_base.Sender`.
+    """
+
+    # --- sending ---------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        message: Message,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        selector_arg: Any = None,
+        timeout_ms: float | None = None,
+    ) -> SendResult:
+        """Send a message and return where it is stored.
+
+        Without a queue or selector the topic's queues take turns, and a failed attempt is repeated on another
+        broker, `retry_times_when_send_failed` times at most. With either of them there is one attempt, because another
+        queue would break the order wished for. There is no second setting for asynchronous sends as in RocketMQ's
+        Java client (`retryTimesWhenSendAsyncFailed`): every send here is asynchronous, keeps to this one, and a
+        repeated attempt is framed anew for the queue it goes to.
+
+        Args:
+            message: the message; it is not changed.
+            queue: the queue it has to go to.
+            selector: chooses the queue, as `tianzhou.client.select_by_hash` does; a message with a
+                `sharding_key` is sent by its hash without being told.
+            selector_arg: handed to the selector.
+            timeout_ms: limit of all attempts together; by default `send_msg_timeout_ms`.
+
+        Raises:
+            ClientError: the message, topic or queue cannot be used; nothing was sent.
+            BrokerError: a broker refused it.
+            RemotingError: no broker answered in time; the message may be stored all the same.
+        """
+        try:
+            ordered = message.sharding_key is not None
+        except AttributeError:
+            check_is_message(message)
+            raise
+        if not self._straight or queue is not None or selector is not None or ordered:
+            return await self._send_carefully(message, queue, selector, selector_arg, timeout_ms)
+        body = message.body
+        if type(body) is not bytes or not body or len(body) > self._max_message_size:
+            check_body(body, self._max_message_size)
+            body = bytes(body)
+        plain = is_plain(message)
+        labelled = message.tags or message.keys
+        if not plain:
+            if not names.SPECIAL.isdisjoint(message.properties):
+                return await self._send_carefully(message, None, None, None, timeout_ms)
+            check_attributes(message)
+        elif labelled:
+            check_attributes(message)
+        plan = self._ready_plans.get(message.topic)
+        if plan is None or plan.version != self._routes.version or not self._running:
+            plan = await self._plan_of(message.topic)
+        now_ms = self._now_ms()
+        if now_ms != self._marked_ms:
+            self._marked_ms, self._mark = now_ms, mark(now_ms)
+        unique_key = self._ids.next(now_ms)
+        if plain and not labelled:
+            properties = f"UNIQ_KEY\\u0001{unique_key}\\u0002"
+        elif plain:
+            properties = plain_properties_json(unique_key, message)
+        else:
+            properties = properties_json(message_properties(message, unique_key))
+        sys_flag = 0
+        if len(body) >= self._compress_over:
+            body, sys_flag = self._composer.pack(body)
+        limit_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        # The path of nearly every message; when it fails, the usual attempts go on from there.
+        target = plan.next_target()
+        address = target.address
+        try:
+            connection = self._remoting.connected(address)
+            left_ms = limit_ms
+            if connection is None:
+                address = await self._attempts.address(target, message.topic)
+                connection, left_ms = await self._remoting.reach(address, limit_ms)
+            opaque = self._next_opaque()
+            usual = self._mark if not message.flag and not sys_flag else mark(now_ms, message.flag, sys_flag)
+            frame = target.template.single(opaque, usual, properties, body)
+            waiter = connection.ask(opaque, frame, left_ms)
+            try:
+                reply = await waiter
+            except CancelledError:
+                connection.forget(opaque)
+                raise
+            return self._attempts.result(reply, target, address, unique_key)
+        except TianzhouError as error:
+            elapsed_s = max(0, self._now_ms() - now_ms) / 1000
+            failed = Failed(error, target.queue, self._monotonic() - elapsed_s)
+        outgoing = Outgoing(message.topic, SINGLE, unique_key, now_ms, message.flag, sys_flag, properties, body)
+        return await self._attempts.anywhere(plan, outgoing, limit_ms, failed)
+
+    async def send_batch(
+        self, messages: Iterable[Message], queue: MessageQueue | None = None, timeout_ms: float | None = None
+    ) -> SendResult:
+        """Send messages of one topic as one request; they get consecutive offsets of one queue.
+
+        Args:
+            messages: the messages; together within `max_message_size`, none delayed.
+            queue: the queue they have to go to.
+            timeout_ms: limit of all attempts together; by default `send_msg_timeout_ms`.
+
+        Returns:
+            One result: ids joined by commas, and the first message's offset.
+
+        Raises:
+            ClientError: they cannot travel together, or one of them cannot be sent; nothing was sent.
+            BrokerError: a broker refused them.
+            RemotingError: no broker answered in time; they may be stored all the same.
+        """
+        if isinstance(messages, Message):
+            raise ClientError("send_batch takes several messages and got one; send it with send, or give a list of it")
+        outgoing = self._composer.batch(list(messages))
+        return await self._deliver_or_keep(outgoing, queue, None, None, timeout_ms)
+
+    async def send_oneway(
+        self,
+        message: Message,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        selector_arg: Any = None,
+    ) -> None:
+        """Send a message without waiting for, or ever hearing of, its fate.
+
+        Args:
+            message: the message; it is not changed.
+            queue: the queue it has to go to.
+            selector: chooses the queue.
+            selector_arg: handed to the selector.
+
+        Raises:
+            ClientError: the message, topic or queue cannot be used.
+            ConnectFailed: the broker cannot be reached.
+        """
+        outgoing = self._composer.single(message)
+
+        async def attempt() -> None:
+            plan = await self._plan_of(outgoing.topic)
+            target = self._attempts.target(plan, outgoing, queue, selector, selector_arg)
+            await self._attempts.oneway(target or plan.next_target(), outgoing)
+
+        await self._or_keep(outgoing, queue, selector, selector_arg, attempt)
+
+    async def resend_for_retry(
+        self, message: MessageExt, group: str, *, max_reconsume_times: int, delay_level: int, timeout_ms: float
+    ) -> SendResult:
+        """Store a message in a group's retry topic as an ordinary one (client.md §13.4).
+
+        Consumers do this when a broker would not take the message back.
+
+        Args:
+            message: the message, as delivered.
+            group: the consumer group.
+            max_reconsume_times: after so many attempts it goes to the dead letters.
+            delay_level: when it is delivered again.
+            timeout_ms: limit of all attempts together.
+        """
+        outgoing = self._composer.retried(
+            message, group, max_reconsume_times=max_reconsume_times, delay_level=delay_level
+        )
+        return await self._deliver(outgoing, None, None, None, timeout_ms)
+
+    # --- request and reply -----------------------------------------------------------------------------------
+
+    async def request(
+        self,
+        message: Message,
+        timeout_ms: float,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        selector_arg: Any = None,
+    ) -> MessageExt:
+        """Send a message and return the reply that one of its consumers sends.
+
+        Args:
+            message: the request; it is not changed.
+            timeout_ms: for sending and waiting together.
+            queue: the queue it has to go to.
+            selector: chooses the queue.
+            selector_arg: handed to the selector.
+
+        Raises:
+            ReplyTimeout: the request was stored, but no reply came in time.
+            ClientError: the message, topic or queue cannot be used; nothing was sent.
+            BrokerError: a broker refused it.
+            RemotingError: no broker answered in time.
+        """
+        started_s = self._monotonic()
+        correlation_id = str(uuid.uuid4())
+        outgoing = self._composer.single(
+            message,
+            {
+                names.CORRELATION_ID: correlation_id,
+                names.REPLY_TO_CLIENT: self._instance.client_id,
+                names.TTL: str(int(timeout_ms)),
+            },
+        )
+        plan = await self._plan_of(outgoing.topic)
+        # The reply may come through any broker of the cluster, so all of them have to know this client.
+        for cluster in {broker.cluster for broker in plan.route.broker_datas if broker.cluster}:
+            await self._instance.route(names.reply_topic(cluster))
+        await self._instance.heartbeats.all(strangers_only=True)
+        waiter = self._instance.replies.expect(correlation_id)
+        try:
+            await self._deliver(outgoing, queue, selector, selector_arg, timeout_ms)
+            left_s = timeout_ms / 1000 - (self._monotonic() - started_s)
+            async with asyncio.timeout(max(left_s, 0)):
+                return await waiter
+        except TimeoutError:
+            raise ReplyTimeout(
+                f"no reply within {timeout_ms:.0f} ms to request {outgoing.unique_keys} of topic {message.topic}; "
+                "is there a consumer that replies?"
+            ) from None
+        finally:
+            self._instance.replies.forget(correlation_id)
+
+    async def reply(
+        self,
+        request: MessageExt,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] = "",
+        properties: Mapping[str, str] | None = None,
+        timeout_ms: float | None = None,
+    ) -> SendResult:
+        """Answer a request that was delivered; see `tianzhou.client.create_reply_message`.
+
+        The reply goes through the broker that stored the request, which knows who waits, and through another only
+        when that one fails.
+
+        Args:
+            request: the delivered message.
+            body: the reply's payload.
+            tags: the reply's tag.
+            keys: the reply's keys.
+            properties: user properties of the reply.
+            timeout_ms: limit of all attempts together; by default `send_msg_timeout_ms`.
+
+        Raises:
+            ReplyError: nobody waits for a reply to this message.
+            BrokerError: the requester is gone, or does not answer.
+            RemotingError: no broker answered in time.
+        """
+        message = create_reply_message(request, body, tags=tags, keys=keys, properties=properties)
+        outgoing = self._composer.single(message)
+        plan = await self._plan_of(outgoing.topic)
+        near = next((queue for queue in plan.queues if queue.broker_name == request.broker_name), None)
+        limit_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        if near is None:
+            return await self._attempts.anywhere(plan, outgoing, limit_ms)
+        started_s = self._monotonic()
+        try:
+            return await self._attempts.once(plan.targets[near], outgoing, limit_ms)
+        except TianzhouError as error:
+            if {queue.broker_name for queue in plan.queues} == {near.broker_name}:
+                raise
+            failed = Failed(error, near, started_s)
+        return await self._attempts.anywhere(plan, outgoing, limit_ms, failed)
+
+    # --- steps -----------------------------------------------------------------------------------------------

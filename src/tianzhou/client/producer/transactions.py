@@ -1,0 +1,293 @@
+"""Messages that are delivered if, and only if, a local transaction commits (client.md §7.3, wire.md §7.7)."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias
+
+from tianzhou.client.cluster import rpc
+from tianzhou.client.cluster.member import StateQuestion
+from tianzhou.client.hooks import EndTransactionContext, EndTransactionHook, begin, end
+from tianzhou.client.producer.producer import Producer
+from tianzhou.client.validation import check_is_message
+from tianzhou.errors import ConfigError, TianzhouError
+from tianzhou.model import (
+    Message,
+    MessageExt,
+    SendResult,
+    SendStatus,
+    TransactionSendResult,
+    TransactionState,
+    names,
+)
+from tianzhou.wire.codes import RequestCode
+from tianzhou.wire.command import Command
+from tianzhou.wire.ids import parse_offset_msg_id
+
+_log = logging.getLogger(__name__)
+
+LocalTransaction: TypeAlias = Callable[[Message, Any], "TransactionState | Awaitable[TransactionState | None] | None"]
+"""Does the local work of a message; `message.transaction_id` is what a check will be asked about."""
+
+Check: TypeAlias = Callable[[MessageExt], "TransactionState | Awaitable[TransactionState | None] | None"]
+"""Says what became of the local transaction `message.transaction_id`."""
+
+
+class Half(NamedTuple):
+    """A message that is stored, and not to be delivered yet.
+
+    Attributes:
+        message: what the local transaction is given.
+        result: where it is stored.
+    """
+
+    message: Message
+    result: SendResult
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether the local transaction may run; when flush or replicas were not confirmed it may not."""
+        return self.result.status is SendStatus.SEND_OK
+
+
+class TransactionProducer(Producer):
+    """A producer whose messages can be bound to local transactions.
+
+        async def state(message):                      # asked when the answer got lost
+            return TransactionState.COMMIT if await paid(message.transaction_id) else TransactionState.ROLLBACK
+
+        async with TransactionProducer("orders", "localhost:9876", check=state) as producer:
+            await producer.send_in_transaction(Message("paid", b"…"), pay, order)
+
+    Args:
+        group: the producer group; brokers ask any of its members, so all of them have to be able to answer.
+        namesrv_addr: name servers, see `ClientInstance`.
+        check: says what became of a transaction, see `Check`; sync ones run in threads.
+        check_concurrency: how many checks run at the same time.
+        check_request_hold_max: most checks that wait; what comes above is dropped, and asked again by the broker.
+        end_transaction_hooks: called around each END_TRANSACTION, see `tianzhou.client.hooks`.
+        options: further arguments of `Producer`.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        namesrv_addr: str | Sequence[str] | None = None,
+        *,
+        check: Check,
+        check_concurrency: int = 1,
+        check_request_hold_max: int = 2_000,
+        end_transaction_hooks: Iterable[EndTransactionHook] = (),
+        **options: Any,
+    ) -> None:
+        if check_concurrency < 1 or check_request_hold_max < 1:
+            raise ConfigError(
+                f"check_concurrency is {check_concurrency} and check_request_hold_max {check_request_hold_max}; "
+                "both have to be at least 1"
+            )
+        super().__init__(group, namesrv_addr, **options)
+        self._check = check
+        self._check_concurrency = check_concurrency
+        self._hold_max = check_request_hold_max
+        self._hooks.end_transaction += end_transaction_hooks
+        self._state_check = self._asked
+        self._questions: asyncio.Queue[StateQuestion] = asyncio.Queue(check_request_hold_max)
+        self._workers: list[asyncio.Task[None]] = []
+        self._executor: ThreadPoolExecutor | None = None
+
+    async def start(self) -> None:
+        """Get ready to send, and to be asked; see `Producer.start`."""
+        await super().start()
+        if not self._workers:
+            self._workers = [
+                self._instance.keep("answering about transactions", self._answer_questions)
+                for _ in range(self._check_concurrency)
+            ]
+
+    async def stop(self) -> None:
+        """Let running checks end with their next wait, and stop as a `Producer`."""
+        for worker in self._workers:
+            worker.cancel()
+        self._workers = []
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+            self._executor = None
+        await super().stop()
+
+    # --- sending ---------------------------------------------------------------------------------------------
+
+    async def send_in_transaction(
+        self, message: Message, execute: LocalTransaction, arg: Any = None
+    ) -> TransactionSendResult:
+        """Store a message, run a local transaction, and have the message delivered if that commits.
+
+        When the local transaction raises, returns None, or this process dies, the broker asks `check` later.
+
+        Args:
+            message: the message; it is not changed. A delay level does not apply and is dropped.
+            execute: the local transaction, see `LocalTransaction`; a sync one runs in a thread. It does not run
+                when the broker could not promise that the message is safe; the message is rolled back then.
+            arg: handed to it.
+
+        Raises:
+            ClientError: the message cannot be sent; nothing was sent.
+            BrokerError: a broker refused it.
+            RemotingError: no broker answered in time; the local transaction did not run.
+        """
+        half = await self.prepare(message)
+        state, failure = TransactionState.ROLLBACK, None
+        if half.is_safe:
+            try:
+                state = await self._call(execute, half.message, arg)
+            except Exception as error:  # noqa: BLE001 - whatever the user's code raises, the broker asks later
+                _log.warning("the local transaction %s failed; its state is unknown", half.result.msg_id, exc_info=True)
+                state, failure = TransactionState.UNKNOWN, error
+        return await self.conclude(half, state, failure)
+
+    async def prepare(self, message: Message) -> Half:
+        """Store a message that is not delivered yet: the first half of `send_in_transaction`."""
+        check_is_message(message)
+        half = replace(message, delay_level=0, properties=_without(message.properties, names.DELAY))
+        outgoing = self._composer.single(half, {names.TRAN_MSG: "true", names.PGROUP: self._wire_group})
+        result = await self._deliver(outgoing, None, None, None, None)
+        known = {names.UNIQ_KEY: result.msg_id}
+        if result.transaction_id is not None:
+            known[names.TRANSACTION_ID] = result.transaction_id
+        half.properties = {**half.properties, **known}
+        return Half(half, result)
+
+    async def conclude(
+        self, half: Half, state: TransactionState, failure: BaseException | None = None
+    ) -> TransactionSendResult:
+        """Tell the broker how a local transaction ended: the second half of `send_in_transaction`."""
+        result = half.result
+        remark = None if failure is None else f"executeLocalTransactionBranch exception: {_described(failure)}"
+        broker_name = result.queue.broker_name
+        topic = self._plans.wire_topic(half.message.topic)
+        try:
+            address = await self._instance.master(broker_name, topic)
+            request = rpc.request(
+                RequestCode.END_TRANSACTION,
+                topic=topic,
+                producer_group=self._wire_group,
+                tran_state_table_offset=result.queue_offset,
+                commit_log_offset=parse_offset_msg_id(result.offset_msg_id or result.msg_id)[2],
+                commit_or_rollback=state.value,
+                from_transaction_check=False,
+                msg_id=result.msg_id,
+                transaction_id=result.transaction_id,
+                bname=broker_name,
+            )
+            request.remark = remark
+            context = EndTransactionContext(
+                self._group, half.message, address, result.msg_id, result.transaction_id, state, from_check=False
+            )
+            afters = begin(self._hooks.end_transaction, context)
+            await self._remoting.invoke_oneway(address, request)
+            end(afters, context)
+        except TianzhouError as error:
+            _log.warning("the end of transaction %s was not sent, the broker will ask: %s", result.msg_id, error)
+        return TransactionSendResult(result, state)
+
+    # --- being asked -----------------------------------------------------------------------------------------
+
+    def _asked(self, question: StateQuestion) -> None:
+        try:
+            self._questions.put_nowait(question)
+        except asyncio.QueueFull:
+            _log.warning(
+                "%d checks of group %s wait already (check_request_hold_max); %s will be asked again",
+                self._hold_max,
+                self._group,
+                question.message.msg_id,
+            )
+
+    async def _answer_questions(self) -> None:
+        while True:
+            question = await self._questions.get()
+            try:
+                await self._answer_question(question)
+            except Exception:  # noqa: BLE001 - one bad question must not end the answering of others
+                _log.warning("transaction %s cannot be answered", question.message.msg_id, exc_info=True)
+
+    async def _answer_question(self, question: StateQuestion) -> None:
+        message = question.message
+        remark = None
+        try:
+            state = await self._call(self._check, message)
+        except Exception as error:  # noqa: BLE001 - whatever the user's code raises, the broker asks again
+            _log.warning("the check of transaction %s failed", message.transaction_id, exc_info=True)
+            state = TransactionState.UNKNOWN
+            remark = f"checkLocalTransactionState Exception: {_described(error)}"
+        request = rpc.request(
+            RequestCode.END_TRANSACTION,
+            # The question names the half topic; what Apache's broker checks permissions of is the real one.
+            topic=self._plans.wire_topic(message.topic),
+            producer_group=self._wire_group,
+            tran_state_table_offset=question.half_queue_offset,
+            commit_log_offset=question.commitlog_offset,
+            commit_or_rollback=state.value,
+            from_transaction_check=True,
+            msg_id=message.msg_id,
+            transaction_id=question.transaction_id,
+            bname=question.broker_name or None,
+        )
+        request.remark = remark
+        context = EndTransactionContext(
+            self._group,
+            message,
+            question.address,
+            message.msg_id,
+            question.transaction_id,
+            state,
+            from_check=True,
+        )
+        afters = begin(self._hooks.end_transaction, context)
+        try:
+            self._answer_on(question, request)
+        except TianzhouError as error:
+            _log.warning("the state of transaction %s was not sent: %s", message.msg_id, error)
+        end(afters, context)
+
+    def _answer_on(self, question: StateQuestion, request: Command) -> None:
+        question.connection.invoke_oneway(self._remoting.prepare(question.address, request))
+
+    async def _call(self, function: Callable[..., Any], *arguments: Any) -> TransactionState:
+        outcome: Any
+        if inspect.iscoroutinefunction(function):
+            outcome = await function(*arguments)
+        else:
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(thread_name_prefix=f"transactions-{self._group}")
+            outcome = await asyncio.get_running_loop().run_in_executor(self._executor, function, *arguments)
+            if inspect.isawaitable(outcome):
+                outcome = await outcome
+        return as_state(outcome, function)
+
+
+def as_state(outcome: object, function: object) -> TransactionState:
+    """What user code returned, as a state.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if outcome is None:
+        return TransactionState.UNKNOWN
+    if isinstance(outcome, TransactionState):
+        return outcome
+    raise TypeError(
+        f"{function!r} returned {outcome!r}; return TransactionState.COMMIT, ROLLBACK or UNKNOWN (None for UNKNOWN)"
+    )
+
+
+def _without(properties: Mapping[str, str], name: str) -> dict[str, str]:
+    return {key: value for key, value in properties.items() if key != name}
+
+
+def _described(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

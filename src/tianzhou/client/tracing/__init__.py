@@ -1,0 +1,1 @@
+"""Traces of messages: RocketMQ's own trace topic, and OpenTelemetry spans."""

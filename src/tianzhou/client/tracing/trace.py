@@ -1,0 +1,355 @@
+"""Message trace: what was sent and consumed, when and how it went, as messages of a topic of its own (client.md §20.2).
+
+`TraceDispatcher` makes hooks that note records, and sends them in the background. It never waits for the producer or
+consumer it belongs to and never lets it wait: what cannot be sent, or does not fit any more, is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
+
+from tianzhou.client.hooks import ConsumeOutcome, EndTransactionContext, HandlerCall, SendContext
+from tianzhou.client.instance import ClientInstance
+from tianzhou.client.namespaces.namespaces import unwrap
+from tianzhou.client.tracing import trace_records as records
+from tianzhou.client.tracing.trace_records import Traced
+from tianzhou.errors import ConfigError, TianzhouError
+from tianzhou.model import Message, MessageExt, SendResult, SendStatus, names
+
+_log = logging.getLogger(__name__)
+
+GROUP_PREFIX = "_INNER_TRACE_PRODUCER-"
+CLOUD_TOPIC_PREFIX = "rmq_sys_TRACE_DATA_"
+ACCESS_CHANNELS = ("LOCAL", "CLOUD")
+MOST_WAITING = 2_048
+"""Contexts above this are dropped."""
+MOST_PER_FLUSH = 20
+FLUSH_EVERY_S = 5.0
+SEND_TIMEOUT_MS = 5_000
+MAX_MESSAGE_BYTES = 128_000
+LAST_FLUSH_S = 5.0
+"""How long `stop` lets the last records go out."""
+
+_serial = itertools.count(1)
+
+
+class TraceOptions(NamedTuple):
+    """How to trace.
+
+    Args:
+        topic: where records go; by default `RMQ_SYS_TRACE_TOPIC`.
+        batch: so many contexts are sent together; 20 at most.
+        channel: `LOCAL`, or `CLOUD` for the form and topics of the cloud service.
+    """
+
+    topic: str | None = None
+    batch: int = 10
+    channel: str = "LOCAL"
+
+    def check(self) -> TraceOptions:
+        """The options themselves.
+
+        Raises:
+            ConfigError: one of them cannot be used.
+        """
+        if self.channel not in ACCESS_CHANNELS:
+            raise ConfigError(f"access_channel {self.channel!r} is unknown; use one of {', '.join(ACCESS_CHANNELS)}")
+        if self.batch < 1:
+            raise ConfigError(f"trace_msg_batch_num is {self.batch}; it has to be at least 1 (20 is the most used)")
+        return self
+
+
+class _Entry(NamedTuple):
+    """Records that belong together, and what they are found by."""
+
+    data_topic: str
+    trace_topic: str
+    text: str
+    keys: set[str]
+
+
+class TraceProducer(Protocol):
+    """What a dispatcher needs of the producer that sends its records."""
+
+    async def start(self) -> None:
+        """Get ready."""
+        ...
+
+    async def send_outside(self, message: Message) -> SendResult:
+        """Send a message whose topic is named as the servers know it, whatever the namespace."""
+        ...
+
+    async def stop(self) -> None:
+        """End."""
+        ...
+
+
+class TraceDispatcher:
+    """Notes what happens and sends it.
+
+    Args:
+        instance: the client instance of the producer or consumer.
+        group: its group, as users know it.
+        options: how to trace.
+        producer: sends the records, and belongs to the dispatcher.
+    """
+
+    def __init__(self, instance: ClientInstance, group: str, options: TraceOptions, producer: TraceProducer) -> None:
+        self._instance = instance
+        self._group = group
+        self._producer = producer
+        self._cloud = options.channel == "CLOUD"
+        self._topic = options.topic or names.TRACE_TOPIC
+        self._batch = min(options.batch, MOST_PER_FLUSH)
+        self._now_ms = instance.clock.now_ms
+        self._waiting: deque[_Entry] = deque()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.dropped = 0
+        """Contexts that were never sent."""
+        self.sent = 0
+        """Trace messages that were stored."""
+
+    # --- hooks -----------------------------------------------------------------------------------------------
+
+    def on_send(self, context: SendContext) -> Callable[[SendContext], None] | None:
+        """A send hook."""
+        if context.queue.topic.startswith(self._topic):
+            return None
+        began_ms = self._now_ms()
+
+        def after(context: SendContext) -> None:
+            result = context.result
+            if result is None or result.region is None or not result.trace_on:
+                return
+            count = len(context.messages)
+            cost_ms = (self._now_ms() - began_ms) // max(count, 1)
+            members = zip(
+                context.messages, result.msg_id.split(","), _per_member(result.offset_msg_id, count), strict=False
+            )
+            traced = [(_traced(message, msg_id), offset_msg_id) for message, msg_id, offset_msg_id in members]
+            self._note(
+                result.region,
+                [
+                    (
+                        message,
+                        records.pub(
+                            message,
+                            timestamp_ms=began_ms,
+                            region=result.region,
+                            group=self._group,
+                            store_host=context.address,
+                            body_bytes=context.body_bytes if count == 1 else len(body_of.body),
+                            cost_ms=cost_ms,
+                            kind=context.kind,
+                            offset_msg_id=offset_msg_id,
+                            success=result.status is SendStatus.SEND_OK,
+                        ),
+                    )
+                    for (message, offset_msg_id), body_of in zip(traced, context.messages, strict=False)
+                ],
+            )
+
+        return after
+
+    def on_consume(self, call: HandlerCall) -> Callable[[HandlerCall], None] | None:
+        """A consume hook."""
+        wanted = [
+            message
+            for message in call.messages
+            if message.properties.get(names.TRACE_ON) != "false" and not message.topic.startswith(self._topic)
+        ]
+        if not wanted:
+            return None
+        began_ms = self._now_ms()
+        request_id = self._instance.ids.next(began_ms)
+        # Brokers of RocketMQ 4 do not write theirs into messages.
+        region = wanted[-1].properties.get(names.MSG_REGION) or records.DEFAULT_REGION
+        self._note(
+            region,
+            [
+                (
+                    traced := _delivered(self._instance, message),
+                    records.sub_before(
+                        traced,
+                        timestamp_ms=began_ms,
+                        region=region,
+                        group=self._group,
+                        request_id=request_id,
+                        retry_times=message.reconsume_times,
+                    ),
+                )
+                for message in wanted
+            ],
+        )
+
+        def after(call: HandlerCall) -> None:
+            now_ms = self._now_ms()
+            outcome = call.outcome if call.outcome is not None else ConsumeOutcome.FAILED
+            self._note(
+                region,
+                [
+                    (
+                        traced := _delivered(self._instance, message),
+                        records.sub_after(
+                            traced,
+                            timestamp_ms=now_ms,
+                            group=self._group,
+                            request_id=request_id,
+                            cost_ms=(now_ms - began_ms) // max(len(call.messages), 1),
+                            success=call.success,
+                            outcome=outcome,
+                            cloud=self._cloud,
+                        ),
+                    )
+                    for message in wanted
+                ],
+            )
+
+        return after
+
+    def on_end_transaction(self, context: EndTransactionContext) -> Callable[[EndTransactionContext], None] | None:
+        """An end-of-transaction hook."""
+        message = context.message
+        if message.topic.startswith(self._topic):
+            return None
+
+        def after(context: EndTransactionContext) -> None:
+            if isinstance(message, MessageExt):
+                traced = _delivered(self._instance, message)
+            else:
+                traced = _traced(message, context.msg_id)
+            region = message.properties.get(names.MSG_REGION) or records.DEFAULT_REGION
+            self._note(
+                region,
+                [
+                    (
+                        traced,
+                        records.end_transaction(
+                            traced,
+                            timestamp_ms=self._now_ms(),
+                            region=region,
+                            group=self._group,
+                            store_host=context.address,
+                            transaction_id=context.transaction_id,
+                            state=context.state,
+                            from_check=context.from_check,
+                        ),
+                    )
+                ],
+            )
+
+        return after
+
+    def _note(self, region: str, noted: Iterable[tuple[Traced, str]]) -> None:
+        found = list(noted)
+        if not found:
+            return
+        if len(self._waiting) >= MOST_WAITING or self._task is None:
+            self.dropped += 1
+            return
+        keys = {key for traced, _ in found for key in traced.index_keys()}
+        topic = CLOUD_TOPIC_PREFIX + region if self._cloud else self._topic
+        self._waiting.append(_Entry(found[0][0].topic, topic, "".join(text for _, text in found), keys))
+        if len(self._waiting) >= self._batch:
+            self._wake.set()
+
+    # --- life ------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to send."""
+        if self._task is None:
+            await self._producer.start()
+            self._task = self._instance.keep("traces", self._run)
+
+    async def stop(self) -> None:
+        """Send what waits, for a few seconds at most, and end."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        task.cancel()
+        await asyncio.wait([task])
+        try:
+            async with asyncio.timeout(LAST_FLUSH_S):
+                while self._waiting:
+                    await self._flush()
+        except TimeoutError:
+            _log.info("%d trace contexts of group %s are lost: no time was left", len(self._waiting), self._group)
+            self.dropped += len(self._waiting)
+            self._waiting.clear()
+        await self._producer.stop()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(FLUSH_EVERY_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+            while self._waiting:
+                await self._flush()
+
+    async def _flush(self) -> None:
+        """Send what is next in line, records of one topic together."""
+        by_topic: dict[tuple[str, str], list[_Entry]] = {}
+        for _ in range(min(self._batch, len(self._waiting))):
+            entry = self._waiting.popleft()
+            by_topic.setdefault((entry.data_topic, entry.trace_topic), []).append(entry)
+        for (_, trace_topic), entries in by_topic.items():
+            for text, keys in _filled(entries):
+                await self._send(trace_topic, text, keys, len(entries))
+
+    async def _send(self, topic: str, text: str, keys: set[str], count: int) -> None:
+        message = Message(topic, text.encode("utf-8", "replace"), keys=sorted(keys))
+        try:
+            await self._producer.send_outside(message)
+        except TianzhouError as error:
+            self.dropped += count
+            level = logging.WARNING if self.dropped == count else logging.DEBUG
+            _log.log(level, "trace records of group %s are lost, and sends go on: %s", self._group, error)
+        else:
+            self.sent += 1
+
+
+def trace_group(group: str, kind: str) -> str:
+    """The name of a trace producer's own group."""
+    return f"{GROUP_PREFIX}{group}-{kind}-{next(_serial)}"
+
+
+def _filled(entries: Iterable[_Entry]) -> Iterable[tuple[str, set[str]]]:
+    """Entries joined to messages that fit."""
+    text, keys, size = "", set[str](), 0
+    for entry in entries:
+        bytes_ = len(entry.text.encode("utf-8", "replace"))
+        if text and size + bytes_ > MAX_MESSAGE_BYTES:
+            yield text, keys
+            text, keys, size = "", set(), 0
+        text += entry.text
+        keys |= entry.keys
+        size += bytes_
+    if text:
+        yield text, keys
+
+
+def _per_member(joined: str, count: int) -> list[str]:
+    parts = joined.split(",")
+    return parts if len(parts) == count else [joined] * count
+
+
+def _traced(message: Message, msg_id: str) -> Traced:
+    return Traced(message.topic, msg_id, message.tags or None, message.key_text() or None)
+
+
+def _delivered(instance: ClientInstance, message: MessageExt) -> Traced:
+    return Traced(
+        unwrap(instance.namespace, message.topic),
+        message.msg_id,
+        message.tags,
+        message.properties.get(names.KEYS),
+    )

@@ -1,0 +1,94 @@
+"""`format("tianzhou")`: topics as tables, read in batches or as streams, and written to.
+
+Spark starts a Python process to find sources and another to make one before any reads. Neither needs more than
+this class, so what reads and writes is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from tianzhou.spark.pickling import Shipped
+from tianzhou.spark.rows.schema import row_schema
+from tianzhou.spark.source.read_options import BATCH, STREAM, parse_read
+
+if TYPE_CHECKING:
+    from tianzhou.spark.sink.sink import StreamWriter, Writer
+    from tianzhou.spark.source.queue_watch import Connect
+    from tianzhou.spark.source.readers import BatchReader, StreamReader
+
+
+class TianzhouSource(Shipped, DataSource):
+    """The data source Spark makes for `format("tianzhou")`.
+
+    Args:
+        options: as given; Spark's mapping compares names without case.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "tianzhou"
+
+    def connect(self) -> Connect:
+        """What gives a process its `QueueReader`."""
+        from tianzhou.spark import connections
+
+        return connections.connect
+
+    def schema(self) -> StructType:
+        """The row schema (see `schema`).
+
+        Raises:
+            ConfigError: an option is wrong, whatever the kind of read.
+        """
+        return row_schema(parse_read(self.options).include_properties)
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """For `spark.read`.
+
+        Raises:
+            ConfigError: an option or the schema is wrong.
+        """
+        from tianzhou.spark.source.readers import BatchReader, NarrowingReader
+
+        options = parse_read(self.options, BATCH)
+        kind = NarrowingReader if options.filter_pushdown else BatchReader
+        return kind(options, schema, self.connect())
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
+        """For `spark.readStream`.
+
+        Raises:
+            ConfigError: an option or the schema is wrong.
+        """
+        from tianzhou.spark.source.readers import StreamReader
+
+        return StreamReader(parse_read(self.options, STREAM), schema, self.connect())
+
+    def writer(self, schema: StructType, overwrite: bool) -> Writer:
+        """For `df.write`.
+
+        Raises:
+            ConfigError: an option or a column is wrong, or the mode is overwrite.
+        """
+        from tianzhou.spark.sink.sink import Writer
+
+        return Writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
+        """For `df.writeStream`.
+
+        Raises:
+            ConfigError: an option or a column is wrong, or the output mode is complete.
+        """
+        from tianzhou.spark.sink.sink import StreamWriter
+
+        return StreamWriter(self.options, schema, overwrite)

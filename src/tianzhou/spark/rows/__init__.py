@@ -1,0 +1,1 @@
+"""From records to rows: the schema and the columns of a message."""

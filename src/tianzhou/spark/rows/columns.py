@@ -1,0 +1,396 @@
+"""Record bytes to Arrow columns, without a Python step per message beyond finding where each begins.
+
+Pulls bring records one behind the other (wire.md §5). One binary array over the whole buffer whose edges are
+start0, end0, start1, end1, … has the wanted spans in its even slots, and one `take` copies them out; headers,
+bodies and properties all leave the buffer that way. NumPy reads the fixed fields, and only the columns that
+were asked for are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from struct import Struct
+from typing import Any, Final
+
+import numpy as np
+from pyarrow import RecordBatch, Schema
+
+from tianzhou.errors import CorruptRecord, ProtocolError
+from tianzhou.model import MessageQueue, names
+from tianzhou.spark.rows import arrays
+from tianzhou.spark.rows.arrays import Array, DataType, Ints, pa
+from tianzhou.spark.rows.compiled_columns import Usual
+from tianzhou.spark.rows.property_columns import Pairs
+from tianzhou.store.queues.multi_dispatch import is_light, offset_in
+from tianzhou.wire.batch import decode_batch
+from tianzhou.wire.compression import COMPRESSED, decompress
+from tianzhou.wire.ids import host_text, offset_msg_id
+from tianzhou.wire.record import (
+    BORN_HOST_V6,
+    MAGIC_V1,
+    MAGIC_V2,
+    OVERHEAD,
+    STORE_HOST_V6,
+    decode_record,
+    encode_record,
+)
+
+INNER_BATCH: Final = 0xC0
+BODY_LIMIT: Final = 64 << 20
+"""Most bytes a compressed body may unpack to."""
+
+_HEAD = np.dtype(
+    [
+        ("size", ">i4"),
+        ("magic", ">i4"),
+        ("crc", ">i4"),
+        ("queue_id", ">i4"),
+        ("flag", ">i4"),
+        ("queue_offset", ">i8"),
+        ("physical_offset", ">i8"),
+        ("sys_flag", ">i4"),
+        ("born_timestamp", ">i8"),
+    ]
+)
+_TAIL = np.dtype([("reconsume_times", ">i4"), ("prepared", ">i8"), ("body_size", ">i4")])
+_SIZE: Final = Struct(">i")
+
+
+class Records:
+    """The records of one queue in a buffer, as columns that are made when asked for.
+
+    Args:
+        buffer: whole records, one behind the other.
+        queue: where they are from; names them in errors.
+
+    Raises:
+        CorruptRecord: the bytes are no records.
+    """
+
+    def __init__(self, buffer: bytes, queue: MessageQueue) -> None:
+        self.queue = queue
+        self._take(pa.py_buffer(buffer), self._walk(buffer))
+        if self.has_batches:
+            buffer = self._unwrap(buffer, self._starts)
+            self._take(pa.py_buffer(buffer), self._walk(buffer))
+        sound = self._locate()
+        if not sound.all():
+            raise self._corrupt(int(np.argmin(sound)))
+
+    @classmethod
+    def at(cls, data: Any, starts: Ints, sizes: Ints, queue: MessageQueue) -> tuple[Records, Ints]:
+        """Records of a larger buffer, such as a mapped file, and which of them have that size and fit together.
+
+        Inner batches are left as they are. Those that do not fit have to be dropped (`keep`) before any column is
+        asked for.
+
+        Args:
+            data: an Arrow buffer.
+            starts: where each record begins, ascending.
+            sizes: how long each should be: `OVERHEAD` at least, and no further than the next one or the buffer's end.
+            queue: where they are from.
+        """
+        records = cls.__new__(cls)
+        records.queue = queue
+        records._take(data, starts, sizes)
+        return records, records._locate()
+
+    def _take(self, data: Any, starts: Ints, sizes: Ints = None) -> None:
+        self._data = data
+        self._bytes = np.frombuffer(data, np.uint8)
+        self._starts = starts
+        self._head = arrays.structs(data, starts, _HEAD)
+        self._ends = starts + (self._head["size"] if sizes is None else sizes)
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether there are inner batches among them."""
+        return bool((self._head["sys_flag"] & INNER_BATCH).any())
+
+    def _walk(self, buffer: bytes) -> Ints:
+        starts: list[int] = []
+        # The one step in Python for each message: nothing is in it that could be outside.
+        note, read = starts.append, _SIZE.unpack_from
+        at, end = 0, len(buffer)
+        last = end - OVERHEAD
+        while at <= last:
+            note(at)
+            (size,) = read(buffer, at)
+            if size < OVERHEAD:
+                raise self._corrupt(len(starts) - 1)
+            at += size
+        if at != end:
+            # What is too short for a record is the next one; one that reaches too far is the last.
+            raise self._corrupt(len(starts) - (at > end))
+        return np.array(starts, np.int64)
+
+    def _unwrap(self, buffer: bytes, starts: Ints) -> bytes:
+        """The same messages with every inner batch taken apart into records of its own (wire.md §5)."""
+        parts = []
+        for start in starts.tolist():
+            record = decode_record(buffer, start)
+            if not record.sys_flag & INNER_BATCH:
+                parts.append(buffer[start : start + record.size])
+                continue
+            first = record.queue_offset
+            body = record.body
+            if record.sys_flag & COMPRESSED:
+                body = self._unpack(body, record.sys_flag, first)
+            try:
+                entries = decode_batch(body)
+            except ProtocolError as error:
+                raise CorruptRecord(f"{self.queue}, offset {first}: {error}") from error
+            record.sys_flag &= ~(INNER_BATCH | COMPRESSED)
+            for step, (flag, content, properties) in enumerate(entries):
+                record.flag, record.body, record.properties = flag, bytes(content), bytes(properties)
+                record.queue_offset = first + step
+                parts.append(encode_record(record))
+        return b"".join(parts)
+
+    def _unpack(self, body: bytes, sys_flag: int, queue_offset: int) -> bytes:
+        try:
+            return decompress(body, sys_flag, BODY_LIMIT)
+        except ProtocolError as error:
+            raise CorruptRecord(f"{self.queue}, offset {queue_offset}: {error}") from error
+
+    def _locate(self) -> Ints:
+        """Find the parts of each record; which of them add up, as NumPy booleans."""
+        head, starts, raw = self._head, self._starts, self._bytes
+        flags = head["sys_flag"].astype(np.int64)
+        self._born = starts + _HEAD.itemsize
+        self._stored_at = self._born + 8 + 12 * ((flags & BORN_HOST_V6) != 0)
+        self._store = self._stored_at + 8
+        tail_at = self._store + 8 + 12 * ((flags & STORE_HOST_V6) != 0)
+        magic = head["magic"]
+        version2 = magic == MAGIC_V2
+        ends = self._ends
+        sound = ((magic == MAGIC_V1) | version2) & (tail_at + _TAIL.itemsize <= ends) & (starts + head["size"] == ends)
+        # What does not fit is looked up at the record's beginning from here on: something is there.
+        inside = starts + 2
+        tail_at = np.where(sound, tail_at, inside)
+        self._tail = arrays.structs(self._data, tail_at, _TAIL)
+        self._body = tail_at + _TAIL.itemsize
+        self._body_end = self._body + self._tail["body_size"]
+        self._topic = self._body_end + 1 + version2
+        sound &= (self._tail["body_size"] >= 0) & (self._topic <= ends - 2)
+        at = np.where(sound, self._topic, inside)
+        topic_size = np.where(version2, raw[at - 2].astype(np.int64) << 8 | raw[at - 1], raw[at - 1])
+        self._properties = self._topic + topic_size + 2
+        sound &= self._properties <= ends
+        at = np.where(sound, self._properties, inside)
+        sound &= at + (raw[at - 2].astype(np.int64) << 8 | raw[at - 1]) == ends
+        return sound
+
+    def _corrupt(self, index: int) -> CorruptRecord:
+        return CorruptRecord(
+            f"record {index} of a pull from {self.queue} is malformed: "
+            "its size, its magic or its parts do not fit; the broker's store may be damaged there"
+        )
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def keep(self, mask: Ints) -> None:
+        """Drop the records where `mask` is False; before any column is asked for."""
+        for name in ("_starts", "_head", "_tail", "_ends", "_born", "_stored_at", "_store", "_body", "_body_end",
+                     "_topic", "_properties"):  # fmt: skip
+            setattr(self, name, getattr(self, name)[mask])
+        self.__dict__.pop("pairs", None)
+
+    def renumber(self, offsets: Ints) -> None:
+        """Give the records other queue offsets than they say: those of a further queue they are in (store.md §7)."""
+        head = self._head.copy()
+        head["queue_offset"] = offsets
+        self._head = head
+
+    def light_offsets(self) -> Ints:
+        """The offsets of the records in the light queue they were read from; they say those of their main topic.
+
+        Raises:
+            CorruptRecord: one does not say.
+        """
+        found = [offset_in(self.queue.topic, raw) for raw in self.pairs_as_stored().to_pylist()]
+        if None in found:
+            row = found.index(None)
+            raise CorruptRecord(
+                f"record {row} of a pull from {self.queue}, at physical offset {self._head['physical_offset'][row]}, "
+                f"does not say its offset there ({names.INNER_MULTI_QUEUE_OFFSET})"
+            )
+        return np.array(found, np.int64)
+
+    def pairs_as_stored(self) -> Array:
+        """The property strings, as binary."""
+        return arrays.spans(self._data, self._properties, self._ends)
+
+    def topics(self) -> Array:
+        """The topics the records say they are of, as binary."""
+        return arrays.spans(self._data, self._topic, self._properties - 2)
+
+    def stored_bodies(self) -> Array:
+        """The bodies as they are stored: what the CRC is about."""
+        return arrays.spans(self._data, self._body, self._body_end)
+
+    def record(self, row: int) -> memoryview:
+        """One record's bytes."""
+        return memoryview(self._data).cast("B")[int(self._starts[row]) : int(self._ends[row])]
+
+    def store_stamps(self) -> Ints:
+        """When the broker stored them, ms, as NumPy array."""
+        return arrays.structs(self._data, self._stored_at, np.dtype(">i8")).astype(np.int64)
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """The properties."""
+        return Pairs(self.pairs_as_stored())
+
+    def bodies(self) -> Array:
+        """The bodies, unpacked.
+
+        Raises:
+            CorruptRecord: one cannot be unpacked.
+        """
+        bodies = self.stored_bodies()
+        packed = np.flatnonzero(self._head["sys_flag"] & COMPRESSED)
+        if not len(packed):
+            return bodies
+        flags, offsets = self._head["sys_flag"].tolist(), self._head["queue_offset"].tolist()
+        unpacked = [self._unpack(bodies[row].as_py(), flags[row], offsets[row]) for row in packed.tolist()]
+        return arrays.replaced(bodies, packed, arrays.strings(unpacked, pa.binary()))
+
+    def store_times(self) -> Array:
+        """When the broker stored them."""
+        return arrays.times(self.store_stamps())
+
+    def born_hosts(self) -> Array:
+        """Addresses of the producers."""
+        return self._hosts(self._born, self._stored_at)
+
+    def store_hosts(self) -> Array:
+        """Addresses of the brokers."""
+        return self._hosts(self._store, self._body - _TAIL.itemsize)
+
+    def _hosts(self, starts: Ints, ends: Ints) -> Array:
+        distinct, rows = arrays.encoded(arrays.spans(self._data, starts, ends))
+        texts = [host_text(*_host(value)).encode() for value in distinct.to_pylist()]
+        return arrays.strings(texts, pa.string()).take(arrays.slots(rows))
+
+    def message_ids(self) -> Array:
+        """The unique keys; offset ids for messages without one."""
+        ids = self.pairs.column(names.UNIQ_KEY)
+        if not ids.null_count:
+            return ids
+        missing = np.array([row for row, value in enumerate(ids.to_pylist()) if value is None])
+        hosts = arrays.spans(self._data, self._store[missing], self._body[missing] - _TAIL.itemsize)
+        offsets = self._head["physical_offset"][missing].tolist()
+        made = [
+            offset_msg_id(*_host(host), offset).encode()
+            for host, offset in zip(hosts.to_pylist(), offsets, strict=True)
+        ]
+        return arrays.replaced(ids, missing, arrays.strings(made, pa.string()))
+
+    def fixed(self, name: str) -> Ints:
+        """A fixed-width field, as NumPy array in the machine's byte order."""
+        values = self._tail[name] if name in (_TAIL.names or ()) else self._head[name]
+        return values.astype(values.dtype.newbyteorder("="))
+
+
+def _host(value: bytes) -> tuple[bytes, int]:
+    return value[:-4], _SIZE.unpack(value[-4:])[0]
+
+
+Maker = Callable[[Records, DataType], Array]
+
+
+def _body(records: Records, kind: DataType) -> Array:
+    bodies = records.bodies()
+    return arrays.text(bodies) if pa.types.is_string(kind) else bodies
+
+
+def _broker_name(records: Records, kind: DataType) -> Array:
+    name = records.queue.broker_name
+    # A store does not say whose it is.
+    return arrays.repeated(name.encode(), len(records), kind) if name else pa.nulls(len(records), kind)
+
+
+def _queue_id(records: Records, kind: DataType) -> Array:
+    return arrays.integers(np.full(len(records), records.queue.queue_id, np.int32), kind)
+
+
+def _fixed(name: str) -> Maker:
+    return lambda records, kind: arrays.integers(records.fixed(name), kind)
+
+
+MAKERS: Final[Mapping[str, Maker]] = {
+    "topic": lambda records, kind: arrays.repeated(records.queue.topic.encode(), len(records), kind),
+    "brokerName": _broker_name,
+    "queueId": _queue_id,
+    "queueOffset": _fixed("queue_offset"),
+    "msgId": lambda records, kind: records.message_ids(),
+    "tags": lambda records, kind: records.pairs.column(names.TAGS),
+    "keys": lambda records, kind: records.pairs.column(names.KEYS),
+    "body": _body,
+    "properties": lambda records, kind: records.pairs.maps(kind),
+    "bornTimestamp": lambda records, kind: arrays.times(records.fixed("born_timestamp")),
+    "storeTimestamp": lambda records, kind: records.store_times(),
+    "bornHost": lambda records, kind: records.born_hosts(),
+    "storeHost": lambda records, kind: records.store_hosts(),
+    "reconsumeTimes": _fixed("reconsume_times"),
+    "sysFlag": _fixed("sys_flag"),
+    "physicalOffset": _fixed("physical_offset"),
+}
+"""How each column of the row schema is made."""
+
+
+def to_batch(
+    buffer: bytes | list[bytes],
+    queue: MessageQueue,
+    schema: Schema,
+    columns: tuple[str, ...],
+    *,
+    start: int = 0,
+    end: int | None = None,
+    tags: frozenset[str] = frozenset(),
+    usual: Usual | None = None,
+) -> RecordBatch:
+    """The records of a buffer as one batch.
+
+    Args:
+        buffer: what pulls brought: whole records, one behind the other, in one piece or several.
+        queue: where they are from.
+        schema: names and types of the batch.
+        columns: the column of the row schema behind each field of `schema`.
+        start: first offset wanted; earlier records are dropped.
+        end: offset after the last one wanted, None for no bound.
+        tags: tags to keep; empty keeps all. Brokers compare hashes only, so the text is compared here.
+        usual: the short way for this schema and these tags; None for the long one.
+
+    Raises:
+        CorruptRecord: the bytes are no records, or a body cannot be unpacked.
+    """
+    if usual is not None and not is_light(queue.topic):
+        made = usual.walked(buffer if isinstance(buffer, list) else [buffer], queue, start, end)
+        if made is not None:
+            return made
+    records = Records(b"".join(buffer) if isinstance(buffer, list) else buffer, queue)
+    if is_light(queue.topic):
+        records.renumber(records.light_offsets())
+    offsets = records.fixed("queue_offset")
+    inside = offsets >= start if end is None else (offsets >= start) & (offsets < end)
+    if not inside.all():
+        records.keep(inside)
+    return made_of(records, schema, columns, tags)
+
+
+def made_of(
+    records: Records, schema: Schema, columns: tuple[str, ...], tags: frozenset[str] = frozenset()
+) -> RecordBatch:
+    """Records as one batch; arguments and errors as of `to_batch`."""
+    if tags:
+        wanted = arrays.strings([tag.encode() for tag in sorted(tags)], pa.string())
+        matching = arrays.contained(records.pairs.column(names.TAGS), wanted)
+        if not matching.all():
+            records.keep(matching)
+    made = [MAKERS[name](records, field.type) for name, field in zip(columns, schema, strict=True)]
+    batch: RecordBatch = pa.RecordBatch.from_arrays(made, schema=schema)
+    return batch

@@ -1,0 +1,146 @@
+"""Batches of usual records, made in compiled code: the short way to what `columns` makes of any.
+
+A batch in which anything is not usual (see `_rows`) is left to `columns`, as is everything where nothing was compiled,
+so what comes out is the same either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+from pyarrow import RecordBatch, Schema
+
+from tianzhou.model import MessageQueue
+from tianzhou.spark.rows import _rows, arrays
+from tianzhou.spark.rows.arrays import Array, DataType, Ints, pa
+
+_LOW, _HIGH = -(1 << 63), (1 << 63) - 1
+_STEP: Final = 1024
+_KEPT: Final = 64
+
+
+class Usual:
+    """Makes batches of one schema.
+
+    Args:
+        schema: names and types of the batches.
+        columns: the column of the row schema behind each field.
+        tags: tags that all rows should have; empty for any. Who selected the records compared hashes only.
+    """
+
+    def __init__(self, schema: Schema, columns: tuple[str, ...], tags: frozenset[str] = frozenset()) -> None:
+        self._schema = schema
+        self._columns = columns
+        self._kinds = dict(zip(columns, (field.type for field in schema), strict=True))
+        # BODY STRING takes a look at each body.
+        known = len(self._kinds) == len(columns) and self._kinds.get("body") in (None, pa.binary())
+        self._fill = _rows.fill if known else None
+        self._tags = arrays.strings([tag.encode() for tag in sorted(tags)], pa.string()) if tags else None
+        needed = {*columns, "tags"} if tags else set(columns)
+        self._made = [name for name in _rows.NAMES if name in needed]
+        self._wanted = sum(1 << bit for bit, name in enumerate(_rows.NAMES) if name in needed)
+
+    def walked(self, parts: list[bytes], queue: MessageQueue, low: int, high: int | None) -> RecordBatch | None:
+        """Records whose queue offsets are in a range; None when one is not usual.
+
+        Args:
+            parts: whole records, one behind the other in each.
+            queue: where they are from.
+            low: first offset wanted.
+            high: the one behind the last, None for no bound.
+        """
+        if self._fill is None:
+            return None
+        high = _HIGH if high is None else high
+        return self._batch(self._fill(parts, None, None, None, 0, 0, b"", low, high, self._wanted), queue)
+
+    def placed(
+        self, data: Any, starts: Ints, sizes: Ints, offsets: Ints, position: int, queue: MessageQueue
+    ) -> RecordBatch | None:
+        """Records of a mapped file that are what their queue says; None when one is not usual, or something else.
+
+        Args:
+            data: the file.
+            starts: where each begins in it, int64 as the next two.
+            sizes: how long each is.
+            offsets: its queue offset.
+            position: where the file begins in the commit log.
+            queue: where they are from.
+        """
+        if self._fill is None:
+            return None
+        said = queue.queue_id, queue.topic.encode(), _LOW, _HIGH
+        return self._batch(self._fill(data, starts, sizes, offsets, position, *said, self._wanted), queue)
+
+    def _batch(self, filled: tuple[int, list[Any]] | None, queue: MessageQueue) -> RecordBatch | None:
+        if filled is None:
+            return None
+        count, parts = filled
+        made = {
+            name: _MAKERS[name](count, self._kinds.get(name, pa.string()), found)
+            for name, found in zip(self._made, parts, strict=True)
+        }
+        if self._tags is not None and not arrays.contained(made["tags"], self._tags).all():
+            return None
+        for name, make in _ALIKE.items():
+            if name in self._kinds:
+                made[name] = make(queue, self._kinds[name], -(-count // _STEP) * _STEP).slice(0, count)
+        batch: RecordBatch = pa.RecordBatch.from_arrays([made[name] for name in self._columns], schema=self._schema)
+        return batch
+
+
+Maker = Callable[[int, DataType, Any], Array]
+
+
+def _fixed(count: int, kind: DataType, values: bytes) -> Array:
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(values)])
+
+
+def _text(count: int, kind: DataType, parts: tuple[bytes, bytes, bytes, int, int]) -> Array:
+    edges, content, valid, used, missing = parts
+    present = pa.py_buffer(valid) if missing else None
+    return pa.Array.from_buffers(kind, count, [present, pa.py_buffer(edges), _upto(content, used)], missing)
+
+
+def _properties(count: int, kind: DataType, parts: tuple[bytes, int, bytes, bytes, int, bytes, bytes, int]) -> Array:
+    edges, pairs, *keys_and_values = parts
+    keys, values = (_strings(pairs, *three) for three in (keys_and_values[:3], keys_and_values[3:]))
+    return pa.MapArray.from_arrays(_fixed(count + 1, pa.int32(), edges), keys, values, type=kind)
+
+
+def _strings(count: int, edges: Any, content: Any, used: Any) -> Array:
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(edges), _upto(content, used)])
+
+
+def _upto(content: bytes, used: int) -> Any:
+    return pa.py_buffer(content).slice(0, used)
+
+
+_MAKERS: Final[Mapping[str, Maker]] = {
+    **dict.fromkeys(("queueOffset", "physicalOffset", "bornTimestamp", "storeTimestamp"), _fixed),
+    **dict.fromkeys(("reconsumeTimes", "sysFlag"), _fixed),
+    **dict.fromkeys(("msgId", "tags", "keys", "bornHost", "storeHost", "body"), _text),
+    "properties": _properties,
+}
+
+
+@lru_cache(_KEPT)
+def _repeated(value: str, kind: DataType, count: int) -> Array:
+    # A store does not say whose it is.
+    return arrays.repeated(value.encode(), count, kind) if value else pa.nulls(count, kind)
+
+
+@lru_cache(_KEPT)
+def _numbers(value: int, kind: DataType, count: int) -> Array:
+    return arrays.integers(np.full(count, value, np.int32), kind)
+
+
+_ALIKE: Final[Mapping[str, Callable[[MessageQueue, DataType, int], Array]]] = {
+    "topic": lambda queue, kind, count: _repeated(queue.topic, kind, count),
+    "brokerName": lambda queue, kind, count: _repeated(queue.broker_name, kind, count),
+    "queueId": lambda queue, kind, count: _numbers(queue.queue_id, kind, count),
+}
+"""What all rows of a batch have in common: made once, as each batch needs a part of it."""

@@ -1,0 +1,1 @@
+"""Spark sessions: which Java, which workers, where they run."""

@@ -1,0 +1,1 @@
+"""Rows written to topics, exactly once where that is asked for."""

@@ -1,0 +1,172 @@
+"""Exactly once: tasks stage their rows, the driver has the batch decided (docs/adr/0006).
+
+A task learns first whether its batch was decided in an earlier life of the query, and then does nothing. What it stages
+is seen by nobody. The driver asks the coordinator for the decision and has it published; whatever is repeated, by Spark
+or after a death, finds the decision that stands.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+
+from tianzhou.client.staging import MessageRefused, Staging, StagingTask
+from tianzhou.errors import TianzhouError
+from tianzhou.spark import connections
+from tianzhou.spark.sink.options import WriteOptions
+from tianzhou.spark.sink.outgoing import Outgoing, not_sent
+from tianzhou.wire.bodies.staging import AttemptList, BatchDecision, StagedAttempt, attempt_name
+
+ROWS_AT_ONCE: Final = 2_048
+
+Connect = Callable[[WriteOptions], tuple[connections.Process, Staging]]
+
+
+class BatchName(NamedTuple):
+    """What a batch is known by, in this life of the query and the next."""
+
+    writer: str
+    number: int
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """What a task reports.
+
+    Attributes:
+        rows: how many it has staged.
+        writer: the query, or the key of a batch write.
+        batch: number of the batch.
+        coordinator: the broker that decides.
+        attempt: name of the attempt; empty when the batch was decided before.
+        units: how many units are at which broker.
+    """
+
+    rows: int
+    writer: str
+    batch: int
+    coordinator: str
+    attempt: str = ""
+    units: dict[str, int] = field(default_factory=dict)
+
+
+class BatchNotWritten(TianzhouError):
+    """A batch could not be decided; nothing of it is visible, or what is decided of it becomes visible later."""
+
+
+def stage(
+    options: WriteOptions,
+    rows: Iterator[Outgoing],
+    name: BatchName,
+    partition: int,
+    connect: Connect = connections.staging,
+) -> Staged:
+    """Stage the rows of a task.
+
+    Args:
+        options: the sink's options.
+        rows: the messages.
+        name: the batch.
+        partition: number of the task's partition, for messages.
+        connect: gives the process's way to the brokers.
+
+    Raises:
+        RowNotSent: a row cannot be staged; names it.
+        CannotStage: a broker cannot write exactly once.
+    """
+    process, staging = connect(options)
+    coordinator = process.run(staging.coordinator(name.writer))
+    state = process.run(staging.state(coordinator, name.writer))
+    if state.decided >= name.number:
+        return Staged(0, *name, coordinator)
+    context = TaskContext.get()
+    number = context.attemptNumber() if context is not None else 0
+    # Spark counts attempts anew in each life of a query.
+    attempt_id = attempt_name(state.refusals, f"{partition}.{number}.{uuid.uuid4().hex}")
+    task = StagingTask(staging, *name, coordinator, attempt_id)
+    count = 0
+    try:
+        while some := list(itertools.islice(rows, ROWS_AT_ONCE)):
+            process.run(task.add([(row.message, row.queue_id) for row in some]))
+            count += len(some)
+        attempt = process.run(task.finish())
+    except MessageRefused as error:
+        raise not_sent(error.index, partition, error) from error
+    finally:
+        process.run(task.close())
+    if task.decided:
+        return Staged(0, *name, coordinator)
+    return Staged(count, *name, coordinator, attempt.name, attempt.units)
+
+
+def commit(
+    options: WriteOptions, messages: Sequence[WriterCommitMessage | None], connect: Connect = connections.staging
+) -> None:
+    """Have a batch decided and published.
+
+    Args:
+        options: the sink's options.
+        messages: what the tasks reported.
+        connect: gives the process's way to the brokers.
+
+    Raises:
+        BatchNotWritten: the tasks or the coordinator contradict each other.
+        BrokerError: a broker refuses.
+    """
+    staged = _staged(messages)
+    if not staged:
+        return
+    process, staging = connect(options)
+    wanted = _decision(staged)
+    if not all(message.attempt for message in staged):
+        # Some tasks have staged nothing because the batch was decided; it must have been.
+        state = process.run(staging.state(wanted.coordinator, wanted.writer))
+        if state.decided < wanted.batch:
+            raise BatchNotWritten(
+                f"batch {wanted.batch} of {wanted.writer}: broker {wanted.coordinator} said that it had been decided, "
+                "and has forgotten that; was its store replaced? Run the batch again"
+            )
+    decision = process.run(staging.decide(wanted))
+    if decision.batch == wanted.batch:
+        process.run(staging.publish(decision))
+
+
+def abort(
+    options: WriteOptions, messages: Sequence[WriterCommitMessage | None], connect: Connect = connections.staging
+) -> None:
+    """Give up what was staged, unless it was decided: then the next run of the batch finds the decision.
+
+    Args:
+        options: the sink's options.
+        messages: what the tasks reported that got so far.
+        connect: gives the process's way to the brokers.
+    """
+    attempts = [message for message in _staged(messages) if message.attempt]
+    if not attempts:
+        return
+    process, staging = connect(options)
+    first = attempts[0]
+    names = [message.attempt for message in attempts]
+    given = AttemptList(first.writer, first.batch, first.coordinator, names)
+    brokers = sorted({broker for message in attempts for broker in message.units})
+    process.run(staging.give_up(given, brokers))
+
+
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
+    return [message for message in messages if isinstance(message, Staged)]
+
+
+def _decision(staged: Sequence[Staged]) -> BatchDecision:
+    found = {(message.writer, message.batch, message.coordinator) for message in staged}
+    if len(found) != 1:
+        said = "; ".join(f"batch {batch} of {writer} at {broker}" for writer, batch, broker in sorted(found))
+        raise BatchNotWritten(f"the tasks do not agree on what they have written: {said}; run the batch again")
+    ((writer, batch, coordinator),) = found
+    attempts = [StagedAttempt(message.attempt, message.units) for message in staged if message.attempt]
+    return BatchDecision(writer, batch, coordinator, attempts)

@@ -1,0 +1,320 @@
+"""Rows to messages: the sink of `format("tianzhou")`.
+
+At least once, a task sends its rows as they come and is done when all are acknowledged; a task that is run again sends
+its rows again. For exactly once see `exactly_once`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from tianzhou.client.producer.producer import Producer
+from tianzhou.client.staging import queue_by_id
+from tianzhou.errors import ClientError, ConfigError, TianzhouError
+from tianzhou.spark import connections
+from tianzhou.spark.pickling import Shipped
+from tianzhou.spark.sink.exactly_once import BatchName, Staged, abort, commit, stage
+from tianzhou.spark.sink.options import WriteOptions, parse_write
+from tianzhou.spark.sink.outgoing import Outgoing, message_of, not_sent
+from tianzhou.spark.sink.send_rate import SendRate
+
+_TEXT: Final = ("string",)
+_INTEGER: Final = ("tinyint", "smallint", "int", "bigint")
+COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "topic": _TEXT,
+    "body": ("binary", "string"),
+    "value": ("binary", "string"),
+    "keys": ("string", "array<string>"),
+    "tags": _TEXT,
+    "properties": ("map<string,string>",),
+    "delayLevel": _INTEGER,
+    "queueId": _INTEGER,
+    "shardingKey": _TEXT,
+}
+"""Columns the sink understands, and their types; `value` is another name for `body`."""
+
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+"""Local properties by which a task knows its query and micro-batch."""
+SENDS_IN_FLIGHT: Final = 512
+"""Sends made in one turn of the loop share a write; more at once only cost memory."""
+
+
+@dataclass
+class Sent(WriterCommitMessage):
+    """What a task reports: how many rows it has sent."""
+
+    rows: int
+
+
+def check_columns(schema: StructType) -> dict[str, str]:
+    """The sink's column behind each column of the rows.
+
+    Raises:
+        ConfigError: a column is unknown or has a wrong type, or there is not exactly one of `body` and `value`.
+    """
+    by_lower = {name.lower(): name for name in COLUMNS}
+    result = {}
+    for field in schema.fields:
+        name = by_lower.get(field.name.lower())
+        if name is None:
+            near = difflib.get_close_matches(field.name, COLUMNS, n=1, cutoff=0.7)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            raise ConfigError(
+                f"the sink has no column {field.name}{hint}; select some of {', '.join(COLUMNS)}, "
+                "and put anything else into body or properties"
+            )
+        kind = field.dataType.simpleString()
+        if kind not in COLUMNS[name] and kind != "void":
+            expected = " or ".join(allowed.upper() for allowed in COLUMNS[name])
+            raise ConfigError(f"the sink's column {field.name} is {kind.upper()}; expected {expected}")
+        result[field.name] = name
+    bodies = [given for given, name in result.items() if name in ("body", "value")]
+    if len(bodies) != 1:
+        raise ConfigError(
+            f"the rows have {' and '.join(bodies) if bodies else 'neither body nor value'}; "
+            "the sink needs exactly one of them"
+        )
+    return result
+
+
+def to_messages(batch: pa.RecordBatch, columns: Mapping[str, str], topic: str | None) -> Iterator[Outgoing]:
+    """The messages of a batch, in row order.
+
+    Args:
+        batch: the rows.
+        columns: see `check_columns`.
+        topic: where rows without a topic go.
+
+    Raises:
+        ClientError: a row cannot be a message.
+    """
+    values: dict[str, Sequence[Any]] = {name: [None] * batch.num_rows for name in COLUMNS if name != "value"}
+    for index, name in enumerate(columns.values()):
+        values["body" if name == "value" else name] = batch.column(index).to_pylist()
+    for row in zip(*values.values(), strict=True):
+        yield _to_message(topic, **dict(zip(values, row, strict=True)))
+
+
+def _to_message(
+    default_topic: str | None,
+    *,
+    topic: str | None,
+    body: bytes | str | None,
+    keys: str | list[str | None] | None,
+    tags: str | None,
+    properties: list[tuple[str, str | None]] | None,
+    delayLevel: int | None,  # noqa: N803 - the column's name
+    queueId: int | None,  # noqa: N803
+    shardingKey: str | None,  # noqa: N803
+) -> Outgoing:
+    target = topic or default_topic
+    if target is None:
+        raise ClientError("topic is null, and there is no option topic to fall back to")
+    if not body:
+        raise ClientError(f"body is {'null' if body is None else 'empty'}; a message needs at least one byte")
+    message = message_of(
+        target,
+        body.encode() if isinstance(body, str) else body,
+        tags=tags or None,
+        keys=[key for key in keys if key] if isinstance(keys, list) else keys or "",
+        properties={name: value for name, value in properties or () if value is not None},
+        delay_level=delayLevel or 0,
+        sharding_key=shardingKey or None,
+    )
+    return Outgoing(message, queueId)
+
+
+async def _send(producer: Producer, outgoing: Outgoing) -> None:
+    queue = None
+    if outgoing.queue_id is not None:
+        topic = outgoing.message.topic
+        queue = queue_by_id(await producer.queues(topic), topic, outgoing.queue_id)
+    await producer.send(outgoing.message, queue)
+
+
+async def _send_all(producer: Producer, rows: Sequence[Outgoing]) -> list[BaseException | None]:
+    return await asyncio.gather(*(_send(producer, row) for row in rows), return_exceptions=True)
+
+
+def _check_sent(results: Sequence[BaseException | None], first: int, partition: int) -> None:
+    for index, error in enumerate(results, first):
+        if error is not None:
+            raise not_sent(index, partition, error)
+
+
+def _wait(process: connections.Process, left_s: Callable[[float], float]) -> None:
+    """Wait until nothing is left; timers and connections have their turn meanwhile, and may end a sleep a bit early."""
+    while (seconds := left_s(time.monotonic())) > 0:
+        process.run(asyncio.sleep(seconds))
+
+
+Connect = Callable[[WriteOptions], tuple[connections.Process, Producer]]
+
+
+class Sender:
+    """Writes the rows of a task; pickled into it, so it holds no connection.
+
+    Args:
+        options: the sink's options as given.
+        schema: the rows' schema.
+        overwrite: whether the mode is to replace what is there, which a topic cannot do.
+        connect: gives the process's producer.
+        stream: whether a stream is written.
+
+    Attributes:
+        options: the options.
+
+    Raises:
+        ConfigError: options, columns or mode are wrong.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        schema: StructType,
+        overwrite: bool,
+        connect: Connect = connections.producer,
+        *,
+        stream: bool = False,
+    ) -> None:
+        if overwrite:
+            raise ConfigError("a topic only grows: mode overwrite and output mode complete cannot be; use mode append")
+        self._columns = check_columns(schema)
+        self.options = parse_write(options, has_topic_column="topic" in self._columns.values(), stream=stream)
+        self._connect = connect
+
+    def send(self, batches: Iterable[pa.RecordBatch], partition: int) -> Sent:
+        """Send all rows and wait until they are acknowledged.
+
+        Args:
+            batches: the rows.
+            partition: number of the task's partition, for messages.
+
+        Raises:
+            RowNotSent: a row cannot be sent; names it.
+        """
+        process, producer = self._connect(self.options)
+        rows = self.rows(batches, partition)
+        per_second = self.options.max_messages_per_second
+        if per_second is None:
+            sent = 0
+            while some := list(itertools.islice(rows, SENDS_IN_FLIGHT)):
+                _check_sent(process.run(_send_all(producer, some)), sent, partition)
+                sent += len(some)
+            return Sent(sent)
+        rate = SendRate(per_second, SENDS_IN_FLIGHT)
+        try:
+            return Sent(self._send_paced(process, producer, rate, rows, partition))
+        finally:
+            # Also when it fails: whoever comes next, the next attempt perhaps, knows nothing of this one.
+            _wait(process, rate.rest_s)
+
+    @staticmethod
+    def _send_paced(
+        process: connections.Process, producer: Producer, rate: SendRate, rows: Iterator[Outgoing], partition: int
+    ) -> int:
+        sent = 0
+        while some := list(itertools.islice(rows, rate.slice)):
+            _wait(process, rate.wait_s)
+            began_s = time.monotonic()
+            results = process.run(_send_all(producer, some))
+            rate.sent(len(some), began_s, time.monotonic())
+            _check_sent(results, sent, partition)
+            sent += len(some)
+        return sent
+
+    def rows(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[Outgoing]:
+        """The messages of all rows, in order.
+
+        Raises:
+            RowNotSent: a row cannot be a message.
+        """
+        index = 0
+        for batch in batches:
+            try:
+                for row in to_messages(batch, self._columns, self.options.topic):
+                    yield row
+                    index += 1
+            except ClientError as error:
+                raise not_sent(index, partition, error) from error
+
+
+class Writer(Shipped, DataSourceArrowWriter):
+    """`df.write.format("tianzhou")`.
+
+    Args:
+        options: the sink's options as given.
+        schema: the rows' schema.
+        overwrite: whether the mode is overwrite, which is refused.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        self._sender = Sender(options, schema, overwrite)
+
+    def write(self, iterator: Iterator[Any]) -> Sent | Staged:
+        """Write a task's rows, which come as Arrow batches."""
+        context = TaskContext.get()
+        partition = context.partitionId() if context is not None else 0
+        options = self._sender.options
+        if not options.exactly_once:
+            return self._sender.send(iterator, partition)
+        name = BatchName(f"batch:{options.batch_key}", options.batch_number)
+        return stage(options, self._sender.rows(iterator, partition), name, partition)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """All tasks are done: what they staged becomes visible."""
+        commit(self._sender.options, messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """The write has failed: what was staged is given up."""
+        abort(self._sender.options, messages)
+
+
+class StreamWriter(Shipped, DataSourceStreamArrowWriter):
+    """`df.writeStream.format("tianzhou")`.
+
+    Args:
+        options: the sink's options as given.
+        schema: the rows' schema.
+        overwrite: whether the output mode is complete, which is refused.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        self._sender = Sender(options, schema, overwrite, stream=True)
+
+    def write(self, iterator: Iterator[Any]) -> Sent | Staged:
+        """Write a task's rows of one micro-batch, which come as Arrow batches."""
+        context = TaskContext.get()
+        partition = context.partitionId() if context is not None else 0
+        if not self._sender.options.exactly_once:
+            return self._sender.send(iterator, partition)
+        query = context.getLocalProperty(QUERY_ID) if context is not None else None
+        batch = context.getLocalProperty(BATCH_ID) if context is not None else None
+        if not query or not batch:
+            raise TianzhouError(
+                f"Spark does not tell the task its query and batch ({QUERY_ID}={query}, {BATCH_ID}={batch}), by which "
+                "a repetition is known; use delivery=at-least-once with this version of Spark"
+            )
+        return stage(
+            self._sender.options, self._sender.rows(iterator, partition), BatchName(query, int(batch)), partition
+        )
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """All tasks of a micro-batch are done: what they staged becomes visible."""
+        commit(self._sender.options, messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """A micro-batch has failed: what was staged is given up."""
+        abort(self._sender.options, messages)

@@ -1,0 +1,1 @@
+"""Topics read as batch and streaming tables: offsets, plans, pulls."""

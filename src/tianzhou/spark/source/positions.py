@@ -1,0 +1,193 @@
+"""Offsets and times that an option gives queue by queue, and which of them each queue gets. Pure.
+
+The full form is `{"topic": {"broker": {"queueId": value}}}`. A value in the place of a broker's queues counts for
+all of them, one in the place of a topic's brokers for all queues of the topic.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from tianzhou.errors import ConfigError
+from tianzhou.model import MessageQueue
+from tianzhou.spark.source.offsets import EARLIEST, LATEST, Bounds, Positions
+
+PerQueue = Mapping[str, "int | Mapping[str, int | Mapping[int, int]]"]
+"""Values by topic, broker and queue id, or cut short."""
+
+OFFSETS_RULE: Final = 'JSON like {"topic": {"broker": {"0": 42, "1": -2}}} with -1 for latest and -2 for earliest'
+TIME_RULE: Final = "milliseconds since the epoch, or a time like 2026-01-31T08:00:00Z"
+_TIMES_RULE: Final = 'JSON like {"topic": {"broker": {"0": 1700000000000, "1": "2026-01-31T08:00:00Z"}}}'
+
+
+def milliseconds(text: str) -> int:
+    """A point in time: milliseconds since the epoch, or ISO 8601, which means UTC when it names no zone.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    found = round(moment.timestamp() * 1000)
+    if found < 0:
+        raise ValueError(text)
+    return found
+
+
+def parse_offsets(text: str, option: str) -> PerQueue:
+    """Read offsets per queue; -1 is latest, -2 earliest.
+
+    Args:
+        text: the JSON.
+        option: the option's name, for messages.
+
+    Raises:
+        ConfigError: the text has another shape.
+    """
+    return _parse(text, option, _offset, "an offset: 0 or more, -1 for latest or -2 for earliest", OFFSETS_RULE)
+
+
+def parse_times(text: str, option: str) -> PerQueue:
+    """Read times per queue.
+
+    Args:
+        text: the JSON; times are numbers or text, see `milliseconds`.
+        option: the option's name, for messages.
+
+    Raises:
+        ConfigError: the text has another shape.
+    """
+    return _parse(text, option, _time, TIME_RULE, _TIMES_RULE)
+
+
+def _offset(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < EARLIEST:
+        raise ValueError(value)
+    return value
+
+
+def _time(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError(value)
+    return milliseconds(str(value))
+
+
+def _parse(text: str, option: str, leaf: Callable[[object], int], one: str, whole: str) -> PerQueue:
+    try:
+        parsed = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{option}={text}: {error}; expected {whole}") from None
+
+    def value(found: object, where: str) -> int:
+        try:
+            return leaf(found)
+        except ValueError:
+            raise ConfigError(f"{option}: {json.dumps(found)} for {where} cannot be; expected {one}") from None
+
+    def queues(found: Any, topic: str, broker: str) -> int | dict[int, int]:
+        if not isinstance(found, dict):
+            return value(found, f"the queues of {topic} on {broker}")
+        for number in found:
+            if not (number.isascii() and number.isdecimal()):
+                raise ConfigError(f"{option}: {number!r} of {topic} on {broker} is no queue id; expected {whole}")
+        return {int(number): value(at, f"queue {number} of {topic} on {broker}") for number, at in found.items()}
+
+    def brokers(found: Any, topic: str) -> int | dict[str, int | dict[int, int]]:
+        if not isinstance(found, dict):
+            return value(found, f"topic {topic}")
+        return {broker: queues(below, topic, broker) for broker, below in found.items()}
+
+    if not isinstance(parsed, dict):
+        raise ConfigError(f"{option}={text}: expected {whole}")
+    return {topic: brokers(below, topic) for topic, below in parsed.items()}
+
+
+def holds(values: PerQueue, mark: int) -> bool:
+    """Whether one of the values is `mark`."""
+    return any(_holds(value, mark) for value in values.values())
+
+
+def _holds(value: Any, mark: int) -> bool:
+    return any(_holds(below, mark) for below in value.values()) if isinstance(value, Mapping) else bool(value == mark)
+
+
+def each(values: PerQueue, queues: Iterable[MessageQueue], option: str) -> dict[MessageQueue, int]:
+    """The value of every queue.
+
+    Args:
+        values: as given.
+        queues: the queues that are read.
+        option: the option's name, for messages.
+
+    Raises:
+        ConfigError: a queue is left out, or something is named that does not exist.
+    """
+    there = sorted(queues)
+    found: dict[MessageQueue, int] = {}
+    used: set[tuple[str | int, ...]] = set()
+    missing = []
+    for queue in there:
+        value: Any = values
+        path: tuple[str | int, ...] = ()
+        for part in (queue.topic, queue.broker_name, queue.queue_id):
+            if not isinstance(value, Mapping):
+                break
+            value = value.get(part)
+            path = (*path, part)
+        if value is None:
+            missing.append(queue)
+        else:
+            used.add(path)
+            found[queue] = value
+    unknown = [path for path in _paths(values, ()) if path not in used]
+    if missing or unknown:
+        problems = []
+        if missing:
+            problems.append(f"nothing is given for {_list(missing)}")
+        if unknown:
+            problems.append(f"there is no {', '.join(map(_named, unknown))}")
+        raise ConfigError(
+            f"{option}: {' and '.join(problems)}; give one for each queue of what is read: "
+            f"{_list(there) or 'there are none'}"
+        )
+    return found
+
+
+def _paths(values: Any, above: tuple[str | int, ...]) -> list[tuple[str | int, ...]]:
+    if not isinstance(values, Mapping):
+        return [above]
+    return [path for part, below in values.items() for path in _paths(below, (*above, part))]
+
+
+def _named(path: tuple[str | int, ...]) -> str:
+    match path:
+        case (str(topic),):
+            return f"topic {topic}"
+        case (str(topic), str(broker)):
+            return f"broker {broker} of topic {topic}"
+        case (str(topic), str(broker), int(number)):
+            return f"queue {MessageQueue(topic, broker, number)}"
+    return str(path)
+
+
+def _list(queues: Iterable[MessageQueue]) -> str:
+    return ", ".join(map(str, queues))
+
+
+def resolve(wanted: PerQueue, bounds: Mapping[MessageQueue, Bounds], option: str) -> Positions:
+    """Positions for every queue from offsets given per queue; bounds are not enforced here.
+
+    Raises:
+        ConfigError: a queue is left out, or one is named that does not exist.
+    """
+    marks = {LATEST: 1, EARLIEST: 0}
+    return {
+        queue: bounds[queue][marks[position]] if position in marks else position
+        for queue, position in each(wanted, bounds, option).items()
+    }

@@ -1,0 +1,309 @@
+"""What reads for `format("tianzhou")`, in batches and as streams."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from tianzhou.errors import TianzhouError
+from tianzhou.model import MessageQueue
+from tianzhou.spark.pickling import Shipped
+from tianzhou.spark.rows.schema import arrow_schema, columns_of
+from tianzhou.spark.source import offsets
+from tianzhou.spark.source.offsets import Bounds, Loss, Positions, Span
+from tianzhou.spark.source.pacing import Pacing
+from tianzhou.spark.source.pushdown import Needed, needed
+from tianzhou.spark.source.queue_watch import START_PATIENCE_MS, Connect, Watch
+from tianzhou.spark.source.read_options import ReadOptions
+from tianzhou.spark.source.span_reader import LossPolicy, locate, read_span
+
+logger = logging.getLogger(__name__)
+
+
+TASK_MESSAGES: Final = 2000
+"""Ranges of fewer messages share a task, unless `minPartitions` asks for more tasks."""
+
+
+class SpanPartition(InputPartition):
+    """Ranges of queues: what one task reads."""
+
+    def __init__(self, spans: list[Span]) -> None:
+        super().__init__(", ".join(str(span.queue) for span in spans))
+        self.spans = spans
+
+
+class _Rows:
+    """What batch reader and stream reader have in common; pickled into every task, so it holds no state."""
+
+    def __init__(self, options: ReadOptions, schema: StructType, connect: Connect) -> None:
+        self._options = options
+        self._columns = columns_of(schema)
+        self._schema = arrow_schema(schema)
+        self._connect = connect
+
+    def partitions_of(self, spans: list[Span]) -> list[InputPartition]:
+        at_most = self._options.max_records_per_partition
+        pieces = offsets.split(spans, self._options.min_partitions, at_most)
+        enough = 0 if self._options.min_partitions else TASK_MESSAGES
+        return [SpanPartition(group) for group in offsets.pack(pieces, enough, at_most)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, SpanPartition):  # Spark's stand-in for "no partitions"
+            return
+        from tianzhou.spark.rows.columns import to_batch
+        from tianzhou.spark.rows.compiled_columns import Usual
+
+        reader = self._connect(self._options)
+        decode = partial(to_batch, usual=Usual(self._schema, self._columns, self._options.wanted_tags))
+        for span in partition.spans:
+            yield from read_span(reader, span, self._options, self._schema, self._columns, decode)
+
+
+class BatchReader(Shipped, DataSourceReader):
+    """Reads each queue between two fixed positions.
+
+    Args:
+        options: the options of a batch read.
+        schema: the wanted columns.
+        connect: gives the process's `QueueReader`.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType, connect: Connect) -> None:
+        self._options = options
+        self._rows = _Rows(options, schema, connect)
+        self._connect = connect
+
+    def partitions(self) -> list[InputPartition]:
+        """One range per queue, or more when asked for.
+
+        Raises:
+            DataLoss: offsets that were asked for are gone, and that is not to be skipped.
+            ConfigError: the options name positions that do not exist.
+            OffsetOutOfRange: a queue would start behind its end.
+        """
+        bounds = Watch(self._options, self._connect).begin()
+        reader = self._connect(self._options)
+        start = locate(self._options.starting, bounds, reader)
+        end = locate(self._options.ending, bounds, reader)
+        if self._options.ending.by_time and self._options.starting.offsets is None:
+            end = {queue: max(position, start[queue]) for queue, position in end.items()}
+        spans, losses = [], []
+        for span in self._needed(offsets.spans(start, end)):
+            left, lost = offsets.clip(span, bounds[span.queue])
+            spans.append(left)
+            losses += lost
+        LossPolicy(self._options.fail_on_data_loss)(losses)
+        return self._rows.partitions_of(spans)
+
+    def _needed(self, spans: list[Span]) -> list[Span]:
+        """The ranges, or what the query's conditions leave of them."""
+        return spans
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a range; see `reading.read_span`."""
+        return self._rows.read(partition)
+
+
+class NarrowingReader(BatchReader):
+    """A batch reader that takes the query's conditions and reads only what they need: `filterPushdown=true`.
+
+    Spark refuses a class with `pushFilters` while `spark.sql.python.filterPushdown.enabled` is false, so this is one
+    of its own.
+
+    Args:
+        options: the options of a batch read.
+        schema: the wanted columns.
+        connect: gives the process's `QueueReader`.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType, connect: Connect) -> None:
+        super().__init__(options, schema, connect)
+        self._schema = schema
+        self._wanted = Needed()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take what can be taken from the conditions; all of them are left for Spark to evaluate as well."""
+        self._wanted = needed(filters)
+        tags = self._wanted.tags
+        if tags is not None and self._options.sql is None:
+            tags &= self._options.wanted_tags or tags
+            if tags:
+                self._options = replace(self._options, tags=" || ".join(sorted(tags)))
+                self._rows = _Rows(self._options, self._schema, self._connect)
+            else:
+                self._wanted = replace(self._wanted, topics=frozenset())
+        return filters
+
+    def _needed(self, spans: list[Span]) -> list[Span]:
+        left = [span for whole in spans if (span := self._wanted.narrow(whole)) is not None]
+        return self._within_times(left)
+
+    def _within_times(self, spans: list[Span]) -> list[Span]:
+        wanted, reader = self._wanted, self._connect(self._options)
+        queues = [span.queue for span in spans]
+        if wanted.since_ms is not None:
+            since = reader.offsets_by_time(queues, max(wanted.since_ms, 0))
+            spans = [Span(span.queue, max(span.start, since[span.queue]), span.end) for span in spans]
+        if wanted.until_ms is not None:
+            until = reader.offsets_by_time(queues, max(wanted.until_ms + 1, 0))
+            # One more: some brokers answer with the last message where they should answer with the queue's end.
+            spans = [Span(span.queue, span.start, min(span.end, until[span.queue] + 1)) for span in spans]
+        return [span for span in spans if span.start < span.end]
+
+
+class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads on from where the last micro-batch ended.
+
+    Every offset carries where its batch begins (see `offsets`), so a batch that is run again after a restart
+    reads the same messages, the very first one included.
+
+    Args:
+        options: the options of a stream.
+        schema: the wanted columns.
+        connect: gives the process's `QueueReader`.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType, connect: Connect) -> None:
+        self._options = options
+        self._rows = _Rows(options, schema, connect)
+        self._connect = connect
+        self._on_loss = LossPolicy(options.fail_on_data_loss)
+        self._initial: dict[str, Any] | None = None
+        self._target: Positions | None = None
+        self._watch = Watch(options, connect)
+        self._pacing = Pacing(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
+        self._planned: dict[str, Any] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where a query without a checkpoint begins; asked for twice, so it is found out once.
+
+        Raises:
+            ClientError: a topic does not exist.
+            ConfigError: the options name queues or positions that do not exist.
+        """
+        if self._initial is None:
+            bounds = self._watch.begin(may_be_empty=True)
+            start = locate(self._options.starting, bounds, self._connect(self._options))
+            self._initial = offsets.to_json(start, start)
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """`maxOffsetsPerTrigger`, else `minOffsetsPerTrigger`; there is no limit of both."""
+        most, least = self._options.max_offsets_per_trigger, self._options.min_offsets_per_trigger
+        if most is not None:
+            return ReadMaxRows(most)
+        return ReadAllAvailable() if least is None else ReadMinRows(least)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Remember where the queues end now; nothing behind that is read.
+
+        A topic that is missing is no error here: `initialOffset` says so to a query that begins, and `latestOffset`
+        knows where a query that goes on was in it.
+
+        Raises:
+            RemotingError: the servers do not answer.
+        """
+        bounds = self._watch.now(START_PATIENCE_MS)
+        self._target = {queue: limits.maximum for queue, limits in bounds.items()}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where the next micro-batch ends; `start` itself when there is nothing to read, or too little yet.
+
+        Raises:
+            DataLoss: messages behind `start` are gone, and that is not to be skipped.
+        """
+        _, position = offsets.from_json(start)
+        self._watch.now()
+        gone = self._watch.gone(position)
+        bounds = self._watch.last
+        begin, losses = offsets.begin(position, bounds)
+        self._on_loss([*losses, *gone])
+        for loss in gone:
+            del begin[loss.queue]
+        end = offsets.available(begin, bounds)
+        if self._target is not None:
+            end = self._up_to_target(begin, end, self._target)
+        elif not losses and not gone and self._held(begin, end, limit):
+            return start
+        if isinstance(limit, ReadMaxRows):
+            end = offsets.limit(begin, end, limit.max_rows)
+        if end == begin and not losses and not gone:
+            return start
+        self._planned = offsets.to_json(begin, end)
+        return self._planned
+
+    @staticmethod
+    def _up_to_target(begin: Positions, end: Positions, target: Positions) -> Positions:
+        return {queue: min(at, max(begin[queue], target.get(queue, 0))) for queue, at in end.items()}
+
+    def _held(self, begin: Positions, end: Positions, limit: ReadLimit) -> bool:
+        """Whether the messages wait for more; never when Spark asks for all there are."""
+        if isinstance(limit, ReadAllAvailable):
+            return False
+        now_s = self._connect(self._options).monotonic()
+        return self._pacing.holds(sum(end.values()) - sum(begin.values()), now_s)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        """Where the queues ended when last looked at, for progress reports."""
+        ends = {queue: limits.maximum for queue, limits in self._watch.last.items()}
+        return offsets.to_json(ends, ends) if ends else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The ranges of a micro-batch: from what `end` says about its beginning, whatever `start` is.
+
+        Raises:
+            DataLoss: the batch is run again, and some of its messages are gone by now.
+            OffsetOutOfRange: a queue would start behind its end.
+        """
+        if start == end:
+            return []
+        spans = offsets.spans(*offsets.from_json(end))
+        if end != self._planned:  # planned by an earlier run of the query: look whether all is still there
+            spans = self._clip(spans)
+        return self._rows.partitions_of(spans)
+
+    def _clip(self, spans: list[Span]) -> list[Span]:
+        self._watch.now()
+        gone = {loss.queue: loss for loss in self._watch.gone({span.queue: span.start for span in spans})}
+        bounds: dict[MessageQueue, Bounds] = self._watch.last
+        left, losses = [], []
+        for span in spans:
+            if span.queue in gone:
+                losses.append(Loss(span.queue, span.start, span.end, gone[span.queue].reason))
+                continue
+            if span.queue not in bounds:  # its broker is away: the task waits for it
+                left.append(span)
+                continue
+            rest, lost = offsets.clip(span, bounds[span.queue])
+            left.append(rest)
+            losses += lost
+        self._on_loss(losses)
+        return left
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a range; see `reading.read_span`."""
+        return self._rows.read(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Publish the group's progress when a group was given; the checkpoint is what counts."""
+        if not self._options.publish_progress:
+            return
+        _, position = offsets.from_json(end)
+        try:
+            self._connect(self._options).publish(position)
+        except TianzhouError as error:
+            logger.warning("progress of group %s is not published: %s", self._options.consumer_group, error)

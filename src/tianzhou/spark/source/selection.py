@@ -1,0 +1,169 @@
+"""Which topics and queues a query reads: `subscribe`, `subscribePattern` or `assign`. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tianzhou.errors import ConfigError
+from tianzhou.model import MessageQueue, names
+from tianzhou.spark import option_values
+
+ASSIGN_RULE: Final = 'JSON like {"topic": [0, 1]} or {"topic": {"broker": [0, 1]}}, with ids of queues'
+PATTERN_RULE: Final = "a regular expression that whole topic names match"
+WAYS: Final = ("subscribe", "subscribePattern", "assign")
+
+_SYSTEM: Final = frozenset(
+    {
+        names.AUTO_CREATE_TOPIC,
+        names.SCHEDULE_TOPIC,
+        names.TRACE_TOPIC,
+        names.HALF_TOPIC,
+        names.OP_HALF_TOPIC,
+        "BenchmarkTest",
+        "CHECKPOINT_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "SELF_TEST_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is read.
+
+    Attributes:
+        option: the option it was given by.
+        topics: the topics, empty for a pattern.
+        pattern: what the names of topics match, None unless they are chosen so.
+        assigned: queue ids by topic and broker; the broker None stands for every one. None unless queues are chosen.
+    """
+
+    option: str
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    assigned: Mapping[str, Mapping[str | None, frozenset[int]]] | None = None
+
+    def topics_among(self, there: Iterable[str], infrastructure: Collection[str] = ()) -> list[str]:
+        """The topics to read.
+
+        A pattern never selects what brokers keep for themselves, and retry and dead-letter topics only when it has a
+        `%` in it.
+
+        Args:
+            there: the topics that exist; only looked at for a pattern.
+            infrastructure: names of clusters and brokers, which have topics of the same names.
+        """
+        if self.pattern is None:
+            return list(self.topics)
+        own = _SYSTEM | set(infrastructure) | {names.reply_topic(name) for name in infrastructure}
+        return sorted(
+            topic
+            for topic in set(there)
+            if topic not in own
+            and not topic.startswith(names.SYSTEM_PREFIX)
+            and ("%" in self.pattern or not topic.startswith("%"))
+            and re.fullmatch(self.pattern, topic)
+        )
+
+    def wants(self, queue: MessageQueue) -> bool:
+        """Whether a queue is among those that are read, should it exist."""
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, queue.topic) is not None
+        if self.assigned is None:
+            return queue.topic in self.topics
+        brokers = self.assigned.get(queue.topic, {})
+        return queue.queue_id in brokers.get(None, ()) or queue.queue_id in brokers.get(queue.broker_name, ())
+
+    def check(self, queues: Collection[MessageQueue]) -> None:
+        """See that every queue that is assigned exists.
+
+        Args:
+            queues: all queues of the topics.
+
+        Raises:
+            ConfigError: one does not.
+        """
+        missing = []
+        for topic, brokers in (self.assigned or {}).items():
+            for broker, numbers in brokers.items():
+                found = {
+                    queue.queue_id
+                    for queue in queues
+                    if queue.topic == topic and (broker is None or queue.broker_name == broker)
+                }
+                where = f" on {broker}" if broker is not None else ""
+                missing += [f"queue {number} of {topic}{where}" for number in sorted(numbers - found)]
+        if missing:
+            raise ConfigError(
+                f"{self.option}: there is no {', '.join(missing)}; there are {', '.join(map(str, sorted(queues)))}"
+            )
+
+
+def parse_selection(options: option_values.Given) -> Selection:
+    """The one of the three options that is given.
+
+    Raises:
+        ConfigError: none is, several are, or it is malformed.
+    """
+    used = [name for name in WAYS if options.text(name) is not None]
+    if len(used) > 1:
+        raise ConfigError(
+            f"{' and '.join(f'{name}={options.text(name)}' for name in used)} are given; give one of {', '.join(WAYS)}"
+        )
+    match used:
+        case ["subscribePattern"]:
+            options.need("subscribePattern")
+            return Selection("subscribePattern", pattern=_pattern(options))
+        case ["assign"]:
+            options.need("assign")
+            assigned = _assigned(options)
+            return Selection("assign", tuple(assigned), assigned=assigned)
+    if not options.text("subscribe"):
+        raise ConfigError(
+            "the option subscribe is missing; expected "
+            f"{options.rule('subscribe')}. Or choose topics by subscribePattern, or queues by assign"
+        )
+    return Selection("subscribe", options.read("subscribe", (), option_values.names))
+
+
+def _pattern(options: option_values.Given) -> str:
+    text = options.text("subscribePattern") or ""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise options.bad("subscribePattern", f"{error}") from None
+    return text
+
+
+def _assigned(options: option_values.Given) -> dict[str, dict[str | None, frozenset[int]]]:
+    try:
+        parsed = json.loads(options.text("assign") or "")
+    except ValueError as error:
+        raise options.bad("assign", f"{error}") from None
+    if not isinstance(parsed, dict) or not parsed:
+        raise options.bad("assign")
+    result: dict[str, dict[str | None, frozenset[int]]] = {}
+    for topic, chosen in parsed.items():
+        try:
+            option_values.name(topic)
+        except ValueError:
+            raise options.bad("assign", f"{topic!r} is no topic") from None
+        brokers: dict[Any, Any] = chosen if isinstance(chosen, dict) else {None: chosen}
+        if not brokers:
+            raise options.bad("assign", f"no broker of {topic} is named")
+        result[topic] = {broker: _ids(options, topic, numbers) for broker, numbers in brokers.items()}
+    return result
+
+
+def _ids(options: option_values.Given, topic: str, numbers: Any) -> frozenset[int]:
+    if not isinstance(numbers, list) or not numbers:
+        raise options.bad("assign", f"{json.dumps(numbers)} of {topic} is no list of queue ids")
+    for number in numbers:
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            raise options.bad("assign", f"{json.dumps(number)} of {topic} is no queue id")
+    return frozenset(numbers)

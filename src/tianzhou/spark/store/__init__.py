@@ -1,0 +1,1 @@
+"""A store's files as a Spark table, without a broker."""

@@ -1,0 +1,379 @@
+"""`format("tianzhou_store")`: the topics of a store folder as tables, read from its files without a broker."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping, MutableMapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from tianzhou.errors import ConfigError, StoreUnreadable
+from tianzhou.model import MessageQueue
+from tianzhou.spark.pickling import Shipped
+from tianzhou.spark.rows.schema import arrow_schema, columns_of, row_schema
+from tianzhou.spark.source import offsets
+from tianzhou.spark.source.offsets import Bounds, Loss, Positions, Span
+from tianzhou.spark.source.read_options import BATCH, STREAM
+from tianzhou.spark.store.store_options import Point, StoreOptions, parse_store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tianzhou.spark.store.store_files import StoreFiles
+
+TASK_MESSAGES: Final = 100_000
+"""Ranges of fewer messages share a task, and longer ones are cut, unless options say otherwise."""
+
+GONE_AFTER_S: Final = 2.0
+"""So long a queue has to be missing: whoever repairs a store makes folders of queues anew."""
+LOOK_EVERY_S: Final = 0.1
+
+More = Mapping[tuple[str, int], tuple[int, bytes]]
+
+
+class StorePartition(InputPartition):
+    """Ranges of queues, and the units that their files lack: what one task reads."""
+
+    def __init__(self, spans: list[Span], more: More) -> None:
+        super().__init__(", ".join(str(span.queue) for span in spans))
+        self.spans = spans
+        self.more = more
+
+
+def _open(options: StoreOptions, more: More | None = None) -> StoreFiles:
+    from tianzhou.spark.store.store_files import StoreFiles, root_of
+
+    return StoreFiles(
+        root_of(Path(options.path)), [Path(path) for path in options.commit_logs], options.broker_name, more
+    )
+
+
+def _queues(store: StoreFiles, options: StoreOptions, *, all_there: bool = True) -> list[MessageQueue]:
+    """The queues that are to be read.
+
+    Raises:
+        ConfigError: a topic or queue that is named is not there, unless that is allowed.
+    """
+    topics: tuple[str, ...] = options.topics
+    if options.pattern is not None:
+        topics = tuple(sorted(topic for topic in store.user_topics() if options.wants_topic(topic)))
+    found = store.queues(topics)
+    if all_there:
+        missing = sorted(set(topics) - {queue.topic for queue in found})
+        if missing:
+            present = ", ".join(sorted(store.user_topics())) or "none"
+            raise ConfigError(f"subscribe: {options.path} has no topic {', '.join(missing)}; there are {present}")
+        for topic, numbers in (options.assigned or {}).items():
+            unknown = set(numbers) - {queue.queue_id for queue in found if queue.topic == topic}
+            if unknown:
+                raise ConfigError(f"assign: {topic} has no queue {', '.join(map(str, sorted(unknown)))} in this store")
+    return [queue for queue in found if options.wants(queue)]
+
+
+def _locate(store: StoreFiles, point: Point, bounds: Mapping[MessageQueue, Bounds]) -> Positions:
+    if point.timestamp_ms is None:
+        return point.resolve(bounds)
+    found = store.offsets_by_time(bounds, point.timestamp_ms)
+    return {queue: min(max(found[queue], limits.minimum), limits.maximum) for queue, limits in bounds.items()}
+
+
+class _Rows:
+    """What batch reader and stream reader have in common; pickled into every task, so it holds no files."""
+
+    def __init__(self, options: StoreOptions, schema: StructType) -> None:
+        self._options = options
+        self._columns = columns_of(schema)
+        self._schema = arrow_schema(schema)
+
+    def partitions_of(self, spans: list[Span], more: More) -> list[InputPartition]:
+        options = self._options
+        at_most = options.max_records_per_partition
+        at_least = options.min_partitions or (os.cpu_count() or 1 if not at_most else 0)
+        total = sum(span.count for span in spans)
+        if not options.min_partitions:
+            at_least = min(at_least, -(-total // TASK_MESSAGES))
+        pieces = offsets.split(spans, at_least, at_most)
+        enough = 0 if options.min_partitions else TASK_MESSAGES
+        return [
+            StorePartition(group, {place: more[place] for place in _places(group) if place in more})
+            for group in offsets.pack(pieces, enough, at_most)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, StorePartition):  # Spark's stand-in for "no partitions"
+            return
+        from tianzhou.spark.store.store_rows import Wanted, read_all
+
+        options = self._options
+        wanted = Wanted(
+            self._schema, self._columns, options.tags, options.key, options.verify_crc, options.fail_on_data_loss
+        )
+        try:
+            store = _open(options, partition.more)
+        except StoreUnreadable as error:
+            raise StoreUnreadable(
+                f"node {socket.gethostname()}: {error}; the driver sees this store, and tasks run on any node, so each "
+                "needs it under the same path (docs/howto/spark-cluster.md)"
+            ) from error
+        yield from read_all(store, partition.spans, wanted)
+
+
+def _places(spans: list[Span]) -> set[tuple[str, int]]:
+    return {(span.queue.topic, span.queue.queue_id) for span in spans}
+
+
+_GONE: Final = "the store has no such queue any more, as when its topic is deleted"
+
+
+def _clipped(spans: list[Span], bounds: Mapping[MessageQueue, Bounds], fail: bool) -> list[Span]:
+    from tianzhou.spark.source.span_reader import LossPolicy
+
+    left, losses = [], []
+    for span in spans:
+        if span.queue not in bounds:
+            losses.append(Loss(span.queue, span.start, span.end, _GONE))
+            continue
+        rest, lost = offsets.clip(span, bounds[span.queue])
+        left.append(rest)
+        losses += lost
+    LossPolicy(fail)(losses)
+    return left
+
+
+class StoreReader(Shipped, DataSourceReader):
+    """Reads each queue between two fixed positions.
+
+    Args:
+        options: the options of a batch read.
+        schema: the wanted columns.
+    """
+
+    def __init__(self, options: StoreOptions, schema: StructType) -> None:
+        self._options = options
+        self._rows = _Rows(options, schema)
+
+    def partitions(self) -> list[InputPartition]:
+        """Ranges of about equal work.
+
+        Raises:
+            StoreUnreadable: there is no such store.
+            ConfigError: topics, queues or offsets are named that the store does not have.
+            DataLoss: offsets that were asked for are gone, and that is not to be skipped.
+        """
+        options = self._options
+        store = _open(options)
+        bounds = store.bounds(_queues(store, options))
+        start = _locate(store, options.starting, bounds)
+        end = _locate(store, options.ending, bounds)
+        if options.ending.timestamp_ms is not None and options.starting.offsets is None:
+            end = {queue: max(position, start[queue]) for queue, position in end.items()}
+        spans = _clipped(offsets.spans(start, end), bounds, options.fail_on_data_loss)
+        if options.key is not None:
+            spans = _with_key(store, spans, options.key)
+        return self._rows.partitions_of(spans, store.more)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of some ranges; see `store_rows.RowReader.read`."""
+        return self._rows.read(partition)
+
+
+def _with_key(store: StoreFiles, spans: list[Span], key: str) -> list[Span]:
+    """The parts of ranges in which messages with a key may be."""
+    hits = {topic: store.lookup(topic, key) for topic in {span.queue.topic for span in spans}}
+    result = []
+    for span in spans:
+        found, indexed = hits[span.queue.topic]
+        for low, high in store.find(span.queue, found, indexed):
+            begin, end = store.offsets_of(span.queue, low, high)
+            if max(begin, span.start) < min(end, span.end):
+                result.append(Span(span.queue, max(begin, span.start), min(end, span.end)))
+    return result
+
+
+class StoreStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows a store on this machine that a broker adds to; offsets as of `readers.StreamReader`.
+
+    A store is one broker's, so positions that were written under another `brokerName` are those of the same queues.
+
+    Args:
+        options: the options of a stream.
+        schema: the wanted columns.
+    """
+
+    def __init__(self, options: StoreOptions, schema: StructType) -> None:
+        self._options = options
+        self._rows = _Rows(options, schema)
+        self._store: StoreFiles | None = None
+        self._initial: dict[str, Any] | None = None
+        self._target: Positions | None = None
+        self._last: dict[MessageQueue, Bounds] = {}
+        self._ends: Positions = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the files, which stay in the process that planned."""
+        return {**self.__dict__, "_store": None}
+
+    def _bounds(self, *, first: bool = False) -> dict[MessageQueue, Bounds]:
+        if self._store is None:
+            self._store = _open(self._options, None)
+        else:
+            self._store.look()
+        self._last = self._store.bounds(_queues(self._store, self._options, all_there=first))
+        self._ends |= {queue: limits.maximum for queue, limits in self._last.items()}
+        return self._last
+
+    def _positions(self, offset: Mapping[str, Any]) -> tuple[Positions, Positions]:
+        """Where a batch begins and ends, by the name the broker has now."""
+        from tianzhou.spark.store.store_files import UNNAMED
+
+        name = self._options.broker_name or UNNAMED
+        start, end = offsets.from_json(offset)
+        return offsets.renamed(start, name), offsets.renamed(end, name)
+
+    def _gone(self, position: Positions) -> list[Loss]:
+        """The queues the stream was in and the store does not have any more."""
+        begun = time.monotonic()
+        while True:
+            gone = [queue for queue in sorted(position) if queue not in self._last and self._options.wants(queue)]
+            if not gone or time.monotonic() - begun >= GONE_AFTER_S:
+                break
+            time.sleep(LOOK_EVERY_S)
+            self._bounds()
+        ends = {queue: max(position[queue], self._ends.get(queue, 0)) for queue in gone}
+        return [Loss(q, position[q], ends[q] if q in self._ends else None, _GONE) for q in gone]
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where a query without a checkpoint begins; asked for twice, so it is found out once.
+
+        Raises:
+            StoreUnreadable: there is no such store.
+            ConfigError: topics, queues or offsets are named that the store does not have.
+        """
+        if self._initial is None:
+            bounds = self._bounds(first=True)
+            assert self._store is not None
+            start = _locate(self._store, self._options.starting, bounds)
+            self._initial = offsets.to_json(start, start)
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """`maxOffsetsPerTrigger`."""
+        most = self._options.max_offsets_per_trigger
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Remember where the queues end now; nothing behind that is read."""
+        self._target = {queue: limits.maximum for queue, limits in self._bounds().items()}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where the next micro-batch ends; `start` itself when there is nothing to read.
+
+        Raises:
+            DataLoss: messages behind `start` are gone, and that is not to be skipped.
+        """
+        from tianzhou.spark.source.span_reader import LossPolicy
+
+        _, position = self._positions(start)
+        self._bounds()
+        gone = self._gone(position)
+        bounds = self._last
+        begin, losses = offsets.begin(position, bounds)
+        losses += gone
+        LossPolicy(self._options.fail_on_data_loss)(losses)
+        for loss in gone:
+            del begin[loss.queue]
+        end = offsets.available(begin, bounds)
+        if self._target is not None:
+            target = self._target
+            end = {queue: min(at, max(begin[queue], target.get(queue, 0))) for queue, at in end.items()}
+        if isinstance(limit, ReadMaxRows):
+            end = offsets.limit(begin, end, limit.max_rows)
+        return start if end == begin and not losses else offsets.to_json(begin, end)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        """Where the queues ended when last looked at, for progress reports."""
+        ends = {queue: limits.maximum for queue, limits in self._last.items()}
+        return offsets.to_json(ends, ends) if ends else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The ranges of a micro-batch: from what `end` says about its beginning, whatever `start` is.
+
+        Raises:
+            DataLoss: the batch is run again, and some of its messages are gone by now.
+        """
+        if start == end:
+            return []
+        spans = offsets.spans(*self._positions(end))
+        bounds = self._bounds()
+        spans = _clipped(spans, bounds, self._options.fail_on_data_loss)
+        assert self._store is not None
+        return self._rows.partitions_of(spans, self._store.more)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of some ranges; see `store_rows.RowReader.read`."""
+        return self._rows.read(partition)
+
+
+class TianzhouStore(Shipped, DataSource):
+    """The data source Spark makes for `format("tianzhou_store")`.
+
+    Args:
+        options: as given; Spark's mapping compares names without case.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "tianzhou_store"
+
+    def schema(self) -> StructType:
+        """The row schema (see `schema`).
+
+        Raises:
+            ConfigError: an option is wrong, whatever the kind of read.
+        """
+        return row_schema(parse_store(self.options).include_properties)
+
+    def reader(self, schema: StructType) -> StoreReader:
+        """For `spark.read`.
+
+        Raises:
+            ConfigError: an option or the schema is wrong.
+        """
+        return StoreReader(parse_store(self.options, BATCH), schema)
+
+    def streamReader(self, schema: StructType) -> StoreStreamReader:  # noqa: N802 - Spark's name
+        """For `spark.readStream`.
+
+        Raises:
+            ConfigError: an option or the schema is wrong.
+        """
+        return StoreStreamReader(parse_store(self.options, STREAM), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        """A store is written by a broker, or by `tianzhou store import`.
+
+        Raises:
+            ConfigError: always.
+        """
+        raise ConfigError(
+            'a store is only read here; write to its broker with format("tianzhou"), or use `tianzhou store import`'
+        )
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
+        """As `writer`."""
+        return self.writer(schema, overwrite)

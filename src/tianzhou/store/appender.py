@@ -1,0 +1,355 @@
+"""Putting messages into the store (store.md §4)."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import struct
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec import structs
+
+from tianzhou._hot import put_batch, put_usual
+from tianzhou.errors import PageCacheBusy, StoreError
+from tianzhou.model import names
+from tianzhou.shortages import words
+from tianzhou.store.dispatch.dispatch import BACKLOG_LIMIT, SLICE_RECORDS
+from tianzhou.store.flags import RunningFlag
+from tianzhou.store.log.record_scan import PREPARED, ROLLBACK, TRANSACTION_BITS, deliver_time
+from tianzhou.store.queues.admission import (
+    INNER_BATCH,
+    illegal,
+    inner_count,
+    refuse_batch,
+    refuse_inner_batch,
+    refuse_message,
+    refuse_multi_dispatch,
+    refuse_place,
+)
+from tianzhou.store.queues.batchqueue import BatchQueue
+from tianzhou.store.queues.consumequeue import ConsumeQueue
+from tianzhou.store.queues.multi_dispatch import dispatched_queues, is_light, with_offsets
+from tianzhou.store.results import NewRecord, PutResult, PutStatus
+from tianzhou.store.state import StoreParts
+from tianzhou.store.upkeep.cleaner import disk_use
+from tianzhou.wire.hashing import Octets, tags_code
+from tianzhou.wire.properties import MAX_BYTES as MAX_PROPERTIES
+from tianzhou.wire.properties import decode_properties, encode_properties, get_property
+from tianzhou.wire.record import reserve_property_crc
+
+logger = logging.getLogger(__name__)
+
+_OK: Final = PutStatus.PUT_OK
+_DONE: Final = PutResult(_OK)
+_TOGETHER: Final = 32
+"""So many records of a batch may be one entry of what is pending."""
+
+
+class StorePuts(StoreParts):
+    """Stores messages, and waits until they are safe."""
+
+    def append(self, record: NewRecord) -> PutResult:
+        """Store one message; it is in the page cache on return (store.md §4.2).
+
+        Whether the disk has it is for `settle` to find out. Dispatch follows in the next turn of the loop.
+        """
+        if self._refusal is not None:
+            return PutResult(self._refusal[0], remark=self._refusal[1])
+        try:
+            queue = self._queues[record.topic][record.queue_id]
+        except KeyError:
+            new = self._queue_for(record)
+            if isinstance(new, PutResult):
+                return new
+            queue = new
+        if self._amends or record.sys_flag & INNER_BATCH or 0 in record.properties:
+            return self._append_amended(queue, record)
+        if len(record.body) > self.settings.max_message_size:
+            return refuse_message(record, self.settings.max_message_size)
+        if len(record.properties) > MAX_PROPERTIES:
+            return refuse_message(record, self.settings.max_message_size)
+        stored = self._now()
+        result: PutResult | None = put_usual(self._log, queue, record, stored, self._dispatcher.pending, _DONE)
+        if result is None:
+            return self._append_alone(queue, record, stored)
+        dispatcher = self._dispatcher
+        if dispatcher.scheduled and not self._sync and len(dispatcher.pending) <= BACKLOG_LIMIT:
+            self._flusher.last_timestamp = stored
+        else:
+            self._appended(stored)
+        return result
+
+    def _append_alone(self, queue: ConsumeQueue, record: NewRecord, stored: int) -> PutResult:
+        """As `append`, for what `put_usual` does not do."""
+        kind = record.sys_flag & TRANSACTION_BITS
+        counted = kind != PREPARED and kind != ROLLBACK
+        queue_offset = queue.next_offset if counted else 0
+        log = self._log
+        try:
+            size = log.append(record, queue.magic, queue.topic_field, queue_offset, stored)
+        except (OSError, StoreError, struct.error) as error:
+            return self._append_failed(record, error)
+        end = log.base + log.position
+        if counted:
+            queue.next_offset = queue_offset + 1
+        tags = record.tags_code
+        if queue.delayed:
+            due = deliver_time(record.properties, stored, self._delays)
+            tags = tags if due is None else due
+        self._dispatcher.pending.append(
+            (queue, queue_offset, end - size, size, tags, stored, kind, record.uniq_key, record.keys)
+        )
+        self._appended(stored)
+        return PutResult(_OK, end - size, queue_offset, stored, end)
+
+    def _appended(self, stored: int, together: int = 1) -> None:
+        self._flusher.last_timestamp = stored
+        dispatcher = self._dispatcher
+        if self._sync:
+            self._flusher.request()
+        elif not dispatcher.scheduled:
+            dispatcher.kick()
+        elif len(dispatcher.pending) * together > BACKLOG_LIMIT:
+            dispatcher.run(SLICE_RECORDS, 1.0)
+
+    def append_usual_batch(self, record: NewRecord, batch: bytes | memoryview) -> PutResult | None:
+        """Store a batch as it came; None when something about it is not as usual, and it takes `append_batch`.
+
+        Args:
+            record: as there.
+            batch: the messages, as they travel (wire.md §4.5).
+        """
+        queue = self._known(record.topic, record.queue_id)
+        if queue is None or self._refusal is not None or self._amends:
+            return None
+        most, stored, pending = self.settings.max_message_size, self._now(), self._dispatcher.pending
+        result: PutResult | None = put_batch(self._log, queue, record, batch, most, stored, pending, _DONE)
+        if result is not None:
+            self._appended(stored, _TOGETHER)
+        return result
+
+    def append_batch(self, record: NewRecord, entries: Iterable[tuple[int, Octets, Octets]]) -> PutResult:
+        """Store several messages of one queue, all in one segment (store.md §16.1).
+
+        Args:
+            record: what they have in common; its body, flag and tags are not used, its properties are added behind
+                those of each entry.
+            entries: flag, body and property string of each.
+
+        What `settings` make of single messages (a CRC, further queues) is made of each.
+        """
+        if self._refusal is not None:
+            return PutResult(self._refusal[0], remark=self._refusal[1])
+        members = []
+        total = 0
+        limit = self.settings.max_message_size
+        shared = record.properties
+        for flag, body, own in entries:
+            properties = bytes(own)
+            if shared:
+                if properties and not properties.endswith(b"\x02"):
+                    properties += b"\x02"
+                properties += shared
+            member = structs.replace(
+                record,
+                body=bytes(body),
+                properties=properties,
+                flag=flag,
+                tags_code=tags_code(get_property(properties, names.TAGS)),
+                keys=get_property(properties, names.KEYS) or "",
+                uniq_key=get_property(properties, names.UNIQ_KEY) or "",
+            )
+            if len(member.body) > limit or len(properties) > MAX_PROPERTIES:
+                return refuse_message(member, limit)
+            members.append(member)
+            total += len(member.body)
+        refused = refuse_batch(record, len(members), total, limit)
+        if refused is not None:
+            return refused
+        try:
+            queue = self._queues[record.topic][record.queue_id]
+        except KeyError:
+            new = self._queue_for(record)
+            if isinstance(new, PutResult):
+                return new
+            queue = new
+        return self._put_records(queue, members)
+
+    def _append_amended(self, queue: ConsumeQueue, record: NewRecord) -> PutResult:
+        """As `append`, for what the short way there does not do."""
+        limit = self.settings.max_message_size
+        count = 1
+        if len(record.body) > limit:
+            return refuse_message(record, limit)
+        if record.sys_flag & INNER_BATCH:
+            refused = refuse_inner_batch(record, batched=queue.batched)
+            if refused is not None:
+                return refused
+            count = inner_count(record.properties) or 1
+            pairs = decode_properties(record.properties)
+            pairs[names.INNER_BASE] = str(queue.next_offset)
+            record = structs.replace(record, properties=encode_properties(pairs))
+        result = self._put_records(queue, [record], count)
+        result.physical_offsets = ()
+        return result
+
+    def _put_records(self, queue: ConsumeQueue, records: list[NewRecord], count: int = 1) -> PutResult:
+        """Store records of one queue, all in one segment; each counts for `count` messages."""
+        log = self._log
+        # What the records get in this queue and in the further ones that they name, before any of it is stored.
+        next_offsets = {queue: queue.next_offset}
+        plan: list[tuple[NewRecord, int, int, list[tuple[ConsumeQueue, int]]]] = []
+        for record in records:
+            kind = record.sys_flag & TRANSACTION_BITS
+            counted = kind != PREPARED and kind != ROLLBACK
+            further: list[tuple[ConsumeQueue, int]] = []
+            if self._amends or 0 in record.properties:
+                amended = self._amend(record, next_offsets if counted else None, further)
+                if isinstance(amended, PutResult):
+                    return amended
+                record = amended
+            if len(record.properties) > MAX_PROPERTIES:
+                return refuse_message(record, self.settings.max_message_size)
+            offset = next_offsets[queue] if counted else 0
+            if counted:
+                next_offsets[queue] = offset + count
+            plan.append((record, kind, offset, further))
+        stored = self._now()
+        places = []
+        pending = self._dispatcher.pending
+        try:
+            log.room_for(sum(log.size_of(record, queue.topic_field) for record, *_ in plan))
+            for record, kind, offset, further in plan:
+                size = log.append(record, queue.magic, queue.topic_field, offset, stored)
+                place = log.end - size
+                places.append(place)
+                tags = record.tags_code
+                if queue.delayed:
+                    due = deliver_time(record.properties, stored, self._delays)
+                    tags = tags if due is None else due
+                if count > 1 and isinstance(queue, BatchQueue):
+                    queue.expect(offset, count)
+                pending.append((queue, offset, place, size, tags, stored, kind, record.uniq_key, record.keys))
+                for another, its_offset in further:
+                    pending.append((another, its_offset, place, size, tags, stored, kind, "", ""))
+                    another.next_offset = its_offset + 1
+                if kind != PREPARED and kind != ROLLBACK:
+                    queue.next_offset = offset + count
+        except (OSError, StoreError, struct.error) as error:
+            return self._append_failed(records[0], error)
+        self._flusher.last_timestamp = stored
+        if self._sync:
+            self._flusher.request()
+        else:
+            self._dispatcher.kick()
+        return PutResult(_OK, places[0], plan[0][2], stored, log.end, tuple(places))
+
+    def _amend(
+        self,
+        record: NewRecord,
+        next_offsets: dict[ConsumeQueue, int] | None,
+        further: list[tuple[ConsumeQueue, int]],
+    ) -> NewRecord | PutResult:
+        """The record as it is to be stored.
+
+        Args:
+            record: as it was put.
+            next_offsets: of the queues that records before it go to; completed. None when it goes to no queue.
+            further: gets the queues the record is to be found in besides its own, and at which offset.
+        """
+        properties = record.properties
+        topic, queue_id = record.topic, record.queue_id
+        if self.settings.enable_multi_dispatch and next_offsets is not None:
+            given = {}
+            for place in dispatched_queues(topic, queue_id, properties):
+                queue = self._further_queue(record, place)
+                if isinstance(queue, PutResult):
+                    return queue
+                offset = given[place] = next_offsets.get(queue, queue.next_offset)
+                next_offsets[queue] = offset + 1
+                further.append((queue, offset))
+            if given:
+                given.setdefault((topic, queue_id), next_offsets.get(self._queues[topic][queue_id], 0))
+                properties = with_offsets(topic, queue_id, properties, lambda *place: given[place])
+        if self._appends_crc or 0 in properties:
+            # Zeros could be taken for what did not reach the disk: such a record says by its CRC that it is whole.
+            properties = reserve_property_crc(properties)
+        return structs.replace(record, properties=properties)
+
+    def _further_queue(self, record: NewRecord, place: tuple[str, int]) -> ConsumeQueue | PutResult:
+        queue = self._known(*place)
+        if queue is None:
+            refused = refuse_multi_dispatch(record, place, batched=place[0] in self.queue_kinds.batch_topics)
+            if refused is not None:
+                return refused
+            limit = self.settings.max_lmq_consume_queue_num
+            if is_light(place[0]) and len(self._light) >= limit:
+                text = f"there are {len(self._light)} light queues, maxLmqConsumeQueueNum={limit}; raise it"
+                return illegal(record, text, PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED)
+            return self._queue(*place)
+        refused = refuse_multi_dispatch(record, place, batched=True) if queue.batched else None
+        return queue if refused is None else refused
+
+    async def settle(self, result: PutResult, timeout_ms: int | None = None) -> PutStatus:
+        """Wait until a stored message is as safe as the flush type promises.
+
+        Args:
+            result: of the put.
+            timeout_ms: at most so long; None for `syncFlushTimeout`.
+
+        Returns:
+            The put's status, or FLUSH_DISK_TIMEOUT when the disk did not take it in time or at all. The message is
+            stored in either case.
+        """
+        if not self._sync or result.status is not _OK:
+            return result.status
+        if self.flushed.value >= result.end_offset:
+            return _OK
+        limit = self.settings.sync_flush_timeout if timeout_ms is None else timeout_ms
+        try:
+            async with asyncio.timeout(limit / 1000):
+                await self.flushed.reach(result.end_offset)
+        except (TimeoutError, StoreError):
+            return PutStatus.FLUSH_DISK_TIMEOUT
+        return _OK
+
+    async def secure(self, end_offset: int) -> None:
+        """Wait until the disk has the log up to a position, whatever the flush type: for what others rely on at once.
+
+        Args:
+            end_offset: where the record ends that has to be safe.
+
+        Raises:
+            StoreError: the disk refuses.
+        """
+        while self.flushed.value < end_offset and not self._flusher.failed:
+            await self._flusher.flush()
+        await self.flushed.reach(end_offset)
+
+    def _queue_for(self, record: NewRecord) -> ConsumeQueue | PutResult:
+        refused = refuse_place(record)
+        return self._queue(record.topic, record.queue_id) if refused is None else refused
+
+    def _append_failed(self, record: NewRecord, error: OSError | StoreError | struct.error) -> PutResult:
+        if isinstance(error, PageCacheBusy):
+            return PutResult(PutStatus.OS_PAGE_CACHE_BUSY, remark=str(error))
+        if isinstance(error, StoreError):
+            return illegal(record, str(error))
+        if isinstance(error, struct.error):
+            return illegal(record, f"a number does not fit its field ({error}); send 32 and 64 bit values as specified")
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            text = (
+                f"disk full: {disk_use(self._log.files.path_of(self._log.end).parent)} ({error}); free space, or keep "
+                f"messages for less than fileReservedTime={self.settings.file_reserved_time} h; "
+                "it is tried again every 5 s, reading goes on"
+            )
+            if self._cleaner.refused() and self.put_up(RunningFlag.DISK_FULL, text):
+                logger.error("%s", text)
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, remark=text)
+        if error.errno == errno.ENOMEM:
+            self.queue_kinds.maps.shed()
+        logger.error("the commit log in %s cannot be extended: %s", self.settings.root, words(error))
+        text = f"create mapped file failed, server is busy or broken: {words(error)}"
+        return PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED, remark=text)

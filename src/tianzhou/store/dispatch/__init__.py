@@ -1,0 +1,1 @@
+"""Dispatch: from the commit log to the queues and the index."""

@@ -1,0 +1,245 @@
+"""Giving the index what it lacks of the log while the store serves (store.md §8, §10.4).
+
+After a loss of power, or when index files have gone, the keys of much of the log may have to be indexed again. Queues
+do not wait for that: until the index has caught up with the dispatcher, new records get no entries; then the dispatcher
+takes over. Entries are thus always in the order of the log, as RocketMQ has them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from time import perf_counter
+from typing import Any, Final
+
+from tianzhou.model import names
+from tianzhou.shortages import advice
+from tianzhou.store.dispatch.dispatch import Dispatcher
+from tianzhou.store.dispatch.fast_scan import UsualRecords
+from tianzhou.store.files.retention import readable_size
+from tianzhou.store.files.segments import Segment
+from tianzhou.store.index.index import Index
+from tianzhou.store.log.commitlog import CommitLog
+from tianzhou.store.log.record_scan import ROLLBACK, TRANSACTION_BITS, Finding
+from tianzhou.store.log.recovery import survey
+from tianzhou.store.settings import StoreSettings
+from tianzhou.wire.properties import get_property
+
+logger = logging.getLogger(__name__)
+
+_STEP_RECORDS: Final = 128
+_SLICE_SECONDS: Final = 0.002
+_WINDOW: Final = 1 << 20
+_RETRY_SECONDS: Final = 1.0
+_SAY_SECONDS: Final = 60.0
+
+
+class IndexCatchUp:
+    """Goes over the log from where the index ends to where the dispatcher is.
+
+    Args:
+        log: the commit log.
+        dispatcher: gets the index when that has caught up.
+        index: the index.
+        settings: how records are checked.
+        position: log offset before which the index has everything.
+        on_done: called when the index has caught up.
+
+    Attributes:
+        position: log offset up to which the index has everything.
+        done: whether it has caught up.
+        begun: whether a loop sees to it.
+    """
+
+    def __init__(
+        self,
+        log: CommitLog,
+        dispatcher: Dispatcher,
+        index: Index,
+        settings: StoreSettings,
+        position: int,
+        on_done: Callable[[], None],
+    ) -> None:
+        self._log = log
+        self._dispatcher = dispatcher
+        self._index = index
+        self._settings = settings
+        self._on_done = on_done
+        self._usual = UsualRecords(None, index, (), check_crc=settings.check_crc_on_recover)
+        self._began_at = position
+        self._said = 0.0
+        self.position = position
+        self.done = False
+        self.begun = False
+        dispatcher.index = None
+        index.asked = self._asked
+
+    @property
+    def behind(self) -> int:
+        """Bytes of the log that are still to be gone over."""
+        return 0 if self.done else max(self._dispatcher.position - self.position, 0)
+
+    def go_back(self, position: int) -> None:
+        """Index again from a log offset on: files that knew what is behind it are no more."""
+        self.position = min(self.position, position)
+        self._began_at = min(self._began_at, position)
+
+    def _asked(self) -> None:
+        """Someone queries the index: without a loop it is completed now, otherwise the log says what is missing."""
+        if not self.begun:
+            self.finish()
+            return
+        now = perf_counter()
+        if now - self._said >= _SAY_SECONDS or not self._said:
+            self._said = now
+            logger.warning(
+                "%s: a query by key is answered without messages behind %d of the commit log: the index is being made "
+                "anew, %s are to go",
+                self._settings.root,
+                self.position,
+                readable_size(self.behind),
+            )
+
+    def finish(self) -> None:
+        """Catch up, however long it takes.
+
+        Raises:
+            OSError: an index file cannot be made, or the disk is full.
+        """
+        while not self.done:
+            self.slice(1e9)
+
+    async def run(self, executor: Executor) -> None:
+        """Catch up in slices of the loop, half of its time at most; what has to come from the disk is waited for.
+
+        Args:
+            executor: waits for the disk.
+        """
+        self.begun = True
+        if self.behind:
+            logger.warning(
+                "%s: the index is made anew from %d of the commit log on, %s of it; queries by key lack what comes "
+                "behind until then",
+                self._settings.root,
+                self.position,
+                readable_size(self.behind),
+            )
+        loop = asyncio.get_running_loop()
+        while not self.done:
+            try:
+                window = self._window()
+                if window is not None and not window[0].resident(*window[1:]):
+                    await loop.run_in_executor(executor, _fetch, *window)
+                began = perf_counter()
+                self.slice(_SLICE_SECONDS, window[2] if window is not None else 1 << 63)
+                await asyncio.sleep(perf_counter() - began)
+            except OSError as error:
+                logger.error(
+                    "the index in %s cannot be written (%s); %s, it is tried again every second",
+                    self._settings.root,
+                    error,
+                    advice(error),
+                )
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    def _window(self) -> tuple[Segment, int, int] | None:
+        """The part of a segment that is looked at next."""
+        segment = self._log.files.find(self.position)
+        if segment is None:
+            return None
+        start = self.position - segment.start
+        return segment, start, min(start - start % _WINDOW + _WINDOW, segment.size)
+
+    def slice(self, seconds: float, upto: int = 1 << 63) -> None:
+        """Go on for about so long.
+
+        Args:
+            seconds: how long.
+            upto: not behind this position of the present segment.
+
+        Raises:
+            OSError: an index file cannot be made, or the disk is full.
+        """
+        stop = perf_counter() + seconds
+        log, files = self._log, self._log.files
+        begun_in = files.find(self.position)
+        try:
+            while True:
+                self.position = max(self.position, log.min_offset)
+                target = self._dispatcher.position
+                if self.position >= target or not files.segments:
+                    self._complete()
+                    return
+                segment = files.find(self.position)
+                if segment is not begun_in or (segment is not None and self.position - segment.start >= upto):
+                    return
+                if not self._pass_damage():
+                    self._step(segment, min(target, self._next_damage()), upto)
+                if perf_counter() >= stop:
+                    return
+        finally:
+            self._index.write_header()
+
+    def _pass_damage(self) -> bool:
+        for start, end in self._log.damaged:
+            if start <= self.position < end:
+                self.position = end
+                return True
+        return False
+
+    def _next_damage(self) -> int:
+        return min((start for start, _ in self._log.damaged if start > self.position), default=1 << 63)
+
+    def _step(self, segment: Segment | None, end: int, upto: int) -> None:
+        """Index the next records, those that begin before `end`."""
+        settings, files = self._settings, self._log.files
+        if segment is not None and not settings.force_verify_prop_crc:
+            at = self.position - segment.start
+            passed = self._usual.run(segment, at, min(end - segment.start, upto), _STEP_RECORDS)
+            if passed != at:
+                self.position = segment.start + passed
+                return
+        index = max(files.index_of(self.position), 0)
+        position = self.position - files.segments[index].start
+        item: Any = next(
+            survey(
+                files.segments,
+                index,
+                position,
+                trusted_end=end,
+                check_crc=settings.check_crc_on_recover,
+                force_record_crc=settings.force_verify_prop_crc,
+            ),
+            None,
+        )
+        if item is None or item.offset >= end:
+            self.position = end
+            return
+        entry = item.entry
+        if item.finding is Finding.RECORD and entry.sys_flag & TRANSACTION_BITS != ROLLBACK:
+            self._index.put(
+                entry.topic,
+                get_property(entry.properties, names.UNIQ_KEY) or "",
+                get_property(entry.properties, names.KEYS) or "",
+                entry.offset,
+                entry.store_timestamp,
+            )
+        self.position = item.offset + item.size
+
+    def _complete(self) -> None:
+        self.done = True
+        self._index.asked = None
+        self._dispatcher.index = self._index
+        self._on_done()
+        gone_over = self._dispatcher.position - self._began_at
+        if gone_over > 0:
+            logger.info("%s: the index is complete, %s of log read", self._settings.root, readable_size(gone_over))
+
+
+def _fetch(segment: Segment, start: int, end: int) -> None:
+    try:
+        segment.fetch(start, end)
+    except FileNotFoundError:
+        return  # expired meanwhile

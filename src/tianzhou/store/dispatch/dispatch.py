@@ -1,0 +1,214 @@
+"""From the log to queues and index: each stored record gets its unit and its index entries (store.md §13).
+
+Appends hand over what they know of a record; nothing is parsed again. The loop is shared with everyone else, so
+the work is done in slices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter
+from typing import Final
+
+from tianzhou._hot import BY_HAND, fill
+from tianzhou._hot.cursors import Pending
+from tianzhou._hot.records import UNIT
+from tianzhou.store.flags import RunningFlag
+from tianzhou.store.index.index import Index
+from tianzhou.store.log.record_scan import PREPARED, ROLLBACK
+from tianzhou.store.queues.consumequeue import ConsumeQueue
+
+logger = logging.getLogger(__name__)
+
+SLICE_RECORDS: Final = 256
+SLICE_SECONDS: Final = 0.002
+_STEP: Final = 32
+BACKLOG_LIMIT: Final = 65_536
+_RETRY_SECONDS: Final = 1.0
+_Pending = tuple[ConsumeQueue, int, int, int, int, int, int, str, str]
+
+
+class Dispatcher:
+    """Follows the log and fills queues and index.
+
+    Args:
+        index: where keys go; None when `messageIndexEnable` is off.
+        on_failure: told the error when queues or index cannot be written, and which of them; dispatch is tried again
+            every second.
+        on_recovered: told when it works again.
+
+    Attributes:
+        pending: records not yet dispatched, oldest first; those of a batch may stand there a few at a time.
+        position: end of the last dispatched record in the commit log.
+        logics_timestamp: store time of the last dispatched record, ms.
+        limit: records that end behind this offset wait; None when nothing has to wait (store.md §13).
+        dirty: queues with units that are not known to be on disk.
+        index: where keys go now; None also while `IndexCatchUp` sees to it.
+    """
+
+    def __init__(
+        self,
+        index: Index | None,
+        on_failure: Callable[[Exception, RunningFlag], None],
+        on_recovered: Callable[[], None],
+    ) -> None:
+        self.pending: deque[Pending] = deque()
+        self.position = 0
+        self.logics_timestamp = 0
+        self.limit: int | None = None
+        self.dirty: list[ConsumeQueue] = []
+        self.scheduled = False
+        self.index = index
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._failed = False
+        self._on_failure = on_failure
+        self._on_recovered = on_recovered
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Work on `loop` from now on."""
+        self._loop = loop
+        self.kick()
+
+    def kick(self) -> None:
+        """See to it that what is pending gets dispatched soon; without a loop, at once."""
+        if self._loop is None:
+            self.drain()
+        elif not self.scheduled and not self._failed:
+            self.scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self.scheduled = False
+        more = self.run(SLICE_RECORDS, SLICE_SECONDS)
+        if more:
+            self.kick()
+
+    def units_changed(self, queue: ConsumeQueue) -> None:
+        """Note that a queue has units which are not known to be on the disk."""
+        if not queue.dirty:
+            queue.dirty = True
+            self.dirty.append(queue)
+
+    def drain(self) -> None:
+        """Dispatch everything that may be dispatched, however long it takes."""
+        while self.run(1 << 30, 1e9):
+            pass
+
+    def run(self, records: int, seconds: float) -> bool:
+        """Dispatch one slice.
+
+        Args:
+            records: at most so many.
+            seconds: and about this long.
+
+        Returns:
+            Whether there is more that may be dispatched now.
+        """
+        pending = self.pending
+        index = self.index
+        stop = 0.0
+        done = 0
+        try:
+            while pending:
+                newest = None if index is None else index.newest
+                most = min(_STEP, records - done)
+                count, position, stored = fill(pending, self.dirty, index is not None, newest, self.limit, most)
+                if count:
+                    self.position, self.logics_timestamp = position, stored
+                if count < most:
+                    by_hand = self._by_hand(min(BY_HAND, most - count))
+                    if not by_hand:
+                        done += count
+                        break
+                    count += by_hand
+                done += count
+                if done >= records:
+                    break
+                now = perf_counter()
+                if not stop:
+                    stop = now + seconds
+                elif now > stop:
+                    break
+            if index is not None and done:
+                index.write_header()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not go on in silence: nobody could consume
+            at_index = not pending or pending[0][0].max_offset > pending[0][1]
+            self._fail(error, RunningFlag.INDEX_ERROR if at_index else RunningFlag.QUEUE_ERROR)
+            return False
+        if self._failed:
+            self._failed = False
+            self._on_recovered()
+        if not pending:
+            return False
+        first = pending[0]
+        return self.limit is None or first[2] + first[3] <= self.limit
+
+    def _by_hand(self, most: int) -> int:
+        """Dispatch a few records whatever they are, at least one; how many it were.
+
+        A new queue needs a file, and that may have to wait for the disk: then the others are served before the next.
+
+        Raises:
+            OSError: queue or index cannot be written; the record is still pending.
+        """
+        pending: deque[_Pending] = self.pending  # type: ignore[assignment]
+        limit, index = self.limit, self.index
+        stop = perf_counter() + SLICE_SECONDS
+        count = min(most, len(pending))
+        for done in range(count):
+            if type(self.pending[0][4]) is bytes:
+                self._part()
+            queue, queue_offset, physical, size, tags, stored, kind, uniq_key, keys = pending[0]
+            if limit is not None and physical + size > limit:
+                return done
+            new = False
+            if kind != PREPARED and kind != ROLLBACK:
+                new = queue_offset == 0
+                queue.put(queue_offset, physical, size, tags, stored)
+                if not queue.dirty:
+                    queue.dirty = True
+                    self.dirty.append(queue)
+            if index is not None and kind != ROLLBACK and (uniq_key or keys):
+                index.put(queue.topic, uniq_key, keys, physical, stored)
+            pending.popleft()
+            if queue.arrived is not None:
+                queue.arrived.advance(queue.max_offset)
+            self.position, self.logics_timestamp = physical + size, stored
+            if new and perf_counter() > stop:
+                return done + 1
+        return count
+
+    def _part(self) -> None:
+        """Let the records of a batch that come next wait one by one."""
+        queue, offset, _, _, units, stored, kind, texts, _ = self.pending.popleft()
+        assert isinstance(units, bytes)
+        assert isinstance(texts, bytes)
+        keys = iter(texts.decode().split("\x02"))
+        parts: list[Pending] = [
+            (queue, offset + number, place, size, tags, stored, kind, next(keys), next(keys))
+            for number, (place, size, tags) in enumerate(UNIT.iter_unpack(units))
+        ]
+        self.pending.extendleft(reversed(parts))
+
+    def _fail(self, error: Exception, flag: RunningFlag) -> None:
+        self._on_failure(error, flag)
+        self._failed = True
+        if self._loop is not None:
+            self._timer = self._loop.call_later(_RETRY_SECONDS, self._retry)
+
+    def _retry(self) -> None:
+        self._timer = None
+        if self.run(SLICE_RECORDS, SLICE_SECONDS):
+            self.kick()
+
+    def stop(self) -> None:
+        """Dispatch what may be dispatched, and leave the loop."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._loop = None
+        self.drain()

@@ -1,0 +1,249 @@
+"""The store's root folder: who holds it, and whether the last stop was clean (store.md §1, §9.3)."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import logging
+import os
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from tianzhou.errors import StoreLocked, StoreUnreadable
+from tianzhou.file_modes import MODES, make_folders, write_file
+from tianzhou.store.files.directories import make_directory
+
+logger = logging.getLogger(__name__)
+
+_LOCKS: Final = Path("/proc/locks")
+_held: Final[set[Path]] = set()
+_FLOCK: Final = struct.Struct("hhqqi4x")
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class StoreFolder:
+    """The root folder, its lock and its abort marker.
+
+    Args:
+        root: the folder; it is made when absent.
+    """
+
+    __slots__ = ("_directories", "_fd", "root")
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._fd = -1
+        self._directories: list[int] = []
+
+    @property
+    def abort_path(self) -> Path:
+        """The marker that is there while a broker runs, and after it when it did not stop cleanly."""
+        return self.root / "abort"
+
+    @property
+    def stopped_cleanly(self) -> bool:
+        """Whether the last user of the folder said good-bye; true for a new folder."""
+        return not self.abort_path.exists()
+
+    def lock(self) -> None:
+        """Take the folder for this process, as RocketMQ does: an exclusive lock on the first byte of `lock`.
+
+        Raises:
+            StoreLocked: another process, or another store in this one, holds it.
+            StoreUnreadable: the folder cannot be made or written.
+        """
+        try:
+            make_folders(self.root)
+            root = self.root.resolve()
+            if root in _held:
+                raise StoreLocked(
+                    f"store {self.root} is open in this process already; give each broker its own storePathRootDir"
+                )
+            fd = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODES.files)
+        except OSError as error:
+            raise StoreUnreadable(
+                f"store {self.root} cannot be used: {error.strerror}: {error.filename}; "
+                "make the folder writable for this user or set storePathRootDir"
+            ) from error
+        try:
+            # POSIX record locks are what Java's FileLock takes, so brokers of either kind exclude each other.
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except OSError as error:
+            os.close(fd)
+            raise StoreLocked(self._who_holds()) from error
+        try:
+            if os.pread(fd, 5, 0) != b"lock":
+                # Only then: by when it was written `StoreNote` knows whether another kind of broker had the folder.
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, b"lock", 0)
+                os.fsync(fd)
+        except OSError as error:
+            os.close(fd)
+            raise StoreUnreadable(
+                f"store {self.root} cannot be used: {error.strerror}: {root / 'lock'}; free space"
+            ) from error
+        self._fd = fd
+        _held.add(root)
+
+    def lock_directories(self, written: Sequence[Path], read: Sequence[Path] = ()) -> None:
+        """Take the directories of the log, which may lie elsewhere and be named by another store, too.
+
+        The directory itself is locked, so that nothing is in it which another kind of broker would stumble over.
+
+        Args:
+            written: directories that nobody else may use; those that are not there are made.
+            read: directories that others may read as well.
+
+        Raises:
+            StoreLocked: another store uses one of them.
+            OSError: one cannot be made or opened.
+        """
+        present: set[tuple[int, int]] = set()
+        for directory, kind in [(path, fcntl.LOCK_EX) for path in written] + [(path, fcntl.LOCK_SH) for path in read]:
+            if kind == fcntl.LOCK_EX:
+                make_directory(directory)
+            elif not directory.is_dir():
+                continue
+            fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+            there = os.fstat(fd)
+            if (there.st_dev, there.st_ino) in present:
+                os.close(fd)
+                continue
+            present.add((there.st_dev, there.st_ino))
+            try:
+                fcntl.flock(fd, kind | fcntl.LOCK_NB)
+            except OSError as error:
+                os.close(fd)
+                if error.errno == errno.EWOULDBLOCK:
+                    raise StoreLocked(self._who_uses(directory, there)) from None
+                # Some file systems of other machines have no such locks.
+                logger.warning(
+                    "%s cannot be locked (%s); see to it that no other store names it", directory, error.strerror
+                )
+                continue
+            self._directories.append(fd)
+            _descriptors.add(fd)
+
+    def _who_uses(self, directory: Path, there: os.stat_result) -> str:
+        pid = _flock_holder(there)
+        if pid == os.getpid():
+            holder = "another store of this process"
+        else:
+            holder = f"process {pid}" if pid else "another process"
+        return (
+            f"store {self.root}: the commit-log folder {directory} is in use by {holder}; stop that broker, or give "
+            "this one its own storePathCommitLog"
+        )
+
+    def _who_holds(self) -> str:
+        try:
+            pid = self.abort_path.read_text().strip()
+        except OSError:
+            pid = ""
+        holder = f"process {pid}" if pid else "another process"
+        return (
+            f"store {self.root} is in use by {holder} (file `lock` is locked); "
+            "stop that broker, or give this one its own storePathRootDir"
+        )
+
+    @property
+    def _running_path(self) -> Path:
+        return self.root / "running.json"
+
+    @property
+    def pages_survived(self) -> bool:
+        """Whether the process that last had the folder died under the present kernel.
+
+        All that it wrote into mapped files is then there, whether it had reached the disk or not.
+        """
+        try:
+            said = json.loads(self._running_path.read_bytes())
+            return bool(
+                said["boot"] == _BOOT_ID.read_text().strip() and str(said["pid"]) == self.abort_path.read_text().strip()
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+
+    def mark_running(self) -> None:
+        """Write the abort marker; what it said before goes to `abort.bak`."""
+        try:
+            previous = self.abort_path.read_bytes()
+        except FileNotFoundError:
+            previous = b""
+        write_file(self.root / "abort.bak", previous)
+        write_file(self.abort_path, str(os.getpid()).encode())
+        if _BOOT_ID.exists():
+            note = {"pid": os.getpid(), "boot": _BOOT_ID.read_text().strip()}
+            write_file(self._running_path, json.dumps(note).encode() + b"\n")
+        self.sync()
+
+    def mark_stopped(self) -> None:
+        """Remove the abort marker: everything is on disk and dispatched."""
+        self._running_path.unlink(missing_ok=True)
+        self.abort_path.unlink(missing_ok=True)
+        self.sync()
+
+    def sync(self) -> None:
+        """Bring the folder's own entries to the disk."""
+        fd = os.open(self.root, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def unlock(self) -> None:
+        """Let others have the folder, and the directories of its log."""
+        for fd in self._directories:
+            _descriptors.discard(fd)
+            # A child that was forked just now may not have closed its own copies yet: closing this one is not enough.
+            fcntl.flock(fd, fcntl.LOCK_UN)
+            os.close(fd)
+        self._directories.clear()
+        if self._fd >= 0:
+            _held.discard(self.root.resolve())
+            os.close(self._fd)
+            self._fd = -1
+
+
+_descriptors: Final[set[int]] = set()
+"""Of locked directories."""
+
+
+def _forget_descriptors() -> None:
+    # Otherwise a forked child would hold the lock of a parent that died.
+    for fd in _descriptors:
+        os.close(fd)
+    _descriptors.clear()
+
+
+os.register_at_fork(after_in_child=_forget_descriptors)
+
+
+def _flock_holder(there: os.stat_result) -> int:
+    """The process that has locked a directory; 0 where the system does not say."""
+    file = f"{os.major(there.st_dev):02x}:{os.minor(there.st_dev):02x}:{there.st_ino}"
+    try:
+        lines = _LOCKS.read_text().splitlines()
+    except OSError:
+        return 0
+    for line in lines:
+        fields = line.split()
+        if len(fields) > 5 and fields[1] == "FLOCK" and fields[5] == file:
+            return int(fields[4])
+    return 0
+
+
+def is_held(root: Path) -> bool:
+    """Whether a broker has the folder open; nothing is locked or written to find out."""
+    if root.resolve() in _held:
+        # Closing the file would give up this process's lock, so it is not even opened.
+        return True
+    try:
+        with root.joinpath("lock").open("rb") as file:
+            answer = fcntl.fcntl(file, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+    except OSError:
+        return False
+    return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)

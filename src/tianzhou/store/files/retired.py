@@ -1,0 +1,67 @@
+"""Segment files that are not used any more, on their way out (store.md §2.7)."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+
+from tianzhou.store.files import pages
+from tianzhou.store.files.directories import open_file
+
+
+class RetiredSegment:
+    """A file that is not used any more, to be removed where the time that takes hurts nobody.
+
+    The kernel needs a fifth of a second to free a gigabyte, when the last of name, descriptors and maps goes. What
+    is still being read keeps its memory until the reader is done; `release` is then tried again.
+
+    Args:
+        path: the file.
+        size: its length in bytes.
+        memory: its map, None when it had none.
+        address: where the map begins.
+
+    Attributes:
+        named: the file still has its name.
+    """
+
+    __slots__ = ("_address", "_fd", "_memory", "named", "path", "size")
+
+    def __init__(self, path: Path, size: int, memory: mmap.mmap | None, address: int) -> None:
+        self.path = path
+        self.size = size
+        self.named = True
+        self._memory = memory
+        self._address = address
+        self._fd = -1
+
+    def unlink(self) -> None:
+        """Remove the name; quick, since the file itself stays until `release`.
+
+        Raises:
+            OSError: the system refuses.
+        """
+        if self.named:
+            try:
+                if self._fd < 0:
+                    self._fd = open_file(self.path, os.O_RDONLY)
+                self.path.unlink()
+            except FileNotFoundError:
+                pass
+            self.named = False
+
+    def release(self) -> bool:
+        """Give memory and disk space back; false while someone reads, which this waits for in no way."""
+        memory = self._memory
+        if memory is not None:
+            pages.detach(self._address, self.size)
+            try:
+                memory.close()
+            except BufferError:
+                return False
+            self._memory = None
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        return True

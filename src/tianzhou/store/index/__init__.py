@@ -1,0 +1,1 @@
+"""The key index: from a message key to offsets of the log."""

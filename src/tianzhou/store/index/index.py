@@ -1,0 +1,293 @@
+"""The index of a store: its files, which of them takes new entries, and questions to all of them (store.md §8)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from tianzhou.store.files.directories import make_directory, sync_directory
+from tianzhou.store.files.lookup_steps import Steps, at_once
+from tianzhou.store.files.retention import expired_index_files
+from tianzhou.store.files.retired import RetiredSegment
+from tianzhou.store.files.segments import Segment
+from tianzhou.store.index.indexfile import HEADER_SIZE, IndexFile
+from tianzhou.store.settings import StoreSettings
+from tianzhou.wire.hashing import index_hash
+
+
+class Index:
+    """All index files of a store, and which of them takes new entries.
+
+    Args:
+        settings: sizes.
+
+    Attributes:
+        files: oldest first.
+        newest: the file that takes new entries; None before the first.
+        asked: called by each query while entries are missing (see `IndexCatchUp`); None when none are.
+        on_damage: told a file that a query found damaged.
+    """
+
+    __slots__ = ("_cut_at", "_directory", "_full", "_settings", "asked", "files", "newest", "on_damage")
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self._settings = settings
+        self._directory = settings.root / "index"
+        self.files: list[IndexFile] = []
+        self.asked: Callable[[], None] | None = None
+        self.on_damage: Callable[[IndexFile], None] | None = None
+        self.newest: IndexFile | None = None
+        self._full: list[IndexFile] = []
+        # The record whose entries may be split between a file that is here and one that was deleted.
+        self._cut_at = -1
+
+    def load(
+        self, *, drop_after: int | None, store_time: Callable[[int], int] | None, synced_until: int = 0
+    ) -> list[str]:
+        """Open the files; names that are no numbers are left alone (store.md §8.5).
+
+        Args:
+            drop_after: after an abnormal exit, the checkpoint's index timestamp: a file that ends later was not
+                completely written and is deleted. None when everything that was written is there.
+            store_time: after an abnormal exit that lost nothing, tells the newest file's repair the store time of
+                the record at an offset, -1 without one.
+            synced_until: the checkpoint's index timestamp.
+
+        Returns:
+            What was deleted, for the log.
+        """
+        found = self._directory.iterdir() if self._directory.is_dir() else []
+        paths = sorted(path for path in found if path.name.isascii() and path.name.isdigit() and path.is_file())
+        notes: list[str] = []
+        for number, path in enumerate(paths):
+            wrong = self._adopt(path, drop_after)
+            if wrong is not None:
+                # Those of newer ones would stand before its entries.
+                later = len(paths) - number - 1
+                further = f" with the {later} that are newer" if later else ""
+                notes.append(f"index file {path} {wrong}; deleted{further}, to be made anew from the log")
+                for doomed in reversed(paths[number:]):
+                    doomed.unlink()
+                break
+        deleted = bool(notes)
+        if len(self.files) > 1 and self.files[-1].untouched:
+            # Made in the last moment; it does not even say yet where its predecessor ends.
+            self.files.pop().delete()
+            deleted = True
+        if deleted:
+            # They must not come back with the power: their entries are of records that are no more.
+            sync_directory(self._directory)
+        self.newest = self.files[-1] if self.files else None
+        if self.newest is not None and (deleted or drop_after is not None or store_time is not None):
+            if store_time is not None:
+                self.newest.repair(store_time)
+                # The dead process may not have brought the others to the disk.
+                self._full = [file for file in self.files[:-1] if file.end_timestamp > synced_until]
+            self._cut_at = self.newest.end_offset
+        return notes
+
+    def _adopt(self, path: Path, drop_after: int | None) -> str | None:
+        """Take in a file, or tell what is wrong with it; arguments as of `load`."""
+        length, size = path.stat().st_size, self._settings.index_file_size
+        if length != size:
+            keys = f"maxHashSlotNum={self._settings.max_hash_slot_num} and maxIndexNum={self._settings.max_index_num}"
+            return f"is {length} bytes long, not the {size} of {keys}" if length else "is empty"
+        file = IndexFile(Segment(path, 0, size), self._settings.max_hash_slot_num, self._settings.max_index_num)
+        if not file.plausible:
+            file.discard()
+            return "does not say how much is in it"
+        # One that is not full was never brought to the disk as a whole: its slots may be newer than its entries.
+        if drop_after is not None and (
+            not file.full
+            or file.end_timestamp > drop_after
+            or (file.end_timestamp == drop_after and self.files and self.files[-1].end_timestamp == drop_after)
+        ):
+            file.discard()
+            return "was not complete"
+        self.files.append(file)
+        return None
+
+    def drop_behind_gap(self, known: list[tuple[str, int]], smallest: int) -> bool:
+        """Delete the files that are newer than one that has gone missing.
+
+        Args:
+            known: name of each file there was and the offset of the newest record it knew, oldest first.
+            smallest: start of the log; a file that knew nothing behind it was no longer of use.
+
+        Returns:
+            Whether one was missing; what the index knew from there on has to be indexed again.
+        """
+        present = {file.path.name for file in self.files}
+        missing = next((name for name, end in known if name not in present and end >= smallest), None)
+        if missing is None:
+            return False
+        dropped = False
+        while self.files and self.files[-1].path.name > missing:
+            self.files.pop().delete()
+            dropped = True
+        if dropped:
+            sync_directory(self._directory)
+        self.newest = self.files[-1] if self.files else None
+        self._full = [file for file in self._full if file in self.files]
+        self._cut_at = self.end_offset
+        return True
+
+    def drop_behind(self, end: int) -> bool:
+        """Delete the files that know records at or behind `end`, which is where the log ends now.
+
+        Returns:
+            Whether there were any; what they knew of earlier records has to be indexed again.
+        """
+        dropped = False
+        # A file that has no entry yet says where its predecessor ends.
+        while self.files and self.files[-1].end_offset >= end and (self.files[-1].count > 1 or len(self.files) > 1):
+            self.files.pop().delete()
+            dropped = True
+        self.newest = self.files[-1] if self.files else None
+        if dropped:
+            sync_directory(self._directory)
+            self._full = [file for file in self._full if file in self.files]
+            self._cut_at = self.end_offset
+        return dropped
+
+    def drop_from(self, file: IndexFile) -> list[RetiredSegment]:
+        """Let go of a file and those that are newer; what they knew has to be indexed again."""
+        number = self.files.index(file)
+        dropped, self.files = self.files[number:], self.files[:number]
+        self.newest = self.files[-1] if self.files else None
+        self._full = [one for one in self._full if one not in dropped]
+        self._cut_at = self.end_offset
+        return [one.retire() for one in dropped]
+
+    def take_up(self, offset: int) -> None:
+        """Take the entries of the newest record for incomplete when records from `offset` on are to be indexed."""
+        if offset <= self.end_offset:
+            self._cut_at = self.end_offset
+
+    @property
+    def end_offset(self) -> int:
+        """Offset of the newest indexed record; -1 when there is none."""
+        newest = self.newest
+        return newest.end_offset if newest is not None else -1
+
+    @property
+    def end_timestamp(self) -> int:
+        """Store time of the newest indexed record, ms; 0 when there is none."""
+        newest = self.newest
+        return newest.end_timestamp if newest is not None else 0
+
+    def put(self, topic: str, uniq_key: str, keys: str, physical_offset: int, store_timestamp: int) -> None:
+        """Index one record by its unique key and then its keys (store.md §8.4).
+
+        Raises:
+            OSError: no file can be made, or the disk is full.
+        """
+        newest = self.newest
+        if newest is None or newest.count >= newest.capacity:
+            if not uniq_key and not keys.strip(" "):
+                return
+            newest = self._begin()
+        if physical_offset <= newest.end_offset and newest.end_timestamp:
+            # Recovery goes over records again.
+            if physical_offset != self._cut_at:
+                return
+            self._cut_at = -1
+        try:
+            if uniq_key:
+                newest.put(index_hash(topic, uniq_key), physical_offset, store_timestamp)
+            if keys:
+                for key in keys.split(" "):
+                    if key:
+                        if newest.count >= newest.capacity:
+                            newest = self._begin()
+                        newest.put(index_hash(topic, key), physical_offset, store_timestamp)
+        except OSError:
+            # Whoever tries again has to get it in as a whole.
+            self._cut_at = physical_offset
+            raise
+
+    def _begin(self) -> IndexFile:
+        previous = self.newest
+        if previous is not None:
+            previous.write_header()
+            self._full.append(previous)
+        make_directory(self._directory)
+        path = self._directory / _file_name()
+        while path.exists():
+            path = path.with_name(str(int(path.name) + 1))
+        settings = self._settings
+        segment = Segment.create(path, 0, settings.index_file_size)
+        try:
+            segment.reserve_range(0, HEADER_SIZE)
+        except OSError:
+            segment.delete()
+            raise
+        file = IndexFile(segment, settings.max_hash_slot_num, settings.max_index_num)
+        if previous is not None:
+            file.preset(previous)
+        self.files.append(file)
+        self.newest = file
+        return file
+
+    def expire(self, smallest_physical: int) -> list[RetiredSegment]:
+        """Let go of the oldest files that know only records before an offset (store.md §8.7)."""
+        count = expired_index_files([file.end_offset for file in self.files], smallest_physical)
+        expired, self.files = self.files[:count], self.files[count:]
+        self._full = [file for file in self._full if file not in expired]
+        return [file.retire() for file in expired]
+
+    def write_header(self) -> None:
+        """Make the newest file's header say what was inserted."""
+        if self.newest is not None:
+            self.newest.write_header()
+
+    def take_full(self) -> list[IndexFile]:
+        """Files that became full since the last call; they are to be brought to the disk."""
+        full, self._full = self._full, []
+        return full
+
+    def give_back(self, files: list[IndexFile]) -> None:
+        """Files that were taken, but are still to be brought to the disk."""
+        self._full = files + self._full
+
+    def query(self, topic: str, key: str, limit: int, begin: int, end: int) -> list[int]:
+        """Commit-log offsets of records with the key's hash and a store time in [begin, end] (store.md §8.6)."""
+        return at_once(self.query_steps(topic, key, limit, begin, end))
+
+    def query_steps(self, topic: str, key: str, limit: int, begin: int, end: int) -> Steps[list[int]]:
+        """As `query`."""
+        if self.asked is not None:
+            self.asked()
+        limit = min(limit, self._settings.max_msgs_num_batch)
+        key_hash = index_hash(topic, key)
+        found: list[int] = []
+        for file in tuple(reversed(self.files)):
+            if file not in self.files:
+                break  # gone meanwhile, and with it all that are older
+            if file.overlaps(begin, end):
+                yield from file.find_steps(key_hash, limit, begin, end, found)
+                if file.damaged and self.on_damage is not None and file in self.files:
+                    self.on_damage(file)
+            if file.begin_timestamp < begin or len(found) >= limit:
+                break
+        return found
+
+    def sync(self) -> None:
+        """Bring the newest file to the disk."""
+        if self.newest is not None:
+            self.newest.write_header()
+            self.newest.sync()
+
+    def close(self) -> None:
+        """Write headers and let go of all maps."""
+        for file in self.files:
+            file.close()
+        self.files.clear()
+        self.newest = None
+
+
+def _file_name() -> str:
+    now = time.time()
+    return datetime.fromtimestamp(now).strftime("%Y%m%d%H%M%S") + f"{int(now * 1000) % 1000:03d}"  # noqa: DTZ006

@@ -1,0 +1,259 @@
+"""One index file: from a hash of topic and key to commit-log offsets (store.md §8.1, §8.3)."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tianzhou._hot.cursors import IndexTail
+from tianzhou.store.files.pages import RANDOM
+from tianzhou.store.files.retired import RetiredSegment
+from tianzhou.store.files.segments import Segment
+
+if TYPE_CHECKING:  # the event loop is below it, and who only reads files needs none
+    from tianzhou.store.files.lookup_steps import Steps
+
+HEADER: Final = struct.Struct(">qqqqii")
+HEADER_SIZE: Final = 40
+SLOT: Final = struct.Struct(">i")
+ENTRY: Final = struct.Struct(">iqii")
+ENTRY_SIZE: Final = 20
+logger = logging.getLogger(__name__)
+
+_MAX_DIFF: Final = 0x7FFFFFFF
+_PAGE_BITS: Final = 12
+_ENTRY_STEP: Final = 64 << 10
+
+
+class IndexFile(IndexTail):
+    """One index file: header, slots, entries.
+
+    The header in the file is brought up to date by `write_header`, not by each insert.
+
+    Args:
+        segment: the mapped file.
+        slots: number of hash slots.
+        capacity: number of entries, of which number 0 is never used.
+
+    Attributes:
+        damaged: a chain of it does not lead back to older entries, as every one that was written does.
+    """
+
+    __slots__ = ("_segment", "damaged")
+
+    def __init__(self, segment: Segment, slots: int, capacity: int) -> None:
+        self._segment = segment
+        self.damaged = False
+        segment.advise(RANDOM)  # as keys lie: what is beside an entry is of other keys
+        self._map = segment.map
+        self.slots = slots
+        self.capacity = capacity
+        self._entries = HEADER_SIZE + 4 * slots
+        # Which pages of the slot table have been given disk space, and up to where the entries have.
+        self._touched = bytearray((self._entries >> _PAGE_BITS) + 1)
+        (
+            self.begin_timestamp,
+            self.end_timestamp,
+            self.begin_offset,
+            self.end_offset,
+            self.slot_count,
+            self.count,
+        ) = HEADER.unpack(segment.read(0, HEADER_SIZE))
+        self.count = max(self.count, 1)
+        self._reserved = self._entries + ENTRY_SIZE * self.count
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._segment.path
+
+    @property
+    def full(self) -> bool:
+        """Whether no entry fits any more."""
+        return self.count >= self.capacity
+
+    @property
+    def plausible(self) -> bool:
+        """Whether the header can be what was written."""
+        return (
+            self.count <= self.capacity
+            and 0 <= self.slot_count <= self.slots
+            and 0 <= self.begin_offset <= self.end_offset
+            and self.begin_timestamp >= 0
+            and self.end_timestamp >= 0
+        )
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing was ever written into the file."""
+        return (
+            self.count <= 1
+            and self.end_timestamp == 0
+            and not any(self._segment.read(self._entries, self._entries + 40))
+        )
+
+    def preset(self, previous: IndexFile) -> None:
+        """Begin where the previous file ends (store.md §8.3)."""
+        self.begin_timestamp = self.end_timestamp = previous.end_timestamp
+        self.begin_offset = self.end_offset = previous.end_offset
+        self.write_header()
+
+    def put(self, key_hash: int, physical_offset: int, store_timestamp: int) -> None:
+        """Add an entry; the file must not be full (store.md §8.3).
+
+        Raises:
+            OSError: the disk is full.
+        """
+        memory = self._map
+        count = self.count
+        slot_at = HEADER_SIZE + 4 * (key_hash % self.slots)
+        if not self._touched[slot_at >> _PAGE_BITS]:
+            self._touch(slot_at)
+        previous = SLOT.unpack_from(memory, slot_at)[0]
+        if previous <= 0 or previous > count:
+            previous = 0
+            self.slot_count += 1
+        begin = self.begin_timestamp
+        if begin <= 0:
+            difference = 0
+        else:
+            difference = (store_timestamp - begin) // 1000
+            if not 0 <= difference <= _MAX_DIFF:
+                difference = 0 if difference < 0 else _MAX_DIFF
+        entry_at = self._entries + ENTRY_SIZE * count
+        if entry_at + ENTRY_SIZE > self._reserved:
+            self._reserve(entry_at)
+        ENTRY.pack_into(memory, entry_at, key_hash, physical_offset, difference, previous)
+        SLOT.pack_into(memory, slot_at, count)
+        if count <= 1:
+            self.begin_offset = physical_offset
+            self.begin_timestamp = store_timestamp
+        self.count = count + 1
+        self.end_offset = physical_offset
+        self.end_timestamp = store_timestamp
+
+    def _touch(self, slot_at: int) -> None:
+        self._segment.reserve_range(slot_at, slot_at + 4)
+        self._touched[slot_at >> _PAGE_BITS] = 1
+
+    def _reserve(self, entry_at: int) -> None:
+        upto = min(self._segment.size, entry_at + (_ENTRY_STEP if self.count > 1000 else 4096))
+        self._segment.reserve_range(entry_at, upto)
+        self._reserved = upto
+
+    def write_header(self) -> None:
+        """Make the header in the file say what was inserted.
+
+        Raises:
+            OSError: the disk is full, and the file has not even a header.
+        """
+        if not self._touched[0]:
+            self._touch(0)
+        HEADER.pack_into(
+            self._map,
+            0,
+            self.begin_timestamp,
+            self.end_timestamp,
+            self.begin_offset,
+            self.end_offset,
+            self.slot_count,
+            self.count,
+        )
+
+    def repair(self, store_time: Callable[[int], int]) -> None:
+        """Take in entries that were inserted after the header was written last.
+
+        The process may have died anywhere: in an entry, between an entry and its slot, in the header.
+
+        Args:
+            store_time: of the record at a commit-log offset, ms; -1 when no record begins there.
+        """
+        number = self.count
+        last = -1
+        if number > 1:
+            last = ENTRY.unpack_from(self._map, self._entries + ENTRY_SIZE * (number - 1))[1]
+        written = self._segment.written(self._entries + ENTRY_SIZE * max(number - 1, 0))
+        while number < self.capacity:
+            entry_at = self._entries + ENTRY_SIZE * number
+            if entry_at + ENTRY_SIZE > written:
+                break
+            key_hash, offset, _, previous = ENTRY.unpack_from(self._map, entry_at)
+            slot_at = HEADER_SIZE + 4 * (key_hash % self.slots)
+            newest = SLOT.unpack(self._segment.read(slot_at, slot_at + SLOT.size))[0]
+            if key_hash < 0 or newest < number or offset < last or store_time(offset) < 0:
+                # Without its slot an entry was not completed, and its record will be indexed again.
+                ENTRY.pack_into(self._map, entry_at, 0, 0, 0, 0)
+                break
+            self.slot_count += previous == 0
+            if number == 1:
+                self.begin_offset, self.begin_timestamp = offset, store_time(offset)
+            last = offset
+            number += 1
+        self.count = number
+        if number > 1:
+            self.end_offset, self.end_timestamp = last, max(store_time(last), self.begin_timestamp)
+        self.write_header()
+
+    def overlaps(self, begin: int, end: int) -> bool:
+        """Whether the file's time range and [begin, end] have a moment in common."""
+        return self.begin_timestamp <= end and self.end_timestamp >= begin
+
+    def find_steps(self, key_hash: int, limit: int, begin: int, end: int, found: list[int]) -> Steps[None]:
+        """Collect offsets of entries with the hash and a time in [begin, end], newest first, up to `limit`.
+
+        Each entry leads to one that was inserted before it; where that does not hold, the file is `damaged`.
+        """
+        if self.count <= 1:
+            return
+        segment = self._segment
+        with memoryview(self._map) as memory:  # keeps the map from being closed meanwhile
+            at = HEADER_SIZE + 4 * (key_hash % self.slots)
+            yield segment, at, at + SLOT.size
+            number = SLOT.unpack(segment.read(at, at + SLOT.size))[0]
+            if number <= 0 or number > self.count:
+                return
+            while len(found) < limit:
+                at = self._entries + ENTRY_SIZE * number
+                yield segment, at, at + ENTRY_SIZE
+                entry_hash, offset, difference, previous = ENTRY.unpack_from(memory, at)
+                if difference < 0:
+                    self.damaged = True
+                    return
+                when = self.begin_timestamp + difference * 1000
+                if entry_hash == key_hash and begin <= when <= end and offset not in found:
+                    found.append(offset)
+                if not 0 <= previous < number:
+                    self.damaged = True
+                    return
+                if previous == 0 or when < begin:
+                    return
+                number = previous
+
+    def sync(self) -> None:
+        """Bring the file to the disk; may run on another thread."""
+        self._segment.sync(0, self._entries)
+        self._segment.sync(self._entries, min(self._segment.size, self._entries + ENTRY_SIZE * self.count))
+
+    def close(self) -> None:
+        """Write the header and let go of the map."""
+        try:
+            self.write_header()
+        except OSError as error:
+            logger.warning("index file %s: its header cannot be written: %s", self.path, error)
+        self._segment.close()
+
+    def retire(self) -> RetiredSegment:
+        """Let go of the file; removing it is left to the caller."""
+        del self._map
+        return self._segment.retire()
+
+    def discard(self) -> None:
+        """Let go of the map, and leave the file as it is."""
+        self._segment.close()
+
+    def delete(self) -> None:
+        """Remove the file."""
+        self._segment.delete()

@@ -1,0 +1,1 @@
+"""The commit log: every message, in the order of its arrival."""

@@ -1,0 +1,1 @@
+"""A store that no broker serves: checking, repairing, reading, import and export."""

@@ -1,0 +1,111 @@
+"""Which messages are refused, and in what words: limit, value, remedy (store.md §3.3, §4.1)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tianzhou.model import names
+from tianzhou.model.name_rules import LONGEST_GROUP, LONGEST_TOPIC, TOPIC, folder_name_problem
+from tianzhou.store.log.record_scan import TRANSACTION_BITS
+from tianzhou.store.queues.batchqueue import MAX_BATCH
+from tianzhou.store.results import NewRecord, PutResult, PutStatus
+from tianzhou.wire.properties import MAX_BYTES as MAX_PROPERTIES
+from tianzhou.wire.properties import get_property
+
+INNER_BATCH: Final = 0x80
+
+
+def illegal(record: NewRecord, text: str, status: PutStatus = PutStatus.MESSAGE_ILLEGAL) -> PutResult:
+    """The answer to a message that will never be stored as it is."""
+    return PutResult(status, remark=f"message for topic {record.topic!r} refused: {text}")
+
+
+def refuse_place(record: NewRecord) -> PutResult | None:
+    """The refusal of a queue that cannot exist, given the first message for it; None when it can."""
+    topic, queue_id = record.topic, record.queue_id
+    length = len(topic.encode("utf-8", "surrogatepass"))
+    limit = LONGEST_GROUP if topic.startswith(names.RETRY_PREFIX) else LONGEST_TOPIC
+    if not 0 < length <= limit:
+        return illegal(record, f"the topic is {length} bytes long, allowed are 1 to {limit}; use a shorter name")
+    if queue_id < 0 or folder_name_problem(topic) is not None or TOPIC.problem(topic) is not None:
+        text = (
+            f"queue {queue_id}: no folder can have such a name; topics consist of letters, digits, %, |, - and _, "
+            "queue ids begin at 0"
+        )
+        return illegal(record, text)
+    return None
+
+
+def refuse_message(record: NewRecord, max_body: int) -> PutResult:
+    """The refusal of a message whose body or properties are too long."""
+    if len(record.body) > max_body:
+        return illegal(
+            record, f"the body is {len(record.body)} bytes, maxMessageSize is {max_body}; send less or raise it"
+        )
+    if len(record.properties) > MAX_PROPERTIES:
+        length = len(record.properties)
+        text = f"the properties are {length} bytes, the limit is {MAX_PROPERTIES}; move data into the body"
+        return illegal(record, text, PutStatus.PROPERTIES_SIZE_EXCEEDED)
+    raise AssertionError("a message was refused that need not be")
+
+
+def refuse_inner_batch(record: NewRecord, *, batched: bool) -> PutResult | None:
+    """The refusal of a batch that is to be one record; None when it may be stored (store.md §4.1, §16.2).
+
+    Args:
+        record: with the whole batch as its body.
+        batched: the queue is of type BatchCQ.
+    """
+    if not batched:
+        text = f"sysFlag {record.sys_flag:#x} says inner batch (0x80), the topic's queue type is not BatchCQ"
+        return illegal(record, text + "; send an ordinary batch")
+    if record.sys_flag & TRANSACTION_BITS:
+        return illegal(record, f"sysFlag {record.sys_flag:#x} of an inner batch says transaction; send single messages")
+    if inner_count(record.properties) is None:
+        text = f"an inner batch without its number of messages (INNER_NUM, 1 to {MAX_BATCH}); send smaller batches"
+        return illegal(record, text)
+    return None
+
+
+def inner_count(properties: bytes) -> int | None:
+    """How many messages an inner batch holds by its property; None when it does not say."""
+    text = get_property(properties, names.INNER_NUM) or ""
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= MAX_BATCH:
+        return None
+    return int(text)
+
+
+def refuse_multi_dispatch(record: NewRecord, queue: tuple[str, int], *, batched: bool) -> PutResult | None:
+    """The refusal of a message that is to be found in a further queue too; None when it can be (store.md §7).
+
+    Args:
+        record: the message.
+        queue: name and number of the further queue.
+        batched: that queue is of type BatchCQ.
+    """
+    named = f"INNER_MULTI_DISPATCH names queue {queue[0]!r}"
+    if refuse_place(NewRecord(*queue, b"", b"")) is not None:
+        return illegal(record, f"{named}, which no folder can be named after; use letters, digits, %, |, - and _")
+    if batched:
+        return illegal(record, f"{named} of type BatchCQ; name queues of type SimpleCQ")
+    return None
+
+
+def refuse_batch(record: NewRecord, members: int, total: int, max_body: int) -> PutResult | None:
+    """The refusal of a batch as a whole; None when it may be stored.
+
+    Args:
+        record: what the members have in common.
+        members: how many there are.
+        total: bytes of their bodies.
+        max_body: `maxMessageSize`.
+    """
+    if not members:
+        return illegal(record, "a batch without messages; send at least one")
+    if total > max_body:
+        text = f"the bodies of the batch are {total} bytes, maxMessageSize is {max_body}; send smaller batches"
+        return illegal(record, text)
+    if record.sys_flag & (TRANSACTION_BITS | INNER_BATCH):
+        text = f"sysFlag {record.sys_flag:#x} of a batch says transaction or inner batch; send messages one by one"
+        return illegal(record, text)
+    return None

@@ -1,0 +1,302 @@
+"""Queues of type BatchCQ: a 46-byte unit per record, which may stand for several messages (store.md §6)."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import ClassVar, Final, NamedTuple
+
+from tianzhou.store.files.lookup_steps import Range, Steps, at_once
+from tianzhou.store.files.maps import QueueMaps
+from tianzhou.store.files.segments import Segment
+from tianzhou.store.queues.consumequeue import ConsumeQueue, first_wrong
+
+logger = logging.getLogger(__name__)
+
+BATCH_UNIT: Final = struct.Struct(">qiqqqhi4x")
+"""Commit-log offset, size, tags code, store time, first queue offset, messages, compacted offset (-1)."""
+BATCH_UNIT_SIZE: Final = BATCH_UNIT.size
+MAX_BATCH: Final = 32_767
+_NOT_COMPACTED: Final = -1
+
+
+class BatchUnit(NamedTuple):
+    """One unit.
+
+    Attributes:
+        physical_offset: where the record begins in the commit log.
+        size: of the record.
+        tags_code: code of the record's tag; inner batches have none.
+        store_timestamp: ms.
+        base: queue offset of its first message.
+        messages: how many are in the record.
+    """
+
+    physical_offset: int
+    size: int
+    tags_code: int
+    store_timestamp: int
+    base: int
+    messages: int
+
+    @property
+    def end(self) -> int:
+        """Queue offset behind its last message."""
+        return self.base + self.messages
+
+    @property
+    def valid(self) -> bool:
+        """Whether this is a unit, and not what was never written (store.md §6)."""
+        return self.physical_offset >= 0 and self.size > 0 and self.base >= 0 and self.messages > 0
+
+
+def unit_at(view: memoryview, position: int) -> BatchUnit:
+    """The unit at a position of a segment."""
+    return BatchUnit._make(BATCH_UNIT.unpack_from(view, position)[:6])
+
+
+class BatchQueue(ConsumeQueue):
+    """A queue whose units say themselves which queue offsets they cover.
+
+    Args:
+        directory: `batchconsumequeue/<topic>/<queueId>`.
+        topic: topic name.
+        queue_id: number of the queue.
+        segment_size: bytes of a segment file, a multiple of 46.
+        version_2: as in `ConsumeQueue`.
+        maps: likewise.
+
+    Attributes:
+        strays_reported: whether it has been said that some units lead elsewhere than to a record.
+    """
+
+    unit_size: ClassVar[int] = BATCH_UNIT_SIZE
+    batched: ClassVar[bool] = True
+
+    __slots__ = ("_counts", "_end", "strays_reported")
+
+    def __init__(
+        self,
+        directory: Path,
+        topic: str,
+        queue_id: int,
+        segment_size: int,
+        *,
+        version_2: bool = True,
+        maps: QueueMaps | None = None,
+    ) -> None:
+        super().__init__(directory, topic, queue_id, segment_size, version_2=version_2, maps=maps)
+        self._end = 0
+        self.strays_reported = False
+        # Messages of the batches that have been stored and are not dispatched yet, by queue offset.
+        self._counts: dict[int, int] = {}
+
+    @property
+    def end(self) -> int:
+        """Byte position behind the last unit."""
+        return self._end
+
+    def expect(self, queue_offset: int, count: int) -> None:
+        """Announce that the record put next at `queue_offset` holds so many messages; without it, it is one."""
+        self._counts[queue_offset] = count
+
+    def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int, store_timestamp: int = 0) -> bool:
+        """Add the unit of a record; False when the queue has it already.
+
+        Args:
+            queue_offset: of the record's first message.
+            physical_offset: as in `ConsumeQueue.put`.
+            size: likewise.
+            tags_code: likewise.
+            store_timestamp: ms.
+
+        Raises:
+            OSError: no segment can be made, or the disk is full.
+        """
+        count = self._counts.get(queue_offset, 1)
+        if physical_offset + size <= self.max_physical:
+            self._counts.pop(queue_offset, None)
+            return False
+        if queue_offset < self.max_offset:
+            if queue_offset != 0:
+                logger.warning(
+                    "queue %s/%d is at offset %d already; the record at %d that says %d is left out",
+                    self.topic,
+                    self.queue_id,
+                    self.max_offset,
+                    physical_offset,
+                    queue_offset,
+                )
+                self._counts.pop(queue_offset, None)
+                return False
+            # The topic was deleted and made again since.
+            self.reset()
+        if not self.files.segments:
+            self.min_offset = queue_offset
+        self._ensure_unit()
+        assert self._map is not None
+        BATCH_UNIT.pack_into(
+            self._map,
+            self._position,
+            physical_offset,
+            size,
+            tags_code,
+            store_timestamp,
+            queue_offset,
+            count,
+            _NOT_COMPACTED,
+        )
+        self._position += BATCH_UNIT_SIZE
+        self._end += BATCH_UNIT_SIZE
+        self.max_offset = queue_offset + count
+        self.max_physical = physical_offset + size
+        self._counts.pop(queue_offset, None)
+        return True
+
+    def _walk(self, segment: Segment, limit: int) -> tuple[int, int]:
+        valid, physical = 0, -1
+        end = segment.written()
+        while valid + BATCH_UNIT_SIZE <= end:
+            unit = unit_at(segment.view, valid)
+            if not unit.valid or unit.physical_offset >= limit:
+                break
+            physical = unit.physical_offset + unit.size
+            valid += BATCH_UNIT_SIZE
+        return valid, physical
+
+    def _search(self, segment: Segment, limit: int) -> tuple[int, int]:
+        def right(number: int) -> bool:
+            unit = unit_at(segment.view, number * BATCH_UNIT_SIZE)
+            return unit.valid and unit.physical_offset < limit
+
+        count = first_wrong(segment.written() // BATCH_UNIT_SIZE, right)
+        if count == 0:
+            return 0, -1
+        last = unit_at(segment.view, (count - 1) * BATCH_UNIT_SIZE)
+        return count * BATCH_UNIT_SIZE, last.physical_offset + last.size
+
+    def _resume(self, end: int) -> None:
+        super()._resume(end)
+        segments = self.files.segments
+        self._end = end if segments else 0
+        self._counts.clear()
+        first = segments[0].start if segments else 0
+        if self._end <= first:
+            self.min_offset = self.max_offset = self.next_offset = 0
+            return
+        self.min_offset = self._entry(first // BATCH_UNIT_SIZE).base
+        self.max_offset = self.next_offset = self._entry(self._end // BATCH_UNIT_SIZE - 1).end
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._end = 0
+        self._counts.clear()
+
+    def correct_steps(self, smallest_physical: int) -> Steps[None]:
+        """As `correct_min_offset`."""
+        low, high = self._numbers()
+        if low == high:
+            return
+        end = self.max_offset
+        number = yield from self._first_steps(low, high, lambda unit: unit.physical_offset >= smallest_physical)
+        unit = None if number == high else (yield from self.entry_steps(number))
+        if self.max_offset >= end:  # not begun anew meanwhile
+            self.min_offset = end if unit is None else unit.base
+
+    # looking up
+
+    def _numbers(self) -> tuple[int, int]:
+        """Numbers of the first unit in the files and of the one behind the last."""
+        segments = self.files.segments
+        if not segments:
+            return 0, 0
+        return segments[0].start // BATCH_UNIT_SIZE, self._end // BATCH_UNIT_SIZE
+
+    def _entry(self, number: int) -> BatchUnit:
+        position = number * BATCH_UNIT_SIZE
+        segment = self.files.find(position)
+        assert segment is not None
+        return unit_at(segment.view, position - segment.start)
+
+    def entry_steps(self, number: int) -> Steps[BatchUnit | None]:
+        """The unit of a number; None when its file is gone."""
+        position = number * BATCH_UNIT_SIZE
+        segment = self.files.find(position)
+        if segment is None or position >= self._end:
+            return None
+        at = position - segment.start
+        view = segment.view[at : at + BATCH_UNIT_SIZE]
+        yield segment, at, at + BATCH_UNIT_SIZE
+        return unit_at(view, 0)
+
+    def _first_steps(self, low: int, high: int, holds: Callable[[BatchUnit], bool]) -> Steps[int]:
+        """The first of the units from `low` to `high` for which something holds that then holds for all further ones.
+
+        `high` when it holds for none.
+        """
+        while low < high:
+            middle = (low + high) // 2
+            unit = yield from self.entry_steps(middle)
+            # One whose file went meanwhile lies before all that are left.
+            if unit is not None and holds(unit):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def find(self, queue_offset: int) -> int:
+        """Number of the unit that holds `queue_offset`, or of the next one; see `spans`."""
+        return at_once(self.find_steps(queue_offset))
+
+    def find_steps(self, queue_offset: int) -> Steps[int]:
+        """As `find`."""
+        low, high = self._numbers()
+        # Every unit covers an offset at least, so that what was added last is found among what was added last.
+        low = max(low, high - max(self.max_offset - queue_offset, 0))
+        return (yield from self._first_steps(low, high, lambda unit: unit.end > queue_offset))
+
+    def spans(self, number: int) -> Iterator[Range]:
+        """Where the units from a number on are, file by file."""
+        while True:
+            position = number * BATCH_UNIT_SIZE
+            segment = self.files.find(position)
+            if segment is None or position >= self._end:
+                return
+            yield segment, position - segment.start, min(segment.size, self._end - segment.start)
+            number = segment.end // BATCH_UNIT_SIZE
+
+    def unit_steps(self, queue_offset: int) -> Steps[tuple[int, int, int] | None]:
+        """As `unit`."""
+        if not 0 <= queue_offset < self.max_offset:
+            return None
+        number = yield from self.find_steps(queue_offset)
+        unit = yield from self.entry_steps(number)
+        return None if unit is None or unit.base > queue_offset else unit[:3]
+
+    def unit(self, queue_offset: int) -> tuple[int, int, int] | None:
+        """Commit-log offset, size and tags code of the record that holds a queue offset; None when none does."""
+        return at_once(self.unit_steps(queue_offset))
+
+    def time_steps(self, timestamp: int, *, upper: bool) -> Steps[int]:
+        """First queue offset of the record that belongs to a store time (store.md §14.2).
+
+        Args:
+            timestamp: ms.
+            upper: the last record stored at or before the time; otherwise the first stored at or after it.
+
+        Returns:
+            Between the queue's min and max. A time behind all records gives the last one, as RocketMQ does for
+            queues of this type.
+        """
+        low, high = self._numbers()
+        low = yield from self._first_steps(low, high, lambda unit: unit.base >= self.min_offset)
+        if low == high:
+            return self.max_offset
+        if upper:
+            number = (yield from self._first_steps(low, high, lambda unit: unit.store_timestamp > timestamp)) - 1
+        else:
+            number = yield from self._first_steps(low, high, lambda unit: unit.store_timestamp >= timestamp)
+        unit = yield from self.entry_steps(min(max(number, low), high - 1))
+        return self.min_offset if unit is None else unit.base

@@ -1,0 +1,144 @@
+"""Reading queues of type BatchCQ: as `reading`, with units that may stand for several messages (store.md §14.1)."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Final
+
+from tianzhou.store.log.commitlog import CommitLog
+from tianzhou.store.queues.admission import INNER_BATCH
+from tianzhou.store.queues.batchqueue import BATCH_UNIT_SIZE, BatchQueue, BatchUnit, unit_at
+from tianzhou.store.queues.consumequeue import UNIT_SIZE
+from tianzhou.store.queues.reading import ReadLimits, outside_queue
+from tianzhou.store.results import GetResult, GetStatus
+
+logger = logging.getLogger(__name__)
+
+_PLACE: Final = struct.Struct(">i24xq")
+_SYS_FLAG: Final = struct.Struct(">36xi")
+
+
+def read_batch_queue(
+    log: CommitLog,
+    queue: BatchQueue,
+    limits: ReadLimits,
+    offset: int,
+    max_messages: int,
+    tag_codes: frozenset[int] | None,
+    max_bytes: int,
+    accept: Callable[[memoryview], bool | None] | None,
+) -> GetResult:
+    """Records that hold the queue offsets from `offset` on.
+
+    The first record may begin before `offset`, and is never too much.
+
+    Args:
+        log: the commit log.
+        queue: the queue.
+        limits: of one read.
+        offset: first queue offset wanted.
+        max_messages: at most so many messages, unless the first record alone holds more.
+        tag_codes: only records with one of these codes, and inner batches, whose tags only their messages know; None
+            for all.
+        max_bytes: at most so many bytes, unless the first record alone is longer.
+        accept: only records for which this holds, up to one for which it gives None; None for all.
+    """
+    low, high = queue.min_offset, queue.max_offset
+    if not low <= offset < high:
+        return outside_queue(offset, low, high)
+    scan_bytes = max(limits.units * UNIT_SIZE, max_messages * BATCH_UNIT_SIZE)
+    most = limits.of(max_messages, max_bytes)
+    parts: list[memoryview] = []
+    count = total = last = 0
+    gone = ended = False
+    position = offset
+    for unit in _units(queue, queue.find(offset), limits.segments):
+        if unit is None:
+            if parts:
+                break
+            continue
+        if not unit.valid or not position < unit.end <= high:
+            _report(queue, unit)
+            gone = gone or not parts
+            continue
+        if (unit.base - offset) * BATCH_UNIT_SIZE >= scan_bytes:
+            break
+        if parts:
+            near = log.end - unit.physical_offset <= limits.memory_bound
+            most_count = most.count_in_memory if near else most.count_on_disk
+            most_bytes = most.bytes_in_memory if near else most.bytes_on_disk
+            if count + unit.messages > max_messages or count >= most_count or total + unit.size > most_bytes:
+                break
+        former, position = position, unit.end
+        if _is_of_other_tags(unit, tag_codes):
+            continue
+        record = _record_of(log, queue, unit)
+        if record is None:
+            gone = gone or not parts
+            continue
+        verdict = _wanted(record, unit, tag_codes) and (accept is None or accept(record))
+        if verdict is None:
+            position, ended = former, True
+            break
+        if not verdict:
+            continue
+        parts.append(record)
+        count += unit.messages
+        total += unit.size
+        last = unit.physical_offset
+    if parts:
+        behind = log.end - last > limits.memory_bound
+        return GetResult(GetStatus.FOUND, position, low, high, b"".join(parts), count, behind)
+    if position == offset and not ended:
+        return GetResult(GetStatus.OFFSET_FOUND_NULL, high, low, high)
+    return GetResult(GetStatus.MESSAGE_WAS_REMOVING if gone else GetStatus.NO_MATCHED_MESSAGE, position, low, high)
+
+
+def _is_of_other_tags(unit: BatchUnit, tag_codes: frozenset[int] | None) -> bool:
+    return tag_codes is not None and unit.tags_code not in tag_codes and bool(unit.tags_code)
+
+
+def _record_of(log: CommitLog, queue: BatchQueue, unit: BatchUnit) -> memoryview | None:
+    """The record of a unit; None when it is deleted or damaged, or when the unit leads elsewhere."""
+    if unit.physical_offset < log.min_offset:
+        return None
+    record = log.read(unit.physical_offset, unit.size)
+    if record is not None and _is_record(record, unit) and not (log.damaged and not log.intact(record)):
+        return record
+    if not log.damaged:
+        _report(queue, unit)
+    return None
+
+
+def _is_record(record: memoryview, unit: BatchUnit) -> bool:
+    return len(record) >= _PLACE.size and _PLACE.unpack_from(record) == (unit.size, unit.physical_offset)
+
+
+def _report(queue: BatchQueue, unit: BatchUnit) -> None:
+    if not queue.strays_reported:
+        queue.strays_reported = True
+        logger.error(
+            "queue %s/%d: the unit of offset %d leads to %d bytes at %d of the commit log, where no such record is; it "
+            "is passed over, and so are others like it: stop the broker and run `tianzhou store repair`",
+            queue.topic, queue.queue_id, unit.base, unit.size, unit.physical_offset,
+        )  # fmt: skip
+
+
+def _units(queue: BatchQueue, number: int, files: int) -> Iterator[BatchUnit | None]:
+    """The units from a number on, of so many files; None before each further file."""
+    for count, (segment, start, end) in enumerate(islice(queue.spans(number), files)):
+        if count:
+            yield None
+        for at in range(start, end, BATCH_UNIT_SIZE):
+            yield unit_at(segment.view, at)
+
+
+def _wanted(record: memoryview, unit: BatchUnit, tag_codes: frozenset[int] | None) -> bool:
+    if tag_codes is None or unit.tags_code in tag_codes:
+        return True
+    # RocketMQ gives inner batches to nobody who asks for a tag, so that what is in them is lost to those; a
+    # consumer compares the tags of the messages itself.
+    return bool(_SYS_FLAG.unpack_from(record)[0] & INNER_BATCH)

@@ -1,0 +1,491 @@
+"""The queue files: one 20-byte unit per message, in queue order (store.md §5)."""
+
+from __future__ import annotations
+
+import logging
+import mmap
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import ClassVar, Final
+
+from tianzhou._hot.cursors import QueueTail
+from tianzhou._hot.records import UNIT
+from tianzhou.store.files.lookup_steps import Steps, at_once
+from tianzhou.store.files.maps import QueueMaps
+from tianzhou.store.files.pages import RANDOM
+from tianzhou.store.files.retention import expired_queue_segments
+from tianzhou.store.files.retired import RetiredSegment
+from tianzhou.store.files.segments import Segment, SegmentQueue
+from tianzhou.store.log import holes
+from tianzhou.watermark import Watermark
+from tianzhou.wire.record import MAGIC_V1, MAGIC_V2
+
+logger = logging.getLogger(__name__)
+
+UNIT_SIZE: Final = 20
+_PAGE: Final = 4096
+_MORE_PAGES: Final = 3
+_NO_LIMIT: Final = 1 << 63
+
+
+class ConsumeQueue(QueueTail):
+    """One queue: its files, its next offset for puts, and what waits for its messages.
+
+    A queue that has no message yet has no files.
+
+    Args:
+        directory: `consumequeue/<topic>/<queueId>`.
+        topic: topic name.
+        queue_id: number of the queue.
+        segment_size: bytes of a segment file, a multiple of 20.
+        version_2: store records of topics above 127 characters as version 2.
+        maps: counts the maps of its files, and may give them up; None to keep them all.
+
+    Attributes:
+        next_offset: queue offset of the next put (the topic-queue table of store.md §5.6).
+        max_offset: next queue offset that will be dispatched; what consumers may read up to.
+        min_offset: smallest queue offset whose record may still be there.
+        max_physical: end of the last dispatched record in the commit log; -1 when there is none.
+        arrived: follows `max_offset` when someone has asked for it.
+        dirty: has units that are not yet known to be on disk.
+        log_file_size: bytes of a file of the commit log.
+    """
+
+    unit_size: ClassVar[int] = UNIT_SIZE
+    """Bytes of a unit. Whatever the kind of queue, a unit begins with offset, size and tags code of its record."""
+    batched: ClassVar[bool] = False
+    """Whether a unit may stand for several queue offsets (store.md §6)."""
+    extended: ClassVar[bool] = False
+    """Whether a tags code may be an address in an extension file (store.md §5.5)."""
+
+    __slots__ = ("_segment", "files", "flushed", "log_file_size", "min_offset", "queue_id")
+
+    def __init__(
+        self,
+        directory: Path,
+        topic: str,
+        queue_id: int,
+        segment_size: int,
+        *,
+        version_2: bool = True,
+        maps: QueueMaps | None = None,
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.files = SegmentQueue([directory], segment_size, maps)
+        self.next_offset = 0
+        self.max_offset = 0
+        self.min_offset = 0
+        self.max_physical = -1
+        self.plain = type(self) is ConsumeQueue
+        self.arrived: Watermark | None = None
+        self.dirty = False
+        self.flushed = 0
+        self.delayed = False
+        self.log_file_size = 1 << 30
+        encoded = topic.encode()
+        if version_2 and len(topic) > 127:
+            self.magic = MAGIC_V2
+            self.topic_field = len(encoded).to_bytes(2, "big") + encoded
+        else:
+            self.magic = MAGIC_V1
+            self.topic_field = (len(encoded) & 0xFF).to_bytes(1, "big") + encoded
+        self._segment: Segment | None = None
+        self._map = None
+        # Byte position in the current segment, and up to where its pages are known to be writable.
+        self._position = 0
+        self._reserved = 0
+
+    @property
+    def end(self) -> int:
+        """Byte position behind the last unit; segments are named by such positions."""
+        return self.max_offset * UNIT_SIZE
+
+    def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int, store_timestamp: int = 0) -> bool:
+        """Add the unit of a record; False when the queue has it already (store.md §5.4).
+
+        Args:
+            queue_offset: the record's number in the queue.
+            physical_offset: where the record is in the commit log.
+            size: of the record.
+            tags_code: code of its tag, or the time it is due (store.md §5.3).
+            store_timestamp: ms; not every kind of queue keeps it.
+
+        Raises:
+            OSError: no segment can be made, or the disk is full.
+        """
+        if queue_offset != self.max_offset or self._position + UNIT_SIZE > self._reserved:
+            if physical_offset + size <= self.max_physical or not self._prepare(queue_offset, physical_offset, size):
+                return False
+        elif physical_offset < self.max_physical:
+            return False
+        position = self._position
+        memory = self._map
+        assert memory is not None
+        UNIT.pack_into(memory, position, physical_offset, size, tags_code)
+        self._position = position + UNIT_SIZE
+        self.max_offset = queue_offset + 1
+        self.max_physical = physical_offset + size
+        return True
+
+    def _prepare(self, queue_offset: int, physical_offset: int, size: int) -> bool:
+        """Get ready to write the unit of `queue_offset`; False when it is to be ignored."""
+        if queue_offset != self.max_offset or self._segment is None:
+            if queue_offset < self.max_offset:
+                if queue_offset != 0:
+                    logger.warning(
+                        "queue %s/%d is at offset %d already; the record at %d that says %d is left out",
+                        self.topic,
+                        self.queue_id,
+                        self.max_offset,
+                        physical_offset,
+                        queue_offset,
+                    )
+                    return False
+                # The topic was deleted and made again since: its earlier units are of another life.
+                self.reset()
+            if self._segment is None and not self.files.segments:
+                self._begin(queue_offset, holes.before(physical_offset, size, self.log_file_size))
+            elif queue_offset > self.max_offset:
+                logger.warning(
+                    "queue %s/%d: records of offsets %d to %d are missing; their places are kept",
+                    self.topic,
+                    self.queue_id,
+                    self.max_offset,
+                    queue_offset - 1,
+                )
+                self._fill(queue_offset, holes.before(physical_offset, size, self.log_file_size))
+        self._ensure_unit()
+        return True
+
+    def _begin(self, queue_offset: int, hole: bytes) -> None:
+        """Create the first segment, filled up to `queue_offset` (store.md §5.2)."""
+        target = queue_offset * UNIT_SIZE
+        self._enter(self.files.create(target - target % self.files.size), 0)
+        self.max_offset = self._start // UNIT_SIZE
+        self._fill(queue_offset, hole)
+        self.min_offset = queue_offset
+        self.flushed = target
+
+    @property
+    def _start(self) -> int:
+        assert self._segment is not None
+        return self._segment.start
+
+    def _fill(self, queue_offset: int, hole: bytes) -> None:
+        while self.max_offset < queue_offset:
+            self._ensure_unit()
+            assert self._map is not None
+            self._map[self._position : self._position + UNIT_SIZE] = hole
+            self._position += UNIT_SIZE
+            self.max_offset += 1
+
+    def _ensure_unit(self) -> None:
+        segment = self._segment
+        if segment is None or self._position >= segment.size:
+            self._enter(self.files.create(self.end), 0)
+            segment = self._segment
+            assert segment is not None
+        end = self._position + self.unit_size
+        if end > self._reserved:
+            # A queue that has little gets a page, one that grows a few at a time.
+            pages = -(-end // _PAGE) + min(self._position // _PAGE, _MORE_PAGES)
+            upto = min(segment.size, pages * _PAGE)
+            segment.reserve_range(self._reserved, upto)
+            self._map = segment.map
+            self._reserved = upto
+
+    def _enter(self, segment: Segment, position: int) -> None:
+        if self._segment is not None:
+            self._segment.writer = None
+        self._segment = segment
+        self._map = segment.map
+        self._position = self._reserved = position
+        segment.writer = self
+
+    def unmapped(self) -> None:
+        """The map of the file that is written to was given up; the next unit asks for it again."""
+        self._map = None
+        self._reserved = self._position
+
+    def recover(self, limit: int = _NO_LIMIT, *, thorough: bool = True, proved: int = 0) -> None:
+        """Find the end of the valid units, and forget what is behind (store.md §5.8, §5.9).
+
+        Args:
+            limit: units that point at or behind this commit-log offset are dropped as well.
+            thorough: look at every unit of the last segments. Otherwise the end is searched for, which relies on
+                the clean stop that filled the files without a hole.
+            proved: units of smaller queue offsets need not be looked at; the disk is known to have them.
+        """
+        segments = self.files.segments
+        if proved and thorough and self._recover_behind(proved, limit):
+            return
+        index = max(0, len(segments) - 3)
+        while index > 0 and self._first_physical(segments[index]) >= limit:
+            index -= 1
+        end = segments[0].start if segments else 0
+        self.max_physical = -1
+        for segment in segments[index:]:
+            if thorough:
+                valid, physical = self._walk(segment, limit)
+            else:
+                # What was never written is not to be read ahead: 8 MiB of zeros for each page that is looked at.
+                segment.advise(RANDOM)
+                valid, physical = self._search(segment, limit)
+                segment.advise(mmap.MADV_NORMAL)
+            end = segment.start + valid
+            if physical >= 0:
+                self.max_physical = physical
+            if valid < segment.size:
+                break
+        self._resume(end)
+
+    def _recover_behind(self, proved: int, limit: int) -> bool:
+        """As `recover`, beginning at a queue offset; false when the unit before it is not what it has to be."""
+        segment = None if self.batched else self.files.find((proved - 1) * UNIT_SIZE)
+        if segment is None:
+            return False
+        end = proved * UNIT_SIZE
+        offset, size, _ = UNIT.unpack_from(segment.view, end - UNIT_SIZE - segment.start)
+        if offset < 0 or size <= 0 or size == holes.BLANK_SIZE or offset >= limit:
+            return False
+        self.max_physical = offset + size
+        for later in self.files.segments[self.files.index_of(segment.start) :]:
+            valid, physical = _walk_units(later, limit, max(end - later.start, 0))
+            end = later.start + valid
+            if physical >= 0:
+                self.max_physical = physical
+            if valid < later.size:
+                break
+        self._resume(end)
+        return True
+
+    def _walk(self, segment: Segment, limit: int) -> tuple[int, int]:
+        """How many bytes of valid units a segment begins with, and the end of the last record they point to."""
+        return _walk_units(segment, limit)
+
+    def _search(self, segment: Segment, limit: int) -> tuple[int, int]:
+        """As `_walk`, for a segment without a hole."""
+        return _search_units(segment, limit)
+
+    def _first_physical(self, segment: Segment) -> int:
+        offset, size, _ = UNIT.unpack(segment.read(0, UNIT_SIZE))
+        return int(offset) if size > 0 else _NO_LIMIT
+
+    def _resume(self, end: int) -> None:
+        self.files.truncate(end)
+        segments = self.files.segments
+        self.max_offset = self.next_offset = end // UNIT_SIZE
+        self.flushed = end
+        if segments:
+            last = segments[-1]
+            self._enter(last, end - last.start)
+        else:
+            self._segment = self._map = None
+            self._position = self._reserved = 0
+            self.max_offset = self.next_offset = 0
+            self.max_physical = -1
+        self.min_offset = segments[0].start // UNIT_SIZE if segments else 0
+
+    def reset(self) -> None:
+        """Drop all units and start again at offset 0."""
+        self.files.delete()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._segment = self._map = None
+        self._position = self._reserved = 0
+        self.max_offset = self.min_offset = self.flushed = 0
+        self.max_physical = -1
+
+    def expire(self, smallest_physical: int) -> list[RetiredSegment]:
+        """Let go of the oldest segments that point to nothing the log still has (store.md §2.7).
+
+        The file that crosses the log's beginning stays: by it a start after a crash knows that nothing is missing.
+        """
+        return at_once(self.expire_steps(smallest_physical))
+
+    def expire_steps(self, smallest_physical: int) -> Steps[list[RetiredSegment]]:
+        """As `expire`."""
+        oldest, *further = self.files.segments or (None,)
+        firsts = [-1]
+        for segment in further:
+            view = segment.read(0, self.unit_size)
+            yield segment, 0, self.unit_size
+            offset, size, _ = UNIT.unpack_from(view)
+            firsts.append(offset if size > 0 else _NO_LIMIT)
+            if firsts[-1] > smallest_physical:
+                break
+        if not self.files.segments or self.files.segments[0] is not oldest:
+            return []  # begun anew meanwhile
+        count = expired_queue_segments(firsts, smallest_physical)
+        return [self.files.drop_first().retire() for _ in range(count)]
+
+    def retire(self) -> list[RetiredSegment]:
+        """Drop all units as `delete` does, and leave removing the files to the caller."""
+        retired = self.files.retire()
+        self._forget()
+        self.next_offset = 0
+        return retired
+
+    def correct_min_offset(self, smallest_physical: int) -> None:
+        """Move the min offset to the first unit that points at or behind `smallest_physical` (store.md §5.7)."""
+        at_once(self.correct_steps(smallest_physical))
+
+    def correct_steps(self, smallest_physical: int) -> Steps[None]:
+        """As `correct_min_offset`."""
+        segments = self.files.segments
+        if not segments or self.min_offset >= self.max_offset:
+            return
+        low = self.min_offset = max(self.min_offset, segments[0].start // UNIT_SIZE)
+        high = end = self.max_offset
+        _, first = yield from self._pointing_steps(low, end)
+        if first is not None and (first[0] >= smallest_physical or first[0] < 0):
+            return  # or damaged, which whoever reads finds out
+        while low < high:
+            middle = (low + high) // 2
+            at, unit = yield from self._pointing_steps(middle, high)
+            if unit is None or unit[0] >= smallest_physical:
+                high = middle
+            else:
+                low = at + 1
+        if self.max_offset >= end:  # not begun anew meanwhile
+            self.min_offset = max(self.min_offset, low)
+
+    def doubt(self, physical: int) -> None:
+        """Count units that point at or behind a commit-log offset as not known to be on the disk."""
+        for segment in reversed(self.files.segments):
+            if segment.start >= self.flushed:
+                continue
+            self.flushed = segment.start
+            if self._first_physical(segment) < physical:
+                break
+        self.dirty = True
+
+    def unit(self, queue_offset: int) -> tuple[int, int, int] | None:
+        """Commit-log offset, size and tags code of one unit; None when the files do not hold it."""
+        position = queue_offset * UNIT_SIZE
+        if not 0 <= queue_offset < self.max_offset:
+            return None
+        segment = self.files.find(position)
+        if segment is None:
+            return None
+        unit: tuple[int, int, int] = UNIT.unpack_from(segment.view, position - segment.start)
+        return unit
+
+    def unit_steps(self, queue_offset: int) -> Steps[tuple[int, int, int] | None]:
+        """As `unit`."""
+        position = queue_offset * UNIT_SIZE
+        if not 0 <= queue_offset < self.max_offset:
+            return None
+        segment = self.files.find(position)
+        if segment is None:
+            return None
+        at = position - segment.start
+        view = segment.view[at : at + UNIT_SIZE]
+        yield segment, at, at + UNIT_SIZE
+        found: tuple[int, int, int] = UNIT.unpack(view)
+        return found
+
+    def _pointing_steps(self, queue_offset: int, end: int) -> Steps[tuple[int, tuple[int, int, int] | None]]:
+        """The first unit from `queue_offset` on, and before `end`, that is not blank, and its number."""
+        for at in range(queue_offset, end):
+            unit = yield from self.unit_steps(at)
+            if unit is not None and unit[:2] != (0, holes.BLANK_SIZE):
+                return at, unit
+        return end, None
+
+    def first_physical(self) -> int | None:
+        """Commit-log offset the files' first unit points to; None without units."""
+        segments = self.files.segments
+        if not segments or self.end <= segments[0].start:
+            return None
+        return int(UNIT.unpack_from(segments[0].view, 0)[0])
+
+    def unflushed(self) -> list[tuple[Segment, int, int]]:
+        """Segments with the byte ranges in them that the disk may not have yet."""
+        end = self.end
+        ranges = []
+        for segment in reversed(self.files.segments):
+            if segment.end <= self.flushed:
+                break
+            ranges.append((segment, max(self.flushed - segment.start, 0), min(segment.size, end - segment.start)))
+        return ranges
+
+    def rewrite(self, queue_offset: int, units: Iterable[bytes]) -> None:
+        """Put other units in place of those that are there, from a queue offset on.
+
+        Raises:
+            OSError: a file cannot be mapped.
+        """
+        for number, unit in enumerate(units, queue_offset):
+            segment = self.files.find(number * UNIT_SIZE)
+            if segment is not None and number < self.max_offset:
+                at = number * UNIT_SIZE - segment.start
+                segment.map[at : at + UNIT_SIZE] = unit
+        self.flushed = min(self.flushed, queue_offset * UNIT_SIZE)
+
+    def delete(self) -> None:
+        """Remove all files; whoever waits for messages of the queue goes on waiting in vain."""
+        self.reset()
+        self.next_offset = 0
+
+    def close(self) -> None:
+        """Let go of all maps."""
+        self.files.close()
+        self._map = None
+        self._segment = None
+
+
+def _walk_units(segment: Segment, limit: int, begin: int = 0) -> tuple[int, int]:
+    """How many bytes of valid units the segment begins with, and the end of the last record they point to.
+
+    Args:
+        segment: where.
+        limit: as in `ConsumeQueue.recover`.
+        begin: a position before which there are nothing but valid ones.
+    """
+    valid = begin
+    physical = -1
+    end = segment.written(begin)
+    for offset, size, _ in UNIT.iter_unpack(segment.view[begin : end - (end - begin) % UNIT_SIZE]):
+        if offset < 0 or size <= 0 or offset >= limit:
+            break
+        valid += UNIT_SIZE
+        if size != holes.BLANK_SIZE or offset != 0:
+            physical = offset + size
+    return valid, physical
+
+
+def _search_units(segment: Segment, limit: int) -> tuple[int, int]:
+    view = segment.view
+
+    def right(number: int) -> bool:
+        offset, size, _ = UNIT.unpack_from(view, number * UNIT_SIZE)
+        return bool(0 <= offset < limit and size > 0)
+
+    count = first_wrong(segment.written() // UNIT_SIZE, right)
+    for number in range(count - 1, -1, -1):
+        offset, size, _ = UNIT.unpack_from(view, number * UNIT_SIZE)
+        if size != holes.BLANK_SIZE or offset != 0:
+            return count * UNIT_SIZE, offset + size
+    return count * UNIT_SIZE, -1
+
+
+def first_wrong(count: int, right: Callable[[int], bool]) -> int:
+    """The first of `count` units that is not right, before which all are and behind which none is; `count` if all are.
+
+    Looked for from the beginning in growing steps, because little of most queues' files was ever written.
+    """
+    low, step = 0, 1
+    while low + step <= count and right(low + step - 1):
+        low += step
+        step *= 2
+    high = min(low + step - 1, count)
+    while low < high:
+        middle = (low + high) // 2
+        if right(middle):
+            low = middle + 1
+        else:
+            high = middle
+    return low

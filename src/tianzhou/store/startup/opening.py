@@ -1,0 +1,422 @@
+"""Opening a store folder: where to read the log from, what of the queues to believe, where the log ends (store.md §10).
+
+`tianzhou.store.startup.loading` has found the files, `tianzhou.store.startup.replay` goes over the records.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Mapping
+from typing import Final
+
+from tianzhou.store.files.checkpoint import Checkpoint
+from tianzhou.store.files.segments import Segment
+from tianzhou.store.index.index import Index
+from tianzhou.store.log.commitlog import CommitLog
+from tianzhou.store.log.record_scan import Finding, read_item
+from tianzhou.store.log.recovery import (
+    OpeningReport,
+    SegmentHead,
+    half_written,
+    rebuild_start,
+    start_after_crash,
+    start_after_stop,
+    survey,
+)
+from tianzhou.store.queues.consumequeue import ConsumeQueue
+from tianzhou.store.queues.extension import ExtendedQueue
+from tianzhou.store.queues.multi_dispatch import is_light
+from tianzhou.store.queues.queues import QueueMaker, QueueTable, each_queue
+from tianzhou.store.settings import StoreSettings
+from tianzhou.store.startup.loading import StoreLoader
+from tianzhou.store.startup.proved_note import NOTE_BYTES, StoreNote, lock_time, read_damage, read_note, write_damage
+from tianzhou.store.startup.replay import LogReplay, impossible_place
+
+logger = logging.getLogger(__name__)
+
+_HEAD: Final = struct.Struct(">ii")
+_HEAD_BYTES: Final = 76  # up to the store time of a record with IPv6 addresses
+_LOOKED_AT: Final = 4096
+_PLACE: Final = struct.Struct(">ii20xq")
+
+
+class StoreOpener:
+    """Loads the files of a store into its parts.
+
+    Args:
+        settings: of the store.
+        log: the commit log, empty.
+        queues: filled with the queues found.
+        index: the index, empty; None when there is none.
+        checkpoint: filled with what is on disk.
+        kinds: makes the queues; told of topics of queue type BatchCQ that the folder knows.
+
+    Attributes:
+        report: what was found and done.
+        note: the note in the folder, when nobody else has had the store since and the log agrees with it.
+    """
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        log: CommitLog,
+        queues: QueueTable,
+        index: Index | None,
+        checkpoint: Checkpoint,
+        kinds: QueueMaker,
+    ) -> None:
+        self._settings = settings
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._checkpoint = checkpoint
+        self._kinds = kinds
+        self.report = report = OpeningReport()
+        self.note: StoreNote | None = None
+        self._loader = StoreLoader(settings, log, queues, kinds, report.notes)
+        self._replay = LogReplay(settings, log, queues, index, kinds, report)
+
+    def open(self, *, clean: bool, pages_survived: bool = False) -> OpeningReport:
+        """Load and recover.
+
+        Args:
+            clean: the last stop was clean.
+            pages_survived: it was not, but nothing that had been written is lost.
+
+        Raises:
+            StoreUnreadable: something is there that cannot be used; the text names it and the remedy.
+        """
+        report = self.report
+        report.clean = clean
+        self._loader.load_log()
+        report.notes += self._checkpoint.load()
+        if not clean and not pages_survived:
+            self._replay.doubted_from = self._checkpoint.physic_msg_timestamp
+        note = read_note(self._settings.root)
+        ours = note is not None and note.lock == lock_time(self._settings.root)
+        indexed = self._load_index(note, ours=ours, clean=clean, pages_survived=pages_survived)
+        self._loader.load_queues(torn=not clean and not pages_survived)
+        lacking = self._loader.lacking
+        if ours and note is not None and note.confirmed_by(self._log):
+            self.note = note
+        # After a clean stop the note counts whoever had the folder since, unless it is evidently of the past.
+        believed = note if clean else self.note
+        noted = believed.queue_ends if believed is not None else {}
+        found: dict[tuple[str, int], tuple[int, int]] = {}
+        for queue in each_queue(self._queues):
+            proved = noted.get((queue.topic, queue.queue_id))
+            queue.recover(thorough=not clean, proved=proved[1] if proved is not None else 0)
+            if isinstance(queue, ExtendedQueue) and queue.lacks_extension:
+                report.notes.append(
+                    f"queue {queue.topic}/{queue.queue_id} has lost its extension; made anew from the log"
+                )
+                queue.reset()
+                lacking.append(queue)
+                continue
+            if self._lacks_its_beginning(queue, proved):
+                report.notes.append(
+                    f"queue {queue.topic}/{queue.queue_id} has lost its first files; made anew from the log"
+                )
+                queue.reset()
+                lacking.append(queue)
+            found[queue.topic, queue.queue_id] = (queue.max_offset, queue.max_physical)
+            if self._drop_wrong_end(queue, believed.log_end if clean and believed is not None else -1):
+                lacking.append(queue)
+        begin, trusted_end = self._choose_begin(believed, lacking, found, clean=clean)
+        if not clean:
+            begin = self._distrust_units(begin, noted, pages_survived=pages_survived)
+        self._recover_log(begin, trusted_end, indexed)
+        smallest = self._log.min_offset
+        for queue in each_queue(self._queues):
+            queue.next_offset = queue.max_offset
+            if smallest >= 0:
+                queue.correct_min_offset(smallest)
+        if not clean:
+            logger.warning(
+                "%s: not stopped cleanly, %s; %d records from %d to %d read again, %d of them put into queues, "
+                "%d places without an intact record",
+                self._settings.root,
+                "by the death of its process" if pages_survived else "perhaps by a loss of power",
+                report.records,
+                report.read_from,
+                report.end,
+                report.dispatched,
+                len(report.damaged),
+            )
+        report.notes = list(dict.fromkeys(report.notes))
+        for text in report.notes:
+            logger.warning("%s: %s", self._settings.root, text)
+        return report
+
+    def _load_index(self, note: StoreNote | None, *, ours: bool, clean: bool, pages_survived: bool) -> int | None:
+        """Take in the index; log offset before which it has everything, None when it is as far as the queues are.
+
+        Args:
+            note: what was found, if anything.
+            ours: nobody else has had the store since it was written.
+            clean: the last stop was clean.
+            pages_survived: it was not, but nothing that had been written is lost.
+        """
+        index, checkpoint = self._index, self._checkpoint
+        if index is None:
+            return None
+        lost = index.load(
+            drop_after=None if clean or pages_survived else checkpoint.index_msg_timestamp,
+            store_time=self._store_time if pages_survived and not clean else None,
+            synced_until=checkpoint.index_msg_timestamp,
+        )
+        if note is not None and not ours and note.index_behind and index.drop_behind(note.index_end + 1):
+            lost.append("the index was not complete when another broker added to it; its end is made anew from the log")
+        if note is not None and ours and index.drop_behind_gap(note.index_files, self._log.min_offset) and not lost:
+            lost.append("index files have gone; they and what was newer are made anew from the log")
+        self.report.notes += lost
+        if checkpoint.index_msg_timestamp > index.end_timestamp:
+            # It vouches for index files; those that are made anew have yet to earn that.
+            checkpoint.index_msg_timestamp = index.end_timestamp
+            checkpoint.write()
+        if not lost and note is not None and (ours or clean):
+            if index.end_offset < note.index_end:
+                self.report.notes.append("the index has lost entries; they are made anew from the log")
+            elif ours:
+                return max(note.indexed, index.end_offset)
+            else:
+                return None
+        return None if clean and not lost and note is None else index.end_offset
+
+    def _lacks_its_beginning(self, queue: ConsumeQueue, noted: tuple[int, int] | None) -> bool:
+        """Whether the queue begins later than the log: expiry keeps the file that crosses the log's beginning."""
+        if not queue.files.segments or queue.files.segments[0].start == 0:
+            return False
+        if noted is not None and noted[0] == queue.files.segments[0].start // queue.unit_size:
+            return False
+        physical = queue.first_physical()
+        return physical is not None and physical > self._log.min_offset >= 0
+
+    def _choose_begin(
+        self,
+        note: StoreNote | None,
+        lacking: list[ConsumeQueue],
+        found: Mapping[tuple[str, int], tuple[int, int]],
+        *,
+        clean: bool,
+    ) -> tuple[int, int | None]:
+        """Log offset to read from, and what the log reaches to at least (None: who knows).
+
+        Args:
+            note: what is believed of the notes.
+            lacking: queues that have to be completed.
+            found: next offset and end of the last record of each queue on the disk.
+            clean: the last stop was clean.
+        """
+        segments = self._log.files.segments
+        if not segments:
+            return 0, None
+        first = segments[0].start
+        trusted_end = None
+        if clean:
+            begin, trusted_end = self._begin_after_stop(note, found)
+        else:
+            begin = start_after_crash(map(_head_of, reversed(segments)), self._checkpoint.min_timestamp)
+            if note is not None:
+                begin = min([max(begin, note.log_end), *self._lost_units(note, found)])
+                self._replay.newest = self._store_time(note.witness[0]) if note.witness is not None else 0
+        begin = min(begin, self._loader.read_from, *[max(queue.max_physical, first) for queue in lacking])
+        if begin > segments[-1].end:
+            self.report.notes.append(f"the commit log's segment at {segments[-1].end} has gone; its messages are lost")
+            begin = segments[-1].start
+        return max(begin, first), trusted_end
+
+    def _lost_units(self, note: StoreNote, found: Mapping[tuple[str, int], tuple[int, int]]) -> list[int]:
+        """Log offsets from which queues have to be filled that hold less than was noted."""
+        behind = rebuild_start({queue: maximum for queue, (_, maximum) in note.queue_ends.items()}, found)
+        for topic, queue_id in behind:
+            self.report.notes.append(f"queue {topic}/{queue_id} has lost units; they are made anew from the log")
+        return list(behind.values())
+
+    def _dispatched_end(self) -> int:
+        return max((queue.max_physical for queue in each_queue(self._queues)), default=-1)
+
+    def _drop_wrong_end(self, queue: ConsumeQueue, believed: int) -> bool:
+        """Drop a queue's last unit when the log has no such record: by it the queue knows what it has already.
+
+        Args:
+            queue: the queue.
+            believed: a unit whose record ends here or earlier need not be compared with the log.
+        """
+        unit = queue.unit(queue.max_offset - 1)
+        if queue.batched or unit is None or queue.max_physical <= believed or queue.max_physical != unit[0] + unit[1]:
+            return False
+        offset, size, _ = unit
+        segments = self._log.files.segments
+        if not segments or offset < segments[0].start:
+            return False
+        segment = self._log.files.find(offset)
+        if segment is not None and offset - segment.start + _PLACE.size <= segment.size:
+            stated, _, place = _PLACE.unpack_from(segment.view, offset - segment.start)
+            if (stated, place) == (size, offset):
+                return False
+        queue.recover(offset)
+        self.report.notes.append(
+            f"the last unit of queue {queue.topic}/{queue.queue_id} points to {size} bytes at {offset}, where no such "
+            "record is; dropped"
+        )
+        return True
+
+    def _distrust_units(
+        self, begin: int, noted: Mapping[tuple[str, int], tuple[int, int]], *, pages_survived: bool
+    ) -> int:
+        """Drop the units that the crash may have torn; all of them are made again from the log.
+
+        Returns:
+            Where to read the log from: `begin`, or the record of a unit before it that turned out to be wrong.
+        """
+        newest = self._dispatched_end()
+        first = self._log.files.segments[0].start if self._log.files.segments else 0
+        start = begin
+        for queue in each_queue(self._queues):
+            if queue.max_physical <= begin or (is_light(queue.topic) and not self._settings.enable_multi_dispatch):
+                continue
+            if not pages_survived:
+                queue.recover(begin, proved=noted.get((queue.topic, queue.queue_id), (0, 0))[1])
+                # By its last unit a queue knows what it has: a wrong one would keep out what is read now.
+                if self._drop_wrong_end(queue, -1):
+                    start = min(start, max(queue.max_physical, first))
+                continue
+            # The dead process may not have brought them to the disk.
+            queue.doubt(begin)
+            if queue.max_physical == newest:
+                # Only what the process was writing when it died can be half done.
+                unit = queue.unit(queue.max_offset - 1)
+                if unit is not None and unit[0] >= begin:
+                    queue.recover(unit[0])
+                    if self._drop_wrong_end(queue, -1):
+                        start = min(start, max(queue.max_physical, first))
+        return start
+
+    def _recover_log(self, begin: int, trusted_end: int | None, indexed: int | None) -> None:
+        report = self.report
+        segments = self._log.files.segments
+        if not segments:
+            if self._dispatched_end() >= 0:
+                report.notes.append("there is no commit log; the queues that point into it are deleted")
+            for queue in each_queue(self._queues):
+                queue.reset()
+            if self._index is not None:
+                self._index.drop_behind(0)
+            self._log.resume(0)
+            return
+        first = segments[0].start
+        # What the index lacks at most of what is read anyway is put into it at once, the rest behind serving.
+        indexed = max(first, (trusted_end or begin) if indexed is None else indexed)
+        whole = indexed >= begin
+        inline_end = indexed + NOTE_BYTES if whole else 0
+        self._replay.index_until = inline_end
+        if self._index is not None:
+            self._index.take_up(indexed)
+        for segment in segments[max(self._log.files.index_of(begin), 0) :]:
+            # What follows the last record is looked at, too.
+            end = segment.written(max(begin - segment.start, 0))
+            if end < segment.size:
+                segment.reserve_range(end, min(end + _LOOKED_AT, segment.size))
+        again: int | None = begin
+        while again is not None:
+            again = self._replay.run(begin := again, trusted_end)
+        end = report.end
+        for start, stop, timestamp in self._replay.torn:
+            self._log.fill(start, stop, timestamp)
+        # Nothing behind the end is anything's place any more.
+        report.damaged = [(start, min(stop, end)) for start, stop in report.damaged if start < end]
+        report.indexed = end if self._index is None else min(end, inline_end) if whole else indexed
+        if self._index is not None and self._index.drop_behind(end):
+            report.notes.append(f"the index knows records behind the log's end {end}; its last part is made anew")
+            report.indexed = max(self._index.end_offset, first)
+        if self._dispatched_end() > end:
+            report.notes.append(f"queues point behind the log's end {end}; those units are dropped")
+            for queue in each_queue(self._queues):
+                if queue.max_physical > end:
+                    queue.recover(end)
+        self._log.resume(end)
+        self._log.damaged = merged(report.damaged + self._known_damage(end))
+        write_damage(self._settings.root, self._log.damaged)
+
+    def _known_damage(self, end: int) -> list[tuple[int, int]]:
+        """Damaged stretches that earlier starts found and this one did not read again."""
+        segments = self._log.files.segments
+        still = []
+        for start, stop in read_damage(self._settings.root):
+            segment = self._log.files.find(start)
+            if segment is None or not segments[0].start <= start < stop <= end:
+                continue
+            item = next(survey([segment], 0, start - segment.start), None)
+            entry = item.entry if item is not None else None
+            if entry is None or impossible_place(entry.topic, entry.queue_id) is not None:
+                still.append((start, stop))
+        return still
+
+    def _begin_after_stop(
+        self, note: StoreNote | None, found: Mapping[tuple[str, int], tuple[int, int]]
+    ) -> tuple[int, int | None]:
+        segments = self._log.files.segments
+        first = segments[0].start
+        dispatched_end = self._dispatched_end()
+        if note is None or note.log_end < dispatched_end:
+            # Left by RocketMQ, or used by it since.
+            index = start_after_stop([segment.start for segment in segments], dispatched_end)
+            return segments[index].start, max(dispatched_end, first)
+        begin = min([note.log_end, *self._lost_units(note, found)])
+        if not self._ends_intact(note.log_end):
+            self.report.notes.append(
+                f"the commit log is not intact at its end {note.log_end}, though the last stop was a clean one"
+            )
+            index = start_after_stop([segment.start for segment in segments], dispatched_end - 1)
+            return max(min(begin, segments[index].start), first), None
+        return max(begin, first), note.log_end
+
+    def _ends_intact(self, log_end: int) -> bool:
+        """Whether the last dispatched record and what follows it are records up to `log_end`."""
+        newest = max(each_queue(self._queues), key=lambda queue: queue.max_physical, default=None)
+        unit = newest.unit(newest.max_offset - 1) if newest is not None else None
+        if newest is None or unit is None or unit[0] + unit[1] != newest.max_physical:
+            return True
+        offset = unit[0]
+        while offset < log_end:
+            segment = self._log.files.find(offset)
+            if segment is None:
+                return False
+            item = read_item(segment.view, offset - segment.start, segment.start)
+            if item.finding is Finding.BLANK:
+                offset = segment.end
+                continue
+            if item.finding is not Finding.RECORD or half_written(item, segment):
+                return False
+            offset += item.size
+        return True
+
+    def _store_time(self, offset: int) -> int:
+        segment = self._log.files.find(offset)
+        if segment is None:
+            return -1
+        item = read_item(segment.view, offset - segment.start, segment.start, check_crc=False)
+        return -1 if item.entry is None else item.entry.store_timestamp
+
+
+def merged(stretches: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same places, in order, without repeats and overlaps."""
+    result: list[tuple[int, int]] = []
+    for start, stop in sorted(stretches):
+        if result and start <= result[-1][1]:
+            result[-1] = (result[-1][0], max(stop, result[-1][1]))
+        else:
+            result.append((start, stop))
+    return result
+
+
+def _head_of(segment: Segment) -> SegmentHead:
+    view = segment.read(0, _HEAD_BYTES)
+    _, magic = _HEAD.unpack_from(view, 0)
+    timestamp = 0
+    if magic:
+        (sys_flag,) = struct.unpack_from(">i", view, 36)
+        (timestamp,) = struct.unpack_from(">q", view, 68 if sys_flag & 0x10 else 56)
+    return SegmentHead(segment.start, magic, timestamp)

@@ -1,0 +1,235 @@
+"""The notes a broker leaves itself in the store's folder; RocketMQ neither reads nor changes them.
+
+`proved.json` says up to which offset the disk is known to have everything, log and queues, and how far the index
+goes. It is written while the broker runs and once more when it stops, always after what it speaks of was synced: a
+start after a crash reads the log from there, and finds out what has gone missing since. `damaged.json` lists the
+stretches of the log that hold no intact record.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import msgspec.structs
+
+from tianzhou.store.dispatch.dispatch import Dispatcher
+from tianzhou.store.files.config_file import JsonFile, replace_file
+from tianzhou.store.index.index import Index
+from tianzhou.store.log.commitlog import CommitLog
+from tianzhou.store.queues.queues import QueueTable, each_queue
+from tianzhou.watermark import Watermark
+from tianzhou.wire.hashing import crc32
+
+NOTE_NAME: Final = "proved.json"
+DAMAGE_NAME: Final = "damaged.json"
+NOTE_BYTES: Final = 64 << 20
+"""How much a log grows before the next note is due; about what a start after a crash reads again."""
+NOTE_BYTES_A_QUEUE: Final = 32 << 10
+"""And so much more for each queue with news: all of them are synced for a note, and each page that was costs a fault
+when it is written to next. A start takes longer for opening a queue than for reading this."""
+
+
+class StoreNote(msgspec.Struct, frozen=True, rename="camel"):
+    """What the disk is known to have.
+
+    Attributes:
+        lock: when the file `lock` was written last, ns. Every broker writes it when it takes the folder, except ours
+            when the right text is there: another time means that RocketMQ had the store since.
+        log_end: log offset before which the disk has every record, and the queue units of all of them.
+        witness: offset, size and CRC of one of the last of these records; None when no queue has any.
+        queues: per topic and queue number the first offset in its files and the next offset.
+        indexed: log offset before which all records are in the index; -1 without an index.
+        index_behind: whether older records than the newest were still to be indexed.
+        index_files: name of each index file and the offset of the newest record it knows, oldest file first.
+    """
+
+    lock: int
+    log_end: int
+    witness: tuple[int, int, int] | None
+    queues: dict[str, dict[str, tuple[int, int]]]
+    indexed: int
+    index_behind: bool
+    index_files: list[tuple[str, int]]
+
+    @property
+    def queue_ends(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """First offset in the files and next offset, by topic and queue number."""
+        return {
+            (topic, int(queue_id)): bounds
+            for topic, of_topic in self.queues.items()
+            for queue_id, bounds in of_topic.items()
+        }
+
+    @property
+    def index_end(self) -> int:
+        """Offset of the newest record in the index; -1 when there is none."""
+        return self.index_files[-1][1] if self.index_files else -1
+
+    def confirmed_by(self, log: CommitLog) -> bool:
+        """Whether the log still has the record that the note remembers; without one it has to be believed."""
+        if self.witness is None:
+            return True
+        offset, size, crc = self.witness
+        segment = log.files.find(offset)
+        at = offset - segment.start if segment is not None else 0
+        return segment is not None and at + size <= segment.size and crc32(segment.view[at : at + size]) == crc
+
+
+class _Envelope(msgspec.Struct):
+    crc32: int
+    note: msgspec.Raw
+
+
+def lock_time(root: Path) -> int:
+    """When the file `lock` of a store was written last, ns; -1 without one."""
+    try:
+        return (root / "lock").stat().st_mtime_ns
+    except OSError:
+        return -1
+
+
+def read_note(root: Path) -> StoreNote | None:
+    """The note in a store's folder; None when there is none, or not the whole of it."""
+    try:
+        envelope = msgspec.json.decode((root / NOTE_NAME).read_bytes(), type=_Envelope)
+        if crc32(bytes(envelope.note)) != envelope.crc32:
+            return None
+        return msgspec.json.decode(envelope.note, type=StoreNote)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def write_note(root: Path, note: StoreNote) -> None:
+    """Bring a note to the disk.
+
+    Raises:
+        OSError: the disk refused; the note before it is still there.
+    """
+    text = msgspec.json.encode(note)
+    replace_file(root / NOTE_NAME, msgspec.json.encode(_Envelope(crc32(text), msgspec.Raw(text))) + b"\n")
+
+
+class NoteKeeper:
+    """Knows when a note is due, and what it may say.
+
+    Args:
+        root: of the store.
+        log: the commit log.
+        dispatcher: knows up to where the queues have the log's records.
+        queues: all queues.
+        index: None without an index.
+        flushed: follows what the disk has of the log.
+
+    Attributes:
+        indexed: tells the log offset before which the index has all records; None when it follows the dispatcher.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        log: CommitLog,
+        dispatcher: Dispatcher,
+        queues: QueueTable,
+        index: Index | None,
+        flushed: Watermark,
+    ) -> None:
+        self._root = root
+        self._log = log
+        self._dispatcher = dispatcher
+        self._queues = queues
+        self._index = index
+        self._flushed = flushed
+        self._noted = -1
+        self._noted_topics: dict[str, Any] = {}
+        self._candidate: StoreNote | None = None
+        self.indexed: Callable[[], int] | None = None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a note waits for the log to be on the disk."""
+        return self._candidate is not None
+
+    @property
+    def due(self) -> bool:
+        """Whether all queues should be brought to the disk for the sake of a new note."""
+        if self._candidate is not None:
+            return False
+        grown = self._dispatcher.position - self._noted
+        if self._noted < 0 or grown >= NOTE_BYTES + NOTE_BYTES_A_QUEUE * len(self._dispatcher.dirty):
+            return True
+        # A topic that was deleted must not be missed by the next start.
+        return any(self._queues.get(topic) is not queues for topic, queues in self._noted_topics.items())
+
+    def take(self) -> StoreNote:
+        """What will be true once all present units of the queues, and the log up to the dispatcher, are synced."""
+        position = self._dispatcher.position
+        self._noted_topics = dict(self._queues)
+        table: dict[str, dict[str, tuple[int, int]]] = {}
+        for queue in each_queue(self._queues):
+            if queue.files.segments:
+                first = queue.files.segments[0].start // queue.unit_size
+                table.setdefault(queue.topic, {})[str(queue.queue_id)] = (first, queue.max_offset)
+        note = StoreNote(lock_time(self._root), position, self._witness(position), table, position, False, [])
+        return self.about_index(note)
+
+    def about_index(self, note: StoreNote | None) -> StoreNote:
+        """A note with what the index has now; without one, it says nothing else.
+
+        Args:
+            note: says `indexed` for an index that follows the dispatcher.
+        """
+        note = note or StoreNote(lock_time(self._root), 0, None, {}, -1, False, [])
+        index, behind = self._index, self.indexed is not None
+        if index is None:
+            return msgspec.structs.replace(note, indexed=-1)
+        indexed = note.indexed if self.indexed is None else self.indexed()
+        files = [(file.path.name, file.end_offset) for file in index.files]
+        return msgspec.structs.replace(note, indexed=indexed, index_behind=behind, index_files=files)
+
+    def index_complete(self) -> None:
+        """The index follows the dispatcher from now on."""
+        self.indexed = None
+        self._noted = -1
+
+    def _witness(self, end: int) -> tuple[int, int, int] | None:
+        newest = max(each_queue(self._queues), key=lambda queue: queue.max_physical, default=None)
+        unit = newest.unit(newest.max_offset - 1) if newest is not None else None
+        if newest is None or unit is None or unit[0] + unit[1] != newest.max_physical or newest.max_physical > end:
+            return None
+        record = self._log.read(unit[0], unit[1])
+        return None if record is None else (unit[0], unit[1], crc32(record))
+
+    def queues_synced(self, note: StoreNote) -> None:
+        """The queues are on the disk as they were when the note was taken."""
+        self._candidate = note
+
+    def proved(self) -> StoreNote | None:
+        """The note whose log the disk has, too, by now; it is to be written."""
+        note = self._candidate
+        if note is None or self._flushed.value < note.log_end:
+            return None
+        self._candidate = None
+        self._noted = note.log_end
+        return note
+
+
+def read_damage(root: Path) -> list[tuple[int, int]]:
+    """Start and end of the damaged stretches of the log that earlier starts found."""
+    try:
+        told = json.loads((root / DAMAGE_NAME).read_bytes())
+        return [(int(start), int(stop)) for start, stop in told["damaged"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def write_damage(root: Path, damaged: list[tuple[int, int]]) -> None:
+    """Leave a note of the damaged stretches: a clean start does not read the log."""
+    path = root / DAMAGE_NAME
+    if damaged:
+        JsonFile(path).write(json.dumps({"damaged": damaged}).encode() + b"\n")
+    else:
+        path.unlink(missing_ok=True)

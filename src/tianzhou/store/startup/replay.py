@@ -1,0 +1,250 @@
+"""Reading the log at a start, and giving queues and index what they lack of it (store.md §10.3, §10.4)."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Final
+
+from tianzhou.model import names
+from tianzhou.model.name_rules import folder_name_problem
+from tianzhou.store.dispatch.fast_scan import UsualRecords
+from tianzhou.store.index.index import Index
+from tianzhou.store.log.commitlog import FILLER_TOPIC, CommitLog
+from tianzhou.store.log.record_scan import PREPARED, ROLLBACK, TRANSACTION_BITS, Finding, LogEntry, queue_tags_code
+from tianzhou.store.log.recovery import OffsetVerdict, OpeningReport, judge_offset, survey
+from tianzhou.store.queues.admission import INNER_BATCH, inner_count
+from tianzhou.store.queues.batchqueue import BatchQueue
+from tianzhou.store.queues.consumequeue import ConsumeQueue
+from tianzhou.store.queues.multi_dispatch import stored_places
+from tianzhou.store.queues.queues import QueueMaker, QueueTable, queue_of
+from tianzhou.store.settings import StoreSettings, parse_delay_levels
+from tianzhou.wire.properties import get_property
+from tianzhou.wire.record import OVERHEAD
+
+BATCH_ENTRY_BYTES: Final = 22
+_LOOK_AHEAD: Final = 100_000
+
+
+class LogReplay:
+    """Goes over the log's records from some offset to the end.
+
+    Args:
+        settings: of the store.
+        log: the commit log, its segments loaded.
+        queues: all queues; those that records name are added.
+        index: None when there is none.
+        kinds: makes queues.
+        report: counts, damaged stretches and notes go there.
+
+    Attributes:
+        doubted_from: as in `survey`.
+        newest: store time of the newest record before those that are read, ms.
+        index_until: records from this log offset on are not indexed.
+        wrong: start and end of records that were left out.
+        torn: start, end and following store time of stretches that were on their way to the disk.
+    """
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        log: CommitLog,
+        queues: QueueTable,
+        index: Index | None,
+        kinds: QueueMaker,
+        report: OpeningReport,
+    ) -> None:
+        self._settings = settings
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._kinds = kinds
+        self._delays = parse_delay_levels(settings.message_delay_level)
+        self._accepted_gaps: set[ConsumeQueue] = set()
+        self._filled = 0
+        self.report = report
+        self.doubted_from: int | None = None
+        self.newest = 0
+        self.index_until = 1 << 63
+        self.wrong: list[tuple[int, int]] = []
+        self.torn: list[tuple[int, int, int]] = []
+
+    def run(self, begin: int, trusted_end: int | None) -> int | None:
+        """Dispatch records from `begin` on; an earlier offset when it turns out that one has to begin there."""
+        settings = self._settings
+        segments = self._log.files.segments
+        report = self.report
+        report.read_from = report.end = begin
+        report.records = report.dispatched = 0
+        report.damaged.clear()
+        self.wrong.clear()
+        self.torn.clear()
+        self._filled = 0
+        unsure: list[tuple[int, int]] = []
+        index = max(self._log.files.index_of(begin), 0)
+        position = begin - segments[index].start
+        usual = UsualRecords(self._queues, self._index, self._delays, check_crc=settings.check_crc_on_recover)
+        usual.newest = self.newest
+        usual.index_until = self.index_until
+        short_way = not settings.force_verify_prop_crc and not settings.enable_multi_dispatch
+        while True:
+            if short_way and not unsure:
+                passed = usual.run(segments[index], position)
+                if passed != position:
+                    position = passed
+                    report.end = segments[index].start + position
+            item = next(
+                survey(
+                    segments,
+                    index,
+                    position,
+                    trusted_end=trusted_end,
+                    check_crc=settings.check_crc_on_recover,
+                    force_record_crc=settings.force_verify_prop_crc,
+                    newest=usual.newest,
+                    doubted_from=self.doubted_from,
+                ),
+                None,
+            )
+            if item is None:
+                break
+            following = item.offset + item.size
+            index = max(self._log.files.index_of(following), 0)
+            position = following - segments[index].start
+            if item.finding is Finding.DAMAGED:
+                report.damaged.append((item.offset, following))
+                unsure.append(report.damaged[-1])
+                continue
+            entry = item.entry
+            assert entry is not None
+            usual.newest = max(usual.newest, entry.store_timestamp)
+            if unsure:
+                if self.doubted_from is not None and entry.store_timestamp >= self.doubted_from:
+                    self.torn += [(start, stop, entry.store_timestamp) for start, stop in unsure]
+                unsure.clear()
+            report.records += 1
+            report.end = following
+            earlier = self._dispatch(entry, begin)
+            if earlier is not None:
+                return earlier
+        report.records += usual.records
+        report.dispatched += usual.dispatched
+        for start, stop in report.damaged:
+            report.notes.append(
+                f"bytes {start} to {stop} of the commit log hold no intact record; they are passed over"
+            )
+        report.damaged = sorted(report.damaged + self.wrong)
+        if self._index is not None:
+            self._index.write_header()
+        return None
+
+    def _dispatch(self, entry: LogEntry, begin: int) -> int | None:
+        kind = entry.sys_flag & TRANSACTION_BITS
+        if kind == ROLLBACK and entry.topic == FILLER_TOPIC:
+            self._filled += entry.size
+        if kind not in {PREPARED, ROLLBACK}:
+            if (reason := impossible_place(entry.topic, entry.queue_id)) is not None:
+                self._leave_out(entry, reason)
+                return None
+            inner = bool(entry.sys_flag & INNER_BATCH)
+            if inner and entry.topic not in self._queues:
+                # No other topic can have such records, whatever has become of the topic's settings.
+                self._kinds.batch_topics.add(entry.topic)
+            queue = queue_of(self._queues, self._kinds, entry.topic, entry.queue_id)
+            count = inner_count(entry.properties) if inner and queue.batched else None
+            if entry.queue_offset > queue.max_offset and queue not in self._accepted_gaps:
+                # Units before this one are missing. If the log before `begin` has their records, go back to them.
+                self._accepted_gaps.add(queue)
+                wanted = max(queue.max_physical, self._log.min_offset)
+                if wanted < begin:
+                    return wanted
+            if entry.offset + entry.size > queue.max_physical:
+                if entry.queue_offset != queue.max_offset and self._is_wrong(entry, queue, count or 1):
+                    self._leave_out(entry, f"its queue is at {queue.max_offset}, it says {entry.queue_offset}")
+                    return None
+                tags = queue_tags_code(entry.topic, entry.properties, entry.store_timestamp, self._delays)
+                if count is not None and isinstance(queue, BatchQueue):
+                    queue.expect(entry.queue_offset, count)
+                if queue.put(entry.queue_offset, entry.offset, entry.size, tags, entry.store_timestamp):
+                    self.report.dispatched += 1
+                    queue.dirty = True
+            if self._settings.enable_multi_dispatch:
+                earlier = self._dispatch_further(entry, begin)
+                if earlier is not None:
+                    return earlier
+        if self._index is not None and kind != ROLLBACK and entry.offset < self.index_until:
+            self._index.put(
+                entry.topic,
+                get_property(entry.properties, names.UNIQ_KEY) or "",
+                get_property(entry.properties, names.KEYS) or "",
+                entry.offset,
+                entry.store_timestamp,
+            )
+        return None
+
+    def _dispatch_further(self, entry: LogEntry, begin: int) -> int | None:
+        """Units of a record in the further queues it names (store.md §7); as `_dispatch`."""
+        for topic, queue_id, offset in stored_places(entry.topic, entry.queue_id, entry.properties):
+            if impossible_place(topic, queue_id) is not None or topic in self._kinds.batch_topics:
+                continue
+            queue = queue_of(self._queues, self._kinds, topic, queue_id)
+            if entry.offset + entry.size <= queue.max_physical:
+                continue
+            if offset > queue.max_offset and queue not in self._accepted_gaps:
+                self._accepted_gaps.add(queue)
+                wanted = max(queue.max_physical, self._log.min_offset)
+                if wanted < begin:
+                    return wanted
+            known = judge_offset(offset, queue.max_offset, None, self._lost_before(queue))
+            if offset != queue.max_offset and known is OffsetVerdict.WRONG:
+                text = f"it is left out of {topic!r}: that queue is at {queue.max_offset}, it says {offset}"
+                self.report.notes.append(f"the record at {entry.offset} of the commit log: {text}")
+                continue
+            tags = queue_tags_code(entry.topic, entry.properties, entry.store_timestamp, self._delays)
+            if queue.put(offset, entry.offset, entry.size, tags, entry.store_timestamp):
+                self.report.dispatched += 1
+                queue.dirty = True
+        return None
+
+    def _lost_before(self, queue: ConsumeQueue) -> int:
+        """Bytes of log in which records of a queue may have stood that are no more."""
+        first = self._log.min_offset
+        lost = self._filled + sum(stop - start for start, stop in self.report.damaged + self.wrong)
+        return lost + (first if queue.max_physical < first else 0)
+
+    def _is_wrong(self, entry: LogEntry, queue: ConsumeQueue, count: int) -> bool:
+        """Whether the record's queue offset, the first of `count`, cannot be what was written."""
+        before = self._lost_before(queue)
+        following = self._next_in_queue(entry)
+        if queue.batched:
+            # Messages of an inner batch are smaller than records, and it takes many numbers at once.
+            before = before * OVERHEAD // BATCH_ENTRY_BYTES
+            following = None if following is None else following - count + 1
+        return judge_offset(entry.queue_offset, queue.max_offset, following, before) is OffsetVerdict.WRONG
+
+    def _next_in_queue(self, entry: LogEntry) -> int | None:
+        """Queue offset that the next record of the same queue states."""
+        segments = self._log.files.segments
+        index = self._log.files.index_of(entry.offset)
+        position = entry.offset + entry.size - segments[index].start
+        for item in islice(survey(segments, index, position), _LOOK_AHEAD):
+            other = item.entry
+            if (
+                other is not None
+                and (other.topic, other.queue_id) == (entry.topic, entry.queue_id)
+                and other.sys_flag & TRANSACTION_BITS not in {PREPARED, ROLLBACK}
+            ):
+                return other.queue_offset
+        return None
+
+    def _leave_out(self, entry: LogEntry, reason: str) -> None:
+        self.wrong.append((entry.offset, entry.offset + entry.size))
+        self.report.notes.append(
+            f"the record at {entry.offset} of the commit log, {entry.topic!r}/{entry.queue_id}, is left out: {reason}"
+        )
+
+
+def impossible_place(topic: str, queue_id: int) -> str | None:
+    """Why no queue can have this topic and number; None when one can."""
+    if queue_id < 0:
+        return f"queue {queue_id} cannot be"
+    return folder_name_problem(topic)

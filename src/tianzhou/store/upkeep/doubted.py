@@ -1,0 +1,59 @@
+"""A start on a disk that is not trusted: everything is checked before anything is served (`checkStoreOnStart`).
+
+After a clean stop a start believes what it finds, as it would take long to read all of it; a bit that flipped in a body
+since is then served as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from time import perf_counter
+from typing import Final
+
+from tianzhou.errors import StoreUnreadable
+from tianzhou.store.files.retention import readable_size
+from tianzhou.store.offline.check import StoreCheck
+from tianzhou.store.offline.scan import StoreScan
+from tianzhou.store.settings import StoreSettings
+
+logger = logging.getLogger(__name__)
+
+_SAY_SECONDS: Final = 5.0
+_SHOWN: Final = 3
+
+
+def check_everything(settings: StoreSettings) -> None:
+    """Go over the whole store, saying how far it is.
+
+    Args:
+        settings: of the store, whose folder is there.
+
+    Raises:
+        StoreUnreadable: something in it is damaged; the text names it and what repairs it.
+    """
+    scan = StoreScan(settings.root, [*settings.commit_log_directories, *settings.read_only_directories])
+    total = scan.log_bytes()
+    began = said = perf_counter()
+    logger.info("%s: %s of log are checked before they are served", settings.root, readable_size(total))
+
+    def progress(done: int) -> None:
+        nonlocal said
+        if perf_counter() - said >= _SAY_SECONDS:
+            said = perf_counter()
+            logger.info("%s: %d %% checked", settings.root, 100 * done // max(total, 1))
+
+    report = StoreCheck(scan, settings.max_hash_slot_num).run(progress)
+    if report.problems:
+        shown = "; ".join(problem.text for problem in report.problems[:_SHOWN])
+        further = f" (and {len(report.problems) - _SHOWN} more)" if len(report.problems) > _SHOWN else ""
+        raise StoreUnreadable(
+            f"store {settings.root} is damaged: {shown}{further}; run `tianzhou store repair {settings.root}`, or set "
+            "checkStoreOnStart=false to serve it as it is"
+        )
+    logger.info(
+        "%s: %d messages in %d queues checked in %.1f s, all sound",
+        settings.root,
+        report.records,
+        report.queues,
+        perf_counter() - began,
+    )
