@@ -112,7 +112,8 @@ def test_acknowledged_messages_survive_being_killed_again_and_again(tmp_path: Pa
 def test_being_killed_while_recovering_does_no_harm(tmp_path: Path) -> None:
     acknowledged = killed_writer(tmp_path, "SYNC_FLUSH", 300)
     code = (
-        "import os, sys\nfrom tianzhou.store import MessageStore, StoreSettings\nfrom tianzhou.store.startup import replay\n"
+        "import os, sys\nfrom tianzhou.store import MessageStore, StoreSettings\n"
+        "from tianzhou.store.startup import replay\n"
         "count = 0\nbefore = replay.LogReplay._dispatch\n"
         "def dispatch(*a):\n    global count\n    count += 1\n"
         "    if count > int(sys.argv[2]): os.kill(os.getpid(), 9)\n"
