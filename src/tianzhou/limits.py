@@ -253,6 +253,9 @@ SUBSCRIPTIONS = _limit(
     "code 29",
 )
 GROUP_CONFIG = _limit("maxGroupConfigBytes", 16_384, "bytes", "the configuration of a group", "code 29")
+GROUP_CONFIGS = _limit(
+    "maxGroupConfigsBytes", 134_217_728, "bytes", "the configurations of all groups together", "code 29"
+)
 OFFSETS = _limit("maxConsumerOffsets", 2_000_000, "offsets", "offsets of groups in queues", "code 29")
 BROADCAST_OFFSETS = _limit(
     "maxBroadcastOffsets", 200_000, "offsets", "offsets of broadcast consumers in queues", "code 29"

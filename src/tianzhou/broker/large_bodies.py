@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from functools import wraps
-from typing import Any, Final, Self, TypeAlias, TypeVar
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from functools import partial, wraps
+from typing import Any, Final, Self, TypeAlias, TypeVar, cast
 
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.errors import LimitExceeded
@@ -12,7 +13,7 @@ from tianzhou.filter import COMPILED
 from tianzhou.limits import HEARTBEAT_SIZE, JSON_SIZE, Limit, Refusals
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.side_thread import ASIDE
-from tianzhou.remoting.turns import Turns
+from tianzhou.remoting.turns import Slices, Turns
 from tianzhou.wire import bodies
 from tianzhou.wire.bodies import staging
 from tianzhou.wire.codes import RequestCode
@@ -21,7 +22,8 @@ from tianzhou.wire.hashing import Octets
 from tianzhou.wire.json_shape import check_objects
 
 T = TypeVar("T")
-Handle: TypeAlias = Callable[[Connection, Command], Reply | Awaitable[Reply]]
+Served: TypeAlias = Reply | Awaitable[Reply]
+Handle: TypeAlias = Callable[[Connection, Command], Served | Slices[Reply]]
 
 LARGE: Final = 16_384
 """Bodies of so many bytes are read aside; shorter ones take a few milliseconds at most."""
@@ -45,6 +47,10 @@ URGENT: Final = frozenset(
     )
 )  # fmt: skip
 """Codes that are served at once: what they may cost is bounded, and many of them come."""
+
+IN_ORDER: Final = frozenset((int(RequestCode.HEART_BEAT), int(RequestCode.UNREGISTER_CLIENT)))
+"""Codes of which a connection's requests are served one after the other: a goodbye must not overtake a heartbeat."""
+_UNDER_WAY: Final = "broker.under_way"
 
 DECODERS: Final[Mapping[int, Callable[[Octets], Any]]] = {
     int(RequestCode.HEART_BEAT): bodies.decode_heartbeat,
@@ -102,20 +108,24 @@ class Patience:
         self._refusals = refusals
         self._monotonic = monotonic
 
-    def around(self, code: int, handle: Handle) -> Handle:
-        """A handler that waits while others have used up a turn's allowance; urgent ones stay as they are."""
+    def around(self, code: int, handle: Handle) -> Callable[[Connection, Command], Served]:
+        """A handler that waits while others have used up a turn's allowance; urgent ones stay as they are.
+
+        Those that answer in slices have what one slice is not enough for done in further turns.
+        """
         if code in URGENT:
-            return handle
+            return cast("Callable[[Connection, Command], Served]", handle)
         decode = DECODERS.get(code)
         limit = HEARTBEAT_SIZE if code == RequestCode.HEART_BEAT else JSON_SIZE
         turns, monotonic = self._turns, self._monotonic
         likely_s = 0.0
 
-        def measured(connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
+        def measured(connection: Connection, command: Command) -> Served:
             nonlocal likely_s
             began = monotonic()
             try:
-                return handle(connection, command)
+                reply = handle(connection, command)
+                return turns.sliced(reply) if isinstance(reply, Generator) else reply
             finally:
                 spent = monotonic() - began
                 if len(command.body) <= LITTLE:
@@ -123,7 +133,7 @@ class Patience:
                 turns.spend(spent)
 
         @wraps(handle)
-        def serve(connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
+        def serve(connection: Connection, command: Command) -> Served:
             if decode is not None and command.body:
                 self._check(limit, command)
                 if is_large(command.body):
@@ -132,20 +142,63 @@ class Patience:
                 return measured(connection, command)
             return self._in_turn(measured, connection, command)
 
-        return serve
+        @wraps(handle)
+        def serve_in_order(connection: Connection, command: Command) -> Served:
+            before = connection.attributes.get(_UNDER_WAY)
+            answer: Awaitable[Reply] | Callable[[], Served] = partial(serve, connection, command)
+            if before is None:
+                reply = serve(connection, command)
+                if not isinstance(reply, Awaitable):
+                    return reply
+                answer = reply
+            over = connection.attributes[_UNDER_WAY] = asyncio.get_running_loop().create_future()
+            return self._after(before, over, answer, connection)
+
+        return serve_in_order if code in IN_ORDER else serve
+
+    async def _after(
+        self,
+        before: asyncio.Future[None] | None,
+        over: asyncio.Future[None],
+        reply: Awaitable[Reply] | Callable[[], Served],
+        connection: Connection,
+    ) -> Reply:
+        """Serve a request when the one before it on the connection is served.
+
+        Args:
+            before: done when that one is; None when there is none.
+            over: to be done when this one is.
+            reply: this one's, or what makes it.
+            connection: whose they are.
+        """
+        try:
+            if before is not None:
+                await asyncio.wait((before,))
+            served = reply if isinstance(reply, Awaitable) else reply()
+            return await served if isinstance(served, Awaitable) else served
+        finally:
+            if connection.attributes.get(_UNDER_WAY) is over:
+                del connection.attributes[_UNDER_WAY]
+            over.set_result(None)
 
     def _check(self, limit: Limit, command: Command) -> None:
         settings = self._settings
         most = settings.max_heartbeat_size if limit is HEARTBEAT_SIZE else settings.max_json_body_size
         self._refusals.check(limit, len(command.body), most)
 
-    async def _in_turn(self, handle: Handle, connection: Connection, command: Command) -> Reply:
+    async def _in_turn(
+        self, handle: Callable[[Connection, Command], Served], connection: Connection, command: Command
+    ) -> Reply:
         await self._turns.turn()
         reply = handle(connection, command)
         return await reply if isinstance(reply, Awaitable) else reply
 
     async def _read_aside(
-        self, decode: Callable[[Octets], Any], handle: Handle, connection: Connection, command: Command
+        self,
+        decode: Callable[[Octets], Any],
+        handle: Callable[[Connection, Command], Served],
+        connection: Connection,
+        command: Command,
     ) -> Reply:
         # By now the body is no longer a view of what the connection reads next.
         body = bytes(command.body)

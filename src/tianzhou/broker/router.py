@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Protocol
+from typing import Protocol, cast
 
 from tianzhou.remoting.admin_gate import AdminGate
 from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.remoting.turns import Slices
 from tianzhou.remoting.unserved import Unserved
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.named_fields import behind_names
 
 Handle = Callable[[Connection, Command], Reply | Awaitable[Reply]]
+"""What serves a request."""
+Slow = Callable[[Connection, Command], Reply | Awaitable[Reply] | Slices[Reply]]
+"""What a family of requests has for one: its work may be in slices."""
 
 NOT_ON_FAST_PORT = frozenset(
     {
@@ -30,7 +34,7 @@ NOT_ON_FAST_PORT = frozenset(
 class Handler(Protocol):
     """A family of requests."""
 
-    def routes(self) -> Mapping[int, Handle]:
+    def routes(self) -> Mapping[int, Slow]:
         """Request codes and who serves them."""
         ...
 
@@ -52,12 +56,12 @@ class Router:
         refuse: Callable[[int, float], str | None] | None = None,
         gate: AdminGate | None = None,
         name_servers: Callable[[], str] = str,
-        around: Callable[[int, Handle], Handle] = lambda _, handle: handle,
+        around: Callable[[int, Slow], Handle] = lambda _, handle: cast("Handle", handle),
     ) -> None:
         self._refuse = refuse
         self._unserved = Unserved("broker")
         self._name_servers = name_servers
-        self._handlers: dict[int, Handle] = {}
+        self._handlers: dict[int, Slow] = {}
         # Plain integers as keys: hashing an enum member costs more than the look-up.
         self._table: dict[int, Handle] = {}
         for handler in handlers:
@@ -75,7 +79,7 @@ class Router:
         """Codes that are served."""
         return frozenset(self._table)
 
-    def handler(self, code: int) -> Handle:
+    def handler(self, code: int) -> Slow:
         """Who serves a code; a KeyError when nobody does."""
         return self._handlers[code]
 
@@ -83,8 +87,8 @@ class Router:
         """A router that serves all but some codes."""
         other = Router(refuse=self._refuse, name_servers=self._name_servers)
         refused = set(map(int, codes))
-        for mine, its in ((self._handlers, other._handlers), (self._table, other._table)):
-            its.update((code, handle) for code, handle in mine.items() if code not in refused)
+        other._handlers.update((code, handle) for code, handle in self._handlers.items() if code not in refused)
+        other._table.update((code, handle) for code, handle in self._table.items() if code not in refused)
         return other
 
     def serve_late(self, connection: Connection, command: Command, waited_s: float) -> Reply | Awaitable[Reply]:

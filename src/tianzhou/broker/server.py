@@ -389,7 +389,7 @@ def make_parts(
     unique_ids = UniqueIdGenerator(host, os.getpid(), id(tables) & 0xFFFFFFFF)
     acks = FlushAcks(store, stats, clock)
     send = SendHandler(tables, store, stats, acks, clock, unique_ids, (host, port))
-    turns = Turns()
+    turns = Turns(monotonic=clock.monotonic)
     clients = ClientHandler(tables, stats, clock, turns)
     housekeeping = Housekeeping(tables, store, stats, clients, clock)
     housekeeping.follow_settings()
@@ -405,13 +405,13 @@ def make_parts(
         StagingHandler(tables, store, clock, name, staging),
         RequestReplyHandler(tables, store, stats, clock, (host, port)),
         OffsetHandler(tables, store, clock),
-        QueryHandler(store),
+        QueryHandler(store, turns),
         clients,
-        QueueLockHandler(tables, store, clock, client, names),
-        TopicHandler(tables, store, stats, clock, settled),
-        GroupHandler(tables, stats, clock, where, written),
-        ProgressHandler(tables, store, stats, clock, where),
-        ResetHandler(tables, store, clock),
+        QueueLockHandler(tables, store, clock, client, names, turns),
+        TopicHandler(tables, store, stats, clock, settled, turns),
+        GroupHandler(tables, stats, clock, where, written, turns),
+        ProgressHandler(tables, store, stats, clock, where, turns),
+        ResetHandler(tables, store, clock, turns),
         ForwardingHandler(tables, store),
         QueueUnitHandler(tables, store),
         ColdReadHandler(tables, store),

@@ -349,6 +349,7 @@ class BrokerSettings:
     max_groups_per_connection: int = limits.GROUPS_OF_CLIENT.default
     max_subscription_characters: int = limits.SUBSCRIPTIONS.default
     max_group_config_bytes: int = limits.GROUP_CONFIG.default
+    max_group_configs_bytes: int = limits.GROUP_CONFIGS.default
     max_consumer_offsets: int = limits.OFFSETS.default
     max_broadcast_offsets: int = limits.BROADCAST_OFFSETS.default
     max_consumer_filters: int = limits.FILTERS.default

@@ -7,7 +7,7 @@ with success (traps.md 23), so does this one: those handlers read the bare field
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError
@@ -25,7 +25,7 @@ from tianzhou.remoting.admin_gate import AdminGate
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.settings_request import SettingsRequests, log_update
 from tianzhou.remoting.side_thread import ASIDE
-from tianzhou.remoting.turns import Turns
+from tianzhou.remoting.turns import Slices, Turns
 from tianzhou.remoting.unserved import Unserved
 from tianzhou.setting_updates import Update
 from tianzhou.settings import differing, dump, format_properties
@@ -54,9 +54,11 @@ LARGE_PACKED = 4_096
 LARGE_ROUTE = 16_384
 LITTLE = 4_096
 """Requests with longer bodies wait for each other."""
+MANY_BROKERS = 1_024
+"""Routes of topics with more brokers are written in slices."""
 _log = logging.getLogger(__name__)
 
-Handler = Callable[[Connection, Command], "Command | Awaitable[Command]"]
+Handler = Callable[[Connection, Command], "Command | Awaitable[Command] | Slices[Command]"]
 
 
 class Handlers:
@@ -93,7 +95,7 @@ class Handlers:
         )
         self._clock = clock
         self._elsewhere = elsewhere
-        self._turns = Turns()
+        self._turns = Turns(monotonic=clock.monotonic)
         self._unserved = Unserved("name server")
         self._order = TopicOrder(kv, clock)
         self.registrations = Registrations(
@@ -146,14 +148,26 @@ class Handlers:
         if handler is None:
             return self._unserved.answer(connection, request, " or ".join(self.routes.some_masters()))
         if len(request.body) <= LITTLE:
-            return handler(connection, request)
+            reply = handler(connection, request)
+            return self._sliced(reply) if isinstance(reply, Generator) else reply
         serve = self._measured if self._turns.free() else self._in_turn
         return serve(handler, connection, request)
+
+    def _sliced(self, work: Slices[Command]) -> Command | Awaitable[Command]:
+        """Answer in slices; those who ask for much wait for each other."""
+        if not self._turns.free():
+            return self._turns.in_slices(work)
+        began = self._clock.monotonic()
+        try:
+            return self._turns.sliced(work)
+        finally:
+            self._turns.spend(self._clock.monotonic() - began)
 
     def _measured(self, handler: Handler, connection: Connection, request: Command) -> Command | Awaitable[Command]:
         began = self._clock.monotonic()
         try:
-            return handler(connection, request)
+            reply = handler(connection, request)
+            return self._turns.sliced(reply) if isinstance(reply, Generator) else reply
         finally:
             self._turns.spend(self._clock.monotonic() - began)
 
@@ -165,7 +179,7 @@ class Handlers:
 
     # Routes and topics
 
-    def _route(self, _connection: Connection, request: Command) -> Command | Awaitable[Command]:
+    def _route(self, _connection: Connection, request: Command) -> Command | Awaitable[Command] | Slices[Command]:
         if self.settings.need_wait_for_service and self._clock.monotonic() < self._ready_at:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "name server not ready")
         fields = request.fields
@@ -173,6 +187,8 @@ class Handlers:
         problem = None if topic is None else TOPIC.problem(topic)
         if problem is not None:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, problem)
+        if topic is not None and self.routes.brokers_of(topic) > MANY_BROKERS:
+            return self._large_route(request, topic)
         route = None if topic is None else self.routes.route(topic)
         if route is None:
             if topic and self._elsewhere and self.settings.cluster_test and ASKED_FOR_ANOTHER not in fields:
@@ -182,6 +198,16 @@ class Handlers:
             route.order_topic_conf = self._order.of(str(topic))
         return self._route_reply(request, route)
 
+    def _large_route(self, request: Command, topic: str) -> Slices[Command]:
+        route = self.routes.route(topic)
+        if route is None:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, NO_ROUTE.format(topic))
+        if self.settings.order_message_enable or self.settings.cluster_test:
+            route.order_topic_conf = self._order.of(topic)
+        yield
+        route, standard = _as_asked(request, route)
+        return request.reply(SUCCESS, body=(yield from bodies.write_route(route, standard=standard)))
+
     async def _route_elsewhere(self, request: Command, topic: str, elsewhere: OtherEnvironment) -> Command:
         route = await elsewhere.route(topic, self.settings)
         if route is None:
@@ -189,16 +215,12 @@ class Handlers:
         return self._route_reply(request, route)
 
     def _route_reply(self, request: Command, route: TopicRoute) -> Command:
-        fields = request.fields
-        standard = request.version >= STANDARD_JSON_SINCE or fields.get("acceptStandardJsonOnly", "").lower() == "true"
-        zone = fields.get("__ZONE_NAME", "").strip()
-        if zone and fields.get("__ZONE_MODE", "").lower() == "true":
-            # Apache writes a filtered route anew in the old dialect, whatever the caller asked for.
-            route, standard = keep_zone(route, zone), False
+        route, standard = _as_asked(request, route)
         return request.reply(SUCCESS, body=bodies.encode_route(route, standard=standard))
 
-    def _cluster_info(self, _connection: Connection, request: Command) -> Command:
-        return request.reply(SUCCESS, body=bodies.encode_cluster_info(self.routes.cluster_info()))
+    def _cluster_info(self, _connection: Connection, request: Command) -> Slices[Command]:
+        body = yield from bodies.write_cluster_info(self.routes.cluster_info())
+        return request.reply(SUCCESS, body=body)
 
     def _wipe_write_permission(self, _connection: Connection, request: Command) -> Command:
         count = self.routes.set_write_permission(request.fields.get("brokerName", ""), allowed=False)
@@ -229,32 +251,32 @@ class Handlers:
         if topic and not self.routes.add_queues(topic, route.queue_datas):
             _log.warning("topic %s: registered for a broker that is not; ignored", topic)
 
-    def _all_topics(self, _connection: Connection, request: Command) -> Command:
+    def _all_topics(self, _connection: Connection, request: Command) -> Slices[Command]:
         if not self.settings.enable_all_topic_list:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "disable")
-        return request.reply(SUCCESS, body=bodies.encode_topic_list(self.routes.topics()))
+        return request.reply(SUCCESS, body=(yield from bodies.write_topic_list(self.routes.topics())))
 
-    def _topics_of_cluster(self, _connection: Connection, request: Command) -> Command:
+    def _topics_of_cluster(self, _connection: Connection, request: Command) -> Slices[Command]:
         topics = self.routes.topics_of_cluster(request.fields.get("cluster", ""))
-        return request.reply(SUCCESS, body=bodies.encode_topic_list(topics))
+        return request.reply(SUCCESS, body=(yield from bodies.write_topic_list(topics)))
 
     def _system_topics(self, _connection: Connection, request: Command) -> Command:
         topics, address = self.routes.system_topics()
         return request.reply(SUCCESS, body=bodies.encode_topic_list(topics, broker_addr=address))
 
-    def _unit_topics(self, _connection: Connection, request: Command) -> Command:
-        return self._topic_list(request, self.routes.unit_topics())
+    def _unit_topics(self, _connection: Connection, request: Command) -> Slices[Command]:
+        return self._topic_list(request, self.routes.unit_topics)
 
-    def _unit_subscription_topics(self, _connection: Connection, request: Command) -> Command:
-        return self._topic_list(request, self.routes.unit_subscription_topics())
+    def _unit_subscription_topics(self, _connection: Connection, request: Command) -> Slices[Command]:
+        return self._topic_list(request, self.routes.unit_subscription_topics)
 
-    def _unit_subscription_only_topics(self, _connection: Connection, request: Command) -> Command:
-        return self._topic_list(request, self.routes.unit_subscription_only_topics())
+    def _unit_subscription_only_topics(self, _connection: Connection, request: Command) -> Slices[Command]:
+        return self._topic_list(request, self.routes.unit_subscription_only_topics)
 
-    def _topic_list(self, request: Command, topics: list[str]) -> Command:
+    def _topic_list(self, request: Command, topics: Callable[[], list[str]]) -> Slices[Command]:
         if not self.settings.enable_topic_list:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "disable")
-        return request.reply(SUCCESS, body=bodies.encode_topic_list(topics))
+        return request.reply(SUCCESS, body=(yield from bodies.write_topic_list(topics())))
 
     # KV configuration
 
@@ -281,13 +303,13 @@ class Handlers:
         fields = request.fields
         return self._saved(request, self.kv.delete(fields.get("namespace", ""), fields.get("key", "")))
 
-    def _list_kv(self, _connection: Connection, request: Command) -> Command:
+    def _list_kv(self, _connection: Connection, request: Command) -> Slices[Command]:
         namespace = request.fields.get("namespace")
         values = None if namespace is None else self.kv.namespace(namespace)
         if values is None:
             text = f"No config item, Namespace: {namespace or 'null'}"
             raise BrokerError(ResponseCode.QUERY_NOT_FOUND, text)
-        return request.reply(SUCCESS, body=bodies.encode_kv_table(values))
+        return request.reply(SUCCESS, body=(yield from bodies.write_kv_table(dict(values))))
 
     # Configuration
 
@@ -312,3 +334,14 @@ class Handlers:
         self._bounds.settings = self.settings
         self.routes.support_acting_master = self.settings.support_acting_master
         self.routes.delete_topics_on_register = self.settings.delete_topic_with_broker_registration
+
+
+def _as_asked(request: Command, route: TopicRoute) -> tuple[TopicRoute, bool]:
+    """What of a route is answered, and whether in standard JSON."""
+    fields = request.fields
+    standard = request.version >= STANDARD_JSON_SINCE or fields.get("acceptStandardJsonOnly", "").lower() == "true"
+    zone = fields.get("__ZONE_NAME", "").strip()
+    if zone and fields.get("__ZONE_MODE", "").lower() == "true":
+        # Apache writes a filtered route anew in the old dialect, whatever the caller asked for.
+        return keep_zone(route, zone), False
+    return route, standard

@@ -354,6 +354,10 @@ class RouteTable:
                 self._show_acting_master(broker, queues[broker.broker_name])
         return route
 
+    def brokers_of(self, topic: str) -> int:
+        """How many brokers have queues of a topic."""
+        return len(self._topics.get(topic, ()))
+
     @staticmethod
     def _show_acting_master(broker: BrokerData, queue: QueueData) -> None:
         addresses = broker.broker_addrs

@@ -9,13 +9,24 @@ between.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine, Generator
 from heapq import heappop, heappush
-from typing import Final
+from typing import Any, Final, Self, TypeAlias, TypeVar
+
+from tianzhou.clock import SystemClock
+
+T = TypeVar("T")
+Slices: TypeAlias = Generator[None, None, T]
+"""Work that comes to a T; whenever it yields, others may be served."""
 
 TURN_S: Final = 0.01
 """How long such work may take in a turn before the next has to wait; what has begun is not interrupted."""
 AT_ONCE: Final = 64
 """So many of the line are woken in a turn; who finds that those before it were slow stands in front again."""
+SLICE_S: Final = 0.002
+"""How long one piece of work that takes long may go on in a turn."""
+_BEHIND: Final = 1 << 48
+"""Numbers of the places of work that takes long: behind what is done in one turn."""
 
 
 class Place(asyncio.Future[None]):
@@ -36,11 +47,18 @@ class Turns:
 
     Args:
         turn_s: seconds of work in a turn of the loop.
+        monotonic: seconds.
+
+    Attributes:
+        monotonic: as given.
+        slow: pieces of work that take long and have begun, or wait to.
     """
 
-    __slots__ = ("_armed", "_called", "_left_s", "_line", "_numbers", "_turn_s")
+    __slots__ = ("_armed", "_called", "_left_s", "_line", "_numbers", "_turn_s", "monotonic", "slow")
 
-    def __init__(self, turn_s: float = TURN_S) -> None:
+    def __init__(self, turn_s: float = TURN_S, monotonic: Callable[[], float] = SystemClock.monotonic) -> None:
+        self.monotonic = monotonic
+        self.slow = 0
         self._turn_s = self._left_s = turn_s
         self._line: list[Place] = []
         self._called: set[Place] = set()
@@ -64,16 +82,17 @@ class Turns:
         if not self._armed:
             self._arm()
 
-    def wait(self, former: Place | None = None) -> Place:
+    def wait(self, former: Place | None = None, *, behind: bool = False) -> Place:
         """What is done when it may be one's turn: then look by `free`, and wait again if it is not.
 
         Args:
             former: what was awaited in vain; those that came later stay behind.
+            behind: let those go first that take one turn only.
         """
         place = Place(loop=asyncio.get_running_loop())
         if former is None:
             self._numbers += 1
-            place.number = self._numbers
+            place.number = self._numbers + _BEHIND * behind
         else:
             place.number = former.number
         heappush(self._line, place)
@@ -88,6 +107,28 @@ class Turns:
         while not self.free(place):
             place = self.wait(place)
             await place
+
+    def sliced(self, work: Slices[T]) -> T | Coroutine[Any, Any, T]:
+        """What work comes to: at once when one slice is enough, else to be awaited.
+
+        The first slice is the caller's to `spend`. While other work goes on nothing is begun: what a thousand have
+        begun would have to be kept until they come to an end.
+        """
+        if self.slow:
+            return self.in_slices(work)
+        until = self.monotonic() + SLICE_S
+        while self.monotonic() < until:
+            try:
+                next(work)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+        return self.in_slices(work)
+
+    async def in_slices(self, work: Slices[T]) -> T:
+        """What work comes to, done slice by slice in the turns that are its own."""
+        async with Pace(self) as pace:
+            return await pace.through(work)
 
     def _arm(self) -> None:
         self._armed = True
@@ -105,3 +146,64 @@ class Turns:
                 place.set_result(None)
         if self._called:
             self._arm()
+
+
+class Pace:
+    """The turns of one piece of work that takes long: `async with Pace(turns) as pace`.
+
+    What began first ends first, so that many such pieces do not all hold at once what they have done so far.
+
+    Args:
+        turns: the allowance of all.
+        behind: let those go first that take one turn only.
+    """
+
+    __slots__ = ("_began", "_behind", "_place", "_turns")
+
+    def __init__(self, turns: Turns, *, behind: bool = True) -> None:
+        self._turns = turns
+        self._behind = behind
+        self._place: Place | None = None
+        self._began = 0.0
+
+    async def __aenter__(self) -> Self:
+        self._turns.slow += 1
+        try:
+            if not self._turns.free():
+                await self._wait()
+        except asyncio.CancelledError:
+            self._turns.slow -= 1
+            raise
+        self._began = self._turns.monotonic()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._turns.slow -= 1
+        self._turns.spend(self._turns.monotonic() - self._began)
+
+    async def rest(self) -> None:
+        """Let others be served, when a slice has been done since they were last."""
+        spent = self._turns.monotonic() - self._began
+        if spent >= SLICE_S:
+            self._turns.spend(spent)
+            await self._wait()
+            self._began = self._turns.monotonic()
+
+    async def through(self, work: Slices[T]) -> T:
+        """What work comes to."""
+        try:
+            while True:
+                next(work)
+                await self.rest()
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        finally:
+            work.close()
+
+    async def _wait(self) -> None:
+        turns, place = self._turns, self._place
+        while place is self._place or not turns.free(place):
+            place = turns.wait(place, behind=self._behind)
+            await place
+        self._place = place

@@ -9,7 +9,7 @@ itself stops the interpreter like everyone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from time import monotonic
@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 from tianzhou._hot.records import EXTENSION_ADDRESS, UNIT
 from tianzhou.errors import StoreError, StoreUnreadable
-from tianzhou.store.files.lookup_steps import Range, Steps, follow
+from tianzhou.store.files.lookup_steps import TURN, Range, Steps, follow
 from tianzhou.store.files.pages import HeldMap
 from tianzhou.store.files.segments import Segment
 from tianzhou.store.log.commitlog import CommitLog
@@ -54,6 +54,7 @@ class ColdReads:
         self._log = log
         self._threads = ThreadPoolExecutor(_THREADS, "tianzhou-cold")
         self._closed = False
+        self._resting = asyncio.Lock()
         self._believed: dict[tuple[Segment, int], bool] = {}
         self._believed_until = 0.0
         self.opened_at = 0
@@ -202,28 +203,34 @@ class ColdReads:
             raise
         self._check_open()
 
-    async def follow(self, steps: Steps[T]) -> T:
+    async def follow(self, steps: Steps[T], rest: Callable[[], Awaitable[None]] | None = None) -> T:
         """What a look-up finds; what it needs of the disk is fetched beside the loop.
+
+        Args:
+            steps: the look-up.
+            rest: called now and then when it is long; without it, all long look-ups together go on by a few steps in
+                each turn of the loop.
 
         Raises:
             StoreUnreadable: as `fetch`.
             StoreError: as `fetch`.
         """
         self._check_open()
-        result = await follow(steps, self._fetch_one)
+        result = await follow(steps, self._fetch_one, rest or self._rest)
         self._check_open()
         return result
 
     def take(self, steps: Steps[T]) -> T | Coroutine[Any, Any, T]:
-        """What a look-up finds, at once when all it needs is in memory; else a coroutine that fetches what is not.
+        """What a look-up finds, at once when it is short and all it needs is in memory; else a coroutine.
 
-        Nobody else has a turn between two steps that had nothing to wait for.
+        Nobody else has a turn between two steps that had nothing to wait for, but for long look-ups: a chain of one key
+        may have millions of entries.
 
         Raises:
             StoreError: the store is closed.
         """
         self._check_open()
-        while True:
+        for _ in range(TURN):
             try:
                 one = next(steps)
             except StopIteration as found:
@@ -231,10 +238,19 @@ class ColdReads:
                 return result
             if not one[0].resident(one[1], one[2]):
                 return self._go_on(one, steps)
+        return self._go_on(one, steps)
 
     async def _go_on(self, one: Range, steps: Steps[T]) -> T:
-        await self.fetch([one])
+        if one[0].resident(one[1], one[2]):
+            await self._rest()
+        else:
+            await self.fetch([one])
         return await self.follow(steps)
+
+    async def _rest(self) -> None:
+        """Let others have a turn; of all who rest one goes on in each."""
+        async with self._resting:
+            await asyncio.sleep(0)
 
     async def _fetch_one(self, one: Range) -> None:
         await self.fetch([one])

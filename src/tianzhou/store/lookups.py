@@ -6,7 +6,7 @@ The second is for whoever serves others meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Final, TypeVar
 
 from tianzhou.store.files.lookup_steps import Steps, at_once
@@ -35,13 +35,29 @@ class StoreLookups(StoreParts):
         """
         return at_once(self._query_steps(topic, key, max_num, begin, end))
 
-    async def find_by_key(self, topic: str, key: str, max_num: int, begin: int = 0, end: int = _EVER) -> QueryResult:
-        """As `query`, without stopping the loop for what has left the memory.
+    async def find_by_key(
+        self,
+        topic: str,
+        key: str,
+        max_num: int,
+        begin: int = 0,
+        end: int = _EVER,
+        rest: Callable[[], Awaitable[None]] | None = None,
+    ) -> QueryResult:
+        """As `query`, without stopping the loop for what has left the memory, or for long chains of keys.
+
+        Args:
+            topic: as of `query`, and so are the next four.
+            key: likewise.
+            max_num: likewise.
+            begin: likewise.
+            end: likewise.
+            rest: called now and then, to let others have a turn.
 
         Raises:
             StoreError: the store was closed meanwhile, or its disk cannot be read.
         """
-        return await self._cold.follow(self._query_steps(topic, key, max_num, begin, end))
+        return await self._cold.follow(self._query_steps(topic, key, max_num, begin, end), rest)
 
     def _query_steps(self, topic: str, key: str, max_num: int, begin: int, end: int) -> Steps[QueryResult]:
         index = self._index
@@ -78,7 +94,7 @@ class StoreLookups(StoreParts):
         """What a look-up finds: at once when all it looks at is in memory, else a coroutine to be awaited.
 
         It has the loop to itself between two steps that had nothing to wait for, so it may decide and act on what it
-        has just found.
+        has just found; but for long look-ups, which let others be served after some of them.
 
         Raises:
             StoreError: the store is closed.

@@ -268,6 +268,36 @@ def test_a_groups_configuration_has_a_size(broker: Run, code: int) -> None:
     broker(body, max_group_config_bytes=2_000)
 
 
+@pytest.mark.over_limit("maxGroupConfigsBytes")
+@pytest.mark.parametrize("code", [200, 225])
+def test_the_configurations_of_all_groups_have_a_size(broker: Run, code: int) -> None:
+    async def body(bench: Any) -> None:
+        peer, groups = bench.peer(), bench.tables.groups
+        before = groups.size
+
+        def create(name: str, size: int) -> Any:
+            config = {"groupName": name, "attributes": {"a": "x" * size}}
+            return peer.ask(code, json.dumps(config if code == 200 else {"groupConfigList": [config]}).encode())
+
+        assert (await create("G", 2_000)).code == 0
+        assert before + 2_000 < groups.size < before + 3_000
+        bench.settings.max_group_configs_bytes = groups.size + 1_000
+        for name, size in (("H", 1_000), ("G", 3_100)):
+            reply = await create(name, size)
+            assert (reply.code, "raise maxGroupConfigsBytes" in reply.remark) == (REFUSED, True)
+        assert bench.tables.refusals.counts == {"maxGroupConfigsBytes": 2}
+        assert ("H" in groups, len(groups.get("G").attributes["a"])) == (False, 2_000)
+        # What makes it smaller is taken even when all together are too large already.
+        bench.settings.max_group_configs_bytes = 1
+        assert (await create("G", 100)).code == 0
+        assert (await peer.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, group_name="G", clean_offset=False)).code == 0
+        assert groups.size == before
+        reply = await peer.heartbeat("c", "T", group="more")
+        assert (reply.code, "more" in groups) == (REFUSED, False)
+
+    broker(body)
+
+
 def test_a_producer_that_changes_its_id_leaves_nothing_behind(broker: Run) -> None:
     async def body(bench: Any) -> None:
         peer = bench.peer()

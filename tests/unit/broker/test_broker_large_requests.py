@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -67,6 +68,48 @@ def test_a_large_heartbeat_is_read_aside_and_does_what_a_small_one_does(broker: 
         assert bench.tables.clients.consumers["G7"].subscriptions["T0"].codes == {97, 98}
         assert (await peer.ask(RequestCode.HEART_BEAT, heartbeat(3))).code == ResponseCode.SUCCESS
         assert aside == ["_read"]
+
+    broker(body)
+
+
+def test_a_goodbye_does_not_overtake_a_heartbeat_that_is_read_aside(broker: Run, aside: list[str]) -> None:
+    async def body(bench: Any) -> None:
+        peer, other = bench.peer(), bench.peer()
+        code = RequestCode.UNREGISTER_CLIENT
+        large = heartbeat(400, [consumer(f"G{n}", "a || b", "*") for n in range(200)])
+        asked = [
+            peer.post(RequestCode.HEART_BEAT, large),
+            peer.post(code, client_id="c", producer_group="P7", consumer_group="G7"),
+            peer.post(RequestCode.HEART_BEAT, heartbeat(1)),
+            peer.post(code, client_id="c", producer_group="P0"),
+        ]
+        # Others wait for none of them.
+        said = other.post(RequestCode.HEART_BEAT, heartbeat(0, [consumer("H", "*")]))
+        assert other.peek(said).code == ResponseCode.SUCCESS
+        assert peer.peek(asked[1]) is None
+        for one in asked:
+            assert (await peer.reply(one)).code == ResponseCode.SUCCESS
+        clients = bench.tables.clients
+        assert sorted(clients.producers) == sorted(f"P{n}" for n in range(400) if n not in (0, 7))
+        assert sorted(clients.consumers) == sorted({f"G{n}" for n in range(200)} - {"G7"} | {"H"})
+        # Nothing is under way any more.
+        assert peer.peek(peer.post(code, client_id="c", producer_group="P9")).code == ResponseCode.SUCCESS
+        assert "P9" not in clients.producers
+
+    broker(body)
+
+
+def test_a_connection_lost_with_requests_in_line_leaves_nothing_behind(broker: Run) -> None:
+    async def body(bench: Any) -> None:
+        peer = bench.peer()
+        peer.post(RequestCode.HEART_BEAT, heartbeat(400, [consumer(f"G{n}", "a || b") for n in range(200)]))
+        peer.post(RequestCode.UNREGISTER_CLIENT, client_id="c", producer_group="P7")
+        await asyncio.sleep(0)
+        peer.post(RequestCode.UNREGISTER_CLIENT, client_id="c", producer_group="P8")
+        peer.connection.abort()
+        await asyncio.sleep(0.01)
+        assert not bench.tables.clients.producers
+        assert (await bench.peer().ask(RequestCode.HEART_BEAT, heartbeat(1))).code == ResponseCode.SUCCESS
 
     broker(body)
 

@@ -74,7 +74,7 @@ def test_cloned_and_forgotten_offsets() -> None:
     offsets = ConsumerOffsets()
     offsets.commit("g", "t", 0, 10, 1)
     offsets.commit("g", "u", 0, 5, 1)
-    offsets.clone("g", "h", "t", 2)
+    list(offsets.clone("g", "h", "t", 2))
     assert offsets.committed("h", "t", 0) == 10
     assert offsets.committed("h", "u", 0) is None
     offsets.forget_topic("t")

@@ -133,7 +133,7 @@ def test_members_that_come_speak_and_go_are_not_compared_with_all_others() -> No
         f"c{n}" for n in range(999)
     }
     assert group.client_ids() == ["c999"]
-    assert group.disagreement() == {}
+    assert group.differing() == []
 
 
 def test_a_member_on_two_connections_stays_until_both_are_gone() -> None:

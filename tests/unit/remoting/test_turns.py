@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from tianzhou.remoting.turns import AT_ONCE, Turns
+from tianzhou.remoting.turns import AT_ONCE, SLICE_S, Pace, Slices, Turns
 
 
 def run(body: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -101,5 +102,101 @@ def test_who_went_away_keeps_nobody() -> None:
         turns.spend(1.0)
         await turns.turn()
         assert turns.free()
+
+    run(body)
+
+
+class Ticking:
+    """Seconds that pass when they are asked for."""
+
+    def __init__(self, step_s: float = SLICE_S / 4) -> None:
+        self.now = 0.0
+        self.step_s = step_s
+
+    def __call__(self) -> float:
+        self.now += self.step_s
+        return self.now
+
+
+def work(name: str, steps: int, done: list[str]) -> Slices[str]:
+    for _ in range(steps):
+        done.append(name)
+        yield
+    return name
+
+
+def test_little_work_is_done_at_once_and_much_in_slices() -> None:
+    async def body() -> None:
+        turns = Turns(0.010, Ticking())
+        done: list[str] = []
+        assert turns.sliced(work("a", 2, done)) == "a"
+        rest = turns.sliced(work("b", 40, done))
+        assert done.count("b") < 5
+        assert not isinstance(rest, str)
+        seen = []
+        task = asyncio.ensure_future(rest)
+        while not task.done():
+            seen.append(done.count("b"))
+            await asyncio.sleep(0)
+        assert await task == "b"
+        assert max(after - before for before, after in pairwise(seen)) < 5
+
+    run(body)
+
+
+def test_what_began_first_ends_first_and_nothing_is_begun_meanwhile() -> None:
+    async def body() -> None:
+        turns = Turns(SLICE_S, Ticking())
+        done: list[str] = []
+        ended: list[str] = []
+
+        async def slowly(name: str) -> None:
+            ended.append(await turns.in_slices(work(name, 30, done)))
+
+        tasks = [asyncio.ensure_future(slowly(name)) for name in "abc"]
+        await asyncio.sleep(0)
+        assert turns.slow == 3
+        later = turns.sliced(work("d", 1, done))
+        assert "d" not in done
+        assert not isinstance(later, str)
+        assert await later == "d"
+        await asyncio.gather(*tasks)
+        assert ended == ["a", "b", "c"]
+        assert turns.slow == 0
+        assert turns.free() is False or turns.sliced(work("e", 1, done)) == "e"
+
+    run(body)
+
+
+def test_who_takes_one_turn_goes_before_those_who_take_long() -> None:
+    async def body() -> None:
+        turns = Turns(SLICE_S, Ticking())
+        done: list[str] = []
+        slow = asyncio.ensure_future(turns.in_slices(work("slow", 1_000, done)))
+        await asyncio.sleep(0)
+        await turns.turn()
+        assert 0 < len(done) < 50
+        slow.cancel()
+        await asyncio.gather(slow, return_exceptions=True)
+        assert turns.slow == 0
+
+    run(body)
+
+
+def test_a_cancelled_wait_for_the_first_turn_is_no_work_that_goes_on() -> None:
+    async def body() -> None:
+        turns = Turns(0.010, Ticking())
+        turns.spend(1.0)
+
+        async def wait() -> None:
+            async with Pace(turns):
+                raise AssertionError("not its turn")
+
+        task = asyncio.ensure_future(wait())
+        turns.wait()
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert turns.slow == 0
 
     run(body)

@@ -13,6 +13,8 @@ import pytest
 
 from tianzhou.errors import StoreError, StoreUnreadable
 from tianzhou.store import GetResult, GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
+from tianzhou.store.files.lookup_steps import TURN
+from tianzhou.store.index.indexfile import IndexFile
 from tianzhou.testing.cold_disk import ColdDisk
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.properties import encode_properties
@@ -385,5 +387,45 @@ def test_a_long_chain_of_one_key_gives_others_their_turn(tmp_path: Path) -> None
             assert len(found.parts) == 1
             assert turns > 3
             task.cancel()
+
+    run(main())
+
+
+def test_long_chains_let_others_be_served_however_they_are_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walked = 0
+    find_steps = IndexFile.find_steps
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal walked
+        for step in find_steps(*arguments):
+            walked += 1
+            yield step
+
+    monkeypatch.setattr(IndexFile, "find_steps", counted)
+
+    async def main() -> None:
+        settings = small(tmp_path, max_hash_slot_num=1, max_index_num=20_000)
+        async with MessageStore(settings, Clock()) as store:
+            for number in range(2000):
+                store.append(NewRecord("T", 0, b"", b"", keys=f"K{number}"))
+            await asyncio.sleep(0)
+            store._dispatcher.drain()
+            short = store.take(store.key_steps("T", "K1999", 1))
+            assert not isinstance(short, Coroutine)
+            looking = store.take(store.key_steps("T", "K0", 1))
+            assert isinstance(looking, Coroutine)
+            assert walked < 200
+            tasks = [asyncio.ensure_future(looking)]
+            tasks += [asyncio.ensure_future(store.find_by_key("T", "K0", 1)) for _ in range(10)]
+            await asyncio.sleep(0)
+            per_turn = []
+            while not all(task.done() for task in tasks):
+                before = walked
+                await asyncio.sleep(0)
+                per_turn.append(walked - before)
+            assert max(per_turn) <= 2 * TURN
+            assert [len((await task).parts) for task in tasks] == [1] * 11
 
     run(main())

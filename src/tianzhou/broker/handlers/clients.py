@@ -14,7 +14,7 @@ from tianzhou.broker.messages.message_filter import compile_wish
 from tianzhou.broker.rebalance_notifier import MemberNews
 from tianzhou.broker.state import Tables
 from tianzhou.broker.stats.stats import BrokerStats
-from tianzhou.broker.tables.clients import Client, ConsumerGroup, Departure
+from tianzhou.broker.tables.clients import Client, Departure, Wishes
 from tianzhou.broker.tables.consumer_filters import TAG_TYPES
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, FilterSyntaxError, IllegalName, LimitExceeded, TianzhouError
@@ -23,17 +23,17 @@ from tianzhou.limits import FILTER_LENGTH, GROUP_SUBSCRIPTIONS, HEARTBEAT_GROUPS
 from tianzhou.model import ConsumerData, ConsumeType, HeartbeatData, MessageModel, SubscriptionData, names
 from tianzhou.model.name_rules import CLIENT_ID, GROUP, TOPIC
 from tianzhou.remoting.connection import Connection, Reply
-from tianzhou.remoting.turns import Turns
+from tianzhou.remoting.turns import Pace, Slices, Turns
 from tianzhou.wire.bodies import Connection as ConnectionBody
 from tianzhou.wire.bodies import (
     ConsumerConnection,
     ProducerInfo,
     decode_client_config_check,
     decode_heartbeat,
-    encode_consumer_connection,
     encode_consumer_ids,
-    encode_producer_connection,
-    encode_producer_table,
+    write_consumer_connection,
+    write_producer_connection,
+    write_producer_table,
 )
 from tianzhou.wire.codes import LanguageCode, RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -41,8 +41,6 @@ from tianzhou.wire.fields import read_header, write_reply
 
 _log = logging.getLogger(__name__)
 _ATTRIBUTE = "broker.clients"
-SLICE_S = 0.002
-"""How long a large heartbeat may hold the others up at a time, besides what cannot be cut."""
 NOTIFY_S = 15.0
 """When members are told of changes, unless they are told at once."""
 
@@ -65,7 +63,7 @@ class ClientHandler:
         self._clock = clock
         self._turns = turns or Turns()
 
-    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
+    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply] | Slices[Reply]]]:
         """Request codes and who serves them."""
         return {
             RequestCode.HEART_BEAT: self.heartbeat,
@@ -91,17 +89,11 @@ class ClientHandler:
 
     async def _slowly(self, command: Command, steps: Iterator[str]) -> Reply:
         """A large heartbeat, a little in each turn of the loop."""
-        began = self._clock.monotonic()
-        for expression in steps:
-            if expression:
-                await read_expression(expression)
-                began = self._clock.monotonic()
-                continue
-            spent = self._clock.monotonic() - began
-            if spent > SLICE_S:
-                self._turns.spend(spent)
-                await self._turns.turn()
-                began = self._clock.monotonic()
+        async with Pace(self._turns, behind=False) as pace:
+            for expression in steps:
+                if expression:
+                    await read_expression(expression)
+                await pace.rest()
         return self._heard(command)
 
     def _check_size(self, said: HeartbeatData) -> None:
@@ -293,41 +285,41 @@ class ClientHandler:
             group.ids_body = encode_consumer_ids(group.client_ids())
         return command.reply(ResponseCode.SUCCESS, body=group.ids_body)
 
-    def consumer_connections(self, connection: Connection, command: Command) -> Reply:
+    def consumer_connections(self, connection: Connection, command: Command) -> Slices[Reply]:
         """A group's members and what it subscribes."""
         name = read_header(command).consumer_group
         group = self._tables.clients.consumers.get(name)
         if group is None:
             raise BrokerError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
-        body = encode_consumer_connection(
-            ConsumerConnection(
-                [_shown(client) for client in group.clients.values()],
-                {topic: subscription.data for topic, subscription in group.subscriptions.items()},
-                group.consume_type,
-                group.message_model,
-                group.consume_from_where,
-                group.conflicts or None,
-                _expressions(group) or None,
-            )
+        different = group.differing()
+        shared = ConsumerConnection(
+            [],
+            {topic: subscription.data for topic, subscription in group.subscriptions.items()},
+            group.consume_type,
+            group.message_model,
+            group.consume_from_where,
+            group.conflicts or None,
+            {} if different else None,
         )
+        members = map(_shown, list(group.clients.values()))
+        body = yield from write_consumer_connection(shared, members, map(_expressions, different))
         return command.reply(ResponseCode.SUCCESS, body=body)
 
-    def producer_connections(self, connection: Connection, command: Command) -> Reply:
+    def producer_connections(self, connection: Connection, command: Command) -> Slices[Reply]:
         """A producer group's members."""
         name = read_header(command).producer_group
         clients = self._tables.clients.producers.get(name)
         if clients is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
-        body = encode_producer_connection([_shown(client) for client in clients.values()])
+        body = yield from write_producer_connection(map(_shown, list(clients.values())))
         return command.reply(ResponseCode.SUCCESS, body=body)
 
-    def all_producers(self, connection: Connection, command: Command) -> Reply:
+    def all_producers(self, connection: Connection, command: Command) -> Slices[Reply]:
         """All producer groups and their members."""
-        table = {
-            group: [_producer(client) for client in clients.values()]
-            for group, clients in self._tables.clients.producers.items()
-        }
-        return command.reply(ResponseCode.SUCCESS, body=encode_producer_table(table))
+        groups = list(self._tables.clients.producers.items())
+        table = ((group, map(_producer, list(clients.values()))) for group, clients in groups)
+        body = yield from write_producer_table(table)
+        return command.reply(ResponseCode.SUCCESS, body=body)
 
 
 def _name_problem(said: ConsumerData) -> str | None:
@@ -348,11 +340,9 @@ def _read_expressions(subscriptions: Iterable[SubscriptionData]) -> Iterator[str
             yield data.sub_string
 
 
-def _expressions(group: ConsumerGroup) -> dict[str, dict[str, str]]:
-    return {
-        client: {topic: expression for topic, (expression, _) in wishes.items()}
-        for client, wishes in group.disagreement().items()
-    }
+def _expressions(member: tuple[Client, Wishes]) -> tuple[str, dict[str, str]]:
+    client, wishes = member
+    return client.client_id, {topic: expression for topic, (expression, _) in wishes.items()}
 
 
 def _language(code: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from tianzhou.broker.state import Tables
@@ -11,22 +10,20 @@ from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError
 from tianzhou.model import MessageQueue
 from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.remoting.turns import Pace, Turns
 from tianzhou.store.store import MessageStore
 from tianzhou.wire.bodies import (
     BrokerConsumeStats,
     ConsumeStats,
     QueueProgress,
     QueueTimeSpan,
-    encode_broker_consume_stats,
-    encode_consume_stats,
-    encode_time_spans,
+    write_broker_consume_stats,
+    write_consume_stats,
+    write_time_spans,
 )
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header
-
-GROUPS_PER_TURN = 50
-"""After so many groups whoever else runs on the loop gets a turn."""
 
 
 class ProgressHandler:
@@ -38,9 +35,13 @@ class ProgressHandler:
         stats: counters.
         clock: wall-clock time.
         address: this broker's address.
+        turns: of what takes long.
     """
 
-    def __init__(self, tables: Tables, store: MessageStore, stats: BrokerStats, clock: Clock, address: str) -> None:
+    def __init__(
+        self, tables: Tables, store: MessageStore, stats: BrokerStats, clock: Clock, address: str, turns: Turns
+    ) -> None:
+        self._turns = turns
         self._tables = tables
         self._store = store
         self._stats = stats
@@ -68,32 +69,36 @@ class ProgressHandler:
             left_out = self._tables.clients.leaves_out
             topics = [topic for topic in self._tables.offsets.topics_of(group) if not left_out(group, topic)]
         stats = ConsumeStats()
-        for topic in topics:
-            await self._add(stats, group, topic)
-        return command.reply(ResponseCode.SUCCESS, body=encode_consume_stats(stats))
+        async with Pace(self._turns) as pace:
+            for topic in topics:
+                await self._add(stats, group, topic, pace)
+            body = await pace.through(write_consume_stats(stats))
+        return command.reply(ResponseCode.SUCCESS, body=body)
 
     async def of_all(self, connection: Connection, command: Command) -> Reply:
         """How far all groups are."""
         ordered = command.fields.get("isOrder", "").lower() == "true"
         result = BrokerConsumeStats(broker_addr=self._address)
-        for number, group in enumerate(list(self._tables.groups.all())):
-            if number % GROUPS_PER_TURN == GROUPS_PER_TURN - 1:
-                await asyncio.sleep(0)
-            listed = []
-            for topic in list(self._tables.offsets.topics_of(group)):
-                config = self._tables.topics.get(topic)
-                if config is None or (ordered and not config.order) or self._tables.clients.leaves_out(group, topic):
-                    continue
-                stats = ConsumeStats()
-                await self._add(stats, group, topic)
-                listed.append(stats)
-                for one in stats.offset_table.values():
-                    result.total_diff += one.broker_offset - one.consumer_offset
-                    result.total_inflight_diff += one.pull_offset - one.consumer_offset
-            result.consume_stats_list.append({group: listed})
-        return command.reply(ResponseCode.SUCCESS, body=encode_broker_consume_stats(result))
+        async with Pace(self._turns) as pace:
+            for group in list(self._tables.groups.all()):
+                await pace.rest()
+                listed = []
+                for topic in self._tables.offsets.topics_of(group):
+                    config = self._tables.topics.get(topic)
+                    left_out = self._tables.clients.leaves_out(group, topic)
+                    if config is None or (ordered and not config.order) or left_out:
+                        continue
+                    stats = ConsumeStats()
+                    await self._add(stats, group, topic, pace)
+                    listed.append(stats)
+                    for one in stats.offset_table.values():
+                        result.total_diff += one.broker_offset - one.consumer_offset
+                        result.total_inflight_diff += one.pull_offset - one.consumer_offset
+                result.consume_stats_list.append({group: listed})
+            body = await pace.through(write_broker_consume_stats(result))
+        return command.reply(ResponseCode.SUCCESS, body=body)
 
-    async def _add(self, stats: ConsumeStats, group: str, topic: str) -> None:
+    async def _add(self, stats: ConsumeStats, group: str, topic: str, pace: Pace) -> None:
         config = self._tables.topics.get(topic)
         if config is None:
             return
@@ -107,6 +112,7 @@ class ProgressHandler:
             stats.offset_table[queue] = QueueProgress(
                 max(store.max_offset(topic, queue_id), 0), consumed, max(last, 0), pulled
             )
+            await pace.rest()
 
     async def in_time(self, connection: Connection, command: Command) -> Reply:
         """When the messages at the ends of each queue and at the group's place in it were stored."""
@@ -116,15 +122,18 @@ class ProgressHandler:
         if config is None:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
         spans = []
-        for queue_id in range(config.write_queue_nums):
-            begin, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
-            # A group without an offset has the whole queue before it, where Apache's broker counts from 1970.
-            consumed = max(self._tables.offsets.committed(group, topic, queue_id) or 0, begin, 0)
-            first = await store.find_earliest_store_time(topic, queue_id)
-            last = await store.find_store_time(topic, queue_id, end - 1)
-            at = await store.find_store_time(topic, queue_id, consumed - 1) if consumed > max(begin, 0) else first
-            waits = await store.find_store_time(topic, queue_id, consumed) if consumed < end else -1
-            delay = max(self._clock.now_ms() - waits, 0) if waits > 0 else 0
-            queue = MessageQueue(topic, self._tables.settings.broker_name, queue_id)
-            spans.append(QueueTimeSpan(queue, first, last, at, delay))
-        return command.reply(ResponseCode.SUCCESS, body=encode_time_spans(spans))
+        async with Pace(self._turns) as pace:
+            for queue_id in range(config.write_queue_nums):
+                begin, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+                # A group without an offset has the whole queue before it, where Apache's broker counts from 1970.
+                consumed = max(self._tables.offsets.committed(group, topic, queue_id) or 0, begin, 0)
+                first = await store.find_earliest_store_time(topic, queue_id)
+                last = await store.find_store_time(topic, queue_id, end - 1)
+                at = await store.find_store_time(topic, queue_id, consumed - 1) if consumed > max(begin, 0) else first
+                waits = await store.find_store_time(topic, queue_id, consumed) if consumed < end else -1
+                delay = max(self._clock.now_ms() - waits, 0) if waits > 0 else 0
+                queue = MessageQueue(topic, self._tables.settings.broker_name, queue_id)
+                spans.append(QueueTimeSpan(queue, first, last, at, delay))
+                await pace.rest()
+            body = await pace.through(write_time_spans(spans))
+        return command.reply(ResponseCode.SUCCESS, body=body)

@@ -7,20 +7,22 @@ from collections.abc import Awaitable, Callable
 from tianzhou.broker.large_bodies import decoded
 from tianzhou.broker.state import Tables
 from tianzhou.broker.stats.stats import BrokerStats
+from tianzhou.broker.tables.groups import is_plain
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError
 from tianzhou.limits import GROUP_CONFIG, QUEUES_OF_TOPIC
 from tianzhou.model import SubscriptionGroupConfig
 from tianzhou.model.name_rules import group_name_problem
 from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.remoting.turns import Pace, Slices, Turns
 from tianzhou.wire.bodies import (
     SUBSCRIPTION,
     SubscriptionGroupTable,
     decode_subscription_group,
     decode_subscription_group_list,
     encode_subscription_group,
-    encode_subscription_group_table,
-    encode_topic_list,
+    write_subscription_group_table,
+    write_topic_list,
 )
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -37,6 +39,7 @@ class GroupHandler:
         clock: wall-clock time.
         address: this broker's address.
         written: waits until a change is on the disk.
+        turns: of what takes long.
     """
 
     def __init__(
@@ -46,14 +49,16 @@ class GroupHandler:
         clock: Clock,
         address: str,
         written: Callable[[], Awaitable[None]],
+        turns: Turns,
     ) -> None:
+        self._turns = turns
         self._tables = tables
         self._stats = stats
         self._clock = clock
         self._address = address
         self._written = written
 
-    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
+    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply] | Slices[Reply]]]:
         """Request codes and who serves them."""
         return {
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.create,
@@ -79,9 +84,11 @@ class GroupHandler:
         configs = decoded(command, decode_subscription_group_list)
         if not command.body:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "the body holds no groupConfigList")
-        for config in configs:
-            self._check(config)
-        self._tables.groups.put_all(configs, self._clock.now_ms())
+        async with Pace(self._turns) as pace:
+            for config in configs:
+                self._check(config)
+                await pace.rest()
+            self._tables.groups.put_all(configs, self._clock.now_ms())
         await self._written()
         return command.reply(ResponseCode.SUCCESS)
 
@@ -91,7 +98,8 @@ class GroupHandler:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
         bounds, where = self._tables.bounds, f"group {config.group_name}"
         bounds.check(QUEUES_OF_TOPIC, config.retry_queue_nums, f"retryQueueNums of {where}")
-        bounds.check(GROUP_CONFIG, len(encode_subscription_group(config)), where)
+        if not is_plain(config):
+            bounds.check(GROUP_CONFIG, len(encode_subscription_group(config)), where)
 
     async def delete(self, connection: Connection, command: Command) -> Reply:
         """Delete a group, and its offsets when that is asked for."""
@@ -105,11 +113,12 @@ class GroupHandler:
         await self._written()
         return command.reply(ResponseCode.SUCCESS)
 
-    def all(self, connection: Connection, command: Command) -> Reply:
+    def all(self, connection: Connection, command: Command) -> Slices[Reply]:
         """The whole table."""
         groups = self._tables.groups
-        table = SubscriptionGroupTable(dict(groups.all()), groups.version, groups.forbidden)
-        return command.reply(ResponseCode.SUCCESS, body=encode_subscription_group_table(table))
+        forbidden = {group: dict(topics) for group, topics in groups.forbidden.items()}
+        table = SubscriptionGroupTable(dict(groups.all()), groups.version, forbidden)
+        return command.reply(ResponseCode.SUCCESS, body=(yield from write_subscription_group_table(table)))
 
     def one(self, connection: Connection, command: Command) -> Reply:
         """One group's configuration; asking may create it."""
@@ -138,10 +147,10 @@ class GroupHandler:
         if topic not in tables.topics:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
 
-    def topics(self, connection: Connection, command: Command) -> Reply:
+    def topics(self, connection: Connection, command: Command) -> Slices[Reply]:
         """Topics a group has offsets for."""
         topics = self._tables.offsets.topics_of(command.fields.get("group", ""))
-        return command.reply(ResponseCode.SUCCESS, body=encode_topic_list(topics, self._address))
+        return command.reply(ResponseCode.SUCCESS, body=(yield from write_topic_list(topics, self._address)))
 
     def subscription(self, connection: Connection, command: Command) -> Reply:
         """A group's subscription to a topic, as its members announced it or brought it with their pulls."""

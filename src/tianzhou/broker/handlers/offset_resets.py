@@ -11,8 +11,9 @@ from tianzhou.errors import BrokerError, ConnectionLost
 from tianzhou.escaping import shown
 from tianzhou.model import MessageQueue, TopicConfig
 from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.remoting.turns import Pace, Slices, Turns
 from tianzhou.store.store import MessageStore
-from tianzhou.wire.bodies import encode_correction_offsets, encode_offset_list, encode_offset_table
+from tianzhou.wire.bodies import encode_offset_list, encode_offset_table, write_correction_offsets, write_offset_table
 from tianzhou.wire.codes import RESET_CLIENT_OFFSET_SINCE, LanguageCode, RequestCode, ResponseCode, version_name
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_header
@@ -25,14 +26,16 @@ class ResetHandler:
         tables: the broker's state.
         store: where the queues are.
         clock: wall-clock time.
+        turns: of what takes long.
     """
 
-    def __init__(self, tables: Tables, store: MessageStore, clock: Clock) -> None:
+    def __init__(self, tables: Tables, store: MessageStore, clock: Clock, turns: Turns) -> None:
+        self._turns = turns
         self._tables = tables
         self._store = store
         self._clock = clock
 
-    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
+    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply] | Slices[Reply]]]:
         """Request codes and who serves them."""
         return {
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
@@ -51,16 +54,20 @@ class ResetHandler:
             raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
         queues = range(config.read_queue_nums) if header.queue_id < 0 else (header.queue_id,)
         targets = {}
-        for queue_id in queues:
-            if header.queue_id >= 0 and header.offset >= 0:
-                targets[queue_id] = self._explicit(topic, queue_id, header.offset)
-            else:
-                targets[queue_id] = await self._at(topic, queue_id, header.timestamp)
-        now = self._clock.now_ms()
-        self._tables.offsets.check_room(group, {topic: targets.keys()})
-        for queue_id, offset in targets.items():
-            self._tables.offsets.reset(group, topic, queue_id, offset, now)
-        return command.reply(ResponseCode.SUCCESS, body=encode_offset_table(self._named(topic, targets)))
+        async with Pace(self._turns) as pace:
+            for queue_id in queues:
+                if header.queue_id >= 0 and header.offset >= 0:
+                    targets[queue_id] = self._explicit(topic, queue_id, header.offset)
+                else:
+                    targets[queue_id] = await self._at(topic, queue_id, header.timestamp)
+                await pace.rest()
+            now = self._clock.now_ms()
+            self._tables.offsets.check_room(group, {topic: targets.keys()})
+            for queue_id, offset in targets.items():
+                self._tables.offsets.reset(group, topic, queue_id, offset, now, bounded=False)
+                await pace.rest()
+            body = await pace.through(write_offset_table(self._named(topic, targets)))
+        return command.reply(ResponseCode.SUCCESS, body=body)
 
     def _topic(self, topic: str) -> TopicConfig:
         config = self._tables.topics.get(topic)
@@ -91,12 +98,14 @@ class ResetHandler:
         group, topic = header.group, header.topic
         config = self._topic(topic)
         targets = {}
-        for queue_id in range(config.write_queue_nums):
-            committed = self._tables.offsets.committed(group, topic, queue_id)
-            if committed is None:
-                raise BrokerError(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
-            target = await self._at(topic, queue_id, header.timestamp)
-            targets[queue_id] = target if header.is_force or target < committed else committed
+        async with Pace(self._turns) as pace:
+            for queue_id in range(config.write_queue_nums):
+                committed = self._tables.offsets.committed(group, topic, queue_id)
+                if committed is None:
+                    raise BrokerError(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
+                target = await self._at(topic, queue_id, header.timestamp)
+                targets[queue_id] = target if header.is_force or target < committed else committed
+                await pace.rest()
         online = self._tables.clients.consumers.get(group)
         if online is None:
             raise BrokerError(
@@ -128,7 +137,7 @@ class ResetHandler:
             except ConnectionLost:
                 continue
 
-    def clone(self, connection: Connection, command: Command) -> Reply:
+    def clone(self, connection: Connection, command: Command) -> Slices[Reply]:
         """Give a group another group's offsets."""
         fields, tables = command.fields, self._tables
         source, target = fields.get("srcGroup"), fields.get("destGroup")
@@ -149,17 +158,17 @@ class ResetHandler:
                     f"Group {shown(target)} does not exist; create it, or set autoCreateSubscriptionGroup",
                 )
             for topic in wanted:
-                tables.offsets.clone(source, target, topic, now_ms)
+                yield from tables.offsets.clone(source, target, topic, now_ms)
         return command.reply(ResponseCode.SUCCESS)
 
-    def correction(self, connection: Connection, command: Command) -> Reply:
+    def correction(self, connection: Connection, command: Command) -> Slices[Reply]:
         """The smallest offset of any group, by queue, with a mark where a group is behind it."""
         fields = command.fields
         topic = fields.get("topic", "")
-        offsets = self._tables.offsets.smallest(
+        offsets = yield from self._tables.offsets.smallest(
             topic,
             without=frozenset(fields.get("filterGroups", "").split(",")),
             compared_to=fields.get("compareGroup", ""),
             begin=lambda queue_id: self._store.min_offset(topic, queue_id),
         )
-        return command.reply(ResponseCode.SUCCESS, body=encode_correction_offsets(offsets))
+        return command.reply(ResponseCode.SUCCESS, body=(yield from write_correction_offsets(offsets)))

@@ -9,8 +9,10 @@ from tianzhou.broker.state import Tables
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, HeaderFieldError
 from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.remoting.turns import Slices
 from tianzhou.store.results import GetResult, GetStatus
 from tianzhou.store.store import MessageStore
+from tianzhou.wire.bodies import write_consumer_offsets
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_reply
@@ -31,7 +33,7 @@ class OffsetHandler:
         self._store = store
         self._clock = clock
 
-    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
+    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply] | Slices[Reply]]]:
         """Request codes and who serves them."""
         return {
             RequestCode.QUERY_CONSUMER_OFFSET: self.query,
@@ -113,9 +115,11 @@ class OffsetHandler:
         timestamp = await self._store.find_earliest_store_time(header.topic, header.queue_id)
         return command.reply(ResponseCode.SUCCESS, None, write_reply(command.code, timestamp=timestamp))
 
-    def all_committed(self, connection: Connection, command: Command) -> Reply:
+    def all_committed(self, connection: Connection, command: Command) -> Slices[Reply]:
         """The whole table of committed offsets."""
-        return command.reply(ResponseCode.SUCCESS, body=dumps(self._tables.offsets.snapshot()))
+        offsets = self._tables.offsets
+        body = yield from write_consumer_offsets(offsets.lazily(), offsets.version)
+        return command.reply(ResponseCode.SUCCESS, body=body)
 
     def all_delays(self, connection: Connection, command: Command) -> Reply:
         """How far each delay level has been delivered."""

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from tianzhou.errors import BrokerError
 from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.remoting.turns import Pace, Turns
 from tianzhou.store.store import MessageStore
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -17,10 +18,12 @@ class QueryHandler:
 
     Args:
         store: where they are.
+        turns: of what takes long, which many look-ups by key do.
     """
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, store: MessageStore, turns: Turns) -> None:
         self._store = store
+        self._turns = turns
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
         """Request codes and who serves them."""
@@ -39,13 +42,15 @@ class QueryHandler:
         header = read_header(command)
         settings = self._store.settings
         wanted = settings.default_query_max_num if header.unique_key_query else header.max_num
-        found = await self._store.find_by_key(
-            header.topic,
-            header.key,
-            min(wanted, settings.max_msgs_num_batch),
-            header.begin_timestamp,
-            header.end_timestamp,
-        )
+        async with Pace(self._turns) as pace:
+            found = await self._store.find_by_key(
+                header.topic,
+                header.key,
+                min(wanted, settings.max_msgs_num_batch),
+                header.begin_timestamp,
+                header.end_timestamp,
+                pace.rest,
+            )
         fields = write_reply(
             command.code,
             index_last_update_timestamp=found.index_last_update_timestamp,

@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
-from tianzhou.broker.large_bodies import decoded
+from tianzhou.broker.large_bodies import LARGE, decoded
 from tianzhou.broker.registration.name_servers import NameServers
 from tianzhou.broker.state import Tables
 from tianzhou.clock import Clock
@@ -16,20 +16,25 @@ from tianzhou.model import MessageQueue
 from tianzhou.model.name_rules import BROKER, CLIENT_ID, GROUP, TOPIC
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.remoting.side_thread import ASIDE
+from tianzhou.remoting.turns import Slices, Turns
 from tianzhou.store.store import MessageStore
 from tianzhou.wire.bodies import (
     LockRequest,
     decode_lock_request,
     decode_locked_queues,
     decode_member_group,
-    encode_lock_request,
     encode_locked_queues,
+    write_lock_request,
+    write_locked_queues,
 )
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
 
 MEMBER_TIMEOUT_MS = 1_000
+FEW = 64
+"""So many queues are answered at once."""
 
 _log = logging.getLogger(__name__)
 
@@ -46,11 +51,19 @@ class QueueLockHandler:
         clock: monotonic time.
         client: reaches name servers and the other members.
         names: which name servers there are.
+        turns: of what takes long.
     """
 
     def __init__(
-        self, tables: Tables, store: MessageStore, clock: Clock, client: RemotingClient, names: NameServers
+        self,
+        tables: Tables,
+        store: MessageStore,
+        clock: Clock,
+        client: RemotingClient,
+        names: NameServers,
+        turns: Turns,
     ) -> None:
+        self._turns = turns
         self._tables = tables
         self._store = store
         self._clock = clock
@@ -59,18 +72,25 @@ class QueueLockHandler:
         self._members: list[str] = []
         self._asked_at = -1e9
 
-    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
+    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply] | Slices[Reply]]]:
         """Request codes and who serves them."""
         return {RequestCode.LOCK_BATCH_MQ: self.lock, RequestCode.UNLOCK_BATCH_MQ: self.unlock}
 
-    def lock(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
+    def lock(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply] | Slices[Reply]:
         """Lock queues for ordered consumption."""
         asked = _lock_request(command)
         now = int(self._clock.monotonic() * 1000)
         granted = self._tables.locks.lock(asked.consumer_group, asked.client_id, asked.queues, now)
         if asked.only_this_broker or self._quorum <= 1:
-            return command.reply(ResponseCode.SUCCESS, body=encode_locked_queues(granted))
+            # The few of an ordinary consumer wait for nobody.
+            if len(granted) <= FEW:
+                return command.reply(ResponseCode.SUCCESS, body=encode_locked_queues(granted))
+            return self._granted(command, granted)
         return self._agree(command, asked, granted)
+
+    @staticmethod
+    def _granted(command: Command, queues: list[MessageQueue]) -> Slices[Reply]:
+        return command.reply(ResponseCode.SUCCESS, body=(yield from write_locked_queues(queues)))
 
     def unlock(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         """Free a client's own locks."""
@@ -89,9 +109,12 @@ class QueueLockHandler:
         votes = Counter(granted)
         wish = LockRequest(asked.client_id, asked.consumer_group, granted, only_this_broker=True)
         for reply in await self._ask_others(RequestCode.LOCK_BATCH_MQ, wish):
-            votes.update(decode_locked_queues(reply.body))
+            if len(reply.body) < LARGE:
+                votes.update(decode_locked_queues(reply.body))
+            else:
+                votes.update(await ASIDE.run(decode_locked_queues, bytes(reply.body)))
         agreed = [queue for queue in granted if votes[queue] >= self._quorum]
-        return command.reply(ResponseCode.SUCCESS, body=encode_locked_queues(agreed))
+        return await self._turns.in_slices(self._granted(command, agreed))
 
     async def _unlock_all(self, command: Command, asked: LockRequest) -> Reply:
         wish = LockRequest(asked.client_id, asked.consumer_group, asked.queues, only_this_broker=True)
@@ -100,7 +123,7 @@ class QueueLockHandler:
 
     async def _ask_others(self, code: RequestCode, wish: LockRequest) -> list[Command]:
         """The answers of the members that say yes."""
-        body = encode_lock_request(wish)
+        body = await self._turns.in_slices(write_lock_request(wish))
 
         async def ask(address: str) -> Command | None:
             try:

@@ -14,17 +14,18 @@ from tianzhou.limits import QUEUES_OF_TOPIC
 from tianzhou.model import MessageQueue, TopicConfig, names
 from tianzhou.model.name_rules import topic_name_problem
 from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.remoting.turns import Pace, Slices, Turns
 from tianzhou.store.store import MessageStore
 from tianzhou.wire.bodies import (
     TopicOffset,
     TopicStats,
     TopicTable,
     decode_topic_config_list,
-    encode_group_list,
     encode_topic_config,
     encode_topic_list,
-    encode_topic_stats,
-    encode_topic_table,
+    write_group_list,
+    write_topic_stats,
+    write_topic_table,
 )
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -42,6 +43,7 @@ class TopicHandler:
         stats: counters.
         clock: wall-clock time.
         settled: waits until a change is on the disk and name servers know it, within reason.
+        turns: of what takes long.
     """
 
     def __init__(
@@ -51,14 +53,16 @@ class TopicHandler:
         stats: BrokerStats,
         clock: Clock,
         settled: Callable[[], Awaitable[None]],
+        turns: Turns,
     ) -> None:
+        self._turns = turns
         self._tables = tables
         self._store = store
         self._stats = stats
         self._settled = settled
         self._clock = clock
 
-    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
+    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply] | Slices[Reply]]]:
         """Request codes and who serves them."""
         return {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self.create,
@@ -101,17 +105,20 @@ class TopicHandler:
         configs = decoded(command, decode_topic_config_list)
         if not command.body:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "the body holds no topicConfigList")
-        for config in configs:
-            self._check_name(config.topic_name)
-            self._check_type(config)
-            before = self._tables.topics.get(config.topic_name)
-            # In a list the attributes come as a change list too: `+message.type` as key.
-            changes = {
-                key[1:] if key[:1] in "+-" else key: None if key[:1] == "-" else value
-                for key, value in config.attributes.items()
-            }
-            config.attributes = apply_changes(None if before is None else before.attributes, changes)
-        if self._tables.topics.put_all(configs, self._clock.now_ms()):
+        async with Pace(self._turns) as pace:
+            for config in configs:
+                self._check_name(config.topic_name)
+                self._check_type(config)
+                before = self._tables.topics.get(config.topic_name)
+                # In a list the attributes come as a change list too: `+message.type` as key.
+                changes = {
+                    key[1:] if key[:1] in "+-" else key: None if key[:1] == "-" else value
+                    for key, value in config.attributes.items()
+                }
+                config.attributes = apply_changes(None if before is None else before.attributes, changes)
+                await pace.rest()
+            changed = self._tables.topics.put_all(configs, self._clock.now_ms())
+        if changed:
             await self._settled()
         return command.reply(ResponseCode.SUCCESS)
 
@@ -162,12 +169,11 @@ class TopicHandler:
                 if name in self._tables.topics:
                     yield name
 
-    def all(self, connection: Connection, command: Command) -> Reply:
+    def all(self, connection: Connection, command: Command) -> Slices[Reply]:
         """The whole table."""
         topics = self._tables.topics
-        return command.reply(
-            ResponseCode.SUCCESS, body=encode_topic_table(TopicTable(dict(topics.all()), topics.version))
-        )
+        body = yield from write_topic_table(TopicTable(dict(topics.all()), topics.version))
+        return command.reply(ResponseCode.SUCCESS, body=body)
 
     def one(self, connection: Connection, command: Command) -> Reply:
         """One topic's configuration."""
@@ -184,20 +190,23 @@ class TopicHandler:
         config = self._existing(read_header(command).topic)
         topic, store = config.topic_name, self._store
         stats = TopicStats(topic_put_tps=self._stats.put_rate(topic, self._clock.now_ms()))
-        for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
-            low = max(store.min_offset(topic, queue_id), 0)
-            high = max(store.max_offset(topic, queue_id), 0)
-            last = await store.find_store_time(topic, queue_id, high - 1) if high > low else 0
-            queue = MessageQueue(topic, self._tables.settings.broker_name, queue_id)
-            stats.offset_table[queue] = TopicOffset(low, high, max(last, 0))
-        return command.reply(ResponseCode.SUCCESS, body=encode_topic_stats(stats))
+        async with Pace(self._turns) as pace:
+            for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
+                low = max(store.min_offset(topic, queue_id), 0)
+                high = max(store.max_offset(topic, queue_id), 0)
+                last = await store.find_store_time(topic, queue_id, high - 1) if high > low else 0
+                queue = MessageQueue(topic, self._tables.settings.broker_name, queue_id)
+                stats.offset_table[queue] = TopicOffset(low, high, max(last, 0))
+                await pace.rest()
+            body = await pace.through(write_topic_stats(stats))
+        return command.reply(ResponseCode.SUCCESS, body=body)
 
-    def consumers(self, connection: Connection, command: Command) -> Reply:
+    def consumers(self, connection: Connection, command: Command) -> Slices[Reply]:
         """Groups that read the topic, online or known by their offsets."""
         topic = read_header(command).topic
         groups = dict.fromkeys(self._tables.clients.subscribers(topic))
         groups |= dict.fromkeys(self._tables.offsets.groups_of(topic))
-        return command.reply(ResponseCode.SUCCESS, body=encode_group_list(groups))
+        return command.reply(ResponseCode.SUCCESS, body=(yield from write_group_list(groups)))
 
     def system(self, connection: Connection, command: Command) -> Reply:
         """Names of the system topics."""

@@ -154,14 +154,14 @@ class ConsumerGroup:
             self.conflicts += 1
             self.news |= len(same) == 1
 
-    def disagreement(self) -> dict[str, Wishes]:
-        """What each member subscribes by client id when they do not all subscribe the same; empty when they do."""
+    def differing(self) -> list[tuple[Client, Wishes]]:
+        """What each member subscribes when they do not all subscribe the same; empty when they do."""
         if len(self._wanting) <= 1:
-            return {}
-        return {self.clients[key].client_id: one for key, one in self.wishes.items() if key in self.clients}
+            return []
+        return [(self.clients[key], one) for key, one in self.wishes.items() if key in self.clients]
 
     def examples(self) -> dict[str, Wishes]:
-        """As `disagreement`, with one member for each of the first few things that are subscribed."""
+        """As `differing`, by client id, with one member for each of the first few things that are subscribed."""
         some = [next(iter(members)) for members in islice(self._wanting.values(), _SHOWN)]
         return {self.clients[key].client_id: self.wishes[key] for key in some if key in self.clients}
 

@@ -5,7 +5,7 @@ Every offset is the next one to read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import Any
 
 from tianzhou.limits import OFFSETS, Bounds
@@ -13,6 +13,8 @@ from tianzhou.model import DataVersion, names
 from tianzhou.wire.bodies import DATA_VERSION
 
 SEPARATOR = "@"
+AT_ONCE = 256
+"""So many offsets are looked at in one go."""
 BEHIND = (1 << 63) - 1
 """What `ConsumerOffsets.smallest` says of a queue where the group compared to is behind all others."""
 
@@ -43,6 +45,9 @@ class ConsumerOffsets:
         self._committed: dict[str, dict[int, int]] = {}
         self._pulled: dict[str, dict[int, int]] = {}
         self._resets: dict[str, dict[int, int]] = {}
+        # The keys of all tables, by group and by topic: there may be millions to look through.
+        self._topics_of: dict[str, dict[str, None]] = {}
+        self._groups_of: dict[str, dict[str, None]] = {}
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int, *, bounded: bool = True) -> None:
         """Note a committed offset; going back is allowed, it is how offsets are reset.
@@ -64,7 +69,9 @@ class ConsumerOffsets:
             if bounded:
                 self._bounds.check(OFFSETS, self._committed_count + 1, f"offset of group {group} in topic {topic}")
             self._committed_count += 1
-            queues = self._committed.setdefault(key, {})
+            if queues is None:
+                queues = self._committed[key] = {}
+                self._note(key)
         queues[queue_id] = offset
         self.dirty = True
         self._commits += 1
@@ -89,16 +96,21 @@ class ConsumerOffsets:
             if self._pulled_count >= self._bounds.most(OFFSETS):
                 return
             self._pulled_count += 1
-            queues = self._pulled.setdefault(key, {})
+            if queues is None:
+                queues = self._pulled[key] = {}
+                self._note(key)
         queues[queue_id] = offset
 
     def pull_offset(self, group: str, topic: str, queue_id: int) -> int | None:
         """How far pulls have reached, None when there was none since the start."""
         return self._pulled.get(f"{topic}{SEPARATOR}{group}", {}).get(queue_id)
 
-    def reset(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> None:
-        """Set an offset from the server's side: the next pull of the queue is told, commits wait until then."""
-        self.commit(group, topic, queue_id, offset, now_ms)
+    def reset(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int, *, bounded: bool = True) -> None:
+        """Set an offset from the server's side: the next pull of the queue is told, commits wait until then.
+
+        Arguments and what it raises as of `commit`.
+        """
+        self.commit(group, topic, queue_id, offset, now_ms, bounded=bounded)
         self._resets.setdefault(f"{topic}{SEPARATOR}{group}", {})[queue_id] = offset
         self.on_reset(group, topic, queue_id)
 
@@ -133,8 +145,8 @@ class ConsumerOffsets:
         if new:
             self._bounds.check(OFFSETS, self._committed_count + new, f"offsets of group {group}")
 
-    def clone(self, source: str, target: str, topic: str | None, now_ms: int) -> None:
-        """Give a group another's committed offsets, of one topic or of all.
+    def clone(self, source: str, target: str, topic: str | None, now_ms: int) -> Generator[None, None, None]:
+        """Give a group another's committed offsets, of one topic or of all; others can be served whenever it yields.
 
         Raises:
             LimitExceeded: there would be too many; none was given.
@@ -143,13 +155,16 @@ class ConsumerOffsets:
         found = {its_topic: dict(self.queues(source, its_topic)) for its_topic in topics}
         self.check_room(target, found)
         for its_topic, queues in found.items():
-            for queue_id, offset in queues.items():
-                self.commit(target, its_topic, queue_id, offset, now_ms)
+            for number, (queue_id, offset) in enumerate(queues.items(), 1):
+                self.commit(target, its_topic, queue_id, offset, now_ms, bounded=False)
+                if number % AT_ONCE == 0:
+                    yield
+            yield
 
     def smallest(
         self, topic: str, *, without: Collection[str], compared_to: str, begin: Callable[[int], int]
-    ) -> dict[int, int]:
-        """The smallest committed offset of any group, by queue (request 308).
+    ) -> Generator[None, None, dict[int, int]]:
+        """The smallest committed offset of any group, by queue (request 308); others can be served whenever it yields.
 
         Args:
             topic: the topic.
@@ -160,9 +175,12 @@ class ConsumerOffsets:
         found: dict[int, int] = {}
         for group in self.groups_of(topic):
             if group not in without:
-                for queue_id, offset in self.queues(group, topic).items():
+                for number, (queue_id, offset) in enumerate(list(self.queues(group, topic).items()), 1):
                     if offset >= begin(queue_id):
                         found[queue_id] = min(found.get(queue_id, offset), offset)
+                    if number % AT_ONCE == 0:
+                        yield
+                yield
         for queue_id, offset in self.queues(compared_to, topic).items():
             if queue_id in found and found[queue_id] > offset:
                 found[queue_id] = BEHIND
@@ -174,27 +192,44 @@ class ConsumerOffsets:
 
     def topics_of(self, group: str) -> list[str]:
         """Topics the group has committed offsets for."""
-        return [topic for topic, its_group in map(split_key, self._committed) if its_group == group]
+        known = self._committed
+        return [topic for topic in self._topics_of.get(group, ()) if f"{topic}{SEPARATOR}{group}" in known]
 
     def groups_of(self, topic: str) -> list[str]:
         """Groups that have committed offsets for the topic; not those kept for broadcast consumers (`G@broadcast`)."""
-        keys = map(split_key, self._committed)
-        return [group for its_topic, group in keys if its_topic == topic and SEPARATOR not in group]
+        known, groups = self._committed, self._groups_of.get(topic, ())
+        return [group for group in groups if SEPARATOR not in group and f"{topic}{SEPARATOR}{group}" in known]
+
+    def _note(self, key: str) -> None:
+        topic, group = split_key(key)
+        self._topics_of.setdefault(group, {})[topic] = None
+        self._groups_of.setdefault(topic, {})[group] = None
+
+    def _note_all(self) -> None:
+        self._topics_of, self._groups_of = {}, {}
+        for key in (*self._committed, *self._pulled):
+            self._note(key)
 
     def forget_topic(self, topic: str) -> None:
         """Drop all offsets of a deleted topic."""
-        self._forget(lambda its_topic, _: its_topic == topic)
+        for group in list(self._groups_of.get(topic, ())):
+            self._forget(topic, group)
 
     def forget_group(self, group: str) -> None:
         """Drop all offsets of a deleted group."""
-        self._forget(lambda _, its_group: its_group == group)
+        for topic in list(self._topics_of.get(group, ())):
+            self._forget(topic, group)
 
-    def _forget(self, is_meant: Any) -> None:
-        for table in (self._committed, self._pulled, self._resets):
-            for key in [key for key in table if is_meant(*split_key(key))]:
-                del table[key]
-                self.dirty = True
-        self._count()
+    def _forget(self, topic: str, group: str) -> None:
+        key = f"{topic}{SEPARATOR}{group}"
+        self._committed_count -= len(self._committed.pop(key, ()))
+        self._pulled_count -= len(self._pulled.pop(key, ()))
+        self._resets.pop(key, None)
+        for table, one, other in ((self._topics_of, group, topic), (self._groups_of, topic, group)):
+            del table[one][other]
+            if not table[one]:
+                del table[one]
+        self.dirty = True
 
     def _count(self) -> None:
         self._committed_count = sum(map(len, self._committed.values()))
@@ -207,10 +242,7 @@ class ConsumerOffsets:
 
     def snapshot(self) -> dict[str, Any]:
         """The table as JSON values."""
-        light = {}
-        if self.light:
-            # That table knows one queue only; whoever has read others stays in the table of all.
-            light = {key: queues[0] for key, queues in self._committed.items() if _is_light(key) and [*queues] == [0]}
+        light = self._light()
         members: dict[str, Any] = {
             "dataVersion": DATA_VERSION.encode(self.version),
             "offsetTable": {
@@ -218,6 +250,22 @@ class ConsumerOffsets:
             },
         }
         return members | {"lmqOffsetTable": light} if self.light else members
+
+    def lazily(self) -> dict[str, Sequence[tuple[str, Mapping[int, int] | int]]]:
+        """The tables of `snapshot`, what each key has being what the table itself has; not to be changed."""
+        if not self.light:
+            return {"offsetTable": list(self._committed.items())}
+        light = self._light()
+        return {
+            "offsetTable": [(key, queues) for key, queues in self._committed.items() if key not in light],
+            "lmqOffsetTable": list(light.items()),
+        }
+
+    def _light(self) -> dict[str, int]:
+        """What the table of light queues has, which knows one queue only; who has read others is not in it."""
+        if not self.light:
+            return {}
+        return {key: queues[0] for key, queues in self._committed.items() if _is_light(key) and [*queues] == [0]}
 
     def load(self, value: dict[str, Any]) -> None:
         """Take over what consumerOffset.json, or lmqConsumerOffset.json, holds."""
@@ -229,6 +277,7 @@ class ConsumerOffsets:
         for key, offset in (value.get("lmqOffsetTable") or {}).items():
             self._committed.setdefault(key, {})[0] = int(offset)
         self._count()
+        self._note_all()
 
 
 def _is_light(key: str) -> bool:

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from tianzhou.limits import FORBIDDEN, GROUPS, QUEUES_OF_TOPIC, Bounds
+from tianzhou.errors import ProtocolError
+from tianzhou.limits import FORBIDDEN, GROUP_CONFIG, GROUP_CONFIGS, GROUPS, QUEUES_OF_TOPIC, Bounds
 from tianzhou.model import DataVersion, SubscriptionGroupConfig, names
 from tianzhou.model.name_rules import group_name_problem, light_queue_problem
+from tianzhou.wire.json_dialect import dumps_plain
 
 SYSTEM_PREFIX = "CID_RMQ_SYS_"
 FORBIDDEN_READ = 2
 """Bit of the forbidden table that says a group may not read a topic (store.md §15.4)."""
+
+PLAIN_SIZE = 512
+"""What a configuration takes besides its name and what has no fixed size, in bytes."""
+
+_USUAL_POLICY = SubscriptionGroupConfig("").group_retry_policy
 
 BUILT_IN = (
     "TOOLS_CONSUMER",
@@ -33,9 +40,10 @@ class GroupTable:
         create_system: the same for groups whose name starts with CID_RMQ_SYS_.
         now_ms: stamp of the table's first version.
         light: every name of a light queue (`%LMQ%…`) is a group, too; such groups are not kept (store.md §7).
-        bounds: how many groups and entries of the forbidden table there may be.
+        bounds: how many groups and entries of the forbidden table there may be, and how large they may be.
 
     Attributes:
+        size: how large all configurations are together, in bytes.
         version: changes with every change of the table.
         forbidden: group to topic to bits; see `FORBIDDEN_READ`.
         listeners: called after each change.
@@ -58,6 +66,7 @@ class GroupTable:
         self.forbidden: dict[str, dict[str, int]] = {}
         self.listeners: list[Callable[[], None]] = []
         self._groups = {name: SubscriptionGroupConfig(name) for name in BUILT_IN}
+        self.size = sum(map(_size, self._groups.values()))
 
     def __contains__(self, group: str) -> bool:
         return group in self._groups or self._is_light(group)
@@ -108,7 +117,7 @@ class GroupTable:
         """Create or replace several groups as one change; returns the names that changed.
 
         Raises:
-            LimitExceeded: there would be too many groups; none of them was changed.
+            LimitExceeded: there would be too many groups, or they would be too large; none of them was changed.
         """
         fresh = {
             config.group_name: config
@@ -119,6 +128,11 @@ class GroupTable:
         new = [name for name in changed if name not in self._groups]
         if new:
             self._bounds.check(GROUPS, len(self._groups) + len(new), f"group {new[0]}")
+        former = [self._groups[name] for name in changed if name in self._groups]
+        more = sum(map(_size, fresh.values())) - sum(map(_size, former))
+        if more > 0:
+            self._bounds.check(GROUP_CONFIGS, self.size + more, f"configurations of all groups, with {changed[0]}")
+        self.size += more
         self._groups.update(fresh)
         if changed:
             self._changed(now_ms)
@@ -127,8 +141,10 @@ class GroupTable:
     def delete(self, group: str, now_ms: int) -> bool:
         """Remove a group and what it was forbidden; False when it was not there."""
         self.forbidden.pop(group, None)
-        if self._groups.pop(group, None) is None:
+        gone = self._groups.pop(group, None)
+        if gone is None:
             return False
+        self.size -= _size(gone)
         self._changed(now_ms)
         return True
 
@@ -172,6 +188,7 @@ class GroupTable:
         self._groups.update(groups)
         for name in cut:
             self._groups[name] = replace(self._groups[name], retry_queue_nums=most)
+        self.size = sum(map(_size, self._groups.values()))
         self.forbidden = {group: dict(topics) for group, topics in forbidden.items()}
         self.version = version
         return cut
@@ -180,3 +197,20 @@ class GroupTable:
         self.version = self.version.next(now_ms)
         for listener in self.listeners:
             listener()
+
+
+def is_plain(config: SubscriptionGroupConfig) -> bool:
+    """Whether a configuration has nothing of any size but its name."""
+    policy = config.group_retry_policy
+    return not config.attributes and not config.subscription_data_set and (not policy or policy == _USUAL_POLICY)
+
+
+def _size(config: SubscriptionGroupConfig) -> int:
+    """About how many bytes a configuration takes; most have nothing but a name."""
+    size = PLAIN_SIZE + len(config.group_name)
+    if is_plain(config):
+        return size
+    try:
+        return size + len(dumps_plain((config.attributes, config.group_retry_policy, config.subscription_data_set)))
+    except ProtocolError:  # nested deeper than can be written; no request brings such a one
+        return size + GROUP_CONFIG.default

@@ -33,24 +33,26 @@ class QueueLocks:
         Raises:
             LimitExceeded: there are too many locks; none was given.
         """
+        # Whole sets and one entry for all: a request may be for tens of thousands.
         queues = list(queues)
         held = self._groups.get(group, {})
-        fresh = len({queue for queue in queues if queue not in held})
+        fresh = len(set(queues) - held.keys())
         if fresh and not self._has_room(len(held) + fresh, fresh):
             # Locks whose time is over stay until they are swept, or in the way.
             self.sweep(now_ms)
             held = self._groups.get(group, {})
-            fresh = len({queue for queue in queues if queue not in held})
+            fresh = len(set(queues) - held.keys())
             self._bounds.check(LOCKS_OF_GROUP, len(held) + fresh, f"locks of group {group}")
             self._bounds.check(LOCKS, self._count + fresh)
         self._count += fresh
         if queues:
             held = self._groups.setdefault(group, held)
         granted = []
+        lock, oldest = (client_id, now_ms), now_ms - self._life_ms
         for queue in queues:
             owner = held.get(queue)
-            if owner is None or owner[0] == client_id or self._expired(owner[1], now_ms):
-                held[queue] = (client_id, now_ms)
+            if owner is None or owner[0] == client_id or owner[1] < oldest:
+                held[queue] = lock
                 granted.append(queue)
         return granted
 

@@ -20,7 +20,7 @@ from tianzhou.store.files.segments import Segment
 
 T = TypeVar("T")
 
-_TURN: Final = 512
+TURN: Final = 128
 """Steps after which others get a turn, whether a look-up had to wait or not."""
 
 Range = tuple[Segment, int, int]
@@ -39,12 +39,20 @@ def at_once(steps: Steps[T]) -> T:
             return result
 
 
-async def follow(steps: Steps[T], fetch: Callable[[Range], Awaitable[None]]) -> T:
+async def give_way() -> None:
+    """Let others have a turn."""
+    await asyncio.sleep(0)
+
+
+async def follow(
+    steps: Steps[T], fetch: Callable[[Range], Awaitable[None]], rest: Callable[[], Awaitable[None]] = give_way
+) -> T:
     """What a look-up finds, without holding up the loop.
 
     Args:
         steps: the look-up.
         fetch: brings a range into memory.
+        rest: called now and then, to let others have a turn.
     """
     taken = 0
     while True:
@@ -57,5 +65,5 @@ async def follow(steps: Steps[T], fetch: Callable[[Range], Awaitable[None]]) -> 
         taken += 1
         if not segment.resident(start, end):
             await fetch(one)
-        elif not taken % _TURN:
-            await asyncio.sleep(0)
+        elif not taken % TURN:
+            await rest()

@@ -35,6 +35,11 @@ from tianzhou.wire.bodies.clients import (
     encode_producer_connection,
     encode_producer_table,
     encode_running_info,
+    write_consumer_connection,
+    write_lock_request,
+    write_locked_queues,
+    write_producer_connection,
+    write_producer_table,
 )
 from tianzhou.wire.bodies.groups import (
     SUBSCRIPTION_GROUP,
@@ -48,6 +53,8 @@ from tianzhou.wire.bodies.groups import (
     encode_subscription_group,
     encode_subscription_group_list,
     encode_subscription_group_table,
+    write_group_list,
+    write_subscription_group_table,
 )
 from tianzhou.wire.bodies.heartbeat import (
     SUBSCRIPTION,
@@ -89,6 +96,13 @@ from tianzhou.wire.bodies.offsets import (
     encode_queue_units,
     encode_time_spans,
     encode_topic_stats,
+    write_broker_consume_stats,
+    write_consume_stats,
+    write_consumer_offsets,
+    write_correction_offsets,
+    write_offset_table,
+    write_time_spans,
+    write_topic_stats,
 )
 from tianzhou.wire.bodies.register import (
     RegisterBody,
@@ -116,6 +130,8 @@ from tianzhou.wire.bodies.route import (
     encode_cluster_info,
     encode_member_group,
     encode_route,
+    write_cluster_info,
+    write_route,
 )
 from tianzhou.wire.bodies.tables import (
     BrokerStats,
@@ -124,6 +140,7 @@ from tianzhou.wire.bodies.tables import (
     decode_kv_table,
     encode_broker_stats,
     encode_kv_table,
+    write_kv_table,
 )
 from tianzhou.wire.bodies.topics import (
     DATA_VERSION,
@@ -141,6 +158,8 @@ from tianzhou.wire.bodies.topics import (
     encode_topic_config_list,
     encode_topic_list,
     encode_topic_table,
+    write_topic_list,
+    write_topic_table,
 )
 
 __all__ = [
@@ -268,4 +287,23 @@ __all__ = [
     "encode_topic_table",
     "is_packed",
     "join_register_body",
+    "write_broker_consume_stats",
+    "write_cluster_info",
+    "write_consume_stats",
+    "write_consumer_connection",
+    "write_consumer_offsets",
+    "write_correction_offsets",
+    "write_group_list",
+    "write_kv_table",
+    "write_lock_request",
+    "write_locked_queues",
+    "write_offset_table",
+    "write_producer_connection",
+    "write_producer_table",
+    "write_route",
+    "write_subscription_group_table",
+    "write_time_spans",
+    "write_topic_list",
+    "write_topic_stats",
+    "write_topic_table",
 ]

@@ -7,14 +7,14 @@ attribute's default, numbers are accepted where text is expected and the other w
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Final, Generic, TypeVar
 
 from tianzhou.errors import ProtocolError
 from tianzhou.model import MessageQueue
 from tianzhou.wire.hashing import Octets
-from tianzhou.wire.json_dialect import as_key, dumps, loads
+from tianzhou.wire.json_dialect import Members, as_key, dumps, dumps_slices, loads
 from tianzhou.wire.json_shape import FOREIGN_DEPTH, check_depth
 
 T = TypeVar("T")
@@ -22,10 +22,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How one member is written and read; `read` gets the value and its path for error texts."""
+    """How one member is written and read; `read` gets the value and its path for error texts.
+
+    Attributes:
+        slowly: as `write`, with what lists and maps hold made when it is written (`dumps_slices`).
+    """
 
     write: Callable[[Any], Any]
     read: Callable[[Any, str], Any]
+    slowly: Callable[[Any], Any] | None = None
+
+    @property
+    def lazily(self) -> Callable[[Any], Any]:
+        """As `slowly`, or `write` where nothing can be large."""
+        return self.slowly or self.write
 
 
 def _same(value: Any) -> Any:
@@ -126,6 +136,7 @@ def list_of(kind: Kind) -> Kind:
     return Kind(
         lambda values: [kind.write(value) for value in values],
         lambda values, where: [kind.read(value, f"{where}[{n}]") for n, value in enumerate(read_array(values, where))],
+        lambda values: map(kind.lazily, values),
     )
 
 
@@ -146,6 +157,7 @@ def map_of(key: Kind, value: Kind) -> Kind:
             for k, v in read_object(members, where).items()
             if v is not None
         },
+        lambda members: Members((k, value.lazily(v)) for k, v in members.items()),
     )
 
 
@@ -190,7 +202,7 @@ class Bean(Generic[T]):
             for name in members
             if declared[name].default is MISSING and declared[name].default_factory is MISSING
         ]
-        self.kind: Final = Kind(self.encode, self.decode)
+        self.kind: Final = Kind(self.encode, self.decode, self.lazily)
 
     def encode(self, value: T) -> dict[str, Any]:
         """The members that are not None, in alphabetical order as fastjson writes them."""
@@ -199,6 +211,15 @@ class Bean(Generic[T]):
             attribute = getattr(value, name)
             if attribute is not None:
                 members[member] = kind.write(attribute)
+        return members
+
+    def lazily(self, value: T) -> dict[str, Any]:
+        """As `encode`, with what lists and maps hold made when it is written."""
+        members = {}
+        for member, name, kind in self._members:
+            attribute = getattr(value, name)
+            if attribute is not None:
+                members[member] = kind.lazily(attribute)
         return members
 
     def decode(self, members: Any, where: str = "") -> T:
@@ -222,6 +243,10 @@ class Bean(Generic[T]):
     def dumps(self, value: T) -> bytes:
         """The value as a body."""
         return dumps(self.encode(value), sort_keys=False)
+
+    def slices(self, value: T) -> Generator[None, None, bytes]:
+        """As `dumps`, a little at a time; lists and maps must not change meanwhile, what they hold may."""
+        return dumps_slices(self.lazily(value))
 
     def loads(self, data: Octets) -> T:
         """The value a body holds; raises ProtocolError."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,14 +23,14 @@ from tianzhou.wire.bodies.beans import (
 )
 from tianzhou.wire.bodies.heartbeat import CONSUME_FROM_WHERE, CONSUME_TYPE, MESSAGE_MODEL, SUBSCRIPTION
 from tianzhou.wire.hashing import Octets
-from tianzhou.wire.json_dialect import dumps
+from tianzhou.wire.json_dialect import Members, dumps, dumps_plain, dumps_slices
 
 _QUEUES: Final = list_of(QUEUE)
 
 
 def encode_consumer_ids(ids: Iterable[str]) -> bytes:
     """Client ids of a group's members (38)."""
-    return dumps({"consumerIdList": list(ids)})
+    return dumps_plain({"consumerIdList": list(ids)})
 
 
 def decode_consumer_ids(data: Octets) -> list[str]:
@@ -63,6 +63,11 @@ def encode_lock_request(request: LockRequest) -> bytes:
     return _LOCK_REQUEST.dumps(request)
 
 
+def write_lock_request(request: LockRequest) -> Generator[None, None, bytes]:
+    """As `encode_lock_request`, in slices."""
+    return _LOCK_REQUEST.slices(request)
+
+
 def decode_lock_request(data: Octets) -> LockRequest:
     """A wish to lock or unlock queues; raises ProtocolError."""
     return _LOCK_REQUEST.loads(data)
@@ -71,6 +76,11 @@ def decode_lock_request(data: Octets) -> LockRequest:
 def encode_locked_queues(queues: Iterable[MessageQueue]) -> bytes:
     """The queues that are now locked (reply of 41)."""
     return dumps({"lockOKMQSet": list(queues)}, sort_keys=False)
+
+
+def write_locked_queues(queues: Iterable[MessageQueue]) -> Generator[None, None, bytes]:
+    """As `encode_locked_queues`, in slices."""
+    return dumps_slices({"lockOKMQSet": iter(queues)})
 
 
 def decode_locked_queues(data: Octets) -> list[MessageQueue]:
@@ -125,6 +135,23 @@ def encode_consumer_connection(connection: ConsumerConnection) -> bytes:
     return _CONSUMER_CONNECTION.dumps(connection)
 
 
+def write_consumer_connection(
+    connection: ConsumerConnection, members: Iterator[Connection], different: Iterator[tuple[str, Mapping[str, str]]]
+) -> Generator[None, None, bytes]:
+    """As `encode_consumer_connection`, in slices.
+
+    Args:
+        connection: what the members share.
+        members: the connections.
+        different: client ids and what they subscribe, when members differ.
+    """
+    shared = _CONSUMER_CONNECTION.lazily(connection)
+    shared["connectionSet"] = map(_CONNECTION.encode, members)
+    if connection.different_subscriptions is not None:
+        shared["differentSubscriptions"] = Members(different)
+    return dumps_slices(shared)
+
+
 def decode_consumer_connection(data: Octets) -> ConsumerConnection:
     """The members of a consumer group; raises ProtocolError."""
     return _CONSUMER_CONNECTION.loads(data)
@@ -133,6 +160,11 @@ def decode_consumer_connection(data: Octets) -> ConsumerConnection:
 def encode_producer_connection(connections: Iterable[Connection]) -> bytes:
     """The members of a producer group (204)."""
     return dumps({"connectionSet": [_CONNECTION.encode(connection) for connection in connections]})
+
+
+def write_producer_connection(connections: Iterable[Connection]) -> Generator[None, None, bytes]:
+    """As `encode_producer_connection`, in slices."""
+    return dumps_slices({"connectionSet": map(_CONNECTION.encode, connections)})
 
 
 def decode_producer_connection(data: Octets) -> list[Connection]:
@@ -166,6 +198,14 @@ _PRODUCER_TABLE: Final = map_of(TEXT, list_of(_PRODUCER_INFO.kind))
 def encode_producer_table(table: dict[str, list[ProducerInfo]]) -> bytes:
     """All producers of a broker by group (328)."""
     return dumps({"data": _PRODUCER_TABLE.write(table)}, sort_keys=False)
+
+
+def write_producer_table(
+    table: Iterable[tuple[str, Iterable[ProducerInfo]]],
+) -> Generator[None, None, bytes]:
+    """As `encode_producer_table`, in slices."""
+    groups = ((group, map(_PRODUCER_INFO.encode, producers)) for group, producers in table)
+    return dumps_slices({"data": Members(groups)})
 
 
 def decode_producer_table(data: Octets) -> dict[str, list[ProducerInfo]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,7 +19,7 @@ from tianzhou.wire.bodies.beans import (
 )
 from tianzhou.wire.bodies.topics import DATA_VERSION
 from tianzhou.wire.hashing import Octets
-from tianzhou.wire.json_dialect import dumps, dumps_plain
+from tianzhou.wire.json_dialect import Members, Written, dumps, dumps_plain, dumps_slices
 
 SUBSCRIPTION_GROUP: Final = Bean(
     SubscriptionGroupConfig,
@@ -83,6 +83,16 @@ def encode_subscription_group_table(table: SubscriptionGroupTable) -> bytes:
     return dumps_plain(SUBSCRIPTION_GROUP_TABLE.encode(table))
 
 
+def write_subscription_group_table(table: SubscriptionGroupTable) -> Generator[None, None, bytes]:
+    """As `encode_subscription_group_table`, in slices."""
+    members = SUBSCRIPTION_GROUP_TABLE.lazily(table)
+    members["subscriptionGroupTable"] = Members(
+        (name, Written(dumps_plain(SUBSCRIPTION_GROUP.encode(config)), "utf-8"))
+        for name, config in table.subscription_group_table.items()
+    )
+    return dumps_slices(members)
+
+
 def decode_subscription_group_table(data: Octets) -> SubscriptionGroupTable:
     """All groups of a broker; raises ProtocolError."""
     return SUBSCRIPTION_GROUP_TABLE.loads(data)
@@ -91,6 +101,11 @@ def decode_subscription_group_table(data: Octets) -> SubscriptionGroupTable:
 def encode_group_list(groups: Iterable[str]) -> bytes:
     """Names of groups (300)."""
     return dumps({"groupList": list(groups)})
+
+
+def write_group_list(groups: Iterable[str]) -> Generator[None, None, bytes]:
+    """As `encode_group_list`, in slices."""
+    return dumps_slices({"groupList": iter(groups)})
 
 
 def decode_group_list(data: Octets) -> list[str]:

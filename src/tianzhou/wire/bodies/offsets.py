@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from tianzhou.model import DataVersion, MessageQueue, SubscriptionData
 from tianzhou.wire.bodies.beans import (
@@ -25,7 +25,7 @@ from tianzhou.wire.bodies.beans import (
 from tianzhou.wire.bodies.heartbeat import SUBSCRIPTION
 from tianzhou.wire.bodies.topics import DATA_VERSION
 from tianzhou.wire.hashing import Octets
-from tianzhou.wire.json_dialect import dumps
+from tianzhou.wire.json_dialect import Members, dumps, dumps_slices
 
 _QUEUE_OFFSETS: Final = map_of(QUEUE, INTEGER)
 
@@ -33,6 +33,11 @@ _QUEUE_OFFSETS: Final = map_of(QUEUE, INTEGER)
 def encode_offset_table(offsets: Mapping[MessageQueue, int], member: str = "offsetTable") -> bytes:
     """Offsets per queue (220, 222); code 221 calls the member `messageQueueTable`."""
     return dumps({member: offsets}, sort_keys=False)
+
+
+def write_offset_table(offsets: Mapping[MessageQueue, int]) -> Generator[None, None, bytes]:
+    """As `encode_offset_table`, in slices."""
+    return dumps_slices({"offsetTable": Members(iter(offsets.items()))})
 
 
 def encode_offset_list(offsets: Mapping[MessageQueue, int]) -> bytes:
@@ -94,6 +99,23 @@ def encode_consumer_offsets(offsets: ConsumerOffsets) -> bytes:
     return _CONSUMER_OFFSETS.dumps(offsets)
 
 
+def write_consumer_offsets(
+    tables: Mapping[str, Iterable[tuple[str, Mapping[int, int] | int]]], version: DataVersion
+) -> Generator[None, None, bytes]:
+    """All committed offsets of a broker, in slices; the offsets of a key as they are when it is its turn.
+
+    Args:
+        tables: by member: keys and their offsets by queue, or that of the only queue.
+        version: of the table.
+    """
+    members: dict[str, Any] = {"dataVersion": DATA_VERSION.encode(version)}
+    for name, table in tables.items():
+        members[name] = Members(
+            (key, queues if isinstance(queues, int) else Members(iter(sorted(queues.items())))) for key, queues in table
+        )
+    return dumps_slices(members)
+
+
 def decode_consumer_offsets(data: Octets) -> ConsumerOffsets:
     """All committed offsets of a broker; raises ProtocolError."""
     return _CONSUMER_OFFSETS.loads(data)
@@ -133,6 +155,11 @@ _TOPIC_STATS: Final = Bean(TopicStats, offset_table=map_of(QUEUE, _TOPIC_OFFSET.
 def encode_topic_stats(stats: TopicStats) -> bytes:
     """Bounds of a topic's queues."""
     return _TOPIC_STATS.dumps(stats)
+
+
+def write_topic_stats(stats: TopicStats) -> Generator[None, None, bytes]:
+    """As `encode_topic_stats`, in slices."""
+    return _TOPIC_STATS.slices(stats)
 
 
 def decode_topic_stats(data: Octets) -> TopicStats:
@@ -190,6 +217,11 @@ def encode_consume_stats(stats: ConsumeStats) -> bytes:
     return _CONSUME_STATS.dumps(stats)
 
 
+def write_consume_stats(stats: ConsumeStats) -> Generator[None, None, bytes]:
+    """As `encode_consume_stats`, in slices."""
+    return _CONSUME_STATS.slices(stats)
+
+
 def decode_consume_stats(data: Octets) -> ConsumeStats:
     """How far a group is; raises ProtocolError."""
     return _CONSUME_STATS.loads(data)
@@ -198,6 +230,11 @@ def decode_consume_stats(data: Octets) -> ConsumeStats:
 def encode_broker_consume_stats(stats: BrokerConsumeStats) -> bytes:
     """How far all groups of a broker are."""
     return _BROKER_CONSUME_STATS.dumps(stats)
+
+
+def write_broker_consume_stats(stats: BrokerConsumeStats) -> Generator[None, None, bytes]:
+    """As `encode_broker_consume_stats`, in slices."""
+    return _BROKER_CONSUME_STATS.slices(stats)
 
 
 def decode_broker_consume_stats(data: Octets) -> BrokerConsumeStats:
@@ -229,6 +266,11 @@ _TIME_SPAN: Final = Bean(
 def encode_time_spans(spans: list[QueueTimeSpan]) -> bytes:
     """Time spans of a group's queues; the derived texts Java adds are left out, readers ignore them."""
     return dumps({"consumeTimeSpanSet": [_TIME_SPAN.encode(span) for span in spans]}, sort_keys=False)
+
+
+def write_time_spans(spans: Iterable[QueueTimeSpan]) -> Generator[None, None, bytes]:
+    """As `encode_time_spans`, in slices."""
+    return dumps_slices({"consumeTimeSpanSet": map(_TIME_SPAN.encode, spans)})
 
 
 def decode_time_spans(data: Octets) -> list[QueueTimeSpan]:
@@ -293,6 +335,11 @@ def decode_queue_units(data: Octets) -> QueueUnits:
 def encode_correction_offsets(offsets: Mapping[int, int]) -> bytes:
     """Offsets per queue id (308)."""
     return dumps({"correctionOffsets": dict(offsets)}, sort_keys=False)
+
+
+def write_correction_offsets(offsets: Mapping[int, int]) -> Generator[None, None, bytes]:
+    """As `encode_correction_offsets`, in slices."""
+    return dumps_slices({"correctionOffsets": Members(iter(offsets.items()))})
 
 
 def decode_correction_offsets(data: Octets) -> dict[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any, Final
 
 from tianzhou.model import BrokerData, ClusterInfo, QueueData, TopicRoute
@@ -18,7 +19,7 @@ from tianzhou.wire.bodies.beans import (
     read_object,
 )
 from tianzhou.wire.hashing import Octets
-from tianzhou.wire.json_dialect import dumps, dumps_standard
+from tianzhou.wire.json_dialect import dumps, dumps_slices, dumps_standard
 
 _ADDRESSES: Final = map_of(INTEGER, TEXT)
 _SORTED_ADDRESSES: Final = Kind(lambda addresses: dict(sorted(addresses.items())), _ADDRESSES.read)
@@ -76,6 +77,11 @@ def encode_route(route: TopicRoute, standard: bool) -> bytes:
     return dumps_standard(members, sort_keys=False) if standard else dumps(members, sort_keys=False)
 
 
+def write_route(route: TopicRoute, standard: bool) -> Generator[None, None, bytes]:
+    """As `encode_route`, in slices."""
+    return dumps_slices(_ROUTE.lazily(route), standard=standard)
+
+
 def decode_route(data: Octets) -> TopicRoute:
     """The route in either form; raises ProtocolError."""
     return _ROUTE.loads(data)
@@ -84,6 +90,11 @@ def decode_route(data: Octets) -> TopicRoute:
 def encode_cluster_info(info: ClusterInfo) -> bytes:
     """All brokers and clusters; always with bare broker ids."""
     return _CLUSTER.dumps(info)
+
+
+def write_cluster_info(info: ClusterInfo) -> Generator[None, None, bytes]:
+    """As `encode_cluster_info`, in slices."""
+    return _CLUSTER.slices(info)
 
 
 def decode_cluster_info(data: Octets) -> ClusterInfo:

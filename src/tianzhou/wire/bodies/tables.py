@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from tianzhou.wire.bodies.beans import DOUBLE, INTEGER, TEXT, Bean, load_member, map_of
 from tianzhou.wire.hashing import Octets
-from tianzhou.wire.json_dialect import dumps
+from tianzhou.wire.json_dialect import Members, dumps, dumps_slices
 
 
 def encode_kv_table(table: Mapping[str, str]) -> bytes:
     """Names and texts (28, 219, reply of 103)."""
     return dumps({"table": dict(table)}, sort_keys=False)
+
+
+def write_kv_table(table: Mapping[str, str]) -> Generator[None, None, bytes]:
+    """As `encode_kv_table`, in slices; the table must not change meanwhile."""
+    return dumps_slices({"table": Members(iter(table.items()))})
 
 
 def decode_kv_table(data: Octets) -> dict[str, str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tianzhou.model import DataVersion, TopicConfig
 from tianzhou.wire.bodies.beans import ANY, BOOLEAN, INTEGER, TEXT, Bean, list_of, load_member, map_of
 from tianzhou.wire.hashing import Octets
-from tianzhou.wire.json_dialect import dumps, dumps_plain
+from tianzhou.wire.json_dialect import Members, Written, dumps, dumps_plain, dumps_slices
 
 DATA_VERSION: Final = Bean(DataVersion, counter=INTEGER, timestamp=INTEGER, state_version=INTEGER)
 _TOPIC_MEMBERS: Final = {
@@ -94,6 +94,16 @@ def encode_topic_table(table: TopicTable) -> bytes:
     return dumps_plain(TOPIC_TABLE.encode(table))
 
 
+def write_topic_table(table: TopicTable) -> Generator[None, None, bytes]:
+    """As `encode_topic_table`, in slices."""
+    members = TOPIC_TABLE.lazily(table)
+    members["topicConfigTable"] = Members(
+        (name, Written(dumps_plain(TOPIC_CONFIG.encode(config)), "utf-8"))
+        for name, config in table.topic_config_table.items()
+    )
+    return dumps_slices(members)
+
+
 def decode_topic_table(data: Octets) -> TopicTable:
     """All topics of a broker; raises ProtocolError."""
     return TOPIC_TABLE.loads(data)
@@ -113,6 +123,11 @@ _TOPIC_LIST: Final = Bean(TopicList, topic_list=list_of(TEXT), broker_addr=TEXT)
 def encode_topic_list(topics: Iterable[str], broker_addr: str | None = None) -> bytes:
     """Names of topics."""
     return _TOPIC_LIST.dumps(TopicList(list(topics), broker_addr))
+
+
+def write_topic_list(topics: Iterable[str], broker_addr: str | None = None) -> Generator[None, None, bytes]:
+    """As `encode_topic_list`, in slices."""
+    return dumps_slices({"brokerAddr": broker_addr, "topicList": iter(topics)})
 
 
 def decode_topic_list(data: Octets) -> TopicList:
