@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,6 +12,7 @@ from tianzhou.broker.state import Tables
 from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.clock import Clock
 from tianzhou.errors import LimitExceeded
+from tianzhou.slices import start_in_turns
 from tianzhou.store.store import MessageStore
 
 SWEEP_MS = 10_000
@@ -63,13 +62,8 @@ class Housekeeping:
         if not self._store.settings.data_read_ahead_enable:
             self._store.read_ahead(wanted=False)
         # The machine's calendar, as operators read it.
-        self._count(self._stats.sampling(now, datetime.fromtimestamp(now / 1000, UTC).astimezone().toordinal()))
-
-    def _count(self, pieces: Iterator[None]) -> None:
-        """Go on with noting counters; what is left after a piece is done in the next turn of the loop."""
-        for _ in pieces:
-            asyncio.get_running_loop().call_soon(self._count, pieces)
-            return
+        day = datetime.fromtimestamp(now / 1000, UTC).astimezone().toordinal()
+        start_in_turns(self._stats.sampling(now, day))
 
     def commit_broadcasts(self) -> None:
         """Commit how far the slowest broadcast consumer of each group is."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import Final
 
 from tianzhou.errors import ConnectionLost
 from tianzhou.escaping import shown
 from tianzhou.remoting.connection import Connection
+from tianzhou.slices import start_in_turns
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
@@ -51,17 +51,14 @@ class MemberNews:
                 _tell(connection, group)
         else:
             self._busy[group] = False
-            self._go_on(group, iter(members), len(members) * PAUSE_S)
+            start_in_turns(self._tell_all(group, members))
 
-    def _go_on(self, group: str, left: Iterator[Connection], pause_s: float) -> None:
-        loop = asyncio.get_running_loop()
-        some = list(islice(left, AT_ONCE))
-        for connection in some:
+    def _tell_all(self, group: str, members: list[Connection]) -> Iterator[None]:
+        for number, connection in enumerate(members, 1):
             _tell(connection, group)
-        if len(some) == AT_ONCE:
-            loop.call_soon(self._go_on, group, left, pause_s)
-        else:
-            loop.call_later(pause_s, self._rested, group)
+            if number % AT_ONCE == 0:
+                yield
+        asyncio.get_running_loop().call_later(len(members) * PAUSE_S, self._rested, group)
 
     def _rested(self, group: str) -> None:
         if self._busy.pop(group):

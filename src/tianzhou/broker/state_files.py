@@ -20,6 +20,7 @@ from tianzhou.clock import Clock
 from tianzhou.errors import StoreError, StoreUnreadable
 from tianzhou.escaping import shown
 from tianzhou.shortages import words
+from tianzhou.slices import each_in_turns
 from tianzhou.store.files.config_file import JsonFile
 from tianzhou.supervision import Supervisor
 from tianzhou.troubles import reason
@@ -229,17 +230,14 @@ class StateFiles:
             self._supervisor.well(file.name)
 
     async def _text(self, file: StateFile) -> bytes:
-        pieces = []
         try:
-            for piece in file.pieces():
-                pieces.append(piece)
-                await asyncio.sleep(0)
+            text = b"".join([piece async for piece in each_in_turns(file.pieces(), 1)])
         except Exception:
             if file.value is None:
                 raise
             return _salvaged(file)
         self._note_left_out(file)
-        return b"".join(pieces)
+        return text
 
     def _note_left_out(self, file: StateFile) -> None:
         problems = self._topic_texts.problems if file is self._topics else {}

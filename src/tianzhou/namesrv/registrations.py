@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any
@@ -22,6 +21,7 @@ from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.nearness import is_on_this_machine, origin
 from tianzhou.remoting.side_thread import ASIDE
 from tianzhou.repeats import Repeats
+from tianzhou.slices import in_turns
 from tianzhou.wire import bodies
 from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.command import Command
@@ -299,10 +299,7 @@ class Registrations:
 async def _in_steps(steps: Generator[None, None, bodies.RegisterBody]) -> bodies.RegisterBody:
     """What the steps read: the first, which is all of the JSON and may be in a dialect that takes long, aside."""
     found = await ASIDE.run(_step, steps)
-    while found is None:
-        await asyncio.sleep(0)
-        found = _step(steps)
-    return found
+    return await in_turns(steps) if found is None else found
 
 
 def _step(steps: Generator[None, None, bodies.RegisterBody]) -> bodies.RegisterBody | None:

@@ -6,6 +6,8 @@ import asyncio
 from collections import deque
 from typing import Any, Self
 
+from tianzhou.slices import NextTurn
+
 HOST = "127.0.0.1"
 FIRST_PORT = 49_152
 LAST_PORT = 65_535
@@ -35,7 +37,7 @@ class PipeEnd(asyncio.Transport):
         self._inbox: deque[bytes] = deque()
         self._unread = 0
         self._reading = True
-        self._scheduled = False
+        self._delivery = NextTurn(self._deliver)
         self._closing = self._at_end = self._lost = False
         self._writing_paused = False
         self._high, self._low = HIGH_BYTES, HIGH_BYTES // 4
@@ -103,12 +105,10 @@ class PipeEnd(asyncio.Transport):
         self._schedule()
 
     def _schedule(self) -> None:
-        if not self._scheduled and self._reading and not self._lost and (self._inbox or self._at_end):
-            self._scheduled = True
-            self._loop.call_soon(self._deliver)
+        if self._reading and not self._lost and (self._inbox or self._at_end):
+            self._delivery.ask()
 
     def _deliver(self) -> None:
-        self._scheduled = False
         inbox, protocol = self._inbox, self._protocol
         while inbox and self._reading and not self._closing:
             data = memoryview(inbox.popleft())

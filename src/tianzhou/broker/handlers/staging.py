@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,6 +15,7 @@ from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, LimitExceeded, ProtocolError
 from tianzhou.model import TopicConfig
 from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.slices import each_in_turns
 from tianzhou.store.store import MessageStore
 from tianzhou.wire.bodies.beans import Bean
 from tianzhou.wire.bodies.staging import ATTEMPTS, DECISION, STATE, AttemptList, BatchDecision, StagingState
@@ -153,9 +153,7 @@ class StagingHandler:
         self._publisher.stage(unit, records.unit_record(unit, body, born=born))
 
     async def _check(self, messages: list[StagedMessage], header: Any, connection: Connection) -> None:
-        for begin in range(0, len(messages), SLICE):
-            if begin:
-                await asyncio.sleep(0)
+        async for begin in each_in_turns(range(0, len(messages), SLICE), 1):
             self._check_some(messages[begin : begin + SLICE], begin, header, connection)
 
     def _check_some(self, messages: list[StagedMessage], begin: int, header: Any, connection: Connection) -> None:

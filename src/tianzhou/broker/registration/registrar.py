@@ -21,6 +21,7 @@ from tianzhou.model import DataVersion, TopicConfig
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection
 from tianzhou.settings import parse_properties
+from tianzhou.slices import in_turns
 from tianzhou.supervision import Supervisor
 from tianzhou.watermark import Watermark
 from tianzhou.wire.bodies import (
@@ -278,8 +279,7 @@ class Registrar:
             self._texts_permission = settings.broker_permission
             self._texts.forget()
         if not settings.compressed_register:
-            for _ in self._texts.refresh(topics.all()):
-                await asyncio.sleep(0)
+            await in_turns(self._texts.refresh(topics.all()))
         made_of = topics.version, self._texts_permission, settings.compressed_register
         if self._whole_body[0] != made_of:
             if settings.compressed_register:

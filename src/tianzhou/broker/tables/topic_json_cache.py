@@ -7,7 +7,7 @@ servers want it written out again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Final
 
 from tianzhou.escaping import shown
@@ -35,7 +35,7 @@ class TopicTexts:
         self.problems: dict[str, str] = {}
         self._kept: dict[str, tuple[TopicConfig, bytes]] = {}
 
-    def refresh(self, topics: Mapping[str, TopicConfig]) -> Iterator[None]:
+    def refresh(self, topics: Mapping[str, TopicConfig]) -> Generator[None, None, None]:
         """Make the texts that are missing or not true any more; others can be served whenever it yields."""
         kept = self._kept
         # A changed topic is another object, always.

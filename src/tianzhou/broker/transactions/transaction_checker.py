@@ -15,6 +15,7 @@ from tianzhou.clock import Clock
 from tianzhou.errors import ConnectionLost, CorruptRecord, StoreError, StoreUnreadable
 from tianzhou.model import names
 from tianzhou.remoting.connection import Connection
+from tianzhou.slices import NextTurn, each_in_turns
 from tianzhou.store.files.lookup_steps import Steps
 from tianzhou.store.results import GetResult, PutStatus
 from tianzhou.store.store import MessageStore
@@ -74,7 +75,7 @@ class TransactionChecker:
         self._sleep = sleep
         self._turns: dict[str, int] = {}
         self._written_at = clock.monotonic()
-        self._scheduled = False
+        self._marking = NextTurn(self._write_marks)  # roll-backs of one turn share a message
         # Positions that wait until the disk has what they rest on: end of the log, half queue, op queue.
         self._resting: tuple[int, int, int] | None = None
 
@@ -178,13 +179,10 @@ class TransactionChecker:
 
     def _soon(self, at_once: bool) -> None:
         text = 8 * len(self._ledger.unwritten)
-        if (at_once or text > self._tables.settings.transaction_op_msg_max_size) and not self._scheduled:
-            # Once per turn of the loop: roll-backs of one turn share a message.
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._write_marks)
+        if at_once or text > self._tables.settings.transaction_op_msg_max_size:
+            self._marking.ask()
 
     def _write_marks(self) -> None:
-        self._scheduled = False
         ledger, limit = self._ledger, self._tables.settings.transaction_op_msg_max_size
         while ledger.unwritten:
             count, size = 0, 0
@@ -231,11 +229,9 @@ class TransactionChecker:
         failures: list[Exception] = []
         # What was stored before this has lost the segments after it: see `Verdict.MOVE`.
         endangered = store.begin_offset + store.settings.mapped_file_size_commit_log if store.begin_offset > 0 else 0
-        for count, half in enumerate(ledger.waiting()):
-            if count % SLICE == SLICE - 1:
-                await asyncio.sleep(0)
-                if self._clock.monotonic() > deadline:
-                    break
+        async for half in each_in_turns(ledger.waiting(), SLICE):
+            if self._clock.monotonic() > deadline:
+                break
             try:
                 copies += await self._check(half, endangered)
             except Exception as error:  # noqa: BLE001 - the others have to be decided all the same

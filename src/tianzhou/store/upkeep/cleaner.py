@@ -20,6 +20,7 @@ from typing import Final, TypeVar, TypeVarTuple
 from tianzhou.clock import Clock
 from tianzhou.escaping import shown
 from tianzhou.model.name_rules import folder_name_problem
+from tianzhou.slices import each_in_turns
 from tianzhou.store.files.lookup_steps import Range, follow
 from tianzhou.store.files.pages import HeldMap
 from tianzhou.store.files.retention import (
@@ -266,13 +267,9 @@ class Cleaner:
 
     async def _clean_queues(self, smallest: int) -> None:
         queues = list(self._all_queues())
-        for done, queue in enumerate(queues, 1):
-            if not done % _QUEUES_PER_TURN:
-                await asyncio.sleep(0)
+        async for queue in each_in_turns(queues, _QUEUES_PER_TURN):
             await follow(queue.correct_steps(smallest), self._fetch)
-        for done, queue in enumerate(queues, 1):
-            if not done % _QUEUES_PER_TURN:
-                await asyncio.sleep(0)
+        async for queue in each_in_turns(queues, _QUEUES_PER_TURN):
             retired = await follow(queue.expire_steps(smallest), self._fetch)
             if retired:
                 logger.info("queue %s/%d: %d expired files deleted", queue.topic, queue.queue_id, len(retired))
