@@ -69,7 +69,7 @@ from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import ConfigError
 from tianzhou.filter import BloomFilter
 from tianzhou.limits import Bounds
-from tianzhou.remoting.admin_gate import AdminGate, note_of_reach
+from tianzhou.remoting.admin_gate import AdminGate, exposure_warning
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.loop_stall import caught_up, stalled
 from tianzhou.remoting.server import RemotingServer
@@ -237,7 +237,7 @@ class Broker:
         self._repeat(lambda: SWEEP_MS, self._write_filters)
         self._repeat(lambda: SWEEP_MS, self._parts.housekeeping.sweep)
         self._repeat(lambda: PROTECT_MS, self._parts.housekeeping.protect)
-        if note := note_of_reach("broker", settings.bind_address, settings.enable_remote_admin):
+        if note := exposure_warning("broker", settings.bind_address, settings.enable_remote_admin):
             _log.warning("%s", note)
         _log.info("broker %s listens on port %d, clients are told %s", settings.broker_name, self._port, self.address)
 
@@ -245,7 +245,7 @@ class Broker:
         settings = self.settings
         idle = settings.server_channel_max_idle_time_seconds
         late_after_s = LEAST_LATENESS_S
-        linger_s = settings.linger_micros / 1e6
+        busy_poll_s = settings.linger_micros / 1e6
         connected = self._parts.channels.connected
         tls = ServerTls(self._tls)
         await self._stack.enter_async_context(
@@ -254,7 +254,7 @@ class Broker:
                 self._port,
                 router.serve,
                 idle_timeout_s=idle,
-                linger_s=linger_s,
+                busy_poll_s=busy_poll_s,
                 clock=self._clock,
                 port_setting=self._port_setting,
                 late=router.serve_late,
@@ -271,7 +271,7 @@ class Broker:
                     self._port - FAST_PORT_BELOW,
                     router.without(NOT_ON_FAST_PORT).serve,
                     idle_timeout_s=idle,
-                    linger_s=linger_s,
+                    busy_poll_s=busy_poll_s,
                     clock=self._clock,
                     port_setting=self._port_setting,
                     late=router.serve_late,

@@ -17,9 +17,9 @@ from tianzhou.namesrv.kv import KvConfig
 from tianzhou.namesrv.other_environment import OtherEnvironment
 from tianzhou.namesrv.routes import MinBrokerChange, Registration, RouteTable
 from tianzhou.namesrv.settings import NamesrvSettings
-from tianzhou.remoting.admin_gate import note_of_reach
+from tianzhou.remoting.admin_gate import exposure_warning
 from tianzhou.remoting.client import RemotingClient
-from tianzhou.remoting.loop_stall import PatientTimer
+from tianzhou.remoting.loop_stall import StallAwareTimer
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.remoting.tls import ServerTls, TlsSettings, client_context
 from tianzhou.supervision import Supervisor
@@ -95,7 +95,7 @@ class NameServer:
             bounds=bounds,
         )
         self.left_undone: list[str] = []
-        self._scan_timer: PatientTimer | None = None
+        self._scan_timer: StallAwareTimer | None = None
         self._notices: set[asyncio.Task[None]] = set()
         self._supervisor = Supervisor("name server", self._clock)
 
@@ -129,8 +129,8 @@ class NameServer:
         """Read the KV configuration, listen, begin to look after brokers."""
         self._kv.load()
         await self._server.start()
-        self._scan_timer = PatientTimer(asyncio.get_running_loop(), FIRST_SCAN_S, self._scan)
-        if note := note_of_reach("name server", self._server.host, self.settings.enable_remote_admin):
+        self._scan_timer = StallAwareTimer(asyncio.get_running_loop(), FIRST_SCAN_S, self._scan)
+        if note := exposure_warning("name server", self._server.host, self.settings.enable_remote_admin):
             _log.warning("%s", note)
         _log.info("name server listens on %s:%d", self._server.host, self.port)
 
@@ -153,7 +153,7 @@ class NameServer:
 
     def _scan(self) -> None:
         interval_s = max(self.settings.scan_not_active_broker_interval, 10) / 1000
-        self._scan_timer = PatientTimer(asyncio.get_running_loop(), interval_s, self._scan)
+        self._scan_timer = StallAwareTimer(asyncio.get_running_loop(), interval_s, self._scan)
         with self._supervisor.trial("looking for silent brokers"):
             self.scan()
 

@@ -1,7 +1,7 @@
 """Requests that can lose messages or stop the service: taken from this machine only, unless a key lets others in.
 
-Who may do what is decided by credentials once there are any; until then a stranger who reaches the port must not be
-able to delete what others wait for. Creating topics and groups, sending, consuming and looking are open to all.
+Who may do what is decided by credentials once there are any; until then a peer that reaches the port must not be able
+to delete what others wait for. Creating topics and groups, sending, consuming and looking are open to all.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tianzhou.errors import BrokerError
 from tianzhou.remoting.connection import Connection
-from tianzhou.remoting.nearness import is_loopback, is_on_this_machine
+from tianzhou.remoting.locality import is_loopback, is_on_this_machine
 from tianzhou.wire.codes import RequestCode as Code
 from tianzhou.wire.codes import ResponseCode, request_name
 from tianzhou.wire.command import Command
@@ -56,9 +56,9 @@ DANGEROUS: Final[Mapping[int, str]] = {
     Code.CONTROLLER_ALTER_SYNC_STATE_SET: "changes what is replicated",
     Code.CONTROLLER_ELECT_MASTER: "changes what is replicated",
     Code.CLEAN_BROKER_DATA: "changes what is replicated",
-    Code.REGISTER_MESSAGE_FILTER_CLASS: "runs a stranger's code",
+    Code.REGISTER_MESSAGE_FILTER_CLASS: "runs code of the peer",
 }
-"""Requests that are guarded, and what each does."""
+"""Guarded request codes, and what each does."""
 
 OPEN: Final[frozenset[int]] = frozenset(
     {
@@ -102,11 +102,11 @@ OPEN: Final[frozenset[int]] = frozenset(
         Code.DISCARD_ATTEMPTS,
     }
 )  # fmt: skip
-"""Requests that anybody may send who reaches the port: every code is here or in `DANGEROUS`."""
+"""Request codes open to every peer that reaches the port: every code is here or in `DANGEROUS`."""
 
 
-def note_of_reach(server: str, host: str, opened: bool) -> str:
-    """What an operator is told at the start of a server that other machines can reach; empty for one that they cannot.
+def exposure_warning(server: str, host: str, opened: bool) -> str:
+    """Warning for operators about a server that other machines can reach; empty for one that they cannot.
 
     Args:
         server: "broker" or "name server".
@@ -122,7 +122,7 @@ def note_of_reach(server: str, host: str, opened: bool) -> str:
 
 
 class AdminGate:
-    """Stands before the handlers of dangerous requests; the others are not touched.
+    """Guards the handlers of dangerous requests; the others are not touched.
 
     Args:
         server: "broker" or "name server", for messages.
@@ -134,7 +134,7 @@ class AdminGate:
         self._opened = opened
 
     def guarded(self, table: Mapping[int, Callable[[Connection, Command], Any]]) -> dict[int, Any]:
-        """The table with the handlers of dangerous requests guarded."""
+        """The handler table with the dangerous requests guarded."""
         return {int(code): self._guard(code, handle) if code in DANGEROUS else handle for code, handle in table.items()}
 
     def _guard(

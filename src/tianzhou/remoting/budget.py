@@ -1,13 +1,13 @@
-"""How much memory half-received frames may take over all connections of a server.
+"""Memory budgets over all connections of a server: half-received frames, and requests being served.
 
 A frame may have 16 MiB, so a hundred peers that send most of one and then stop would hold 1.6 GiB; and ten thousand
 that stop after the first read would hold 1.3 GiB. Above the limit, connections whose frame needs more room are not
-read from until others have finished; one of them may always go on, so that some frame is finished even when all are
-waiting. Meanwhile all reads are small, and who keeps no more than such a read does not wait: requests of a few
-kilobytes are served on.
+read from until others have finished; one of them is exempt, so that some frame is finished even when all are
+waiting. Meanwhile all reads are small, and a connection that holds no more than such a read does not wait: requests of
+a few kilobytes are served on.
 
-Requests whose answers are being worked on are counted, too (`RequestBudget`): each connection may have some, but not
-all of them together any number.
+`RequestBudget` counts requests whose answers are being worked on: each connection may have some, but not all of them
+together any number.
 
 Pure: connections are values with `hold()` and `release()`.
 """
@@ -24,8 +24,8 @@ FRAMES, REQUESTS, REPLIES = 8, 16, 32
 """Reasons to hold a connection."""
 
 
-class Gatherer(Protocol):
-    """A connection that may keep half a frame, or have requests that are worked on."""
+class Holdable(Protocol):
+    """A connection that can be held: not read from until it is released."""
 
     def hold(self, reason: int = ...) -> None:
         """Stop reading."""
@@ -35,7 +35,7 @@ class Gatherer(Protocol):
 
 
 class FrameBudget:
-    """Counts every byte that is kept for half-received frames.
+    """Counts every byte reserved for half-received frames.
 
     Args:
         limit: bytes above which connections wait. Each is held after the growth that crossed the limit, and buffers
@@ -43,8 +43,8 @@ class FrameBudget:
             more connections than one per 2 KiB of it. So the most really used is three times the limit and one frame.
 
     Attributes:
-        used: bytes kept now.
-        read_size: how much is to be read at once from a connection without a buffer of its own.
+        used: bytes reserved now.
+        read_size: bytes to read at once from a connection without a buffer of its own.
     """
 
     def __init__(self, limit: int) -> None:
@@ -52,69 +52,69 @@ class FrameBudget:
         self.used = 0
         self.read_size = READ_SIZE
         self._small = LARGEST_SMALL_READ
-        self._sizes: dict[Gatherer, int] = {}
-        self._waiting: dict[Gatherer, None] = {}
-        self._favoured: Gatherer | None = None
+        self._sizes: dict[Holdable, int] = {}
+        self._waiting: dict[Holdable, None] = {}
+        self._exempt: Holdable | None = None
 
     @property
     def waiting(self) -> int:
-        """How many connections are held."""
+        """Number of held connections."""
         return len(self._waiting)
 
-    def shared_by(self, connections: int) -> None:
-        """There are now so many connections."""
-        # What is kept behind two small reads gets a buffer of twice its size.
+    def set_connections(self, connections: int) -> None:
+        """Set how many connections share the budget."""
+        # A frame that two small reads do not complete gets a buffer of twice its size.
         self._small = max(SMALLEST_READ, min(LARGEST_SMALL_READ, self.limit // (4 * max(connections, 1))))
         self._choose_reads()
 
-    def keeps(self, gatherer: Gatherer, size: int, *, finished: bool = False) -> None:
-        """A connection now has `size` bytes set aside for a frame that is not whole, 0 when there is none.
+    def reserve(self, connection: Holdable, size: int, *, finished: bool = False) -> None:
+        """Set how many bytes a connection has reserved for a frame that is not whole.
 
         Args:
-            gatherer: the connection.
-            size: bytes.
-            finished: whether the frame it gathered before is whole; what it keeps is the next one's.
+            connection: whose frame it is.
+            size: bytes, 0 when there is no such frame.
+            finished: whether its last frame is whole now, `size` being the next one's.
         """
-        before = self._sizes.get(gatherer, 0)
+        before = self._sizes.get(connection, 0)
         self.used += size - before
         if size:
-            self._sizes[gatherer] = size
+            self._sizes[connection] = size
         else:
-            self._sizes.pop(gatherer, None)
+            self._sizes.pop(connection, None)
         self._choose_reads()
         done = finished or not size
         if done:
-            if gatherer is self._favoured:
-                self._favoured = None
-            if gatherer in self._waiting:
-                del self._waiting[gatherer]
-                gatherer.release()
+            if connection is self._exempt:
+                self._exempt = None
+            if connection in self._waiting:
+                del self._waiting[connection]
+                connection.release()
         if done or size < before:
-            self._let_go()
+            self._release_next()
         if self.used > self.limit and size > self._small and (finished or size > before):
-            self._wait(gatherer)
+            self._wait(connection)
 
     def _choose_reads(self) -> None:
         self.read_size = self._small if self.used > self.limit else READ_SIZE
 
-    def _wait(self, gatherer: Gatherer) -> None:
-        if self._favoured is None:
-            self._favoured = gatherer
-        elif gatherer is not self._favoured and gatherer not in self._waiting:
-            self._waiting[gatherer] = None
-            gatherer.hold()
+    def _wait(self, connection: Holdable) -> None:
+        if self._exempt is None:
+            self._exempt = connection
+        elif connection is not self._exempt and connection not in self._waiting:
+            self._waiting[connection] = None
+            connection.hold()
 
-    def _let_go(self) -> None:
-        while self._waiting and (self.used <= self.limit or self._favoured is None):
-            gatherer = next(iter(self._waiting))
-            del self._waiting[gatherer]
+    def _release_next(self) -> None:
+        while self._waiting and (self.used <= self.limit or self._exempt is None):
+            connection = next(iter(self._waiting))
+            del self._waiting[connection]
             if self.used > self.limit:
-                self._favoured = gatherer
-            gatherer.release()
+                self._exempt = connection
+            connection.release()
 
 
 class RequestBudget:
-    """Counts every byte of requests whose answers are being worked on.
+    """Counts every byte of requests being served.
 
     Above the limit, connections that have more than their share are not read from until some of theirs are answered,
     or enough of others'. Who has less is served on.
@@ -131,31 +131,31 @@ class RequestBudget:
         self.limit = limit
         self.used = 0
         self.connections = 1
-        self._waiting: dict[Gatherer, None] = {}
+        self._waiting: dict[Holdable, None] = {}
 
     @property
     def waiting(self) -> int:
-        """How many connections are held."""
+        """Number of held connections."""
         return len(self._waiting)
 
-    def crossed(self, holder: Gatherer, size: int) -> bool:
-        """A connection took more, now `size` bytes, and the limit is crossed; whether it was held for that."""
-        if holder in self._waiting or size * 2 * self.connections < self.limit:
+    def grew_above_limit(self, connection: Holdable, size: int) -> bool:
+        """Hold a connection that grew to `size` bytes above the limit; False when it has less than its share."""
+        if connection in self._waiting or size * 2 * self.connections < self.limit:
             return False
-        self._waiting[holder] = None
-        holder.hold(REQUESTS)
+        self._waiting[connection] = None
+        connection.hold(REQUESTS)
         return True
 
-    def fell(self, holder: Gatherer, size: int) -> None:
-        """A connection has fewer, now `size` bytes, while some are held."""
+    def shrank(self, connection: Holdable, size: int) -> None:
+        """Release connections after one shrank to `size` bytes."""
         if self.used <= self.limit // 2:
             waiting, self._waiting = self._waiting, {}
-            for one in waiting:
-                one.release(REQUESTS)
-        elif holder in self._waiting and size * 4 * self.connections < self.limit:
-            del self._waiting[holder]
-            holder.release(REQUESTS)
+            for held in waiting:
+                held.release(REQUESTS)
+        elif connection in self._waiting and size * 4 * self.connections < self.limit:
+            del self._waiting[connection]
+            connection.release(REQUESTS)
 
-    def left(self, holder: Gatherer) -> None:
-        """A connection is gone."""
-        self._waiting.pop(holder, None)
+    def forget(self, connection: Holdable) -> None:
+        """Forget a lost connection."""
+        self._waiting.pop(connection, None)

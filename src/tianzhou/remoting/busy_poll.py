@@ -1,4 +1,4 @@
-"""Staying awake for a peer that asks one thing at a time.
+"""Busy polling: the loop stays awake for a peer that sends one request at a time.
 
 Between a reply and the next request of such a peer there is nothing to do for some ten microseconds. A loop that falls
 asleep has to be woken, which takes longer than serving the request, on a virtual machine several times as long. So the
@@ -11,64 +11,64 @@ import asyncio
 import os
 from collections.abc import Callable
 
-LUCK = 4
-"""After so many requests in a row that came within the time, it is worth staying awake for the next."""
-LOOKS = 256
-"""Most turns of the loop for one request, should the clock stand still."""
+STREAK = 4
+"""Requests in a row that came within `busy_poll_s` before the loop stays awake for the next."""
+MAX_POLLS = 256
+"""Maximum loop turns spent polling for one request, should the clock stand still."""
 
 
-class Lingering:
-    """Keeps a loop awake for a while after a reply, where that has paid lately.
+class BusyPoll:
+    """Polls for the next request for a while after a reply, where that has paid lately.
 
     Only one peer at a time is worth it: with several there is work enough, or others who need the processor. Who lets
-    the time pass once, or has to wait for a reply, has to ask quickly `LUCK` times again before the loop stays awake.
+    the time pass once, or has to wait for a reply, has to ask quickly `STREAK` times again before the loop polls.
 
     Args:
         loop: the event loop.
-        monotonic: seconds of the clock that `gap_s` and `linger_s` are measured by.
-        linger_s: how long to stay awake after a reply; 0 never does.
+        monotonic: clock of `gap_s` and `busy_poll_s`, seconds.
+        busy_poll_s: seconds of polling after a reply; 0 never polls.
     """
 
-    __slots__ = ("_awake", "_linger_s", "_looks", "_loop", "_luck", "_monotonic", "_peer", "_until")
+    __slots__ = ("_busy_poll_s", "_loop", "_monotonic", "_peer", "_polling", "_polls_left", "_streak", "_until")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, monotonic: Callable[[], float], linger_s: float) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, monotonic: Callable[[], float], busy_poll_s: float) -> None:
         self._loop = loop
         self._monotonic = monotonic
-        self._linger_s = linger_s
+        self._busy_poll_s = busy_poll_s
         self._peer: object = None
-        self._luck = self._looks = 0
+        self._streak = self._polls_left = 0
         self._until = 0.0
-        self._awake = False
+        self._polling = False
 
     def asked(self, peer: object, gap_s: float) -> None:
-        """A peer has asked.
+        """Note a request of a peer.
 
         Args:
             peer: who, compared by identity.
             gap_s: seconds since something was last written to it before; `inf` when it has to wait for its reply.
         """
         if peer is not self._peer:
-            self._peer, self._luck = peer, 0
-        elif gap_s > self._linger_s:
-            self._luck = 0
-        elif self._luck < LUCK:
-            self._luck += 1
+            self._peer, self._streak = peer, 0
+        elif gap_s > self._busy_poll_s:
+            self._streak = 0
+        elif self._streak < STREAK:
+            self._streak += 1
         else:
-            self._until, self._looks = self._monotonic() + self._linger_s, LOOKS
-            if not self._awake:
-                self._awake = True
-                self._loop.call_soon(self._look)
+            self._until, self._polls_left = self._monotonic() + self._busy_poll_s, MAX_POLLS
+            if not self._polling:
+                self._polling = True
+                self._loop.call_soon(self._poll)
 
     def left(self, peer: object) -> None:
-        """A peer is gone."""
+        """Forget a peer that has disconnected."""
         if peer is self._peer:
-            self._peer, self._luck, self._looks = None, 0, 0
+            self._peer, self._streak, self._polls_left = None, 0, 0
 
-    def _look(self) -> None:
-        if self._looks > 0 and self._monotonic() < self._until:
-            self._looks -= 1
+    def _poll(self) -> None:
+        if self._polls_left > 0 and self._monotonic() < self._until:
+            self._polls_left -= 1
             # Whoever else wants this core goes first: the peer may be on it.
             os.sched_yield()
-            self._loop.call_soon(self._look)
+            self._loop.call_soon(self._poll)
         else:
-            self._awake = False
+            self._polling = False

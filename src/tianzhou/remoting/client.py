@@ -27,13 +27,13 @@ from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.command import Command, decode, encode
 
 REPLACE_INTERVAL_S = 1.0
-"""So often a connection is made anew because the server said GO_AWAY over the present one."""
+"""Minimum seconds between two replacements of a connection over which the server said GO_AWAY."""
 NAMES_TIMEOUT_S = 2.0
-"""So long a server is asked once more for a certificate that is for another host, to name its hosts."""
+"""Time limit of reading the host names of a certificate that is for another host."""
 _log = logging.getLogger(__name__)
 
 NOTABLE_SHARE = 0.1
-"""A reply that did not come in time is put down to connecting, too, when that took so much of the time."""
+"""Share of a request's timeout from which connecting is named as a cause of the timeout."""
 
 
 def parse_address(address: str) -> tuple[str, int]:
@@ -73,7 +73,7 @@ class Exchange:
 RpcHook = Callable[[Exchange], "Callable[[Exchange], Any] | None"]
 """Called with each request before it is encoded; what it returns is called when the reply is there.
 
-What hooks raise goes to whoever made the request.
+What hooks raise goes to the caller.
 """
 
 
@@ -82,7 +82,7 @@ def _in_handshake(error: OSError) -> bool:
 
 
 class RemotingClient:
-    """Sends requests to any number of servers; one connection per address, dialled anew after it was lost.
+    """Sends requests to any number of servers; one connection per address, dialled again after it was lost.
 
     Use it as an async context manager, or call `close`. All requests made in one turn of the loop to one
     address share one write. It belongs to the event loop it is first used on.
@@ -191,17 +191,19 @@ class RemotingClient:
         connection = self.connected(address)
         began_s = self.group.monotonic()
         if connection is None:
-            connection, reply = await self._over_new(address, timeout_ms, lambda new, left: new.invoke(command, left))
+            connection, reply = await self._with_new_connection(
+                address, timeout_ms, lambda new, left: new.invoke(command, left)
+            )
         else:
             reply = await connection.invoke(command, timeout_ms)
         if reply.code == ResponseCode.GO_AWAY and self._may_replace(address, connection):
             self._forget(address, connection)
             left_ms = timeout_ms - (self.group.monotonic() - began_s) * 1000
-            _, reply = await self._over_new(address, left_ms, lambda new, left: new.invoke(command, left))
+            _, reply = await self._with_new_connection(address, left_ms, lambda new, left: new.invoke(command, left))
         return reply
 
     def _may_replace(self, address: str, connection: Connection) -> bool:
-        # A server that says GO_AWAY over each new connection would be given new ones as fast as it can say so.
+        # A server that says GO_AWAY over each new connection would otherwise get new ones as fast as it says so.
         if self._connections.get(address) is not connection:
             return True  # it is replaced already
         now_s = self.group.monotonic()
@@ -210,7 +212,7 @@ class RemotingClient:
         self._replaced_s[address] = now_s
         return True
 
-    async def _over_new(
+    async def _with_new_connection(
         self, address: str, timeout_ms: float, ask: Callable[[Connection, float], Awaitable[Command]]
     ) -> tuple[Connection, Command]:
         connection, left_ms = await self.reach(address, timeout_ms)
@@ -263,7 +265,7 @@ class RemotingClient:
     async def _invoke_frame(self, address: str, opaque: int, frame: bytes, timeout_ms: float) -> Command:
         connection = self.connected(address)
         if connection is None:
-            _, reply = await self._over_new(
+            _, reply = await self._with_new_connection(
                 address, timeout_ms, lambda new, left: new.invoke_frame(opaque, frame, left)
             )
             return reply
@@ -344,7 +346,7 @@ class RemotingClient:
             host, port = parse_address(address)
             dial = self.group.loop.create_task(self._dial(address, host, port))
             self._dials[address] = dial
-            dial.add_done_callback(lambda done: self._dialled(address, done))
+            dial.add_done_callback(lambda done: self._dial_done(address, done))
         if timeout_ms is None or timeout_ms >= self.connect_timeout_ms:
             return await asyncio.shield(dial)
         try:
@@ -365,10 +367,10 @@ class RemotingClient:
                         lambda: connection, host, port, ssl=self._tls, ssl_shutdown_timeout=shutdown_s
                     )
                 else:
-                    connection.speaks_for(ProxyHeader(address, host))
+                    connection.use_proxy_header(ProxyHeader(address, host))
                     await self.group.loop.create_connection(
                         lambda: connection,
-                        sock=await self._through(proxy, host, port),
+                        sock=await self._open_tunnel(proxy, host, port),
                         ssl=self._tls,
                         server_hostname=host if self._tls is not None else None,
                         ssl_shutdown_timeout=shutdown_s,
@@ -395,7 +397,7 @@ class RemotingClient:
         connection.on_close(lambda lost: self._forget(address, lost, close=False))
         return connection
 
-    async def _through(self, proxy: SocksProxy, host: str, port: int) -> socket.socket:
+    async def _open_tunnel(self, proxy: SocksProxy, host: str, port: int) -> socket.socket:
         """A socket whose other end is the server, by way of a proxy.
 
         Raises:
@@ -431,10 +433,10 @@ class RemotingClient:
             tunnel.close()
             raise
 
-    def _dialled(self, address: str, dial: asyncio.Task[Connection]) -> None:
+    def _dial_done(self, address: str, dial: asyncio.Task[Connection]) -> None:
         self._dials.pop(address, None)
         if not dial.cancelled():
-            dial.exception()  # whoever waited has it; nobody may have waited
+            dial.exception()  # retrieved, as perhaps nobody awaits the dial any more
 
     def _forget(self, address: str, connection: Connection, *, close: bool = True) -> None:
         if self._connections.get(address) is connection:

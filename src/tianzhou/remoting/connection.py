@@ -15,19 +15,19 @@ from math import inf
 from typing import Any, TypeAlias, cast
 
 from tianzhou.errors import ConnectionLost, LimitExceeded, ProtocolError
-from tianzhou.remoting.asking import Asking
 from tianzhou.remoting.budget import FRAMES
-from tianzhou.remoting.deferred_reply import Later
+from tianzhou.remoting.deferred_reply import DeferredReply
 from tianzhou.remoting.error_codes import encoded, failed
 from tianzhou.remoting.group import ConnectionGroup, Processor
 from tianzhou.remoting.hosts import host_of
 from tianzhou.remoting.proxy import ProxyHeader
+from tianzhou.remoting.requester import Requester
 from tianzhou.remoting.session import READ_SIZE, Session
 from tianzhou.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE
 from tianzhou.wire.command import Command, encode
 
-Reply: TypeAlias = Command | bytes | tuple[bytes, bytes] | Later | None
-"""What answers a request: a command, a complete encoded frame, the two pieces of one, a promise, or nothing."""
+Reply: TypeAlias = Command | bytes | tuple[bytes, bytes] | DeferredReply | None
+"""What answers a request: a command, a complete encoded frame, the two pieces of one, a deferred reply, or nothing."""
 
 FLUSH_BYTES = 262_144
 LARGE_PIECE = 4096
@@ -43,17 +43,42 @@ _PAUSED_TURN = 4
 _log = logging.getLogger(__name__)
 
 
-class Connection(Asking, asyncio.BufferedProtocol):
+class Connection(Requester, asyncio.BufferedProtocol):
     """One peer: its address, its attributes, and the way to talk to it.
 
     Made by `RemotingServer` and `RemotingClient`; processors receive it with every request.
     """
 
     __slots__ = (
-        "_attributes", "_backlog", "_callbacks", "_flush_scheduled", "_group", "_held", "_kept", "_lost", "_out",
-        "_out_size", "_paused", "_promised", "_session", "_shared", "_stuck", "_tasks", "_told", "_transport",
-        "_writable", "_write_paused", "broken", "closed", "gathering_since", "last_read", "last_write",
-        "remote_address", "remote_host_bytes", "remote_ip", "remote_port",
+        "_attributes",
+        "_backlog",
+        "_callbacks",
+        "_deferred",
+        "_flush_scheduled",
+        "_group",
+        "_held",
+        "_lost",
+        "_out",
+        "_out_size",
+        "_paused",
+        "_proxy_header",
+        "_reserved",
+        "_session",
+        "_shared",
+        "_tasks",
+        "_transport",
+        "_unread_bytes",
+        "_writable",
+        "_write_paused",
+        "broken",
+        "closed",
+        "gathering_since",
+        "last_read",
+        "last_write",
+        "remote_address",
+        "remote_host_bytes",
+        "remote_ip",
+        "remote_port",
     )  # fmt: skip
 
     def __init__(self, group: ConnectionGroup) -> None:
@@ -69,13 +94,13 @@ class Connection(Asking, asyncio.BufferedProtocol):
         self._attributes: dict[str, Any] | None = None
         self._callbacks: list[Callable[[Connection], None]] = []
         self._tasks: dict[asyncio.Task[None], Awaitable[Reply]] = {}
-        self._promised: dict[Later, None] = {}
+        self._deferred: dict[DeferredReply, None] = {}
         self._out: list[bytes] = []
         self._out_size = 0
         self._writable: asyncio.Future[None] | None = None
-        self._paused = self._held = self._shared = self._stuck = self._kept = 0
+        self._paused = self._held = self._shared = self._unread_bytes = self._reserved = 0
         self._backlog: list[Command] = []
-        self._told: ProxyHeader | None = None
+        self._proxy_header: ProxyHeader | None = None
 
     def __str__(self) -> str:
         return self.remote_address or "connection without a peer"
@@ -83,11 +108,11 @@ class Connection(Asking, asyncio.BufferedProtocol):
     @property
     def gathering(self) -> bool:
         """Whether a frame is half received, since `gathering_since`."""
-        return self._kept > 0
+        return self._reserved > 0
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """Whatever the owner wants to remember about this peer."""
+        """Values that the owner remembers about this peer."""
         if self._attributes is None:
             self._attributes = {}
         return self._attributes
@@ -138,7 +163,7 @@ class Connection(Asking, asyncio.BufferedProtocol):
             raise ConnectionLost(f"connection to {self} is closed")
 
     def room(self) -> asyncio.Future[None] | None:
-        """None when more may be sent; else what is done, and never to be cancelled, when it is time to look again."""
+        """None when more may be sent; else a future that is done when it is time to ask again; never cancel it."""
         if self._out_size >= WRITE_LOW_BYTES:
             self._flush()
         if not self._write_paused or self.closed:
@@ -166,7 +191,7 @@ class Connection(Asking, asyncio.BufferedProtocol):
             size, self._out, self._out_size = self._out_size, [], 0
             self._write(out, size)
             if self._write_paused and self._group.guarded:
-                self._stand_still(size)
+                self._note_unread(size)
 
     def _write(self, pieces: list[bytes], size: int) -> None:
         self.last_write = self._group.monotonic()
@@ -177,9 +202,9 @@ class Connection(Asking, asyncio.BufferedProtocol):
         else:
             self._transport.write(b"".join(pieces))
 
-    def speaks_for(self, header: ProxyHeader) -> None:
-        """Go by the address a load balancer told, in logs and lists of clients; not in stored messages."""
-        self._told = header
+    def use_proxy_header(self, header: ProxyHeader) -> None:
+        """Take the address of a PROXY header for logs and lists of clients; stored messages keep the socket's."""
+        self._proxy_header = header
 
     # transport events
 
@@ -194,10 +219,10 @@ class Connection(Asking, asyncio.BufferedProtocol):
         if isinstance(peer, tuple) and len(peer) >= 2:
             (self.remote_ip, self.remote_host_bytes), self.remote_port = host_of(peer[0]), peer[1]
             self.remote_address = f"{self.remote_ip}:{self.remote_port}"
-        if (told := self._told) is not None:
-            if told.source:
-                self.remote_ip, self.remote_address = told.ip, told.source
-            self.attributes.update((f"proxy_protocol_tlv_{kind:#04x}", value) for kind, value in told.values.items())
+        if (header := self._proxy_header) is not None:
+            if header.source:
+                self.remote_ip, self.remote_address = header.ip, header.source
+            self.attributes.update((f"proxy_protocol_tlv_{kind:#04x}", value) for kind, value in header.values.items())
         self.last_read = self.last_write = self._group.monotonic()
         self._group.joined(self)
 
@@ -214,7 +239,7 @@ class Connection(Asking, asyncio.BufferedProtocol):
         session = self._session
         commands = session.received(nbytes)
         if commands and not self.closed:
-            if self._backlog or group.brimful:
+            if self._backlog or group.unread_full:
                 self._backlog += commands
                 group.postpone(self)
             else:
@@ -223,14 +248,14 @@ class Connection(Asking, asyncio.BufferedProtocol):
                     self._serve(commands, group.processor_after(now - began))
                 else:
                     self._serve(commands, group.processor)
-            if group.lingering is not None:
-                group.lingering.asked(self, now - written if self.last_write > written else inf)
-        kept = session.kept
-        if kept or self._kept:
-            if commands or not self._kept:
+            if group.busy_poll is not None:
+                group.busy_poll.asked(self, now - written if self.last_write > written else inf)
+        reserved = session.reserved
+        if reserved or self._reserved:
+            if commands or not self._reserved:
                 self.gathering_since = self.last_read
-            self._kept = kept
-            group.budget.keeps(self, kept, finished=bool(commands))
+            self._reserved = reserved
+            group.budget.reserve(self, reserved, finished=bool(commands))
         if session.error is not None:
             self._reject(session.error)
         elif nbytes >= READ_SIZE and group.eager_reads and not self._paused & _PAUSED_TURN:
@@ -245,12 +270,12 @@ class Connection(Asking, asyncio.BufferedProtocol):
         self._write_paused = True
         if self._group.guarded:
             self._pause(_PAUSED_WRITING)
-            self._group.behind(self)
+            self._group.peer_is_slow(self)
 
     def resume_writing(self) -> None:
         """The peer has caught up."""
         self._write_paused = False
-        self._stuck = 0
+        self._unread_bytes = 0
         self._group.unread.forget(self)
         if self._writable is not None:
             self._writable.set_result(None)
@@ -266,11 +291,11 @@ class Connection(Asking, asyncio.BufferedProtocol):
         self._backlog.clear()
         self._out.clear()
         self._share(-self._shared)
-        promised, self._promised = self._promised, {}
+        deferred, self._deferred = self._deferred, {}
         for task in self._tasks:
             task.cancel()
-        for later in promised:
-            later.cancel()
+        for promise in deferred:
+            promise.cancel()
         reason = f"connection to {self} was lost" + (f": {exc}" if exc else "")
         pending = self._session.pending
         for _, waiter, _ in pending.values():
@@ -281,9 +306,9 @@ class Connection(Asking, asyncio.BufferedProtocol):
         if self._writable is not None:
             self._writable.set_result(None)
             self._writable = None
-        if self._kept:
-            self._kept = 0
-            self._group.budget.keeps(self, 0)
+        if self._reserved:
+            self._reserved = 0
+            self._group.budget.reserve(self, 0)
         self._group.left(self)
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
@@ -301,23 +326,23 @@ class Connection(Asking, asyncio.BufferedProtocol):
         self._resume(reason)
 
     def go_on(self) -> None:
-        """Serve what was read and put off, unless the peer is still to read."""
+        """Serve postponed requests, unless the peer has still to read replies."""
         if self._backlog and not self.closed and not self._write_paused:
             backlog, self._backlog = self._backlog, []
             self._serve(backlog, self._group.processor)
 
     def unread(self) -> tuple[int, int]:
-        """Bytes taken up because the peer does not read, and how many of them it still has to read."""
+        """Bytes held because the peer does not read, and how many of them it still has to read."""
         left = self._transport.get_write_buffer_size()
         # What is written in one piece stays whole until its last byte is read.
-        return max(self._stuck, left) + len(self._backlog) * HELD_OVERHEAD, left
+        return max(self._unread_bytes, left) + len(self._backlog) * HELD_OVERHEAD, left
 
-    def _stand_still(self, size: int) -> None:
-        self._stuck += size
-        self._group.behind(self)
+    def _note_unread(self, size: int) -> None:
+        self._unread_bytes += size
+        self._group.peer_is_slow(self)
 
     def refused(self, request: Command, error: LimitExceeded) -> None:
-        """Told of requests that are refused because of a limit."""
+        """Note a request that was refused because of a limit."""
         self._group.refused(self, request, error)
 
     def _reject(self, error: ProtocolError) -> None:
@@ -364,7 +389,7 @@ class Connection(Asking, asyncio.BufferedProtocol):
                 size += len(reply[1])
             else:
                 if reply is not None:
-                    self._later(command, reply)
+                    self._defer(command, reply)
                 continue
             if size >= FLUSH_BYTES:
                 if self.closed:
@@ -373,7 +398,7 @@ class Connection(Asking, asyncio.BufferedProtocol):
                 written, replies, size = size, [], 0
                 if self._write_paused and self._group.guarded:
                     self._backlog = commands[done:]
-                    self._stand_still(written)
+                    self._note_unread(written)
                     return
         if replies and not self.closed:
             self._write(replies, size)
@@ -394,9 +419,9 @@ class Connection(Asking, asyncio.BufferedProtocol):
             failed(self, command, error)
             return
         if reply is not None and not isinstance(reply, bytes | tuple | Command):
-            self._later(command, reply)
+            self._defer(command, reply)
 
-    def _later(self, command: Command, reply: Awaitable[Reply] | Later) -> None:
+    def _defer(self, command: Command, reply: Awaitable[Reply] | DeferredReply) -> None:
         if type(command.body) is memoryview:
             # The view is on the shared read buffer, which the next read overwrites.
             command.body = bytes(command.body)
@@ -405,11 +430,11 @@ class Connection(Asking, asyncio.BufferedProtocol):
         self._held += cost
         if self._held > group.held_bytes:
             self._pause(_PAUSED_HELD)
-        if isinstance(reply, Later):
-            # Who promises replies sees to it how many there are; the bodies are counted here.
+        if isinstance(reply, DeferredReply):
+            # Who defers replies bounds their number; the bodies are counted here.
             if len(command.body):
                 self._share(len(command.body))
-            self._promised[reply] = None
+            self._deferred[reply] = None
             reply.begin(self, command, cost)
             return
         self._share(cost)
@@ -425,14 +450,14 @@ class Connection(Asking, asyncio.BufferedProtocol):
         except Exception as error:  # noqa: BLE001 - every failure of a handler becomes a reply
             reply = failed(self, command, error)
         finally:
-            self._let_go(cost, cost)
+            self._release_cost(cost, cost)
         self._answer(command, reply)
 
-    def end(self, later: Later, command: Command, cost: int, reply: Reply | Exception) -> None:
-        """Send what a handler promised, or why it cannot be had (`Later`)."""
-        if later in self._promised:
-            del self._promised[later]
-            self._let_go(cost, cost - HELD_OVERHEAD)
+    def end(self, deferred: DeferredReply, command: Command, cost: int, reply: Reply | Exception) -> None:
+        """Send a deferred reply, or the response code of its error."""
+        if deferred in self._deferred:
+            del self._deferred[deferred]
+            self._release_cost(cost, cost - HELD_OVERHEAD)
             self._answer(command, failed(self, command, reply) if isinstance(reply, Exception) else reply)
 
     def _share(self, size: int) -> None:
@@ -440,11 +465,11 @@ class Connection(Asking, asyncio.BufferedProtocol):
         requests = self._group.requests
         requests.used += size
         if size > 0 and requests.used > requests.limit:
-            self._group.crowded(self, self._shared)
+            self._group.over_request_budget(self, self._shared)
         elif size < 0 and requests.waiting:
-            requests.fell(self, self._shared)
+            requests.shrank(self, self._shared)
 
-    def _let_go(self, cost: int, shared: int) -> None:
+    def _release_cost(self, cost: int, shared: int) -> None:
         self._held -= cost
         if shared and not self._lost:
             self._share(-shared)
@@ -452,8 +477,8 @@ class Connection(Asking, asyncio.BufferedProtocol):
             self._resume(_PAUSED_HELD)
 
     def _answer(self, command: Command, reply: Reply) -> None:
-        if isinstance(reply, Later):
-            self._later(command, reply)
+        if isinstance(reply, DeferredReply):
+            self._defer(command, reply)
         elif reply is not None and not command.flag & FLAG_ONEWAY:
             frame = encoded(self, command, reply) if isinstance(reply, Command) else reply
             self.send(frame if isinstance(frame, bytes) else b"".join(frame))

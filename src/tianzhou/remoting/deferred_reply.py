@@ -1,7 +1,7 @@
-"""A reply that comes later and costs no task meanwhile.
+"""Deferred replies: a handler returns a value and answers it in a later turn, at the cost of no task.
 
-Consumers have a pull waiting for each of their queues. A task and a timeout each take twice the memory, and two turns
-of the loop more for a message that one of them waits for, than a value that someone answers.
+Consumers have a pull waiting for each of their queues. A task and a timeout each would take twice the memory, and two
+turns of the loop more for each message that one of them waits for.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ if TYPE_CHECKING:
     from tianzhou.wire.command import Command
 
 
-class Later:
-    """What a handler returns that will `answer` when it can, in any later turn of the loop and never before.
+class DeferredReply:
+    """Reply that a handler returns and will `answer` in any later turn of the loop, never before.
 
-    The request counts among those its connection has in hand, and its body was copied out of the read buffer.
+    The request counts among those its connection is serving, and its body was copied out of the read buffer.
     """
 
     __slots__ = ("_asked",)
     _asked: tuple[Connection, Command, int]
 
     def begin(self, connection: Connection, command: Command, cost: int) -> None:
-        """Told by the connection: it has taken note, from now on an answer may come."""
+        """Called by the connection when it is ready for the answer."""
         self._asked = connection, command, cost
 
     def answer(self, reply: Reply | Exception) -> None:
-        """Send the reply, or what an error means; nothing happens the second time, or when the peer is gone."""
+        """Send the reply, or an error's response code; does nothing the second time or when the peer is gone."""
         connection, command, cost = self._asked
         connection.end(self, command, cost, reply)
 
     def cancel(self) -> None:
-        """Told by the connection: it has ended, and nobody waits for the answer any more."""
+        """Called by the connection when it has ended: no answer is awaited any more."""

@@ -1,4 +1,4 @@
-"""The one place where errors become response codes (wire.md §1.9)."""
+"""Response codes of errors: the one place where they are decided (wire.md §1.9)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _log = logging.getLogger(__name__)
 
 
 @runtime_checkable
-class Listener(Protocol):
-    """A peer that wants to know which of its requests limits refuse."""
+class RefusalListener(Protocol):
+    """Peer that is notified of requests refused because of a limit."""
 
     def refused(self, request: Command, error: LimitExceeded) -> None:
-        """One was refused."""
+        """Note a refused request."""
 
 
 def failure(request: Command, error: BaseException) -> Command:
-    """The reply that tells the peer why its request failed.
+    """Error reply to a request.
 
     A `BrokerError` keeps its code and remark, any other `TianzhouError` gives its class' response code and
     its text; an exception nobody expected becomes SYSTEM_ERROR with class and message.
@@ -53,8 +53,8 @@ def unsupported(request: Command, server: str = "", others: str = "") -> Command
 
 
 def failed(peer: object, request: Command, error: BaseException) -> Command:
-    """`failure`, with a defect written to the log; `peer` says there whose request it was."""
-    if isinstance(error, LimitExceeded) and isinstance(peer, Listener):
+    """`failure`, with defects logged; `peer` is named in the log line."""
+    if isinstance(error, LimitExceeded) and isinstance(peer, RefusalListener):
         peer.refused(request, error)
     if not isinstance(error, TianzhouError):
         _log.error("request %d from %s failed", request.code, peer, exc_info=error)

@@ -1,4 +1,4 @@
-"""Peers of other protocols, told by their first bytes, and what they can do instead. Pure."""
+"""Peers of other protocols, recognised by their first bytes, and what they can do instead. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _REMOTING = "use a remoting client (RocketMQ 4.x's Java, Go, C++ and Node client
 
 
 def explain(error: ProtocolError, data: bytes) -> ProtocolError:
-    """The error for bytes that are no frame, with whose they most likely are.
+    """The error for bytes that are no frame, naming the protocol they most likely are of.
 
     Args:
         error: what is wrong with the frame.

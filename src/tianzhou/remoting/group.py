@@ -13,11 +13,11 @@ from tianzhou.errors import LimitExceeded, RequestTimeout, TooManyRequests
 from tianzhou.free_memory import give_back
 from tianzhou.limits import HALF_FRAMES, REPLY_BYTES, REQUEST_BYTES, UNREAD_BYTES, Bounds, Limit
 from tianzhou.remoting.budget import REPLIES, FrameBudget, RequestBudget
-from tianzhou.remoting.busy_poll import Lingering
+from tianzhou.remoting.busy_poll import BusyPoll
 from tianzhou.remoting.error_codes import unsupported
-from tianzhou.remoting.loop_stall import PatientTimer
+from tianzhou.remoting.loop_stall import StallAwareTimer
 from tianzhou.remoting.session import MAX_FRAME, OpaqueCounter, scratch_buffer
-from tianzhou.remoting.unread import HIGH_BYTES, LOOK_S, UnreadReplies, high_mark
+from tianzhou.remoting.unread import HIGH_BYTES, SWEEP_S, UnreadReplies, high_mark
 from tianzhou.repeats import Repeats
 
 if TYPE_CHECKING:
@@ -31,16 +31,16 @@ DEADLINE_STEP_S = 0.05
 IDLE_STEP_S = 5.0
 MARK_STEP_S = 0.02
 REJECTIONS_LOGGED = 20
-"""Connections of one host whose rejection is logged in a minute; the others are counted."""
+"""Rejected connections of one host that are logged per minute; the others are counted."""
 DEAD_PEER_S = 3.0
 SILENCE_S = 60.0
-"""So long after a refusal was logged, others by the same limit are only counted."""
+"""Seconds after a logged refusal in which others by the same limit are only counted."""
 
 Processor: TypeAlias = "Callable[[Connection, Command], Reply | Awaitable[Reply]]"
-"""Serves requests: answers at once or later (no task is made), or with an awaitable (a task of the connection)."""
+"""Serves requests: returns a reply or a `DeferredReply` (no task is made), or an awaitable (run as a task)."""
 
 LateProcessor: TypeAlias = "Callable[[Connection, Command, float], Reply | Awaitable[Reply]]"
-"""As `Processor`, for requests that have waited for the given number of seconds before they could be served."""
+"""As `Processor`, with the seconds that the requests have waited before they could be served."""
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class ConnectionGroup:
         max_in_flight: most requests of our own that may await replies, over all connections.
         guarded: do not read from a peer that does not read. Right for a server; two ends that both did it would
             wait for each other for ever once both have much to send.
-        linger_s: how long the loop stays awake for a peer that asks one thing at a time, see `Lingering`; 0 never does.
+        busy_poll_s: seconds the loop polls for a peer that sends one request at a time, see `BusyPoll`; 0 never polls.
         clock: gives the monotonic time that deadlines and idleness are measured in.
         bounds: how much all connections together may hold.
     """
@@ -73,19 +73,19 @@ class ConnectionGroup:
         gather_bytes: int = GATHER_BYTES,
         max_in_flight: int = MAX_IN_FLIGHT,
         guarded: bool = True,
-        linger_s: float = 0.0,
+        busy_poll_s: float = 0.0,
         clock: Clock | None = None,
         bounds: Bounds | None = None,
     ) -> None:
         self.bounds = bounds or Bounds()
         self.requests = RequestBudget(self.bounds.most(REQUEST_BYTES))
         self.unread = UnreadReplies()
-        # Whether unread replies take so much that none is to be made until some of them are gone.
-        self.brimful = False
+        # Whether unread replies hold so much that no further one is made until some of them are gone.
+        self.unread_full = False
         self._postponed: dict[Connection, None] = {}
         self.write_high_bytes = HIGH_BYTES
         self._quiet_until: dict[str, float] = {}
-        self._unread_timer: PatientTimer | None = None
+        self._unread_timer: StallAwareTimer | None = None
         self.processor: Processor = processor or (lambda _connection, command: unsupported(command))
         self.max_frame = max_frame
         self.idle_timeout_s = idle_timeout_s
@@ -93,8 +93,8 @@ class ConnectionGroup:
         self.budget = FrameBudget(gather_bytes)
         self.max_in_flight = max_in_flight
         self.guarded = guarded
-        self.linger_s = linger_s
-        self.lingering: Lingering | None = None
+        self.busy_poll_s = busy_poll_s
+        self.busy_poll: BusyPoll | None = None
         self.clock = clock or SystemClock()
         self.monotonic = self.clock.monotonic
         self.scratch = scratch_buffer()
@@ -111,8 +111,8 @@ class ConnectionGroup:
         self.next_mark = inf
         self.started = False
         self.eager_reads = False
-        self._idle_timer: PatientTimer | None = None
-        self._deadline_timer: PatientTimer | None = None
+        self._idle_timer: StallAwareTimer | None = None
+        self._deadline_timer: StallAwareTimer | None = None
         self._empty: asyncio.Future[None] | None = None
         self._rejections = Repeats(REJECTIONS_LOGGED)
 
@@ -122,13 +122,13 @@ class ConnectionGroup:
         self.started = True
         # libuv reads one ready socket up to 32 times in a row; asyncio's own loop reads it once per turn.
         self.eager_reads = type(self.loop).__module__.startswith("uvloop")
-        if self.linger_s > 0:
-            self.lingering = Lingering(self.loop, self.monotonic, self.linger_s)
+        if self.busy_poll_s > 0:
+            self.busy_poll = BusyPoll(self.loop, self.monotonic, self.busy_poll_s)
         if self.idle_timeout_s > 0:
             self._arm_idle()
 
     def rejected(self, host: str, peer: object, why: object) -> None:
-        """Log why a connection is closed; of one host only so often in a minute, however often it comes back.
+        """Log why a connection is closed, at most `REJECTIONS_LOGGED` times a minute for one host.
 
         Args:
             host: where the peer is.
@@ -178,7 +178,7 @@ class ConnectionGroup:
         self.next_mark = 0.0
 
     def processor_after(self, waited_s: float) -> Processor:
-        """Who serves requests that have waited for so many seconds; only where `serve_late` was called."""
+        """Processor for requests that have waited for `waited_s`; only where `serve_late` was called."""
         late = self.late
         assert late is not None
         return lambda connection, command: late(connection, command, waited_s)
@@ -194,48 +194,48 @@ class ConnectionGroup:
         self.turn_began = 0.0
 
     def joined(self, connection: Connection) -> None:
-        """A connection was made."""
+        """Add a new connection."""
         self.connections.add(connection)
         self._shared()
         if self.on_connect is not None:
             self.on_connect(connection)
 
     def left(self, connection: Connection) -> None:
-        """A connection is gone."""
+        """Remove a lost connection."""
         self.connections.discard(connection)
-        if self.lingering is not None:
-            self.lingering.left(connection)
+        if self.busy_poll is not None:
+            self.busy_poll.left(connection)
         self.unread.forget(connection)
         self._postponed.pop(connection, None)
-        self.requests.left(connection)
+        self.requests.forget(connection)
         self._shared()
         if not self.connections and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
 
     def _shared(self) -> None:
         count = len(self.connections)
-        self.budget.shared_by(count)
+        self.budget.set_connections(count)
         self.requests.connections = max(count, 1)
         self.write_high_bytes = high_mark(self.bounds.most(UNREAD_BYTES), count) if self.guarded else HIGH_BYTES
 
-    def behind(self, connection: Connection) -> None:
-        """A peer does not read what it asked for, or has asked for more meanwhile."""
+    def peer_is_slow(self, connection: Connection) -> None:
+        """Note that a peer does not read its replies, or reads them more slowly than it asks for more."""
         self.unread.note(connection, self.monotonic())
-        if self.unread.used > 2 * self.bounds.most(UNREAD_BYTES) and not self.brimful:
+        if self.unread.used > 2 * self.bounds.most(UNREAD_BYTES) and not self.unread_full:
             # Not from here: a handler may be about to write to one of them. But a thousand may ask in this turn.
-            self.brimful = True
+            self.unread_full = True
             self.loop.call_soon(self.sweep_unread)
         if self._unread_timer is None and self.started:
-            self._unread_timer = PatientTimer(self.loop, LOOK_S, self._unread_tick)
+            self._unread_timer = StallAwareTimer(self.loop, SWEEP_S, self._unread_tick)
 
     def postpone(self, connection: Connection) -> None:
-        """Have a connection that has put requests off go on when it may, if it does not wait for its peer to read."""
-        if self.brimful:
+        """Resume a connection's postponed requests once unread replies hold less memory."""
+        if self.unread_full:
             self._postponed[connection] = None
             connection.hold(REPLIES)
 
     def _go_on(self) -> None:
-        while self._postponed and not self.brimful:
+        while self._postponed and not self.unread_full:
             connection = next(iter(self._postponed))
             del self._postponed[connection]
             connection.go_on()
@@ -245,16 +245,16 @@ class ConnectionGroup:
         self._unread_timer = None
         self.sweep_unread()
         if len(self.unread):
-            self._unread_timer = PatientTimer(self.loop, LOOK_S, self._unread_tick)
+            self._unread_timer = StallAwareTimer(self.loop, SWEEP_S, self._unread_tick)
 
     def sweep_unread(self) -> None:
         """Disconnect peers that do not read, when all of them together hold too much."""
         limit = self.bounds.most(UNREAD_BYTES)
-        doomed = self.unread.doomed(limit, self.monotonic())
-        if doomed:
+        evictions = self.unread.evictions(limit, self.monotonic())
+        if evictions:
             # What they held is free when their transports are gone.
-            self.loop.call_later(LOOK_S, give_back)
-        for reader, size, silent_s in doomed:
+            self.loop.call_later(SWEEP_S, give_back)
+        for reader, size, silent_s in evictions:
             connection = cast("Connection", reader)
             self.bounds.refusals.counts[UNREAD_BYTES.name] += 1
             _log.warning(
@@ -264,34 +264,34 @@ class ConnectionGroup:
             )  # fmt: skip
             self.unread.forget(reader)
             connection.abort()
-        if self.brimful:
+        if self.unread_full:
             # In the next turn the memory of those that were disconnected is free.
-            self.brimful = False
+            self.unread_full = False
             self.loop.call_soon(self._go_on)
 
-    def crowded(self, connection: Connection, size: int) -> None:
-        """Requests that are worked on take more than they may together, and this connection has just taken more."""
-        if self.requests.crossed(connection, size):
+    def over_request_budget(self, connection: Connection, size: int) -> None:
+        """Hold a connection whose requests made all requests being served exceed `maxHeldRequestBytes`."""
+        if self.requests.grew_above_limit(connection, size):
             limit = self.requests.limit
             error = self.bounds.refusals.refused(REQUEST_BYTES, self.requests.used, limit)
-            self._complain(REQUEST_BYTES, "%s waits: %s", connection, error)
+            self._log_refusal(REQUEST_BYTES, "%s waits: %s", connection, error)
 
     def refused(self, connection: Connection, request: Command, error: LimitExceeded) -> None:
-        """A request was refused because of a limit: say so in the log, but not each time."""
+        """Count and log a request that was refused because of a limit; the log line at most once a minute."""
         limit = error.limit
         if limit is REPLY_BYTES:
             self.bounds.refusals.counts[REPLY_BYTES.name] += 1
         if isinstance(limit, Limit):
-            self._complain(limit, "request %d from %s refused: %s", request.code, connection, error)
+            self._log_refusal(limit, "request %d from %s refused: %s", request.code, connection, error)
 
-    def _complain(self, limit: Limit, text: str, *values: object) -> None:
+    def _log_refusal(self, limit: Limit, text: str, *values: object) -> None:
         now = self.monotonic()
         if now >= self._quiet_until.get(limit.name, -inf):
             self._quiet_until[limit.name] = now + SILENCE_S
             _log.warning(f"{text} (others within %.0f s are only counted)", *values, SILENCE_S)
 
     def _arm_idle(self) -> None:
-        self._idle_timer = PatientTimer(self.loop, min(IDLE_STEP_S, self.idle_timeout_s / 4), self._idle_tick)
+        self._idle_timer = StallAwareTimer(self.loop, min(IDLE_STEP_S, self.idle_timeout_s / 4), self._idle_tick)
 
     def _idle_tick(self) -> None:
         self._arm_idle()
@@ -313,15 +313,15 @@ class ConnectionGroup:
                 connection.abort()
 
     def too_many(self) -> TooManyRequests:
-        """Why no request of our own is sent while `in_flight` is at its limit."""
+        """The error for a request of our own while `in_flight` is at its limit."""
         return TooManyRequests(
             f"{self.in_flight} requests await replies, the most allowed; await some before sending more"
         )
 
     def arm_deadlines(self) -> None:
-        """Have awaited replies looked over from now on; one timer serves them all."""
+        """Start the timer that fails overdue requests; one timer serves all connections."""
         if self._deadline_timer is None:
-            self._deadline_timer = PatientTimer(self.loop, DEADLINE_STEP_S, self._deadlines)
+            self._deadline_timer = StallAwareTimer(self.loop, DEADLINE_STEP_S, self._deadlines)
 
     def _deadlines(self) -> None:
         self._deadline_timer = None

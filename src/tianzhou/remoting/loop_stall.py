@@ -1,7 +1,7 @@
-"""A loop that stood still: whoever looks for silence afterwards first has to hear what arrived meanwhile.
+"""Stalls of the event loop: timers that look for silent peers first let the loop read what arrived meanwhile.
 
 A suspended machine, a paused container or a debugger stops a process for minutes. Then everything is due at once, the
-looks for peers that have been silent too long among it, while the signs of life of those peers wait in the sockets.
+sweeps for silent peers among it, while the signs of life of those peers wait in the sockets.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Callable
 
 STALL_S = 1.0
-"""Who comes so late to a look has not listened meanwhile."""
+"""Seconds a timer is late when the loop counts as stalled."""
 STALL_TURNS = 6
-"""So many turns of the loop it takes to send what is due here, and to read and serve what has arrived."""
+"""Loop turns it takes to send what is due here, and to read and serve what has arrived."""
 
 
 def stalled(due_s: float) -> bool:
-    """Whether the running loop comes too late to what was due at `due_s`, in its own time."""
+    """Whether the running loop is more than `STALL_S` late for what was due at `due_s` (loop time)."""
     return asyncio.get_running_loop().time() - due_s > STALL_S
 
 
@@ -26,13 +26,13 @@ async def caught_up() -> None:
         await asyncio.sleep(0)
 
 
-class PatientTimer:
-    """Calls something after a while; when the loop comes late to it, a few turns later still.
+class StallAwareTimer:
+    """One-shot timer that waits `STALL_TURNS` more turns when the loop comes late to it.
 
     Args:
         loop: the event loop.
-        delay_s: how long to wait.
-        work: what to call.
+        delay_s: seconds to wait.
+        work: called when the time is over.
     """
 
     __slots__ = ("_due_s", "_handle", "_loop", "_work")
@@ -44,7 +44,7 @@ class PatientTimer:
         self._handle: asyncio.Handle = loop.call_later(delay_s, self._tick)
 
     def cancel(self) -> None:
-        """Do not call it any more."""
+        """Cancel the call."""
         self._handle.cancel()
 
     def _tick(self) -> None:

@@ -1,4 +1,4 @@
-"""What a load balancer says first about whom it speaks for: HAProxy's PROXY protocol, 1 and 2 (wire.md §1.11). Pure."""
+"""HAProxy's PROXY protocol, versions 1 and 2: the client a load balancer speaks for (wire.md §1.11). Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tianzhou.limits import PROXY_BYTES
 from tianzhou.remoting.foreign import explain
 
 FIRST_BYTES: Final = (b"P", b"\r")
-"""How headers begin, and no frame of RocketMQ does: it would be longer than any may be."""
+"""First bytes of PROXY headers; a frame that began so would be longer than any may be."""
 _TEXT: Final = b"PROXY "
 _SHORTEST_TEXT: Final = len(b"PROXY UNKNOWN\r\n")
 _LONGEST_TEXT: Final = 107
@@ -22,13 +22,13 @@ _LOCAL: Final = 0x20
 _PROXIED: Final = 0x21
 _ADDRESS_BYTES: Final = {1: 4, 2: 16}
 _VALUE_OVERHEAD: Final = 100
-"""What a value takes besides its text."""
+"""Memory of a value besides its text."""
 _TLV_HEAD: Final = struct.Struct(">BH")
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyHeader:
-    """What it said.
+    """A parsed PROXY header.
 
     Attributes:
         source: the client's address, `host:port`; empty when the balancer speaks for itself or does not know.
@@ -96,7 +96,7 @@ def _of_bytes(header: bytes) -> ProxyHeader:
         return ProxyHeader()
     size = _ADDRESS_BYTES.get(family)
     if size is None:
-        return ProxyHeader()  # Unix sockets and what is not told: nobody one could name
+        return ProxyHeader()  # Unix sockets and unknown families have no address
     rest = header[_FIXED:]
     if len(rest) < 2 * size + 4:
         raise ValueError(f"{len(rest)} bytes are too few for its addresses")

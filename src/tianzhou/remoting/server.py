@@ -43,7 +43,7 @@ class RemotingServer:
         max_connections: further connections are closed at once; by default as the bounds say.
         held_bytes: see `ConnectionGroup`.
         gather_bytes: see `ConnectionGroup`.
-        linger_s: see `ConnectionGroup`.
+        busy_poll_s: see `ConnectionGroup`.
         on_connect: called with every new connection.
         clock: source of monotonic time.
         late: serves requests that have waited for more than `late_after_s` before the server came to them.
@@ -64,7 +64,7 @@ class RemotingServer:
         max_connections: int | None = None,
         held_bytes: int = HELD_BYTES,
         gather_bytes: int = GATHER_BYTES,
-        linger_s: float = 0.0,
+        busy_poll_s: float = 0.0,
         on_connect: Callable[[Connection], None] | None = None,
         clock: Clock | None = None,
         port_setting: str = "listenPort",
@@ -83,7 +83,7 @@ class RemotingServer:
             idle_timeout_s=idle_timeout_s,
             held_bytes=held_bytes,
             gather_bytes=gather_bytes,
-            linger_s=linger_s,
+            busy_poll_s=busy_poll_s,
             clock=clock,
             bounds=bounds,
         )
@@ -277,7 +277,7 @@ class RemotingServer:
         if self._sniffs:
             first = await self._first_byte(accepted)
             if first in proxy.FIRST_BYTES:
-                connection.speaks_for(await self._proxy_header(accepted))
+                connection.use_proxy_header(await self._proxy_header(accepted))
                 first = await self._first_byte(accepted)
             if not first:
                 return None

@@ -3,7 +3,7 @@
 The session knows the framing (wire.md §1.1) and which replies are awaited (wire.md §1.5). It owns no socket,
 no clock and no task, so a test drives it with plain bytes, and the same code serves TCP, memory and TLS.
 
-Half a frame is kept between reads in one of two ways, so that no byte is copied more than a few times however
+A half frame is held between reads in one of two ways, so that no byte is copied more than a few times however
 slowly a frame trickles in: at first as a tail that is put in front of the next read; a frame above `SMALL_FRAME`,
 or one that the next read does not complete either, gets a buffer of its own, which grows with what has really
 arrived and never with what was announced.
@@ -26,8 +26,8 @@ READ_SIZE = 65_536
 LARGE_READ_SIZE = 262_144
 _LARGE_START = 2048
 _LENGTH_WORD = 4
-_TELLING = 16
-"""So many bytes tell whose protocol it is."""
+_PREFIX_BYTES = 16
+"""First bytes that identify a foreign protocol."""
 _INT32_MAX = 0x7FFFFFFF
 _INT32_MIN = -0x80000000
 
@@ -41,7 +41,7 @@ class OpaqueCounter:
         self._next = first
 
     def next(self) -> int:
-        """A value not handed out for the last 2^32 calls."""
+        """A value unused for the last 2^32 calls."""
         value = self._next
         self._next = value + 1 if value < _INT32_MAX else _INT32_MIN
         return value
@@ -65,7 +65,7 @@ class Session:
 
     Attributes:
         error: why nothing more can be read.
-        kept: bytes set aside for a half-received frame; 0 when there is none.
+        reserved: bytes of memory reserved for a half-received frame; 0 when there is none.
         pending: awaited replies.
     """
 
@@ -78,8 +78,8 @@ class Session:
         "_tail",
         "_view",
         "error",
-        "kept",
         "pending",
+        "reserved",
     )
 
     def __init__(self, *, max_frame: int = MAX_FRAME, scratch: bytearray | None = None) -> None:
@@ -90,7 +90,7 @@ class Session:
         self._large: bytearray | None = None
         self._large_size = 0
         self._filled = 0
-        self.kept = 0
+        self.reserved = 0
         self.error: ProtocolError | None = None
         self.pending: dict[int, tuple[float, Any, float]] = {}
 
@@ -98,7 +98,7 @@ class Session:
 
     @property
     def buffered(self) -> int:
-        """Bytes of a half frame kept between reads."""
+        """Bytes of a half frame received so far."""
         return self._filled if self._large is not None else len(self._tail)
 
     def writable(self, most: int = READ_SIZE) -> memoryview:
@@ -132,7 +132,7 @@ class Session:
             commands, start = self._up_to_error(end)
         if start == end:
             self._tail = b""
-            self.kept = 0
+            self.reserved = 0
         elif self.error is None:
             self._keep(start, end)
         return commands
@@ -164,10 +164,10 @@ class Session:
                 large = bytearray(min(size, max(_LARGE_START, 2 * have)))
                 large[:have] = self._view[start:end]
                 self._large, self._large_size, self._filled, self._tail = large, size, have, b""
-                self.kept = len(large)
+                self.reserved = len(large)
                 return
         self._tail = bytes(self._view[start:end])
-        self.kept = have
+        self.reserved = have
 
     def _received_large(self, count: int) -> list[Command]:
         large, size = self._large, self._large_size
@@ -179,9 +179,9 @@ class Session:
                 grown = bytearray(min(size, 2 * filled))
                 grown[:filled] = large
                 self._large = grown
-                self.kept = len(grown)
+                self.reserved = len(grown)
             return []
-        self._large, self._filled, self.kept = None, 0, 0
+        self._large, self._filled, self.reserved = None, 0, 0
         try:
             return split(large, 0, size, self._max_frame)[0]
         except ProtocolError as error:
@@ -201,7 +201,7 @@ class Session:
                 commands += found
                 start = after
         except ProtocolError as error:
-            self.error = explain(error, bytes(self._view[start : min(end, start + _TELLING)]))
+            self.error = explain(error, bytes(self._view[start : min(end, start + _PREFIX_BYTES)]))
         return commands, start
 
     # awaited replies

@@ -1,4 +1,4 @@
-"""A request that changes a running server's settings: all of it is kept and counts, or nothing is (wire.md §8)."""
+"""Settings changed by request while a server runs: saved and applied as a whole, or not at all (wire.md §8)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tianzhou.settings import MOST_MEANT, dump, idle_lines
 
 
 class SettingsRequests:
-    """Takes the requests that change a server's settings, one at a time.
+    """Serves the requests that change a server's settings, one at a time.
 
     Args:
         rules: what settings may be.
@@ -43,11 +43,11 @@ class SettingsRequests:
     async def change(
         self, body: bytes, file: Path, *, black_list: Collection[str], refusal: Callable[[str], str]
     ) -> Update:
-        """Have the file say what the request asks for, then set it.
+        """Save the changed settings to the file, then apply them.
 
         Args:
             body: of the request.
-            file: where the settings are kept.
+            file: the settings file.
             black_list: keys that may never be changed.
             refusal: the text for one of them.
 
@@ -76,16 +76,16 @@ def log_update(
     connection: Connection,
     update: Update,
     set_keys: Collection[str],
-    idle: Mapping[str, Collection[str]],
+    ignored: Mapping[str, Collection[str]],
 ) -> None:
-    """Say in the log what was changed by whom, and what of it has no effect.
+    """Log what was changed by whom, and what of it has no effect.
 
     Args:
         log: whose log.
         connection: who asked.
         update: what was changed.
         set_keys: the keys whose values are not the defaults now.
-        idle: reason to the keys without effect.
+        ignored: reason to the keys without effect.
     """
     values = dump(*update.settings, hide_secrets=True)
     if update.changed:
@@ -97,5 +97,5 @@ def log_update(
             break
         meant = f"; meant {near}?" if near else ""
         log.warning("configuration update: unknown key %s ignored%s", shown(key), meant)
-    for line in idle_lines(update.changed.intersection(set_keys), idle):
+    for line in idle_lines(update.changed.intersection(set_keys), ignored):
         log.warning("configuration update: %s", line)

@@ -1,4 +1,4 @@
-"""A thread for what takes long and cannot be cut into pieces, one thing at a time.
+"""A worker thread for long work that cannot be sliced, one call at a time.
 
 Python runs one thread at a time, so this spares nobody the work; but the loop gets the interpreter back after half a
 millisecond instead of when the work is done. What is done here touches nothing that others use.
@@ -20,7 +20,7 @@ the connections that have something to say."""
 
 
 class SideThread:
-    """Does things aside; there is a thread only while there is something to do."""
+    """Runs functions in a thread that exists only while there are any."""
 
     __slots__ = ("_begun", "_executor", "_former_s")
 
@@ -31,11 +31,11 @@ class SideThread:
 
     @property
     def begun(self) -> int:
-        """Things that are being done or wait to be."""
+        """Number of calls that run or wait to."""
         return self._begun
 
     async def run(self, work: Callable[..., T], *arguments: object) -> T:
-        """What a function returns or raises; who is cancelled meanwhile leaves the line."""
+        """Result of a function called in the thread; a caller that is cancelled leaves the line."""
         if self._executor is None:
             self._executor = ThreadPoolExecutor(1, "aside")
             self._former_s = sys.getswitchinterval()
@@ -52,4 +52,4 @@ class SideThread:
 
 
 ASIDE: Final = SideThread()
-"""The one of this process: two would only take turns, and hold twice the memory."""
+"""The side thread of this process: two would only take turns, and hold twice the memory."""

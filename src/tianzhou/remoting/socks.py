@@ -54,7 +54,7 @@ class SocksProxy:
 
 
 class SocksProxies:
-    """Which servers are reached through which proxy.
+    """Proxies by the network of the server.
 
     Args:
         config: proxies by network, as an object or as JSON text, see `socksProxyConfig` in client.md §1; the first
@@ -65,15 +65,15 @@ class SocksProxies:
     """
 
     def __init__(self, config: str | Mapping[str, Mapping[str, str]]) -> None:
-        given: Any = config
+        proxies: Any = config
         if isinstance(config, str):
             try:
-                given = json.loads(config)
+                proxies = json.loads(config)
             except ValueError as error:
                 raise _wrong(f"{config!r} is no JSON ({error})") from None
-        if not isinstance(given, Mapping):
+        if not isinstance(proxies, Mapping):
             raise _wrong(f"{config!r} is no object")
-        self._by_network = [(_network(network), _proxy(network, proxy)) for network, proxy in given.items()]
+        self._by_network = [(_network(network), _proxy(network, proxy)) for network, proxy in proxies.items()]
 
     def __bool__(self) -> bool:
         return bool(self._by_network)
@@ -95,9 +95,9 @@ class SocksProxies:
 
 
 def handshake(proxy: SocksProxy, host: str, port: int) -> Generator[tuple[bytes, int], bytes, None]:
-    """What is said to a proxy until it carries our bytes to a server.
+    """Sans-IO SOCKS 5 handshake until the proxy carries our bytes to a server.
 
-    Yields what is to be sent, and how many bytes of answer are then awaited; is sent just these bytes.
+    Yields bytes to send and the number of answer bytes to read then; send it exactly those.
 
     Args:
         proxy: the proxy.
@@ -152,16 +152,16 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
         raise _wrong(f"{text!r} is no network") from None
 
 
-def _proxy(network: str, given: Any) -> SocksProxy:
-    if not isinstance(given, Mapping) or not isinstance(given.get("addr"), str):
-        shown = sorted(given) if isinstance(given, Mapping) else type(given).__name__  # its values may be secret
+def _proxy(network: str, entry: Any) -> SocksProxy:
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("addr"), str):
+        shown = sorted(entry) if isinstance(entry, Mapping) else type(entry).__name__  # its values may be secret
         raise _wrong(f"the proxy of {network} is {shown}, without an addr")
-    host, _, port = given["addr"].rpartition(":")
+    host, _, port = entry["addr"].rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise _wrong(f"addr {given['addr']!r} of {network} is no host:port")
-    if unknown := sorted(given.keys() - {"addr", "username", "password"}):
+        raise _wrong(f"addr {entry['addr']!r} of {network} is no host:port")
+    if unknown := sorted(entry.keys() - {"addr", "username", "password"}):
         raise _wrong(f"the proxy of {network} has an unknown key {unknown[0]!r}")
-    username, password = str(given.get("username") or ""), str(given.get("password") or "")
+    username, password = str(entry.get("username") or ""), str(entry.get("password") or "")
     if max(len(username.encode()), len(password.encode())) > LONGEST:
         raise _wrong(f"username or password of {network} has more than {LONGEST} bytes")
     return SocksProxy(host.strip("[]"), int(port), username, password)

@@ -72,7 +72,7 @@ class TlsSettings:
             ("tls.server.mode", self.server_mode, _MODES),
             ("tls.server.need.client.auth", self.need_client_auth, tuple(_CLIENT_AUTH)),
         ):
-            # RocketMQ takes an unknown mode for permissive: whoever misspells `enforcing` would serve plain text.
+            # RocketMQ takes an unknown mode for permissive: a misspelt `enforcing` would serve plain text.
             if value.lower() not in allowed:
                 raise ValueError(f"{key}={value}: expected one of {', '.join(allowed)}")
 
@@ -100,8 +100,8 @@ def load_tls(values: Mapping[str, str] | None = None, *, source: str = "configur
     Raises:
         ConfigError: a value cannot be, or the file is named and cannot be read.
     """
-    given = {key: value for key, value in (values or {}).items() if key in KEYS}
-    settings = bind(TlsSettings, given, source=source)
+    configured = {key: value for key, value in (values or {}).items() if key in KEYS}
+    settings = bind(TlsSettings, configured, source=source)
     path = Path(settings.config_file)
     if path.is_file() or settings.config_file != TlsSettings.config_file:
         try:
@@ -111,16 +111,16 @@ def load_tls(values: Mapping[str, str] | None = None, *, source: str = "configur
                 f"{source}: tls.config.file={path}: {error.strerror}; name a file that is there"
             ) from error
         of_file = parse_properties(text, source=str(path))
-        given |= {key: value for key, value in of_file.items() if key in KEYS - _NOT_FROM_FILE}
-        settings = apply(settings, given, source=str(path))
+        configured |= {key: value for key, value in of_file.items() if key in KEYS - _NOT_FROM_FILE}
+        settings = apply(settings, configured, source=str(path))
     derived = {}
     certified = settings.server_cert_path or settings.client_cert_path
-    if "tls.test.mode.enable" not in given and (
+    if "tls.test.mode.enable" not in configured and (
         certified or settings.client_trust_cert_path or settings.client_auth_server
     ):
         derived["tls.test.mode.enable"] = "false"
-    if "tls.enable" not in given and settings.server_mode.lower() == "enforcing":
-        derived["tls.enable"] = "true"  # whoever enforces it speaks it to the name servers as well
+    if "tls.enable" not in configured and settings.server_mode.lower() == "enforcing":
+        derived["tls.enable"] = "true"  # an enforcing broker speaks TLS to the name servers, too
     return apply(settings, derived, source=source)
 
 
@@ -233,7 +233,7 @@ def _stamp(path: str) -> tuple[int, int] | None:
 
 
 def _digest(path: str) -> bytes | None:
-    """What tells one content from another; None while the file is away."""
+    """Digest of a file's content; None while the file is away."""
     if not path:
         return b""
     try:

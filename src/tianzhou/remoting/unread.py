@@ -1,4 +1,4 @@
-"""How much memory replies may take that peers do not read, over all connections of a server.
+"""Memory of replies that peers do not read, bounded over all connections of a server.
 
 A connection is not read from while its write buffer is above a mark, so it holds little more than one reply. But a
 reply may have 16 MiB, and there may be ten thousand connections. Above the limit, who holds most and has read nothing
@@ -14,21 +14,21 @@ from typing import Final, NamedTuple, Protocol
 
 PATIENCE_S: Final = 15.0
 PROGRESS_BYTES: Final = 65_536
-"""Who reads less than this in the time has read nothing."""
-LOOK_S: Final = 1.0
-"""How often connections that are behind are looked at."""
-HIGH_BYTES, LEAST_HIGH_BYTES = 524_288, 65_536
+"""Bytes a peer has to read within `PATIENCE_S` to count as reading."""
+SWEEP_S: Final = 1.0
+"""Seconds between two looks at slow readers."""
+HIGH_BYTES, MIN_HIGH_BYTES = 524_288, 65_536
 
 
 class Reader(Protocol):
-    """A connection whose peer is behind with reading."""
+    """A connection whose peer reads slowly."""
 
     def unread(self) -> tuple[int, int]:
-        """Bytes taken up because the peer does not read, and how many of them it still has to read."""
+        """Bytes held because the peer does not read, and how many of them it still has to read."""
 
 
-class Doomed(NamedTuple):
-    """A connection that is to be disconnected: what it holds, and for how long it has read nothing."""
+class Eviction(NamedTuple):
+    """A connection to disconnect: the bytes it holds, and the seconds it has read nothing."""
 
     reader: Reader
     size: int
@@ -44,10 +44,10 @@ class _Mark:
 
 
 class UnreadReplies:
-    """Looks after the connections whose peers are behind.
+    """Slow readers and the memory their replies hold.
 
     Attributes:
-        used: bytes taken up, as far as is known.
+        used: bytes held, as of the last looks.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class UnreadReplies:
         return len(self._marks)
 
     def note(self, reader: Reader, now: float) -> None:
-        """A connection's peer is behind, or is more so."""
+        """Note a connection whose peer reads slowly."""
         size, left = reader.unread()
         mark = self._marks.get(reader)
         if mark is None:
@@ -71,17 +71,17 @@ class UnreadReplies:
             mark.left = max(left, mark.left)
 
     def forget(self, reader: Reader) -> None:
-        """A peer has caught up, or is gone."""
+        """Forget a connection whose peer has caught up or is gone."""
         mark = self._marks.pop(reader, None)
         if mark is not None:
             self.used -= mark.size
 
-    def doomed(self, limit: int, now: float) -> list[Doomed]:
-        """Look at all of them; who is to be disconnected, the largest first.
+    def evictions(self, limit: int, now: float) -> list[Eviction]:
+        """Connections to disconnect so that the others keep to the limit, the largest first.
 
         Args:
             limit: bytes that all may hold together.
-            now: seconds of the clock that `note` was given.
+            now: monotonic seconds, as for `note`.
         """
         for reader in list(self._marks):
             self.note(reader, now)
@@ -90,11 +90,11 @@ class UnreadReplies:
         left, found = self.used, []
         for reader, mark in sorted(self._marks.items(), key=lambda item: item[1].size, reverse=True):
             if left > 2 * limit or (left > limit and now - mark.since >= PATIENCE_S):
-                found.append(Doomed(reader, mark.size, now - mark.since))
+                found.append(Eviction(reader, mark.size, now - mark.since))
                 left -= mark.size
         return found
 
 
 def high_mark(limit: int, connections: int) -> int:
-    """Above how many bytes a peer counts as behind, with so many connections."""
-    return max(LEAST_HIGH_BYTES, min(HIGH_BYTES, limit // max(connections, 1)))
+    """Bytes of unread replies above which a peer counts as a slow reader."""
+    return max(MIN_HIGH_BYTES, min(HIGH_BYTES, limit // max(connections, 1)))

@@ -1,4 +1,4 @@
-"""Clients that ask for what is not served are named in the log once, with what they can do instead."""
+"""Unserved request codes: answered as unsupported, and logged once per host with what clients can do instead."""
 
 from __future__ import annotations
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tianzhou.errors import BrokerError
-from tianzhou.remoting.admin_gate import DANGEROUS, OPEN, AdminGate, note_of_reach
+from tianzhou.remoting.admin_gate import DANGEROUS, OPEN, AdminGate, exposure_warning
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.group import ConnectionGroup
-from tianzhou.remoting.nearness import is_on_this_machine, origin
+from tianzhou.remoting.locality import is_on_this_machine, origin
 from tianzhou.remoting.proxy import parse
 from tianzhou.testing.clock import VirtualClock
 from tianzhou.testing.memory import MemoryTransport
@@ -29,7 +29,7 @@ class Placed(MemoryTransport):
 def connection(peer: str, own: str = "10.0.0.5", proxied: str = "") -> Connection:
     made = Connection(ConnectionGroup(lambda *_: None, clock=VirtualClock(), idle_timeout_s=0))  # type: ignore[arg-type]
     if proxied:
-        made.speaks_for(parse(f"PROXY {proxied}\r\n".encode()))
+        made.use_proxy_header(parse(f"PROXY {proxied}\r\n".encode()))
     Placed(made, peer, own)
     return made
 
@@ -86,10 +86,12 @@ def test_other_requests_have_their_handlers_themselves() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", "::1", "localhost"])
 def test_nothing_is_said_of_a_server_that_only_this_machine_reaches(host: str) -> None:
-    assert note_of_reach("broker", host, False) == ""
+    assert exposure_warning("broker", host, False) == ""
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "10.0.0.5", "broker.example"])
 def test_a_server_that_others_reach_says_what_they_may(host: str) -> None:
-    assert "settings and deletions need this machine, or enableRemoteAdmin=true" in note_of_reach("broker", host, False)
-    assert "change settings and delete (enableRemoteAdmin=true)" in note_of_reach("name server", host, True)
+    assert "settings and deletions need this machine, or enableRemoteAdmin=true" in exposure_warning(
+        "broker", host, False
+    )
+    assert "change settings and delete (enableRemoteAdmin=true)" in exposure_warning("name server", host, True)

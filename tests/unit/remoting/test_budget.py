@@ -30,7 +30,7 @@ class Peer:
 def test_nobody_waits_below_the_limit() -> None:
     budget, peers = FrameBudget(100_000), [Peer() for _ in range(4)]
     for peer in peers:
-        budget.keeps(peer, 25_000)
+        budget.reserve(peer, 25_000)
     assert (budget.used, budget.read_size) == (100_000, READ_SIZE)
     assert not any(peer.held for peer in peers)
 
@@ -38,42 +38,42 @@ def test_nobody_waits_below_the_limit() -> None:
 def test_above_it_one_goes_on_and_the_others_wait_their_turn() -> None:
     budget, peers = FrameBudget(100_000), [Peer() for _ in range(4)]
     for peer in peers:
-        budget.keeps(peer, 60_000)
+        budget.reserve(peer, 60_000)
     assert [peer.held for peer in peers] == [False, False, True, True]
-    budget.keeps(peers[1], 120_000)  # the favoured one may grow
+    budget.reserve(peers[1], 120_000)  # the favoured one may grow
     assert not peers[1].held
-    budget.keeps(peers[0], 0)
+    budget.reserve(peers[0], 0)
     assert [peer.held for peer in peers[2:]] == [True, True]
-    budget.keeps(peers[1], 0)
+    budget.reserve(peers[1], 0)
     assert [peer.held for peer in peers[2:]] == [False, True]
-    budget.keeps(peers[2], 0)
+    budget.reserve(peers[2], 0)
     assert budget.waiting == 0
-    budget.keeps(peers[3], 0)
+    budget.reserve(peers[3], 0)
     assert (budget.used, budget.read_size) == (0, READ_SIZE)
 
 
 def test_who_keeps_little_never_waits_and_is_counted() -> None:
     budget, hogs, others = FrameBudget(100_000), [Peer() for _ in range(2)], [Peer() for _ in range(20)]
     for hog in hogs:
-        budget.keeps(hog, 60_000)
+        budget.reserve(hog, 60_000)
     for peer in others:
-        budget.keeps(peer, LARGEST_SMALL_READ)
+        budget.reserve(peer, LARGEST_SMALL_READ)
     assert not any(peer.held for peer in others)
     assert budget.used == 120_000 + 20 * LARGEST_SMALL_READ
-    budget.keeps(others[0], LARGEST_SMALL_READ + 1)
+    budget.reserve(others[0], LARGEST_SMALL_READ + 1)
     assert others[0].held
 
 
 def test_who_has_finished_a_frame_lets_others_go_first() -> None:
     budget, peers = FrameBudget(100_000), [Peer() for _ in range(3)]
     for peer in peers:
-        budget.keeps(peer, 60_000)
+        budget.reserve(peer, 60_000)
     assert [peer.held for peer in peers] == [False, False, True]
     # Its next frame has begun in the same read, as it does when requests are sent in a row.
-    budget.keeps(peers[1], 50_000, finished=True)
+    budget.reserve(peers[1], 50_000, finished=True)
     assert [peer.held for peer in peers] == [False, True, False]
     # What TLS had decrypted comes even from who is held; when that ends the frame, there is nothing to wait for.
-    budget.keeps(peers[1], 0, finished=True)
+    budget.reserve(peers[1], 0, finished=True)
     assert not peers[1].held
 
 
@@ -81,11 +81,11 @@ def test_reads_are_the_smaller_the_more_connections_share_the_limit() -> None:
     budget, hog = FrameBudget(1_000_000), Peer()
     sizes = []
     for connections in (10, 100, 10_000):
-        budget.shared_by(connections)
+        budget.set_connections(connections)
         assert budget.read_size == READ_SIZE
-        budget.keeps(hog, 1_000_001)
+        budget.reserve(hog, 1_000_001)
         sizes.append(budget.read_size)
-        budget.keeps(hog, 0)
+        budget.reserve(hog, 0)
     assert sizes == [LARGEST_SMALL_READ, 2500, SMALLEST_READ]
 
 
@@ -95,7 +95,7 @@ def test_all_frames_are_finished_in_the_end_and_memory_stays_bounded() -> None:
     for _ in range(50):
         budget = FrameBudget(1_000_000)
         wanted = {Peer(): rng.choice((64_000, 256_000, 512_000)) for _ in range(40)}
-        budget.shared_by(len(wanted))
+        budget.set_connections(len(wanted))
         sizes = dict.fromkeys(wanted, 0)
         most = 0
         while wanted:
@@ -104,10 +104,10 @@ def test_all_frames_are_finished_in_the_end_and_memory_stays_bounded() -> None:
             peer = rng.choice(active)
             if sizes[peer] >= wanted[peer]:
                 del wanted[peer], sizes[peer]
-                budget.keeps(peer, 0, finished=True)
+                budget.reserve(peer, 0, finished=True)
                 continue
             sizes[peer] = 2 * sizes[peer] or (16_000 if budget.read_size == READ_SIZE else budget.read_size)
-            budget.keeps(peer, sizes[peer])
+            budget.reserve(peer, sizes[peer])
             most = max(most, budget.used)
         assert (budget.used, budget.waiting) == (0, 0)
         assert most <= 3 * 1_000_000 + 512_000
@@ -128,7 +128,7 @@ def test_ten_thousand_frames_that_stop_after_the_first_read_stay_within_the_boun
         frame = encode(Command(10, body=body))
         ends = [MemoryTransport(Connection(group)) for _ in range(count)]
         taken = [end.feed(frame[:READ_SIZE]) for end in ends]
-        kept = sum(connection._session.kept for connection in group.connections)
+        kept = sum(connection._session.reserved for connection in group.connections)
         # All of it is counted, and it would be 1 GB if everyone were read from.
         assert kept == group.budget.used
         assert limit < kept <= 3 * limit + len(frame)

@@ -15,7 +15,7 @@ from tianzhou.limits import Bounds
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.group import HIGH_BYTES
 from tianzhou.remoting.proxy import parse
-from tianzhou.remoting.unread import LEAST_HIGH_BYTES, UnreadReplies, high_mark
+from tianzhou.remoting.unread import MIN_HIGH_BYTES, UnreadReplies, high_mark
 from tianzhou.testing.clock import run
 from tianzhou.testing.memory import MemoryTransport
 from tianzhou.wire.command import Command, encode
@@ -172,7 +172,7 @@ def test_replies_that_come_later_are_counted_too() -> None:
 def test_with_many_connections_each_may_hold_less() -> None:
     assert high_mark(128 * MIB, 1) == high_mark(128 * MIB, 256) == HIGH_BYTES
     assert high_mark(128 * MIB, 1024) == 131_072
-    assert high_mark(128 * MIB, 50_000) == LEAST_HIGH_BYTES
+    assert high_mark(128 * MIB, 50_000) == MIN_HIGH_BYTES
 
 
 def test_a_reader_that_was_never_noted_is_forgotten_quietly() -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tianzhou.remoting.loop_stall import STALL_S, PatientTimer, caught_up, stalled
+from tianzhou.remoting.loop_stall import STALL_S, StallAwareTimer, caught_up, stalled
 from tianzhou.testing.clock import VirtualClock, run
 
 
@@ -24,7 +24,7 @@ def test_a_timer_lets_the_loop_read_first_when_it_comes_late(stood_still_s: floa
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        timer = PatientTimer(loop, 1.0, lambda: found.append("look"))
+        timer = StallAwareTimer(loop, 1.0, lambda: found.append("look"))
         loop.call_later(1.0, hear, found, 4)
         clock.advance(stood_still_s)
         await asyncio.sleep(1.5)
@@ -40,7 +40,7 @@ def test_a_timer_can_be_cancelled_before_and_while_it_lets_others_go_first() -> 
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        early, late = (PatientTimer(loop, 1.0, lambda: found.append("look")) for _ in range(2))
+        early, late = (StallAwareTimer(loop, 1.0, lambda: found.append("look")) for _ in range(2))
         early.cancel()
         clock.advance(3600)
         assert stalled(loop.time() - STALL_S - 0.1)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from tianzhou.broker.messages.message_filter import Selection
 from tianzhou.model import SubscriptionGroupConfig, TopicConfig
 from tianzhou.remoting.connection import Connection, Reply
-from tianzhou.remoting.deferred_reply import Later
+from tianzhou.remoting.deferred_reply import DeferredReply
 from tianzhou.remoting.turns import Place
 from tianzhou.store.results import GetResult
 from tianzhou.watermark import Watermark
@@ -32,7 +32,7 @@ class Keeper(Protocol):
         """It has ended."""
 
 
-class HeldPull(Later):
+class HeldPull(DeferredReply):
     """A pull that found nothing and waits for its queue to grow.
 
     Args:

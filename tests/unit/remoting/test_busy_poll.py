@@ -9,26 +9,26 @@ from typing import cast
 
 import pytest
 
-from tianzhou.remoting.busy_poll import LOOKS, LUCK, Lingering
+from tianzhou.remoting.busy_poll import MAX_POLLS, STREAK, BusyPoll
 from tianzhou.remoting.connection import Connection
-from tianzhou.remoting.deferred_reply import Later
+from tianzhou.remoting.deferred_reply import DeferredReply
 from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.testing.clock import VirtualClock, run
 from tianzhou.testing.memory import MemoryTransport
 from tianzhou.wire.command import Command, encode
 
-LINGER_S = 0.000150
+BUSY_POLL_S = 0.000150
 QUICK_S = 0.000060
 TURN_S = 0.000003
 
 
 class Turns:
-    """The part of a loop that `Lingering` uses: what is called in the next turn, each of `TURN_S`."""
+    """The part of a loop that `BusyPoll` uses: what is called in the next turn, each of `TURN_S`."""
 
     def __init__(self) -> None:
         self.now = 100.0
         self.due: list[Callable[[], None]] = []
-        self.lingering = Lingering(cast("asyncio.AbstractEventLoop", self), lambda: self.now, LINGER_S)
+        self.busy_poll = BusyPoll(cast("asyncio.AbstractEventLoop", self), lambda: self.now, BUSY_POLL_S)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.due.append(callback)
@@ -46,12 +46,12 @@ class Turns:
 
     def asks(self, peer: str = "a", gap_s: float = QUICK_S) -> None:
         self.now += gap_s
-        self.lingering.asked(peer, gap_s)
+        self.busy_poll.asked(peer, gap_s)
 
 
 def awake_for(peer: str = "a") -> Turns:
     turns = Turns()
-    for _ in range(LUCK + 1):
+    for _ in range(STREAK + 1):
         turns.asks(peer)
         assert not turns.due
     turns.asks(peer)
@@ -60,7 +60,7 @@ def awake_for(peer: str = "a") -> Turns:
 
 def test_it_waits_for_who_asked_quickly_a_few_times() -> None:
     turns = awake_for()
-    assert turns.until_asleep() == pytest.approx(LINGER_S / TURN_S, abs=2)
+    assert turns.until_asleep() == pytest.approx(BUSY_POLL_S / TURN_S, abs=2)
 
 
 def test_a_request_meanwhile_prolongs_it_by_no_second_call_each_turn() -> None:
@@ -75,8 +75,8 @@ def test_a_request_meanwhile_prolongs_it_by_no_second_call_each_turn() -> None:
 def test_who_once_took_longer_has_to_earn_it_again() -> None:
     turns = awake_for()
     turns.until_asleep()
-    turns.asks(gap_s=LINGER_S * 1.1)
-    for _ in range(LUCK):
+    turns.asks(gap_s=BUSY_POLL_S * 1.1)
+    for _ in range(STREAK):
         turns.asks()
         assert not turns.due
     turns.asks()
@@ -95,24 +95,24 @@ def test_nobody_is_waited_for_while_another_waits_for_its_reply() -> None:
     turns = Turns()
     for _ in range(50):
         turns.asks("a")
-        turns.lingering.asked("b", inf)
+        turns.busy_poll.asked("b", inf)
     assert not turns.due
 
 
 def test_a_peer_that_left_is_not_waited_for() -> None:
     turns = awake_for()
-    turns.lingering.left("b")
+    turns.busy_poll.left("b")
     assert turns.due
-    turns.lingering.left("a")
+    turns.busy_poll.left("a")
     assert turns.until_asleep() == 1
 
 
 def test_it_ends_when_the_clock_stands_still() -> None:
-    assert awake_for().until_asleep(turn_s=0) == LOOKS + 1
+    assert awake_for().until_asleep(turn_s=0) == MAX_POLLS + 1
 
 
 class Told:
-    """Stands in for `Lingering`, and keeps what connections tell it."""
+    """Stands in for `BusyPoll`, and keeps what connections tell it."""
 
     def __init__(self) -> None:
         self.gaps: list[float] = []
@@ -125,15 +125,15 @@ class Told:
 
 
 def test_connections_tell_how_soon_their_peers_asked_again() -> None:
-    clock, told, promised = VirtualClock(), Told(), Later()
+    clock, told, promised = VirtualClock(), Told(), DeferredReply()
 
-    def answer(_connection: Connection, command: Command) -> Command | Later:
+    def answer(_connection: Connection, command: Command) -> Command | DeferredReply:
         return promised if command.opaque == 1 else command.reply(0)
 
     async def main() -> None:
-        group = ConnectionGroup(answer, linger_s=LINGER_S, idle_timeout_s=0, clock=clock)
+        group = ConnectionGroup(answer, busy_poll_s=BUSY_POLL_S, idle_timeout_s=0, clock=clock)
         group.start()
-        group.lingering = cast("Lingering", told)
+        group.busy_poll = cast("BusyPoll", told)
         connection = Connection(group)
         transport = MemoryTransport(connection, ("10.1.2.3", 4567))
         for opaque, gap_s in enumerate((0.25, 0.5, 1.0)):
@@ -149,9 +149,9 @@ def test_connections_tell_how_soon_their_peers_asked_again() -> None:
 
 def test_a_group_lingers_only_when_it_is_told_to() -> None:
     async def main() -> list[bool]:
-        groups = [ConnectionGroup(linger_s=linger_s, idle_timeout_s=0) for linger_s in (0.0, LINGER_S)]
+        groups = [ConnectionGroup(busy_poll_s=busy_poll_s, idle_timeout_s=0) for busy_poll_s in (0.0, BUSY_POLL_S)]
         for group in groups:
             group.start()
-        return [group.lingering is not None for group in groups]
+        return [group.busy_poll is not None for group in groups]
 
     assert run(main()) == [False, True]

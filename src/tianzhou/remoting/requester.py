@@ -1,4 +1,4 @@
-"""The half of a connection that asks: requests of our own, and who awaits their replies."""
+"""The requesting half of a connection: requests of our own, and the futures that await their replies."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from tianzhou.remoting.session import Session
 
 
-class Asking:
-    """What a `Connection` can do besides serving: ask its peer, and await the replies."""
+class Requester:
+    """Sends requests to the peer of a `Connection` and awaits the replies."""
 
     __slots__ = ()
     closed: bool
@@ -66,7 +66,7 @@ class Asking:
         return waiter
 
     def forget(self, opaque: int) -> None:
-        """Await a reply no more."""
+        """Stop awaiting the reply to a request."""
         if self._session.pending.pop(opaque, None) is not None:
             self._group.in_flight -= 1
 
@@ -88,9 +88,9 @@ class Asking:
 
     @property
     def awaiting(self) -> int:
-        """How many requests of ours the peer has not answered."""
+        """Number of our requests that the peer has not answered."""
         return len(self._session.pending)
 
     def expired(self, now: float) -> list[tuple[asyncio.Future[Command], float]]:
-        """Who awaits replies whose deadline is at or before `now`, and for how long; they await them no more."""
+        """Remove and return the waiters whose deadline is at or before `now`, each with its timeout in seconds."""
         return [(waiter, timeout_s) for _, waiter, timeout_s in self._session.expired(now)]

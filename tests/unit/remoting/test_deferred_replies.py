@@ -9,13 +9,13 @@ from connection_bench import Bench, requests, turns
 
 from tianzhou.errors import BrokerError
 from tianzhou.remoting.connection import Connection, Reply
-from tianzhou.remoting.deferred_reply import Later
+from tianzhou.remoting.deferred_reply import DeferredReply
 from tianzhou.testing.clock import run
 from tianzhou.wire.codes import FLAG_ONEWAY, ResponseCode
 from tianzhou.wire.command import Command, encode
 
 
-class Promise(Later):
+class Promise(DeferredReply):
     """A reply that the test gives; knows whether it was given up."""
 
     def __init__(self) -> None:

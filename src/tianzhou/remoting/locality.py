@@ -1,4 +1,4 @@
-"""Where peers are: on this machine, and whether two of them are on one."""
+"""Locality of peers: on this machine or on another one."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from tianzhou.remoting.hosts import host_of
 
 
 def is_on_this_machine(connection: Connection) -> bool:
-    """Whether a peer is on this machine, and so is whom it speaks for if it is a load balancer.
+    """Whether a peer is on this machine, and so is the client it speaks for if it is a load balancer.
 
-    What a load balancer tells can be told by anybody, so that it never brings somebody nearer.
+    Anybody can send a PROXY header, so that one never makes a peer local.
     """
     own = _own_host(connection)
     return all(_is_local(host, own) for host in origin(connection))
 
 
 def origin(connection: Connection) -> tuple[str, str]:
-    """The host a peer's bytes come from, and the one it speaks for."""
+    """The host of a peer's socket, and the one of its PROXY header (the same without one)."""
     return str(ipaddress.ip_address(connection.remote_host_bytes)), connection.remote_ip
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches who listens on a host, an address or a name."""
+    """Whether a listening address or host name is reachable from this machine only."""
     try:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
@@ -36,7 +36,7 @@ def _own_host(connection: Connection) -> str:
 
 
 def _is_local(host: str, own: str) -> bool:
-    """Whether a host is this machine: loopback, or the very address it has reached us at."""
+    """Whether a host is this machine: loopback, or the address it has reached us at."""
     if not host:
         return False
     return host == own or is_loopback(host)
