@@ -199,7 +199,7 @@ def unknown_keys(values: Iterable[str], *classes: type) -> dict[str, str | None]
     """Keys that none of the settings classes has, each with the nearest known key (None: nothing is near)."""
     known = keys_of(*classes)
     unknown = [key for key in values if key not in known]
-    # Looking for what is near takes ms, and a stranger may have sent thousands of keys.
+    # Looking for a near key takes milliseconds, and a peer may send thousands of keys.
     return {key: nearest(key, known) if at < MOST_MEANT else None for at, key in enumerate(unknown)}
 
 
@@ -209,18 +209,18 @@ def differing(*settings: object) -> list[str]:
     return [key for key, value in shown.items() if value != defaults[key]]
 
 
-def idle_keys(keys: Iterable[str], idle: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
-    """Those of the keys that change nothing, by the reason why.
+def ignored_keys(keys: Iterable[str], ignored: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
+    """Configured keys without effect, by the reason.
 
     Args:
-        keys: what somebody has set.
-        idle: reason to all the keys it holds for.
+        keys: keys that were set.
+        ignored: reason to all the keys it holds for.
     """
-    wanted = sorted(keys)
-    found = {reason: [key for key in wanted if key in those] for reason, those in idle.items()}
-    return {reason: those for reason, those in found.items() if those}
+    ordered = sorted(keys)
+    found = {reason: [key for key in ordered if key in affected] for reason, affected in ignored.items()}
+    return {reason: affected for reason, affected in found.items() if affected}
 
 
-def idle_lines(keys: Iterable[str], idle: Mapping[str, Collection[str]]) -> list[str]:
-    """What to tell somebody who has set keys that change nothing: a line per reason."""
-    return [f"no effect: {', '.join(those)}: {reason}" for reason, those in idle_keys(keys, idle).items()]
+def ignored_lines(keys: Iterable[str], ignored: Mapping[str, Collection[str]]) -> list[str]:
+    """Messages about configured keys without effect, one line per reason."""
+    return [f"no effect: {', '.join(names)}: {reason}" for reason, names in ignored_keys(keys, ignored).items()]

@@ -245,9 +245,9 @@ def limits_in(settings: type) -> dict[str, str]:
 
 
 SECTIONS: list[tuple[str, type, dict[str, str], dict[str, tuple[str, ...]]]] = [
-    ("Broker", BrokerSettings, BROKER | limits_in(BrokerSettings), ignored_settings.IDLE),
-    ("Store", StoreSettings, STORE | limits_in(StoreSettings), ignored_settings.IDLE),
-    ("Name server", NamesrvSettings, NAMESRV | limits_in(NamesrvSettings), namesrv_settings.IDLE),
+    ("Broker", BrokerSettings, BROKER | limits_in(BrokerSettings), ignored_settings.IGNORED),
+    ("Store", StoreSettings, STORE | limits_in(StoreSettings), ignored_settings.IGNORED),
+    ("Name server", NamesrvSettings, NAMESRV | limits_in(NamesrvSettings), namesrv_settings.IGNORED),
     ("TLS, of brokers and name servers", TlsSettings, TLS, {}),
 ]
 

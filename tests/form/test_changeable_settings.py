@@ -12,10 +12,10 @@ import pytest
 
 import tianzhou
 from tianzhou.broker import changeable_settings as of_broker
-from tianzhou.broker.ignored_settings import IDLE as IDLE_OF_BROKER
+from tianzhou.broker.ignored_settings import IGNORED as IGNORED_OF_BROKER
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.namesrv import changeable_settings as of_name_server
-from tianzhou.namesrv.settings import IDLE as IDLE_OF_NAME_SERVER
+from tianzhou.namesrv.settings import IGNORED as IGNORED_OF_NAME_SERVER
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.admin_gate import DANGEROUS, OPEN
 from tianzhou.remoting.tls import TlsSettings
@@ -25,8 +25,8 @@ from tianzhou.store.settings import StoreSettings
 from tianzhou.wire.codes import OF_BOTH, OF_NAME_SERVERS, RequestCode
 
 SERVERS: list[tuple[Any, Any, tuple[type, ...]]] = [
-    (of_broker, IDLE_OF_BROKER, (BrokerSettings, StoreSettings)),
-    (of_name_server, IDLE_OF_NAME_SERVER, (NamesrvSettings,)),
+    (of_broker, IGNORED_OF_BROKER, (BrokerSettings, StoreSettings)),
+    (of_name_server, IGNORED_OF_NAME_SERVER, (NamesrvSettings,)),
 ]
 of_each_server = pytest.mark.parametrize(("module", "idle", "classes"), SERVERS, ids=["broker", "name server"])
 

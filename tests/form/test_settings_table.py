@@ -64,8 +64,8 @@ def test_every_key_has_either_an_effect_or_a_reason(section: Any) -> None:
 
 def test_no_reason_is_given_twice_or_for_keys_that_are_not_there() -> None:
     for idle, classes in (
-        (table.ignored_settings.IDLE, (table.BrokerSettings, table.StoreSettings)),
-        (table.namesrv_settings.IDLE, (table.NamesrvSettings,)),
+        (table.ignored_settings.IGNORED, (table.BrokerSettings, table.StoreSettings)),
+        (table.namesrv_settings.IGNORED, (table.NamesrvSettings,)),
     ):
         listed = [key for keys in idle.values() for key in keys]
         assert sorted(set(listed)) == sorted(listed)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from tianzhou.broker.ignored_settings import IDLE
+from tianzhou.broker.ignored_settings import IGNORED
 from tianzhou.client.cluster.identity import name_server_addresses
 from tianzhou.errors import ConfigError
 from tianzhou.limits import LIMITS
@@ -184,7 +184,7 @@ def _across(values: Mapping[str, str]) -> Iterable[Problem]:
 
 RULES: Final = Rules(
     "broker",
-    AT_ONCE | {key for keys in IDLE.values() for key in keys} - {key for keys in FIXED.values() for key in keys},
+    AT_ONCE | {key for keys in IGNORED.values() for key in keys} - {key for keys in FIXED.values() for key in keys},
     FIXED,
     dict(_ranges()),
     {

@@ -1,7 +1,7 @@
-"""RocketMQ's settings that are taken, kept and shown, and change nothing here; and why.
+"""RocketMQ's broker settings that are accepted, saved and shown without effect, and why.
 
-Whoever sets one of them is told once (`tianzhou.settings.idle_lines`), so that nobody waits for an effect that never
-comes. docs/reference/settings.md lists all keys with their effect.
+A server that has one of them set logs so once (`tianzhou.settings.ignored_lines`).
+docs/reference/settings.md lists all keys with their effect.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ def _keys(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-IDLE: Final[dict[str, tuple[str, ...]]] = {
+IGNORED: Final[dict[str, tuple[str, ...]]] = {
     "one event loop serves everything, there are no pools of threads or buffers to size": _keys(
         """
         sendMessageThreadPoolNums putMessageFutureThreadPoolNums putThreadPoolQueueCapacity pullMessageThreadPoolNums
@@ -142,4 +142,4 @@ IDLE: Final[dict[str, tuple[str, ...]]] = {
     ),
     "no credentials are checked": _keys("aclEnable"),
 }
-"""Why, and the keys: a broker's and its store's."""
+"""Keys of a broker and its store without effect, by the reason."""

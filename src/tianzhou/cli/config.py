@@ -138,12 +138,12 @@ async def _present(
 
 
 def _without_effect(values: Mapping[str, str], of_namesrv: bool) -> list[str]:
-    from tianzhou.settings import idle_lines
+    from tianzhou.settings import ignored_lines
 
     if of_namesrv:
-        from tianzhou.namesrv.settings import IDLE as IDLE_OF_NAMESRV
+        from tianzhou.namesrv.settings import IGNORED as IGNORED_OF_NAMESRV
 
-        return idle_lines(values, IDLE_OF_NAMESRV)
-    from tianzhou.broker.ignored_settings import IDLE
+        return ignored_lines(values, IGNORED_OF_NAMESRV)
+    from tianzhou.broker.ignored_settings import IGNORED
 
-    return idle_lines(values, IDLE)
+    return ignored_lines(values, IGNORED)

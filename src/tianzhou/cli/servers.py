@@ -20,7 +20,7 @@ from tianzhou.cli.output import Output, OutputOption, print_json, print_line, pr
 from tianzhou.cli.signals import run_server
 from tianzhou.errors import ConfigError, TianzhouError
 from tianzhou.setting_rules import check
-from tianzhou.settings import bind, differing, dump, format_properties, idle_keys, idle_lines
+from tianzhou.settings import bind, differing, dump, format_properties, ignored_keys, ignored_lines
 
 if TYPE_CHECKING:
     from tianzhou.broker.settings import BrokerSettings
@@ -160,10 +160,10 @@ def serve(
 
 def _serve_values(config: Path | None, assignments: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
     """What `serve` is told by `-c` and, before that, by `--set`: settings of its servers, and those of TLS."""
-    from tianzhou.broker.ignored_settings import IDLE
+    from tianzhou.broker.ignored_settings import IGNORED
     from tianzhou.broker.settings import BrokerSettings
     from tianzhou.embedded import check_values
-    from tianzhou.namesrv.settings import IDLE as IDLE_OF_NAMESRV
+    from tianzhou.namesrv.settings import IGNORED as IGNORED_OF_NAMESRV
     from tianzhou.namesrv.settings import NamesrvSettings
     from tianzhou.remoting.tls import KEYS, TlsSettings
     from tianzhou.store.settings import StoreSettings
@@ -172,7 +172,7 @@ def _serve_values(config: Path | None, assignments: Sequence[str]) -> tuple[dict
     values = read_conf(config, *classes) | read_assignments("--set", assignments, *classes)
     check_values(values)
     source = " ".join(text for text, used in ((f"-c {config}", config), ("--set", assignments)) if used)
-    for line in dict.fromkeys(idle_lines(values, IDLE) + idle_lines(values, IDLE_OF_NAMESRV)):
+    for line in dict.fromkeys(ignored_lines(values, IGNORED) + ignored_lines(values, IGNORED_OF_NAMESRV)):
         print_note(f"warning: {source}: {line}")
     of_tls = {key: value for key, value in values.items() if key in KEYS}
     return {key: value for key, value in values.items() if key not in KEYS}, of_tls
@@ -241,7 +241,7 @@ def namesrv(
     Example: tianzhou namesrv -c namesrv.conf
     """
     from tianzhou.namesrv.changeable_settings import RULES
-    from tianzhou.namesrv.settings import IDLE, NamesrvSettings
+    from tianzhou.namesrv.settings import IGNORED, NamesrvSettings
     from tianzhou.remoting.tls import TlsSettings, load_tls
 
     values = read_conf(config, NamesrvSettings, TlsSettings)
@@ -254,9 +254,9 @@ def namesrv(
     check_port(f"{source}: listenPort", settings.listen_port)
     check(RULES, settings, source=source)
     tls = load_tls(values, source=source)
-    print_idle(source, IDLE, settings)
+    print_ignored(source, IGNORED, settings)
     if print_all or print_important:
-        _print_settings([settings, tls], None if print_all else IMPORTANT_OF_NAMESRV, output, IDLE)
+        _print_settings([settings, tls], None if print_all else IMPORTANT_OF_NAMESRV, output, IGNORED)
         return
 
     async def start() -> Stop:
@@ -287,11 +287,11 @@ def broker(
 
     Example: tianzhou broker -n 127.0.0.1:9876 -c broker.conf
     """
-    from tianzhou.broker.ignored_settings import IDLE
+    from tianzhou.broker.ignored_settings import IGNORED
 
     settings, store_settings, tls = broker_settings(config, namesrv_addr)
     if print_all or print_important:
-        _print_settings([settings, store_settings, tls], None if print_all else IMPORTANT_OF_BROKER, output, IDLE)
+        _print_settings([settings, store_settings, tls], None if print_all else IMPORTANT_OF_BROKER, output, IGNORED)
         return
 
     async def start() -> Stop:
@@ -326,7 +326,7 @@ def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSetti
         ConfigError: some of it cannot be.
     """
     from tianzhou.broker.changeable_settings import RULES
-    from tianzhou.broker.ignored_settings import IDLE
+    from tianzhou.broker.ignored_settings import IGNORED
     from tianzhou.broker.settings import BrokerSettings
     from tianzhou.client.cluster.identity import name_server_addresses
     from tianzhou.embedded import check_advertised
@@ -365,7 +365,7 @@ def broker_settings(config: Path | None, namesrv_addr: str) -> tuple[BrokerSetti
     # A broker writes the bits it needs into its own file; nobody has set them.
     own = BloomFilter(settings.max_error_rate_of_bloom_filter, settings.expect_consumer_num_use_filter).bits
     written = {"bitMapLengthConsumeQueueExt"} if store_settings.bit_map_length_consume_queue_ext == own else ()
-    print_idle(source, IDLE, settings, store_settings, written=written)
+    print_ignored(source, IGNORED, settings, store_settings, written=written)
     return settings, store_settings, load_tls(values, source=source)
 
 
@@ -410,27 +410,30 @@ def _announce(output: Output, text: str, fields: dict[str, Any]) -> None:
         print_line(text)
 
 
-def print_idle(
-    source: str, idle: Mapping[str, Collection[str]], *settings: object, written: Collection[str] = ()
+def print_ignored(
+    source: str, ignored: Mapping[str, Collection[str]], *settings: object, written: Collection[str] = ()
 ) -> None:
     """Tell on stderr which settings somebody has set that change nothing here, and why: a line per reason.
 
     Args:
         source: where they were set.
-        idle: reason to keys.
+        ignored: reason to keys.
         settings: as they are.
         written: keys that a server has written itself.
     """
-    for line in idle_lines(sorted(set(differing(*settings)) - set(written)), idle):
+    for line in ignored_lines(sorted(set(differing(*settings)) - set(written)), ignored):
         print_note(f"warning: {source}: {line}")
 
 
 def _print_settings(
-    settings: list[Any], only: set[str] | None, output: Output, idle: Mapping[str, Collection[str]]
+    settings: list[Any], only: set[str] | None, output: Output, ignored: Mapping[str, Collection[str]]
 ) -> None:
     values = {key: value for key, value in dump(*settings, hide_secrets=True).items() if only is None or key in only}
     without_effect = {
-        key: reason for reason, keys in idle_keys(differing(*settings), idle).items() for key in keys if key in values
+        key: reason
+        for reason, keys in ignored_keys(differing(*settings), ignored).items()
+        for key in keys
+        if key in values
     }
     if output is Output.json:
         print_json({**values, "withoutEffect": without_effect} if without_effect else values)

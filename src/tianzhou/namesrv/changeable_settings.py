@@ -1,11 +1,11 @@
-"""What a name server's settings may be, and which of them may be changed while it runs. Pure."""
+"""Rules of a name server's settings: ranges, and which may change while it runs. Pure."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from tianzhou.limits import LIMITS
-from tianzhou.namesrv.settings import IDLE
+from tianzhou.namesrv.settings import IGNORED
 from tianzhou.setting_rules import INT_MAX, Rules
 
 FIXED: Final[dict[str, tuple[str, ...]]] = {
@@ -15,7 +15,7 @@ FIXED: Final[dict[str, tuple[str, ...]]] = {
     "this version has no controller": ("enableControllerInNamesrv",),
     "it is read at the start only": ("serverChannelMaxIdleTimeSeconds",),
 }
-"""Why a key may not be changed while the name server runs, and which these are."""
+"""Keys that may not change while the name server runs, by the reason."""
 
 _LIMITS: Final = frozenset(
     name for name, limit in LIMITS.items() if not limit.fixed and limit.server in ("name server", "both")
@@ -32,7 +32,7 @@ AT_ONCE: Final = _LIMITS | frozenset(
 
 RULES: Final = Rules(
     "name server",
-    AT_ONCE | {key for keys in IDLE.values() for key in keys} - {key for keys in FIXED.values() for key in keys},
+    AT_ONCE | {key for keys in IGNORED.values() for key in keys} - {key for keys in FIXED.values() for key in keys},
     FIXED,
     {
         **dict.fromkeys(sorted(_LIMITS), (1, INT_MAX)),
@@ -42,4 +42,4 @@ RULES: Final = Rules(
         "serverChannelMaxIdleTimeSeconds": (1, INT_MAX),
     },
 )
-"""What a name server's settings may be."""
+"""Rules of a name server's settings."""

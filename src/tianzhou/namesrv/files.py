@@ -1,4 +1,4 @@
-"""Text files that are either the old or the new version, whatever happens while they are written."""
+"""Text files replaced atomically: after a crash there is the old or the new version."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tianzhou.file_modes import MODES, make_folders
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write a file anew; the version before stays beside it as `.bak`, as RocketMQ keeps it.
+    """Replace a file's text atomically; the previous version stays beside it as `.bak`, as RocketMQ keeps it.
 
     Raises:
         ConfigError: it cannot be written; names the file and the reason.
@@ -35,7 +35,7 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def put_aside(path: Path) -> Path | None:
-    """Give a damaged file another name, so that no write takes it for the version before; None when that cannot be."""
+    """Rename a damaged file so that no write makes it the backup; its new path, None when that failed."""
     aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
     try:
         return path.rename(aside)
@@ -44,13 +44,11 @@ def put_aside(path: Path) -> Path | None:
 
 
 class RewrittenFile:
-    """A file that is written anew, in a thread, whenever what it holds has changed.
-
-    Changes that come while it is being written are all in the next write: there are never more than two on their way.
+    """A file that a thread rewrites after changes; changes during a write share the next one.
 
     Args:
         path: the file.
-        text: gives its text, which is asked for when a write begins.
+        text: makes its text when a write begins.
     """
 
     def __init__(self, path: Path, text: Callable[[], str]) -> None:
@@ -60,15 +58,15 @@ class RewrittenFile:
         self._next: asyncio.Task[None] | None = None
 
     def changed(self) -> Awaitable[None]:
-        """What is done when the present text is on the disk; it raises ConfigError when that cannot be."""
+        """Schedule a write; the result is done when it is on the disk and raises ConfigError when that failed."""
         if self._next is None:
             self._next = asyncio.get_running_loop().create_task(self._write(self._writing))
-            # Who waits may have gone.
+            # Nobody may await it any more.
             self._next.add_done_callback(lambda task: task.cancelled() or task.exception())
         return asyncio.shield(self._next)
 
     async def settled(self) -> None:
-        """Return when no change is on its way; raises ConfigError when the last could not be written."""
+        """Return when no write is pending; raises ConfigError when the last one failed."""
         while (latest := self._next or self._writing) is not None:
             await asyncio.shield(latest)
 
@@ -84,7 +82,7 @@ class RewrittenFile:
 
 
 def candidates(path: Path) -> list[tuple[Path, str]]:
-    """The file and its `.bak` with their texts, those that exist, in the order to be tried.
+    """Paths and texts of the file and its `.bak`, those that exist, in the order to try.
 
     Raises:
         ConfigError: one exists and cannot be read.

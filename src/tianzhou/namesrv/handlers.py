@@ -19,7 +19,7 @@ from tianzhou.namesrv.kv import KvConfig
 from tianzhou.namesrv.other_environment import ASKED_FOR_ANOTHER, OtherEnvironment
 from tianzhou.namesrv.registrations import Registrations
 from tianzhou.namesrv.routes import MinBrokerChange, Registration, RouteTable, keep_zone
-from tianzhou.namesrv.settings import IDLE, NamesrvSettings
+from tianzhou.namesrv.settings import IGNORED, NamesrvSettings
 from tianzhou.namesrv.topic_order import TopicOrder
 from tianzhou.remoting.admin_gate import AdminGate
 from tianzhou.remoting.connection import Connection
@@ -41,21 +41,12 @@ NO_ROUTE = (
     "No topic route info in name server for the topic: {}\n"
     "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 )
-_PLACEHOLDER_REMARK = "not set any response code"
-_BROKER = "broker of connection"
-LARGE_BODY = 65_536
-"""Registrations of so many bytes are read a few topics at a time, and are known again when they are the same."""
-SHOWN = 10
-"""So many topics are named in a line of the log."""
-SILENCE_S = 60.0
-"""So long the log does not say the same again."""
-LARGE_PACKED = 4_096
-"""Likewise for compressed ones, which may be a thousand times as long as they look."""
 LARGE_ROUTE = 16_384
-LITTLE = 4_096
-"""Requests with longer bodies wait for each other."""
+"""Bytes from which a route is decoded in the side thread."""
+SMALL_BODY = 4_096
+"""Maximum bytes of bodies that are served at once; requests with longer ones take turns."""
 MANY_BROKERS = 1_024
-"""Routes of topics with more brokers are written in slices."""
+"""Brokers of a topic from which its route is encoded in slices."""
 _log = logging.getLogger(__name__)
 
 Handler = Callable[[Connection, Command], "Command | Awaitable[Command] | Slices[Command]"]
@@ -65,14 +56,14 @@ class Handlers:
     """Serves the requests of brokers, clients and tools from the tables.
 
     Args:
-        settings: as read at the start; requests change it (`settings` is always the present one).
+        settings: as read at the start; `self.settings` has what requests changed since.
         routes: the route table.
         kv: the KV configuration.
         clock: time.
-        on_change: told when the smallest id of a broker group changes, and brokers want to know.
-        on_register: told of every registration that was taken.
-        elsewhere: who is asked for routes that are not known here, with `clusterTest`.
-        bounds: how much may be read at a time and remembered.
+        on_change: see `Registrations`.
+        on_register: see `Registrations`.
+        elsewhere: asked for unknown routes with `clusterTest`.
+        bounds: limits in force.
     """
 
     def __init__(
@@ -135,19 +126,19 @@ class Handlers:
 
     @property
     def codes(self) -> frozenset[int]:
-        """Codes that are served."""
+        """Request codes that are served."""
         return frozenset(map(int, self._table))
 
     def handler(self, code: int) -> Handler:
-        """Who serves a code; a KeyError when nobody does."""
+        """Handler of a request code; KeyError when there is none."""
         return self._table[code]
 
     def serve(self, connection: Connection, request: Command) -> Command | Awaitable[Command]:
-        """Answer one request, at once or later; what goes wrong is raised (see `tianzhou.remoting.error_codes`)."""
+        """Serve a request, at once or in its turn; errors are raised (see `tianzhou.remoting.error_codes`)."""
         handler = self._behind_names.get(request.code)
         if handler is None:
             return self._unserved.answer(connection, request, " or ".join(self.routes.some_masters()))
-        if len(request.body) <= LITTLE:
+        if len(request.body) <= SMALL_BODY:
             reply = handler(connection, request)
             return self._sliced(reply) if isinstance(reply, Generator) else reply
         serve = self._measured if self._turns.free() else self._in_turn
@@ -172,7 +163,7 @@ class Handlers:
             self._turns.spend(self._clock.monotonic() - began)
 
     async def _in_turn(self, handler: Handler, connection: Connection, request: Command) -> Command:
-        """Serve a request that may take long when those before it are served, so that small ones wait for none."""
+        """Serve a request that may take long in its turn, so that small ones need not wait."""
         await self._turns.turn()
         reply = self._measured(handler, connection, request)
         return await reply if isinstance(reply, Awaitable) else reply
@@ -326,7 +317,7 @@ class Handlers:
             black_list=self.settings.black_list,
             refusal=lambda key: "Can not update config in black list.",
         )
-        log_update(_log, connection, update, differing(self.settings), IDLE)
+        log_update(_log, connection, update, differing(self.settings), IGNORED)
         return request.reply(SUCCESS)
 
     def _take_settings(self, update: Update) -> None:
@@ -342,6 +333,6 @@ def _as_asked(request: Command, route: TopicRoute) -> tuple[TopicRoute, bool]:
     standard = request.version >= STANDARD_JSON_SINCE or fields.get("acceptStandardJsonOnly", "").lower() == "true"
     zone = fields.get("__ZONE_NAME", "").strip()
     if zone and fields.get("__ZONE_MODE", "").lower() == "true":
-        # Apache writes a filtered route anew in the old dialect, whatever the caller asked for.
+        # Apache encodes a filtered route in the old dialect, whatever the caller asked for.
         return keep_zone(route, zone), False
     return route, standard

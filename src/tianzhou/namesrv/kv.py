@@ -1,4 +1,4 @@
-"""The key-value configuration of a name server: namespaces of texts that survive restarts (wire.md §8.6)."""
+"""KV configuration of a name server: namespaces of texts that survive restarts (wire.md §8.6)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class KvConfig:
 
     Args:
         path: the file, in RocketMQ's form `{"configTable":{namespace:{key:value}}}`.
-        bounds: how much there may be.
+        bounds: limits of its entries and bytes.
     """
 
     def __init__(self, path: Path, bounds: Bounds | None = None) -> None:

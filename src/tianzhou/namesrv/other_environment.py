@@ -24,13 +24,13 @@ from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 
 ASKED_FOR_ANOTHER = "askedByClusterTest"
-"""A field of the questions asked here; who finds it does not ask on, or two that ask each other would never end."""
+"""Field of forwarded route requests: a server that finds it does not forward again, which would never end."""
 DOMAIN_ENV, SUBGROUP_ENV = "ROCKETMQ_NAMESRV_DOMAIN", "ROCKETMQ_NAMESRV_DOMAIN_SUBGROUP"
 """Java's `rocketmq.namesrv.domain` and `rocketmq.namesrv.domain.subgroup`."""
 DEFAULT_DOMAIN = "jmenv.tbsite.net"
-"""Java's; outside of RocketMQ's first home nobody has it."""
+"""Java's default; outside of RocketMQ's first home nobody has it."""
 TIMEOUT_MS = 2000.0
-"""Less than clients wait for their answer."""
+"""Timeout of a forwarded request, less than clients wait for their answer."""
 
 _log = logging.getLogger(__name__)
 
@@ -39,9 +39,9 @@ class OtherEnvironment:
     """Asks the name servers of another environment.
 
     Args:
-        remoting: what it asks with.
+        remoting: sends the requests.
         clock: monotonic time.
-        rng: chooses which is asked first.
+        rng: chooses which server is asked first.
     """
 
     def __init__(self, remoting: RemotingClient, clock: Clock, rng: random.Random) -> None:
@@ -49,27 +49,27 @@ class OtherEnvironment:
         self._clock = clock
         self._rng = rng
         self._servers: NameServers | None = None
-        self._made_of: tuple[str, str, str] | None = None
-        self._look_again_at = 0.0
-        self._asking: dict[str, asyncio.Task[TopicRoute | None]] = {}
-        self._said = ""
+        self._servers_of: tuple[str, str, str] | None = None
+        self._next_lookup_s = 0.0
+        self._requests: dict[str, asyncio.Task[TopicRoute | None]] = {}
+        self._last_warning = ""
 
     async def route(self, topic: str, settings: NamesrvSettings) -> TopicRoute | None:
-        """The route of a topic there; None when there is none, or nobody answers, which is logged.
+        """Route of a topic in the other environment; None when there is none, or when nobody answers, which is logged.
 
         Args:
             topic: its name.
-            settings: say where to ask.
+            settings: name the environment.
         """
-        task = self._asking.get(topic)
+        task = self._requests.get(topic)
         if task is None:
-            task = self._asking[topic] = asyncio.get_running_loop().create_task(self._ask(topic, settings))
-            task.add_done_callback(lambda _: self._asking.pop(topic, None))
+            task = self._requests[topic] = asyncio.get_running_loop().create_task(self._ask(topic, settings))
+            task.add_done_callback(lambda _: self._requests.pop(topic, None))
         return await asyncio.shield(task)
 
     async def close(self) -> None:
-        """End the questions that are under way."""
-        tasks = list(self._asking.values())
+        """Cancel the requests under way."""
+        tasks = list(self._requests.values())
         for task in tasks:
             task.cancel()
         if tasks:
@@ -79,7 +79,7 @@ class OtherEnvironment:
         try:
             addresses = await self._addresses(settings)
         except TianzhouError as error:
-            self._say(f"clusterTest: nobody can be asked for routes of {settings.product_env_name}: {error}")
+            self._warn(f"clusterTest: nobody can be asked for routes of {settings.product_env_name}: {error}")
             return None
         for address in addresses:
             question = Command(
@@ -90,9 +90,9 @@ class OtherEnvironment:
                 reply = await self._remoting.invoke(address, question, TIMEOUT_MS)
                 route = bodies.decode_route(reply.body) if reply.code == ResponseCode.SUCCESS else None
             except TianzhouError as error:
-                self._say(f"clusterTest: no route from {settings.product_env_name}: {error}")
+                self._warn(f"clusterTest: no route from {settings.product_env_name}: {error}")
                 continue
-            self._said = ""
+            self._last_warning = ""
             return route
         return None
 
@@ -102,21 +102,21 @@ class OtherEnvironment:
             os.environ.get(SUBGROUP_ENV) or DEFAULT_SUBGROUP,
             settings.product_env_name,
         )
-        if self._servers is None or self._made_of != wanted:
+        if self._servers is None or self._servers_of != wanted:
             self._servers = NameServers(None, *wanted, self._rng)
-            self._made_of = wanted
-            self._look_again_at = 0.0
+            self._servers_of = wanted
+            self._next_lookup_s = 0.0
         servers, now = self._servers, self._clock.monotonic()
-        if servers.looked_up and now >= self._look_again_at:
-            self._look_again_at = now + FIRST_REFRESH_S
+        if servers.looked_up and now >= self._next_lookup_s:
+            self._next_lookup_s = now + FIRST_REFRESH_S
             try:
                 await servers.look_up()
-                self._look_again_at = now + REFRESH_S
+                self._next_lookup_s = now + REFRESH_S
             except TianzhouError as error:
-                self._say(f"clusterTest: name servers of {settings.product_env_name} cannot be looked up: {error}")
+                self._warn(f"clusterTest: name servers of {settings.product_env_name} cannot be looked up: {error}")
         return servers.addresses
 
-    def _say(self, text: str) -> None:
-        if text != self._said:
-            self._said = text
+    def _warn(self, text: str) -> None:
+        if text != self._last_warning:
+            self._last_warning = text
             _log.warning("%s", text)

@@ -1,4 +1,4 @@
-"""Brokers come, say that they live, and go (wire.md §8.1): registrations read, judged and put into the route table."""
+"""Registrations of brokers (wire.md §8.1): registering, heartbeats, unregistering, expiry."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tianzhou.escaping import shown
 from tianzhou.limits import REGISTRATION_BYTES, REGISTRATIONS_BYTES, Bounds
 from tianzhou.model import BrokerData
 from tianzhou.model.name_rules import ADDRESS
-from tianzhou.namesrv.room import Room
 from tianzhou.namesrv.routes import LiveBroker, MinBrokerChange, Registration, RouteTable
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.namesrv.topic_order import TopicOrder
+from tianzhou.namesrv.weighted_semaphore import WeightedSemaphore
 from tianzhou.remoting.admin_gate import KEY
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.locality import is_on_this_machine, origin
@@ -33,30 +33,29 @@ SUCCESS = int(ResponseCode.SUCCESS)
 _PLACEHOLDER_REMARK = "not set any response code"
 _BROKER = "broker of connection"
 LARGE_BODY = 65_536
-"""The JSON of registrations of so many bytes is read aside, then their topics a few at a time; the same ones are known
-again."""
+"""Bytes from which a registration's JSON is decoded in the side thread, its topics in turns, and the result cached."""
 ASIDE_BODY = 1_048_576
-"""Still larger ones are read aside altogether."""
+"""Bytes from which a registration is decoded in the side thread as a whole."""
 LARGE_PACKED = 4_096
-"""As LARGE_BODY for compressed ones, which may be a thousand times as long as they look."""
+"""`LARGE_BODY` of compressed registrations, which may unpack to a thousand times their size."""
 LARGEST_VERSION = 4_096
-"""Bytes of a data version, which has a hundred."""
+"""Maximum bytes of a data version; usual ones have a hundred."""
 SHOWN = 10
-"""So many topics are named in a line of the log."""
+"""Maximum topics named in a log line."""
 _log = logging.getLogger(__name__)
 
 
 class Registrations:
-    """Serves what brokers ask of a name server.
+    """Serves the requests of brokers.
 
     Args:
         settings: gives the present settings.
         routes: the route table.
-        order: the order of topics, which brokers are told.
-        clock: time; whether brokers live is judged by the clock that nobody sets.
-        bounds: how much may be read at a time and remembered.
-        on_change: told when the smallest id of a broker group changes, and brokers want to know.
-        on_register: told of every registration that was taken.
+        order: the order of topics, sent in replies to brokers.
+        clock: time; liveness is judged by monotonic time.
+        bounds: limits of decoding and caching.
+        on_change: called when the smallest id of a broker group changes, if `notifyMinBrokerIdChanged` is set.
+        on_register: called with every accepted registration.
     """
 
     def __init__(
@@ -76,19 +75,19 @@ class Registrations:
         self._bounds = bounds
         self._on_change = on_change
         self._on_register = on_register
-        self._room = Room()
-        self._said = Repeats()
-        # What brokers with many topics registered last, and the registrations that are being read.
+        self._decoding = WeightedSemaphore()
+        self._log_throttle = Repeats()
+        # The last registrations of brokers with many topics, and those that are being decoded.
         self._large: dict[tuple[str, str], tuple[bytes, bodies.RegisterBody]] = {}
         self._arriving: dict[tuple[str, str], object] = {}
 
     @property
     def remembered(self) -> int:
-        """How many large registrations are known again when they come unchanged."""
+        """Number of cached large registrations."""
         return len(self._large)
 
     def register(self, connection: Connection, request: Command) -> Command | Awaitable[Command]:
-        """Take a broker's registration (103): at once, or, when reading it takes long, when it is read."""
+        """Register a broker (103): at once, or after decoding when that takes long."""
         header = read_header(request)
         if header.body_crc32 and header.body_crc32 != crc32(request.body):
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
@@ -103,29 +102,31 @@ class Registrations:
             except BodyTooLarge:
                 raise self._unpacks_too_large(header, most) from None
             return self._registered(connection, request, header, body)
-        # Brokers say the same again every 30 s, and reading ten thousand topics takes as many as 30 ms.
+        # Brokers repeat their registration every 30 s, and decoding ten thousand topics takes up to 30 ms.
         known = self._large.get(key)
         if known is not None and known[0] == bytes(request.body):
             return self._registered(connection, request, header, known[1])
         return self._register_large(connection, request, header)
 
     async def _register_large(self, connection: Connection, request: Command, header: Any) -> Command:
-        """A registration of many topics, read a few at a time; one that is compressed or very large, aside."""
+        """Register a broker with many topics, decoded in turns; a compressed or very large body in the side thread."""
         key, mine = (header.cluster_name, header.broker_addr), object()
         self._arriving[key] = mine
         data, most = bytes(request.body), self._bounds.most(REGISTRATION_BYTES)
         packed = bodies.is_packed(data, header.compressed)
-        # Several that are read at the same time take as much memory together as all the topics they list.
+        # Those decoded at the same time take as much memory together as all the topics they list.
         size = most if packed else len(data)
         aside = packed or len(data) >= ASIDE_BODY
-        async with self._room.taken(size, self._bounds.most(REGISTRATIONS_BYTES)):
+        async with self._decoding.acquired(size, self._bounds.most(REGISTRATIONS_BYTES)):
             try:
                 if not packed:
                     await ASIDE.run(check_objects, data)
                 if aside:
                     body = await ASIDE.run(bodies.decode_register_body, data, header.compressed, request.version, most)
                 else:
-                    body = await _in_steps(bodies.decode_register_steps(data, header.compressed, request.version, most))
+                    body = await _decode_in_turns(
+                        bodies.decode_register_steps(data, header.compressed, request.version, most)
+                    )
             except BodyTooLarge:
                 raise self._unpacks_too_large(header, most) from None
         if self._arriving.pop(key, None) is not mine or connection.closed:
@@ -147,7 +148,7 @@ class Registrations:
                 header.broker_name, len(body.unfit), body.unfit[0],
             )  # fmt: skip
         table = body.table
-        said = Registration(
+        registration = Registration(
             cluster=header.cluster_name,
             broker_name=header.broker_name,
             address=header.broker_addr,
@@ -161,22 +162,25 @@ class Registrations:
             filter_servers=body.filter_servers,
             queue_mappings=table.topic_queue_mapping_info_map,
         )
-        self._check_place(connection, said)
-        registered = self._routes.register(said, self._now_ms(), connection)
-        if said.left_out and self._said.due(said.broker_name, self._clock.monotonic()) is not None:
+        self._check_not_taken(connection, registration)
+        registered = self._routes.register(registration, self._now_ms(), connection)
+        if (
+            registration.left_out
+            and self._log_throttle.due(registration.broker_name, self._clock.monotonic()) is not None
+        ):
             _log.warning(
                 "broker %s registers %d topics or mappings that limits leave out (maxQueuesPerTopic, maxTopics,"
                 " maxRoutes, maxQueueMappings): %s",
-                shown(said.broker_name), len(said.left_out), shown(", ".join(said.left_out[:SHOWN])),
+                shown(registration.broker_name), len(registration.left_out), shown(", ".join(registration.left_out[:SHOWN])),
             )  # fmt: skip
         if registered is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "register broker failed")
         if _BROKER not in connection.attributes:
             connection.attributes[_BROKER] = header.broker_addr
             connection.on_close(self.disconnected)
-        self._tell(registered.change)
+        self._publish(registered.change)
         if self._on_register is not None:
-            self._on_register(said)
+            self._on_register(registration)
         order = self._order.table() if self._settings().return_order_topic_config_to_broker else None
         return request.reply(
             SUCCESS,
@@ -190,18 +194,22 @@ class Registrations:
         where = f"registration of broker {header.broker_name}"
         return self._bounds.refusals.refused(REGISTRATION_BYTES, most + 1, most, where)
 
-    def _check_place(self, connection: Connection, said: Registration) -> None:
-        """Refuse a registration from another host that would take the place of a broker that is there and alive."""
-        for live in self._routes.holders(said, self._now_ms()):
-            if not self._is_of_another_host(live, connection):
+    def _check_not_taken(self, connection: Connection, registration: Registration) -> None:
+        """Refuse a registration from another host that would take the place of a living broker.
+
+        Raises:
+            BrokerError: NO_PERMISSION.
+        """
+        for live in self._routes.holders(registration, self._now_ms()):
+            if not self._is_from_another_host(live, connection):
                 continue
             who = (
-                f"broker {shown(said.broker_name)} id {said.broker_id} of {shown(said.address)}, registered from "
+                f"broker {shown(registration.broker_name)} id {registration.broker_id} of {shown(registration.address)}, registered from "
                 f"{connection.remote_address}"
             )
             if (
                 self._settings().enable_remote_admin
-                and said.data_version.state_version > live.data_version.state_version
+                and registration.data_version.state_version > live.data_version.state_version
             ):
                 _log.warning("%s, takes over from %s, which is alive (%s=true)", who, shown(live.address), KEY)
                 continue
@@ -213,36 +221,36 @@ class Registrations:
                 "place is free), or give this one another brokerName",
             )
 
-    def _is_of_another_host(self, live: LiveBroker, connection: Connection) -> bool:
-        """Whether a broker has registered over a connection that is open and comes from elsewhere."""
+    def _is_from_another_host(self, live: LiveBroker, connection: Connection) -> bool:
+        """Whether a broker has registered over an open connection from another host than this one."""
         other = live.connection
         if not isinstance(other, Connection) or other is connection or other.closed:
             return False
         return origin(other) != origin(connection)
 
     def unregister(self, connection: Connection, request: Command) -> Command:
-        """Forget a broker that says it stops."""
+        """Unregister a broker that stops (104)."""
         fields = request.fields
         address = fields.get("brokerAddr", "")
         for live in self._routes.living_at(address, self._now_ms()):
-            if self._is_of_another_host(live, connection) and not is_on_this_machine(connection):
+            if self._is_from_another_host(live, connection) and not is_on_this_machine(connection):
                 raise BrokerError(
                     ResponseCode.NO_PERMISSION,
                     f"broker {shown(address)} is alive and registered from {live.connection}; only it, or this "
                     "name server's own machine, may unregister it",
                 )
         self._forget_large(fields.get("clusterName", ""), address)
-        self._tell(self._routes.unregister(fields.get("clusterName", ""), fields.get("brokerName", ""), address))
+        self._publish(self._routes.unregister(fields.get("clusterName", ""), fields.get("brokerName", ""), address))
         return request.reply(SUCCESS)
 
     def heartbeat(self, _connection: Connection, request: Command) -> Command:
-        """Note a sign of life."""
+        """Note a heartbeat of a broker."""
         header = read_header(request)
         self._routes.refresh(header.cluster_name, header.broker_addr, self._now_ms())
         return request.reply(SUCCESS)
 
     def query_data_version(self, _connection: Connection, request: Command) -> Command:
-        """Say whether a broker has to register anew."""
+        """Answer whether a broker has to register again."""
         header = read_header(request)
         if len(request.body) > LARGEST_VERSION:
             raise ProtocolError(f"a data version of {len(request.body)} bytes; it has {LARGEST_VERSION} at most")
@@ -266,24 +274,24 @@ class Registrations:
         )
 
     def disconnected(self, connection: Connection) -> None:
-        """A connection is gone: the brokers that registered over it are, too."""
+        """Unregister the brokers of a lost connection."""
         for live in self._routes.living_on(connection):
             _log.info("broker %s of cluster %s: connection closed, unregistered", live.address, live.cluster)
             self._forget_large(live.cluster, live.address)
-            self._tell(self._routes.remove(live))
+            self._publish(self._routes.remove(live))
 
     def _now_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)
 
     def expire(self) -> None:
-        """Unregister the brokers that were silent for too long, and close their connections."""
+        """Unregister brokers that were silent for longer than their timeout, and close their connections."""
         for live in self._routes.expired(self._now_ms()):
             _log.warning(
                 "broker %s of cluster %s: no sign of life for %d ms, unregistered",
                 live.address, live.cluster, live.timeout_ms,
             )  # fmt: skip
             self._forget_large(live.cluster, live.address)
-            self._tell(self._routes.remove(live))
+            self._publish(self._routes.remove(live))
             if isinstance(live.connection, Connection):
                 live.connection.close()
 
@@ -291,13 +299,13 @@ class Registrations:
         self._large.pop((cluster, address), None)
         self._arriving.pop((cluster, address), None)
 
-    def _tell(self, change: MinBrokerChange | None) -> None:
+    def _publish(self, change: MinBrokerChange | None) -> None:
         if change is not None and self._settings().notify_min_broker_id_changed:
             self._on_change(change)
 
 
-async def _in_steps(steps: Generator[None, None, bodies.RegisterBody]) -> bodies.RegisterBody:
-    """What the steps read: the first, which is all of the JSON and may be in a dialect that takes long, aside."""
+async def _decode_in_turns(steps: Generator[None, None, bodies.RegisterBody]) -> bodies.RegisterBody:
+    """Decoded body: the first step, all of the JSON, in the side thread, the others one per loop turn."""
     found = await ASIDE.run(_step, steps)
     return await in_turns(steps) if found is None else found
 

@@ -1,7 +1,7 @@
-"""Which broker has which queues: the tables of a name server and every decision over them (broker.md §2.2 to §2.6).
+"""Route table of a name server: brokers, their queues, and every decision over them (broker.md §2.2 to §2.6).
 
-Pure: time is an argument, and a connection is any value that compares equal to itself. What has to be told to the
-outside world is returned, as `MinBrokerChange`.
+Pure: time is an argument, and a connection is any value that compares equal to itself. Notifications to send are
+returned, as `MinBrokerChange`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tianzhou.model.route import BrokerData, ClusterInfo, QueueData, TopicRoute
 from tianzhou.model.topic import PERM_READ, PERM_WRITE, DataVersion, TopicConfig
 
 BROKER_TIMEOUT_MS = 120_000
-"""How long a broker that names no time of its own stays without a sign of life (wire.md §8.3)."""
-FEW = 3
+"""Default liveness timeout of brokers (wire.md §8.3)."""
+SOME_MASTERS = 3
 MEMBER_GROUP_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 _UNIT = 1
 _UNIT_SUBSCRIPTION = 2
@@ -26,14 +26,14 @@ _UNIT_SUBSCRIPTION = 2
 
 @dataclass(slots=True)
 class Registration:
-    """What a broker says when it registers (wire.md §8.3).
+    """Registration of a broker (wire.md §8.3).
 
     Attributes:
         enable_acting_master: None when the field is absent, which marks a broker before 5.0.
         heartbeat_timeout_ms: None for the default.
         filter_servers: None leaves the known ones as they are.
         queue_mappings: static topics: topic to mapping, as sent.
-        left_out: topics that limits kept from being taken, as `RouteTable.register` finds.
+        left_out: topics above limits, filled by `RouteTable.register`.
     """
 
     cluster: str
@@ -53,19 +53,19 @@ class Registration:
 
 @dataclass(slots=True)
 class MinBrokerChange:
-    """The smallest id of a broker group has changed: whom to tell what (wire.md §8.5)."""
+    """Change of a broker group's smallest id, and the addresses to notify (wire.md §8.5)."""
 
     broker_name: str
     min_broker_id: int
     min_broker_address: str
     offline_address: str | None
     ha_address: str | None
-    tell: list[str]
+    recipients: list[str]
 
 
 @dataclass(slots=True)
 class Registered:
-    """The answer to a registration: for a slave, where its live master is."""
+    """Reply to a registration; a slave's names its live master."""
 
     master_address: str | None = None
     ha_server_address: str | None = None
@@ -74,7 +74,7 @@ class Registered:
 
 @dataclass(slots=True)
 class LiveBroker:
-    """A broker process that is heard from."""
+    """A broker process that sends heartbeats."""
 
     cluster: str
     address: str
@@ -86,12 +86,12 @@ class LiveBroker:
 
 
 class RouteTable:
-    """The tables.
+    """Brokers, clusters and the queues of topics.
 
     Args:
         support_acting_master: show the smallest slave of a group without master under id 0.
         delete_topics_on_register: a registration also removes the topics it does not list.
-        bounds: how many brokers, topics and queues there may be.
+        bounds: limits of brokers, topics and queues.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class RouteTable:
         self._bounds.check(FILTER_SERVERS, len(r.filter_servers or ()), where)
 
     def _fits(self, topic: str, broker: str, config: TopicConfig) -> bool:
-        """Whether a topic that a broker registers may be taken; the others of the broker are, in any case."""
+        """Whether limits allow a topic of a registration; the broker's other topics are judged one by one."""
         bounds, brokers = self._bounds, self._topics.get(topic, ())
         most = max(config.read_queue_nums, config.write_queue_nums)
         return (
@@ -241,7 +241,7 @@ class RouteTable:
         return self.data_version(cluster, address) != version
 
     def holders(self, registration: Registration, now_ms: int) -> list[LiveBroker]:
-        """The living brokers whose place a registration would take: its name and id, or its address."""
+        """Living brokers whose name and id, or whose address, a registration would take."""
         broker = self._brokers.get(registration.broker_name)
         taken = {registration.address}
         if broker is not None and (holder := broker.broker_addrs.get(registration.broker_id)) is not None:
@@ -249,7 +249,7 @@ class RouteTable:
         return [live for address in taken for live in self.living_at(address, now_ms)]
 
     def living_at(self, address: str, now_ms: int) -> list[LiveBroker]:
-        """The brokers registered under an address, of any cluster, that have not been silent for too long."""
+        """Living brokers registered under an address, of any cluster."""
         return [
             live
             for live in self._live.values()
@@ -300,7 +300,7 @@ class RouteTable:
             self._mapped -= self._mappings[topic].pop(broker_name, None) is not None
 
     def expired(self, now_ms: int) -> list[LiveBroker]:
-        """The brokers that have been silent for longer than their timeout; they stay until unregistered."""
+        """Brokers that were silent for longer than their timeout; they stay until unregistered."""
         return [live for live in self._live.values() if live.last_update_ms + live.timeout_ms < now_ms]
 
     def living_on(self, connection: Hashable) -> list[LiveBroker]:
@@ -321,10 +321,10 @@ class RouteTable:
     ) -> MinBrokerChange | None:
         addresses = broker.broker_addrs
         smallest = min(addresses)
-        # One that has just come need not be told of itself, unless it is alone; a loss concerns everyone left.
+        # A new broker needs no notice of itself, unless it is alone; a loss concerns everyone left.
         everyone = offline is not None or len(addresses) == 1
-        tell = [a for i, a in sorted(addresses.items()) if everyone or i != smallest]
-        return MinBrokerChange(broker.broker_name, smallest, addresses[smallest], offline, ha_address, tell)
+        recipients = [a for i, a in sorted(addresses.items()) if everyone or i != smallest]
+        return MinBrokerChange(broker.broker_name, smallest, addresses[smallest], offline, ha_address, recipients)
 
     # Questions
 
@@ -374,7 +374,7 @@ class RouteTable:
     def some_masters(self) -> list[str]:
         """Addresses of a few brokers."""
         masters = (broker.broker_addrs.get(MASTER_ID) for broker in self._brokers.values())
-        return list(islice(filter(None, masters), FEW))
+        return list(islice(filter(None, masters), SOME_MASTERS))
 
     def members(self, broker_name: str) -> dict[int, str]:
         """Id to address of a broker group; empty when unknown (wire.md §8.9)."""
@@ -443,7 +443,7 @@ class RouteTable:
                 self._drop_queues(topic, name)
 
     def add_queues(self, topic: str, queues: Iterable[QueueData]) -> bool:
-        """Merge a topic's queues on registered brokers; stops at an unknown broker and tells so by False.
+        """Merge a topic's queues on registered brokers; stops at an unknown broker and returns False.
 
         Raises:
             LimitExceeded: there are too many topics or queues; nothing was changed.
@@ -465,7 +465,7 @@ class RouteTable:
 
 
 def keep_zone(route: TopicRoute, zone: str) -> TopicRoute:
-    """The part of a route that lies in a zone; brokers without a master are kept (wire.md §1.14)."""
+    """The part of a route that lies in a zone, with all brokers without a master (wire.md §1.14)."""
     removed = [
         broker
         for broker in route.broker_datas

@@ -1,4 +1,4 @@
-"""The name server as a running thing: listener, tables, liveness scan."""
+"""A running name server: listener, tables, liveness scan."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class NameServer:
-    """Tells brokers and clients where topics are. Name servers share nothing with each other (wire.md §8).
+    """Name server: keeps routes of topics for brokers and clients; shares nothing with other name servers (wire.md §8).
 
     Use it as an async context manager; it serves inside the block.
 
@@ -43,8 +43,8 @@ class NameServer:
         clock: time of liveness and idleness.
         host: address to bind, in place of the one in the settings.
         port_setting: what sets the port, for the error when it is taken.
-        tls: see `TlsSettings`; by default TLS is spoken with who begins to.
-        on_register: told of every registration that was taken.
+        tls: see `TlsSettings`; by default both TLS and plain connections are served.
+        on_register: called with every accepted registration.
 
     Attributes:
         left_undone: after the block, what was in trouble when it ended; empty when all is well.
@@ -111,7 +111,7 @@ class NameServer:
 
     @property
     def routes(self) -> RouteTable:
-        """The tables."""
+        """The route table."""
         return self._handlers.routes
 
     async def __aenter__(self) -> Self:
@@ -158,7 +158,7 @@ class NameServer:
             self.scan()
 
     def _notify(self, change: MinBrokerChange) -> None:
-        for address in change.tell:
+        for address in change.recipients:
             task = asyncio.get_running_loop().create_task(self._notify_one(address, change))
             self._notices.add(task)
             task.add_done_callback(self._notices.discard)

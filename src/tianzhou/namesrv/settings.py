@@ -10,9 +10,9 @@ from tianzhou import limits
 from tianzhou.settings import keyed
 
 ALWAYS_BLACK_LISTED = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
-"""Keys no request may change, whatever `configBlackList` says (broker.md §2.1)."""
+"""Keys that no request may change, whatever `configBlackList` says (broker.md §2.1)."""
 
-IDLE: Final[dict[str, tuple[str, ...]]] = {
+IGNORED: Final[dict[str, tuple[str, ...]]] = {
     "one event loop serves everything, there are no pools of threads or buffers to size": (
         "clientRequestThreadPoolNums", "clientRequestThreadPoolQueueCapacity", "defaultThreadPoolNums",
         "defaultThreadPoolQueueCapacity", "unRegisterBrokerQueueCapacity", "serverAsyncSemaphoreValue",
@@ -26,14 +26,14 @@ IDLE: Final[dict[str, tuple[str, ...]]] = {
     "it steers the Java program: its folder": ("rocketmqHome",),
     "there is no controller": ("enableControllerInNamesrv",),
 }  # fmt: skip
-"""Why keys change nothing here, and which; see `tianzhou.settings.idle_lines`."""
+"""Accepted keys without effect, by the reason; see `tianzhou.settings.ignored_lines`."""
 
 
 @dataclass(frozen=True)
 class NamesrvSettings:
-    """What `namesrv.conf` can say.
+    """Keys of `namesrv.conf`.
 
-    Those below the second heading are accepted, kept and shown, and change nothing here; `IDLE` says why.
+    Those below the second heading are accepted, saved and shown, and have no effect; `IGNORED` says why.
     """
 
     # What the server does.
@@ -98,12 +98,12 @@ class NamesrvSettings:
 
     @property
     def kv_config_file(self) -> Path:
-        """Where the KV configuration is kept."""
+        """File of the KV configuration."""
         return Path(self.kv_config_path).expanduser()
 
     @property
     def config_file(self) -> Path:
-        """Where a configuration changed by request is written."""
+        """File of settings changed by request."""
         return Path(self.config_store_path).expanduser()
 
     @property

@@ -1,4 +1,4 @@
-"""The order of topics that operators keep in the KV configuration, as brokers and clients are told of it."""
+"""Order of topics: operators keep it in the KV configuration, brokers and clients get it in replies."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _log = logging.getLogger(__name__)
 
 
 class TopicOrder:
-    """Gives what fits into replies; what is too long, as a file may hold it, is left out and said once a minute.
+    """Order entries that fit into replies; longer ones, as a file may hold them, are left out and logged once a minute.
 
     Args:
-        kv: where it is kept.
+        kv: the KV configuration.
         clock: monotonic time.
     """
 
     def __init__(self, kv: KvConfig, clock: Clock) -> None:
         self._kv = kv
         self._clock = clock
-        self._said = Repeats()
+        self._log_throttle = Repeats()
 
     def table(self) -> Mapping[str, str] | None:
         """The order of all topics, None when there is none or it is too large."""
@@ -45,4 +45,4 @@ class TopicOrder:
         return order
 
     def _is_due(self, about: str) -> bool:
-        return self._said.due(about, self._clock.monotonic()) is not None
+        return self._log_throttle.due(about, self._clock.monotonic()) is not None

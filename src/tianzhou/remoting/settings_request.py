@@ -14,7 +14,7 @@ from tianzhou.remoting.connection import Connection
 from tianzhou.setting_files import write_settings
 from tianzhou.setting_rules import Rules
 from tianzhou.setting_updates import Update, judge, read_update
-from tianzhou.settings import MOST_MEANT, dump, idle_lines
+from tianzhou.settings import MOST_MEANT, dump, ignored_lines
 
 
 class SettingsRequests:
@@ -97,5 +97,5 @@ def log_update(
             break
         meant = f"; meant {near}?" if near else ""
         log.warning("configuration update: unknown key %s ignored%s", shown(key), meant)
-    for line in idle_lines(update.changed.intersection(set_keys), ignored):
+    for line in ignored_lines(update.changed.intersection(set_keys), ignored):
         log.warning("configuration update: %s", line)

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tianzhou.broker.ignored_settings import IDLE
+from tianzhou.broker.ignored_settings import IGNORED
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.cli.main import main
 from tianzhou.cli.servers import broker_settings
-from tianzhou.settings import differing, dump, format_properties, idle_lines
+from tianzhou.settings import differing, dump, format_properties, ignored_lines
 from tianzhou.store.settings import StoreSettings
 
 THREADS = "one event loop serves everything, there are no pools of threads or buffers to size"
@@ -65,9 +65,9 @@ def test_defaults_written_out_are_no_reason_for_a_word(conf: Any, capsys: pytest
 
 
 def test_every_key_without_effect_is_named_when_it_is_set() -> None:
-    every = {key for keys in IDLE.values() for key in keys}
-    lines = idle_lines(every, IDLE)
-    assert len(lines) == len(IDLE)
+    every = {key for keys in IGNORED.values() for key in keys}
+    lines = ignored_lines(every, IGNORED)
+    assert len(lines) == len(IGNORED)
     assert {key for line in lines for key in line.split(": ")[1].split(", ")} == every
 
 

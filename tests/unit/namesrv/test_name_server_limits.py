@@ -15,7 +15,7 @@ import pytest
 from name_server_desk import Desk
 
 from tianzhou.model import DataVersion, QueueData, TopicConfig, TopicRoute
-from tianzhou.namesrv.room import Room
+from tianzhou.namesrv.weighted_semaphore import WeightedSemaphore
 from tianzhou.wire import bodies
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.fields import write_header
@@ -210,12 +210,12 @@ def test_large_registrations_wait_for_each_other_and_are_not_all_remembered(serv
     server(body, max_registrations_bytes=600_000)
 
 
-def test_room_lets_in_what_fits_in_order_and_the_largest_alone() -> None:
+def test_the_semaphore_lets_in_what_fits_in_order_and_the_largest_alone() -> None:
     async def main() -> None:
-        room, log = Room(), []
+        semaphore, log = WeightedSemaphore(), []
 
         async def work(name: str, size: int) -> None:
-            async with room.taken(size, 10):
+            async with semaphore.acquired(size, 10):
                 log.append(name)
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
@@ -231,7 +231,7 @@ def test_room_lets_in_what_fits_in_order_and_the_largest_alone() -> None:
         assert text.startswith("A")
         assert "Dd" in text, "alone"
         assert sorted(text) == sorted("AaCcDdEe")
-        assert room._used == 0
+        assert semaphore._used == 0
 
     asyncio.run(main())
 

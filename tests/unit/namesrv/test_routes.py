@@ -231,10 +231,10 @@ def test_a_new_smallest_id_is_told_to_the_others_and_a_loss_to_all_left() -> Non
     answer = table.register(registration(0), NOW)
     assert answer is not None
     assert answer.change is not None
-    assert (answer.change.min_broker_id, answer.change.tell) == (0, [SLAVE])
+    assert (answer.change.min_broker_id, answer.change.recipients) == (0, [SLAVE])
     change = table.unregister("DefaultCluster", "broker-a", MASTER)
     assert change is not None
-    assert (change.min_broker_id, change.min_broker_address, change.tell) == (1, SLAVE, [SLAVE])
+    assert (change.min_broker_id, change.min_broker_address, change.recipients) == (1, SLAVE, [SLAVE])
     assert change.offline_address == MASTER
 
 

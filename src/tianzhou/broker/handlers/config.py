@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tianzhou.broker.changeable_settings import RULES
-from tianzhou.broker.ignored_settings import IDLE
+from tianzhou.broker.ignored_settings import IGNORED
 from tianzhou.broker.state import Tables
 from tianzhou.clock import Clock
 from tianzhou.model import DataVersion
@@ -76,7 +76,7 @@ class ConfigHandler:
             black_list=_ALWAYS_REFUSED | {key.strip() for key in settings.config_black_list.split(";")},
             refusal=lambda key: f"Can not update config in black list: {key}",
         )
-        log_update(_log, connection, update, differing(settings, self._store.settings), IDLE)
+        log_update(_log, connection, update, differing(settings, self._store.settings), IGNORED)
         return command.reply(ResponseCode.SUCCESS)
 
     def _take(self, update: Update) -> None:

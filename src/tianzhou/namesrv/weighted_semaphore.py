@@ -1,4 +1,4 @@
-"""Room for large things that are worked on at the same time."""
+"""Weighted semaphore: bounds the bytes of large registrations that are decoded at the same time."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Room:
-    """Lets as much in at the same time as fits, in the order they came; something too large for it goes alone."""
+class WeightedSemaphore:
+    """Admits holders in their order while their sizes fit together; one too large for the limit is admitted alone."""
 
     def __init__(self) -> None:
         self._used = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @asynccontextmanager
-    async def taken(self, size: int, most: int) -> AsyncIterator[None]:
-        """Wait for room and have it inside the block.
+    async def acquired(self, size: int, most: int) -> AsyncIterator[None]:
+        """Wait until `size` fits, and hold it inside the block.
 
         Args:
-            size: how much is wanted.
-            most: how much there is altogether.
+            size: units to hold.
+            most: units that all holders may hold together.
         """
         await self._enter(size, most)
         try:
