@@ -268,7 +268,7 @@ FILTER_TEXT = _limit(
     "SQL92 expressions that groups have announced, together",
     "code 29",
 )
-BROUGHT_TEXT = _limit(
+PULLED_TEXT = _limit(
     "maxPulledSubscriptionCharacters",
     4_194_304,
     "characters",

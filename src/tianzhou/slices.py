@@ -4,7 +4,7 @@
 nobody waits for, and `NextTurn` joins many calls of one turn into one. Work that shares an allowance of *time* with
 other requests takes `tianzhou.remoting.turns`. Hot paths keep a flag of their own for what `NextTurn` does
 (`Connection`, `Dispatcher`, `FlushAcks`): a call per message is what they would pay. So do the heaps whose entries end
-meanwhile (`Watermark`, `Deadlines`).
+meanwhile (`Watermark`, `TimerHeap`).
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ def test_names_are_resolved_and_followed(monkeypatch: pytest.MonkeyPatch, caplog
 
     async def main() -> None:
         names = NameServers(settings)
-        assert (names.sought, names.addresses) == (True, [])
+        assert (names.looked_up, names.addresses) == (True, [])
         assert await names.refresh()
         assert names.addresses == ["127.0.0.1:9876", "127.0.0.2:9876"]
         assert not await names.refresh(), "the same again"
@@ -172,7 +172,7 @@ def test_names_are_resolved_and_followed(monkeypatch: pytest.MonkeyPatch, caplog
             "name servers cannot be looked up: ns.example is not known; trying again"
         ]
         settings.fetch_name_srv_addr_by_dns_lookup = False
-        assert (names.sought, names.addresses) == (False, ["ns.example:9876"])
+        assert (names.looked_up, names.addresses) == (False, ["ns.example:9876"])
 
     run(main())
 

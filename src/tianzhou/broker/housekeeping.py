@@ -1,4 +1,4 @@
-"""What a broker does every few seconds or minutes, besides writing files (broker.md §3.3, §25)."""
+"""Periodic work of a broker besides writing files (broker.md §3.3, §25)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _log = logging.getLogger(__name__)
 
 
 class Housekeeping:
-    """Tidies up.
+    """Sweeps of silent clients, counters and offsets.
 
     Args:
         tables: the broker's state.
         store: the message store.
         stats: counters.
-        clients: knows who has been silent.
+        clients: closes silent connections.
         clock: wall-clock time.
     """
 
@@ -42,7 +42,7 @@ class Housekeeping:
         self._clock = clock
 
     def follow_settings(self) -> None:
-        """Have the counters count what the settings want."""
+        """Apply settings of the counters."""
         settings, stats = self._tables.settings, self._stats
         stats.by_queue = settings.enable_detail_stat
         stats.by_level = settings.enable_schedule_message_stats

@@ -1,8 +1,8 @@
-"""Telling the members of consumer groups that members came or went (broker.md §15).
+"""Notices to consumer groups whose members changed, so that they rebalance (broker.md §15).
 
-Each change concerns every member, so that thousands that come together would mean millions of notices. A group of a few
-is told of each change at once. A large one is told a few members in a turn of the loop, and again after a pause in
-proportion to its size; what changed meanwhile is told then, all in one.
+Each change concerns every member, so that thousands that come together would mean millions of notices. Small groups are
+notified of each change at once. A large one is notified a few members per loop turn, and again after a pause in
+proportion to its size; changes meanwhile share that notice.
 """
 
 from __future__ import annotations
@@ -20,52 +20,52 @@ from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
 
-AT_ONCE: Final = 64
-"""So many members are told in one turn of the loop; groups of no more are always told at once."""
+NOTICES_PER_TURN: Final = 64
+"""Maximum members notified per loop turn; groups of no more are always notified at once."""
 PAUSE_S: Final = 0.0001
-"""For each member of a large group, before it is told again: a second for ten thousand."""
+"""Seconds for each member of a large group until its next notice: one for ten thousand."""
 
 _log = logging.getLogger(__name__)
 
 
-class MemberNews:
-    """Tells members.
+class RebalanceNotifier:
+    """Sends notices to the members of groups.
 
     Args:
-        members: connections of a group's members, none when they are not to be told.
+        members: connections of a group's members; none for a group without notices.
     """
 
     def __init__(self, members: Callable[[str], list[Connection]]) -> None:
         self._members = members
-        # Large groups that are being told, or were a moment ago; whether there is more to tell by now.
+        # Large groups that are being notified or pause after it; whether they changed since.
         self._busy: dict[str, bool] = {}
 
-    def tell(self, group: str) -> None:
-        """Tell the members of a group, now or soon, that members came or went."""
+    def notify(self, group: str) -> None:
+        """Notify the members of a group, now or after a pause, that members came or went."""
         if group in self._busy:
             self._busy[group] = True
             return
         members = self._members(group)
-        if len(members) <= AT_ONCE:
+        if len(members) <= NOTICES_PER_TURN:
             for connection in members:
-                _tell(connection, group)
+                _notify(connection, group)
         else:
             self._busy[group] = False
-            start_in_turns(self._tell_all(group, members))
+            start_in_turns(self._notify_all(group, members))
 
-    def _tell_all(self, group: str, members: list[Connection]) -> Iterator[None]:
+    def _notify_all(self, group: str, members: list[Connection]) -> Iterator[None]:
         for number, connection in enumerate(members, 1):
-            _tell(connection, group)
-            if number % AT_ONCE == 0:
+            _notify(connection, group)
+            if number % NOTICES_PER_TURN == 0:
                 yield
-        asyncio.get_running_loop().call_later(len(members) * PAUSE_S, self._rested, group)
+        asyncio.get_running_loop().call_later(len(members) * PAUSE_S, self._pause_over, group)
 
-    def _rested(self, group: str) -> None:
+    def _pause_over(self, group: str) -> None:
         if self._busy.pop(group):
-            self.tell(group)
+            self.notify(group)
 
 
-def _tell(connection: Connection, group: str) -> None:
+def _notify(connection: Connection, group: str) -> None:
     code = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
     try:
         connection.invoke_oneway(Command(code, fields=write_header(code, consumer_group=group)))

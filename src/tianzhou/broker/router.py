@@ -1,4 +1,4 @@
-"""From request code to handler."""
+"""Router from request codes to handlers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Handler(Protocol):
     """A family of requests."""
 
     def routes(self) -> Mapping[int, Slow]:
-        """Request codes and who serves them."""
+        """Handlers by request code."""
         ...
 
 
@@ -44,10 +44,10 @@ class Router:
 
     Args:
         handlers: families of requests; no code belongs to two.
-        refuse: why a request is not served, given its code and how many ms it has waited; None when it is.
+        refuse: refusal of a request by its code and the ms it has waited; None when it is served.
         gate: guards handlers of dangerous requests.
-        name_servers: where requests for them should have gone.
-        around: given a code and its handler, what serves it.
+        name_servers: addresses for clients that ask a broker what a name server serves.
+        around: wraps a handler, called with its code.
     """
 
     def __init__(
@@ -76,15 +76,15 @@ class Router:
 
     @property
     def codes(self) -> frozenset[int]:
-        """Codes that are served."""
+        """Request codes that are served."""
         return frozenset(self._table)
 
     def handler(self, code: int) -> Slow:
-        """Who serves a code; a KeyError when nobody does."""
+        """Handler of a request code; KeyError when there is none."""
         return self._handlers[code]
 
     def without(self, codes: Iterable[int]) -> Router:
-        """A router that serves all but some codes."""
+        """A router without some codes."""
         other = Router(refuse=self._refuse, name_servers=self._name_servers)
         refused = set(map(int, codes))
         other._handlers.update((code, handle) for code, handle in self._handlers.items() if code not in refused)

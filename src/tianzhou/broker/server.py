@@ -20,13 +20,13 @@ from typing import Self
 
 from tianzhou.broker.delays.delay import DelayLedger
 from tianzhou.broker.delays.delay_scheduler import DelayScheduler
-from tianzhou.broker.handlers.client_relay import ForwardingHandler
+from tianzhou.broker.handlers.client_relay import ClientRelayHandler
 from tianzhou.broker.handlers.clients import ClientHandler
 from tianzhou.broker.handlers.cold_reads import ColdReadHandler
 from tianzhou.broker.handlers.config import ConfigHandler
-from tianzhou.broker.handlers.consume_stats import ProgressHandler
+from tianzhou.broker.handlers.consume_stats import ConsumeStatsHandler
 from tianzhou.broker.handlers.groups import GroupHandler
-from tianzhou.broker.handlers.offset_resets import ResetHandler
+from tianzhou.broker.handlers.offset_resets import OffsetResetHandler
 from tianzhou.broker.handlers.offsets import OffsetHandler
 from tianzhou.broker.handlers.pull import PullHandler
 from tianzhou.broker.handlers.queries import QueryHandler
@@ -36,7 +36,7 @@ from tianzhou.broker.handlers.recall import RecallHandler
 from tianzhou.broker.handlers.replication import ReplicationHandler
 from tianzhou.broker.handlers.request_reply import RequestReplyHandler
 from tianzhou.broker.handlers.retention import RetentionHandler
-from tianzhou.broker.handlers.runtime_info import FigureHandler
+from tianzhou.broker.handlers.runtime_info import RuntimeInfoHandler
 from tianzhou.broker.handlers.send import SendHandler
 from tianzhou.broker.handlers.send_back import SendBackHandler
 from tianzhou.broker.handlers.staging import StagingHandler
@@ -159,7 +159,7 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """What clients are told to connect to: `host:port`."""
+        """Advertised address, `host:port`."""
         return f"{self.settings.broker_ip1}:{self._port}"
 
     @property
@@ -353,10 +353,10 @@ def make_parts(
         stats: counters.
         clock: where time comes from.
         client: reaches name servers.
-        address: what clients are told: the text, its bytes, and the port.
+        address: the advertised address: text, bytes, port.
         written: waits until changed tables are on the disk.
         settings_changed: called with the keys after settings were changed by request.
-        supervisor: told of work that fails.
+        supervisor: learns of failing work.
     """
     supervisor = supervisor or Supervisor("broker", clock)
     name, host, port = address
@@ -410,13 +410,13 @@ def make_parts(
         QueueLockHandler(tables, store, clock, client, names, turns),
         TopicHandler(tables, store, stats, clock, settled, turns),
         GroupHandler(tables, stats, clock, where, written, turns),
-        ProgressHandler(tables, store, stats, clock, where, turns),
-        ResetHandler(tables, store, clock, turns),
-        ForwardingHandler(tables, store),
+        ConsumeStatsHandler(tables, store, stats, clock, where, turns),
+        OffsetResetHandler(tables, store, clock, turns),
+        ClientRelayHandler(tables, store),
         QueueUnitHandler(tables, store),
         ColdReadHandler(tables, store),
         RecallHandler(tables),
-        FigureHandler(tables, store, stats, clock, supervisor.troubles),
+        RuntimeInfoHandler(tables, store, stats, clock, supervisor.troubles),
         ReplicationHandler(store, where, ha_address),
         RetentionHandler(tables, store),
         ConfigHandler(tables, store, clock, config_file, settings_changed),
@@ -479,7 +479,7 @@ def first_address() -> str:
 
 
 def host_bytes(address: str) -> bytes:
-    """The 4 or 16 bytes of the address clients are told; a name is resolved.
+    """The 4 or 16 bytes of the advertised address; a name is resolved.
 
     Raises:
         ConfigError: it does not resolve.
@@ -494,7 +494,7 @@ def host_bytes(address: str) -> bytes:
 
 
 def free_port(host: str) -> int:
-    """A port nobody listens on now, for `listenPort=0`."""
+    """A free port, for `listenPort=0`."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])

@@ -1,8 +1,8 @@
-"""The tables on disk: RocketMQ's JSON files below `config` (store.md §15).
+"""State files: the tables as RocketMQ's JSON files below `config` (store.md §15).
 
-Texts are made on the loop, where the tables are, large ones a few entries at a time, and written by a thread of their
-own: each write waits for the disk, and the loop must not. Files are written one by one, and one that cannot be is tried
-again: the others do not wait for it. An entry that has no text is left out, and said.
+Tables are encoded on the loop, large ones a few entries per turn, and written by a thread, as each write waits for the
+disk. Files are written one by one, and a failed write is tried again: the others do not wait for it. An entry that
+cannot be encoded is left out, and logged.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tianzhou.broker.state import Tables
-from tianzhou.broker.tables.topic_json_cache import TopicTexts
+from tianzhou.broker.tables.topic_json_cache import TopicJsonCache
 from tianzhou.clock import Clock
 from tianzhou.errors import StoreError, StoreUnreadable
 from tianzhou.escaping import shown
@@ -36,17 +36,17 @@ _log = logging.getLogger(__name__)
 
 
 class StateFile:
-    """One file, and how far the changes of its table have come.
+    """A state file, and how far the changes of its table have been written.
 
     Args:
-        file: it.
+        file: the JSON file.
         pieces: makes its text, piece by piece.
-        value: the same as one value, to be looked through for what has no text; None where `pieces` does that itself.
+        value: the table as one JSON value, to find entries that cannot be encoded; None where `pieces` leaves them out.
 
     Attributes:
         due: whether it has to be written.
-        asked: how often that was asked for.
-        left_out: entries of its table that have no text, and why.
+        asked: number of requests to write it.
+        left_out: entries that cannot be encoded, and why.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class StateFile:
 
     @property
     def name(self) -> str:
-        """What operators read."""
+        """Name for operators."""
         return f"state file {self.file.path.name}"
 
     async def settled(self) -> None:
@@ -81,7 +81,7 @@ class StateFile:
             raise StoreError(why)
 
     def tried(self, upto: int, problem: str = "") -> None:
-        """Note an attempt to write what was asked for up to a number."""
+        """Note an attempt to write the changes up to request `upto`."""
         if problem:
             self._problem = (self._tried.value, upto, problem)
         self._tried.advance(upto)
@@ -93,8 +93,8 @@ class StateFiles:
     Args:
         tables: the broker's state.
         folder: the store's `config` folder.
-        clock: when a file could not be written.
-        supervisor: told of what cannot be written.
+        clock: time of failures.
+        supervisor: learns of failed writes.
 
     Attributes:
         unwritten: what was lost at the stop, in words; empty when nothing was.
@@ -107,9 +107,9 @@ class StateFiles:
         self._supervisor = supervisor or Supervisor("broker", clock)
         self.unwritten: list[str] = []
         ordinary, light = JsonFile(folder / "consumerOffset.json"), JsonFile(folder / "lmqConsumerOffset.json")
-        # RocketMQ keeps them elsewhere with enableLmq. Whoever turns it on or off goes on from where groups were.
+        # RocketMQ has another file with enableLmq. Groups keep their offsets when it is turned on or off.
         offsets, self._other_offsets = (light, ordinary) if tables.offsets.light else (ordinary, light)
-        self._topic_texts = TopicTexts(lambda topic: pretty_entries({topic.topic_name: TOPIC_CONFIG.encode(topic)}))
+        self._topic_json = TopicJsonCache(lambda topic: pretty_entries({topic.topic_name: TOPIC_CONFIG.encode(topic)}))
 
         def pretty(file: JsonFile, value: Callable[[], Mapping[str, Any]]) -> StateFile:
             return StateFile(file, lambda: pretty_pieces(value()), value)
@@ -150,7 +150,7 @@ class StateFiles:
         self._tables.groups.listeners.append(lambda: self._ask(self._groups))
 
     def _load_metrics(self) -> None:
-        # Figures only, and counted anew: no reason not to start.
+        # Figures only, which are counted again: no reason not to start.
         try:
             value = self._metrics.file.load(self._tables.transaction_metrics.load, put_aside=True)
             self._has_metrics = value is not None
@@ -159,7 +159,7 @@ class StateFiles:
             _log.warning("%s; its figures are counted anew", error)
 
     def write_metrics(self, now_ms: int) -> None:
-        """Have transactionMetrics written, if other numbers of half messages wait than before."""
+        """Have transactionMetrics written, if the numbers of waiting half messages changed."""
         tables = self._tables
         if tables.transaction_metrics.update(tables.transactions.counts, tables.topics.__contains__, now_ms):
             self._has_metrics = True
@@ -214,9 +214,11 @@ class StateFiles:
             )
             self._supervisor.failed(file.name, error)
             return
-        news = [f"{entry} ({why})" for entry, why in file.left_out.items() if entry not in known]
-        if news:
-            problem = f"{file.file.path.name}: no text can be made of {'; '.join(news[:3])}; left out of the file"
+        new_problems = [f"{entry} ({why})" for entry, why in file.left_out.items() if entry not in known]
+        if new_problems:
+            problem = (
+                f"{file.file.path.name}: no text can be made of {'; '.join(new_problems[:3])}; left out of the file"
+            )
             _log.error("%s", problem)
             file.tried(asked, f"{problem}, so that it is lost when the broker stops")
         else:
@@ -240,7 +242,7 @@ class StateFiles:
         return text
 
     def _note_left_out(self, file: StateFile) -> None:
-        problems = self._topic_texts.problems if file is self._topics else {}
+        problems = self._topic_json.problems if file is self._topics else {}
         file.left_out = {f"topic {shown(name)}": why for name, why in problems.items()}
 
     def close(self) -> None:
@@ -283,10 +285,10 @@ class StateFiles:
 
     def _topics_pieces(self) -> Iterator[bytes]:
         topics = self._tables.topics
-        for _ in self._topic_texts.refresh(topics.all()):
+        for _ in self._topic_json.refresh(topics.all()):
             yield b""
         head = {"dataVersion": DATA_VERSION.encode(topics.version)}
-        yield pretty_table(head, "topicConfigTable", self._topic_texts.all(topics.all()))
+        yield pretty_table(head, "topicConfigTable", self._topic_json.all(topics.all()))
 
     def _groups_json(self) -> Any:
         groups = self._tables.groups
@@ -296,7 +298,7 @@ class StateFiles:
 
 
 def _salvaged(file: StateFile) -> bytes:
-    """The text of a table without the entries that have none; takes note of those."""
+    """The text of a table without the entries that cannot be encoded, which are noted in `left_out`."""
     assert file.value is not None
     left_out: dict[str, str] = {}
 

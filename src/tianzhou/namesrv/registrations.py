@@ -171,8 +171,10 @@ class Registrations:
             _log.warning(
                 "broker %s registers %d topics or mappings that limits leave out (maxQueuesPerTopic, maxTopics,"
                 " maxRoutes, maxQueueMappings): %s",
-                shown(registration.broker_name), len(registration.left_out), shown(", ".join(registration.left_out[:SHOWN])),
-            )  # fmt: skip
+                shown(registration.broker_name),
+                len(registration.left_out),
+                shown(", ".join(registration.left_out[:SHOWN])),
+            )
         if registered is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "register broker failed")
         if _BROKER not in connection.attributes:
@@ -204,8 +206,8 @@ class Registrations:
             if not self._is_from_another_host(live, connection):
                 continue
             who = (
-                f"broker {shown(registration.broker_name)} id {registration.broker_id} of {shown(registration.address)}, registered from "
-                f"{connection.remote_address}"
+                f"broker {shown(registration.broker_name)} id {registration.broker_id} of "
+                f"{shown(registration.address)}, registered from {connection.remote_address}"
             )
             if (
                 self._settings().enable_remote_admin

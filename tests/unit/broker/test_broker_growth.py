@@ -246,10 +246,10 @@ def test_what_all_members_subscribe_has_a_length(broker: Run) -> None:
         assert "H" not in clients.consumers
         assert (await first.heartbeat("c1", "T", group="G", expression="a" * 501, version=2)).code == 0
         first.transport.lose()
-        assert clients.wished == 0
+        assert clients.subscribed_size == 0
         assert (await second.heartbeat("c2", "T", group="H", expression="b" * 500)).code == 0
         await second.ask(RequestCode.UNREGISTER_CLIENT, client_id="c2", consumer_group="H")
-        assert (clients.wished, clients.members) == (0, 0)
+        assert (clients.subscribed_size, clients.members) == (0, 0)
 
     broker(body, max_subscription_characters=1_000)
 

@@ -289,7 +289,7 @@ def test_who_has_to_be_told_where_to_begin(*, before: bool | None, offset: int, 
     kept = BroadcastOffsets()
     if before is not None:
         kept.pulled("G", "T", 0, "a", 7, 1, proxied=before)
-    assert kept.begins_anew("G", "T", "a", offset, proxied=proxied) == anew
+    assert kept.needs_start("G", "T", "a", offset, proxied=proxied) == anew
 
 
 def test_offsets_of_broadcast_consumers_are_committed_and_a_proxy_goes_on_there(broker: Run) -> None:

@@ -240,7 +240,7 @@ def test_an_expression_has_no_more_characters_than_the_limit(broker: Run, kind: 
 def test_a_pull_looks_at_as_much_as_a_turn_allows_and_tells_how_far_it_got(
     broker: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(message_filter, "MOST_WORK", 100)
+    monkeypatch.setattr(message_filter, "MAX_WORK", 100)
 
     async def body(bench: Any) -> None:
         await fill(bench, 20)
@@ -277,7 +277,7 @@ def test_many_pulls_by_expressions_are_all_answered(broker: Run, aside: list[str
 
 
 def test_a_held_pull_looks_at_what_comes_a_little_at_a_time(broker: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_filter, "MOST_WORK", 20)
+    monkeypatch.setattr(message_filter, "MAX_WORK", 20)
 
     async def body(bench: Any) -> None:
         await fill(bench, 1)

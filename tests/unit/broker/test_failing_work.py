@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tianzhou.broker.messages.timer_heap import Deadlines
+from tianzhou.broker.messages.timer_heap import TimerHeap
 from tianzhou.broker.transactions.transactions import Half
 from tianzhou.supervision import Supervisor
 from tianzhou.testing.clock import run
@@ -75,20 +75,20 @@ def test_a_half_message_nobody_can_check_does_not_keep_others_from_it(
 def test_a_wait_that_raises_does_not_keep_the_others_waiting() -> None:
     ended: list[str] = []
 
-    class Wait:
+    class Expiring:
         def __init__(self, name: str) -> None:
             self.name = name
 
-        def time_up(self) -> None:
+        def expire(self) -> None:
             ended.append(self.name)
             if self.name == "bad":
                 raise ValueError("a defect")
 
     async def main() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-        deadlines = Deadlines()
+        deadlines = TimerHeap()
         for seconds, name in ((1, "bad"), (1, "second"), (2, "third")):
-            deadlines.add(Wait(name), seconds)
+            deadlines.add(Expiring(name), seconds)
         await asyncio.sleep(3)
         assert ended == ["bad", "second", "third"]
 

@@ -8,8 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tianzhou.broker.staging import staging_records as records
-from tianzhou.broker.staging.log_entries import Decided, Everywhere, Forgotten, Note, Published, Refused, Snapshot
-from tianzhou.broker.staging.staging import MOST_REFUSED, Entry, StagedUnit, StagingLedger, Unit
+from tianzhou.broker.staging.log_entries import (
+    Decided,
+    Forgotten,
+    Note,
+    Published,
+    PublishedEverywhere,
+    Refused,
+    Snapshot,
+)
+from tianzhou.broker.staging.staging import MAX_REFUSED, Entry, StagedUnit, StagingLedger, Unit
 from tianzhou.wire.bodies.staging import AttemptList, BatchDecision, StagedAttempt, attempt_name
 from tianzhou.wire.properties import decode_properties
 from tianzhou.wire.record import Record
@@ -21,9 +29,9 @@ HERE, THERE = "broker-a", "broker-b"
 class Log:
     """The two queues as a list of records, and the ledger that was alive while they were written."""
 
-    def __init__(self, most_refused: int = MOST_REFUSED) -> None:
-        self.most_refused = most_refused
-        self.ledger = StagingLedger(HERE, most_refused)
+    def __init__(self, max_refused: int = MAX_REFUSED) -> None:
+        self.max_refused = max_refused
+        self.ledger = StagingLedger(HERE, max_refused)
         self.units: list[StagedUnit] = []
         self.notes: list[Record] = []
         self.place = 0
@@ -40,11 +48,11 @@ class Log:
 
     def note(self, note: Note) -> None:
         place = self._write(records.note_record(note, 0, b"\x7f\0\0\1", 1))
-        if not isinstance(note, Published | Everywhere):
+        if not isinstance(note, Published | PublishedEverywhere):
             note.place = place
         if isinstance(note, Decided):
             note.end = place + 100
-        if not isinstance(note, Forgotten | Everywhere):
+        if not isinstance(note, Forgotten | PublishedEverywhere):
             note.stored_ms = place
         self.ledger.apply(note)
 
@@ -72,7 +80,7 @@ class Log:
             if not history.add(record):
                 break
         snapshot = history.snapshot or Snapshot()
-        ledger = StagingLedger(HERE, self.most_refused)
+        ledger = StagingLedger(HERE, self.max_refused)
         ledger.restore(snapshot, history.notes, self.units[snapshot.next :])
         return ledger
 
@@ -170,7 +178,7 @@ def test_a_snapshot_the_broker_died_in_the_midst_of_says_nothing() -> None:
 
 
 def test_a_snapshot_is_cut_by_bytes_and_a_writer_continues_over_parts() -> None:
-    log = Log(most_refused=10_000)
+    log = Log(max_refused=10_000)
     for number in range(4):
         name = f"W{number}"
         names = [f"attempt-{n:05}-{'x' * 150}" for n in range(1500)]
@@ -201,14 +209,14 @@ def test_a_writer_is_not_forgotten_before_all_brokers_have_its_last_batch() -> N
     log.note(Decided(both, HERE))
     log.note(Published("W", 0))
     assert log.ledger.elsewhere("W")
-    assert (log.ledger.idle(1 << 60), log.ledger.unspread(1 << 60)) == ([], ["W"])
-    log.note(Everywhere("W", 0))
+    assert (log.ledger.idle(1 << 60), log.ledger.unpropagated(1 << 60)) == ([], ["W"])
+    log.note(PublishedEverywhere("W", 0))
     log.check()
     assert not log.restored().elsewhere("W")
     log.take_snapshot()
     log.check()
     assert not log.restored().elsewhere("W")
-    assert (log.ledger.idle(1 << 60), log.ledger.unspread(1 << 60)) == (["W"], [])
+    assert (log.ledger.idle(1 << 60), log.ledger.unpropagated(1 << 60)) == (["W"], [])
     other = StagingLedger(THERE)
     other.apply(Decided(both, THERE))
     other.apply(Published("W", 0))
@@ -226,7 +234,7 @@ def test_who_was_decided_is_forgotten_when_all_is_published_everywhere() -> None
     writer = log.ledger.get("W")
     assert writer is not None
     assert writer.decision == both, "others may have to be told"
-    log.note(Everywhere("W", 0))
+    log.note(PublishedEverywhere("W", 0))
     assert writer.decision == BatchDecision("W", 0, HERE, [])
     assert (writer.decided, writer.published) == (0, 0)
     assert not log.ledger.elsewhere("W")
@@ -268,7 +276,7 @@ def test_what_is_kept_of_refused_attempts_is_bounded_and_they_stay_refused() -> 
         log.note(Refused(AttemptList("W", 0, HERE, names)))
         log.note(Refused(AttemptList("W", 0, HERE, names)))
         refused += names
-    assert (len(writer.refused), writer.refusals) == (MOST_REFUSED, 3000)
+    assert (len(writer.refused), writer.refusals) == (MAX_REFUSED, 3000)
     log.check()
     log.take_snapshot()
     for ledger in (log.ledger, log.restored()):
@@ -344,7 +352,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_a_ledger_made_of_the_log_is_the_one_that_died(steps: list[tuple[str, str, int, str]]) -> None:
-    log = Log(most_refused=2)
+    log = Log(max_refused=2)
     for step, name, ahead, attempt in steps:
         writer = log.ledger.get(name)
         batch = (writer.decided if writer is not None else -1) + ahead
@@ -370,7 +378,7 @@ def test_a_ledger_made_of_the_log_is_the_one_that_died(steps: list[tuple[str, st
         elif step == "torn":
             log.take_snapshot(keep=ahead, most=700 + 100_000 * (ahead == 0))
         elif step == "everywhere" and writer is not None and log.ledger.elsewhere(name):
-            log.note(Everywhere(name, writer.decided))
+            log.note(PublishedEverywhere(name, writer.decided))
         elif step == "forget" and name in log.ledger.idle(1 << 60):
             log.note(Forgotten([name]))
         log.check()

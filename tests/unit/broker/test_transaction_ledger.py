@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tianzhou.broker.transactions.transaction_checker import turn
+from tianzhou.broker.transactions.transaction_checker import rotated
 from tianzhou.broker.transactions.transactions import Half, Identity, Outcome, TransactionLedger, Verdict, verdict
 
 TIMEOUT, CHECKS, RESERVED = 6_000, 3, 3_600_000
@@ -59,9 +59,9 @@ def test_what_is_done_about_a_half_message(
 
 def test_whose_turn_it_is() -> None:
     clients = [type("C", (), {"connection": name})() for name in "abcd"]
-    assert turn([], 3) == []
-    assert [turn(clients, n) for n in range(3)] == [["a", "b", "c"], ["b", "c", "d"], ["c", "d", "a"]]
-    assert turn(clients[:1], 7) == ["a"]
+    assert rotated([], 3) == []
+    assert [rotated(clients, n) for n in range(3)] == [["a", "b", "c"], ["b", "c", "d"], ["c", "d", "a"]]
+    assert rotated(clients[:1], 7) == ["a"]
 
 
 def test_positions_stop_at_the_first_that_waits() -> None:

@@ -1,6 +1,6 @@
-"""Delay levels: when a delayed message is due, and how far each level has been delivered (broker.md §12).
+"""Ledger of delay levels: when delayed messages are due, and how far each level is delivered (broker.md §12).
 
-Nothing here waits; `tianzhou.broker.delays.delay_scheduler` does what this ledger says.
+Nothing here waits; `tianzhou.broker.delays.delay_scheduler` delivers.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from tianzhou.model import DataVersion, names
 from tianzhou.wire.bodies import DATA_VERSION
 
 NO_TIMERS = "this version delivers no messages at arbitrary times (timers); use a delay level"
-"""What the sender of a message with a `TIMER_` property is told."""
+"""Remark for senders of messages with a `TIMER_` property."""
 
 
 class DelayLedger:
-    """How far each delay level has been delivered.
+    """Delivery positions of the delay levels.
 
     Args:
         levels_ms: delay of each level; level 1 is the first.
@@ -33,7 +33,7 @@ class DelayLedger:
 
     @property
     def levels(self) -> range:
-        """The levels there are, from 1."""
+        """Delay levels, from 1."""
         return range(1, len(self.levels_ms) + 1)
 
     def capped(self, level: int) -> int:
@@ -41,10 +41,10 @@ class DelayLedger:
         return min(level, len(self.levels_ms))
 
     def due_ms(self, level: int, stored_ms: int, now_ms: int) -> int:
-        """When a message of the level, stored at `stored_ms`, is to be delivered.
+        """Time to deliver a message of the level that was stored at `stored_ms`.
 
-        A message from the future was stored before the clock stepped back; it is due now, for nobody can say how
-        far the clock will stay behind.
+        A message from the future was stored before the clock stepped back; it is due now, as the clock may stay behind
+        for ever.
         """
         delay = self.levels_ms[level - 1]
         due = stored_ms + delay
@@ -55,7 +55,7 @@ class DelayLedger:
         return self._offsets.get(level, 0)
 
     def advance(self, level: int, offset: int, now_ms: int) -> None:
-        """Everything of the level before `offset` is delivered."""
+        """Note that the level is delivered up to `offset`."""
         self._offsets[level] = offset
         self._updates += 1
         if self._updates % self._version_step == 0:
@@ -73,15 +73,15 @@ class DelayLedger:
         return dict(self._offsets)
 
     def settled(self, offsets: Mapping[int, int]) -> None:
-        """The disk has everything that was delivered before these positions."""
+        """Note that what was delivered before these positions is flushed."""
         self._safe = dict(offsets)
 
     def to_json(self) -> dict[str, Any]:
-        """As request 45 is answered."""
+        """JSON for request 45."""
         return self._json(self._offsets)
 
     def to_file(self) -> dict[str, Any]:
-        """As in delayOffset.json (store.md §15.6): what a power failure would take is delivered again."""
+        """JSON for delayOffset.json (store.md §15.6): what a power failure would take is delivered again."""
         return self._json(self._safe)
 
     def _json(self, offsets: Mapping[int, int]) -> dict[str, Any]:

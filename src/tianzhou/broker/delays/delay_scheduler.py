@@ -1,4 +1,4 @@
-"""Delivers delayed messages when the ledger says they are due (broker.md §12).
+"""Scheduler of delayed messages: delivers them when they are due (broker.md §12).
 
 One task per level, for within a level messages become due in the order they are stored. A task sleeps until its
 first message is due, or until one arrives.
@@ -26,7 +26,7 @@ RETRY_S = 0.1
 LONGEST_SLEEP_S = 1.0
 """The wall clock may be set while a task sleeps, so it looks again this often."""
 FAILED_S = 10.0
-"""Pause after a failure nobody foresaw."""
+"""Pause after an unexpected failure."""
 BATCH = 32
 SETTLE_S = 0.5
 
@@ -35,14 +35,14 @@ _log = logging.getLogger(__name__)
 
 
 class DelayScheduler:
-    """Moves what is due from the waiting queues to where it was sent.
+    """Moves due messages from the waiting queues to their topics.
 
     Args:
-        ledger: what is due, and how far each level has come.
+        ledger: due times and positions.
         store: where messages wait and go.
         clock: wall-clock time.
-        stats: counts what is delivered.
-        supervisor: told when a level cannot deliver.
+        stats: counts delivered messages.
+        supervisor: learns of failing levels.
         sleep: waits for seconds; tests own it.
     """
 
@@ -90,7 +90,7 @@ class DelayScheduler:
         work = f"delay level {level}"
         while True:
             pause = FAILED_S
-            # One record nobody foresaw must not stop a level for good; it is tried again.
+            # One unexpected record must not stop a level for good; it is tried again.
             with self._supervisor.trial(work):
                 pause = await self._step(level)
             if pause:
@@ -125,7 +125,7 @@ class DelayScheduler:
                 return RETRY_S
             offset = record.queue_offset + 1
             ledger.advance(level, offset, now)
-        # Whoever else runs on the loop gets a turn between two batches.
+        # Others are served between two batches.
         await asyncio.sleep(0)
         return 0
 
@@ -159,7 +159,7 @@ class DelayScheduler:
 
 
 def delivered(record: Record) -> NewRecord | None:
-    """The message a waiting record becomes, None when it does not say where it belongs.
+    """Message to deliver for a waiting record, None when it lacks its topic or queue.
 
     The property text stays as it is: consumers see DELAY, REAL_TOPIC and REAL_QID, as with Apache.
     """

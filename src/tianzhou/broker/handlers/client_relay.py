@@ -24,7 +24,7 @@ STATUS_TIMEOUT_MS = 5_000
 _log = logging.getLogger(__name__)
 
 
-class ForwardingHandler:
+class ClientRelayHandler:
     """Asks a consumer on its own connection and hands its answer on unchanged.
 
     Args:
@@ -118,9 +118,11 @@ class ForwardingHandler:
                     f"the client {client.client_id} does not support this feature."
                     f" version={version_name(client.version)}",
                 )
-        told = await asyncio.gather(*(self._status_of(client, header.topic, group) for client in members))
+        offsets_of_members = await asyncio.gather(*(self._status_of(client, header.topic, group) for client in members))
         table = {
-            client.client_id: offsets for client, offsets in zip(members, told, strict=True) if offsets is not None
+            client.client_id: offsets
+            for client, offsets in zip(members, offsets_of_members, strict=True)
+            if offsets is not None
         }
         return command.reply(ResponseCode.SUCCESS, body=encode_consumer_status(table))
 

@@ -10,11 +10,11 @@ from typing import cast
 
 from tianzhou.broker.large_bodies import SHORT, Decoded, decoded, read_expression
 from tianzhou.broker.messages.admission import topic_sys_flag
-from tianzhou.broker.messages.message_filter import compile_wish
-from tianzhou.broker.rebalance_notifier import MemberNews
+from tianzhou.broker.messages.message_filter import compile_property_filter
+from tianzhou.broker.rebalance_notifier import RebalanceNotifier
 from tianzhou.broker.state import Tables
 from tianzhou.broker.stats.stats import BrokerStats
-from tianzhou.broker.tables.clients import Client, Departure, Wishes
+from tianzhou.broker.tables.clients import Client, Departure, MemberSubscriptions
 from tianzhou.broker.tables.consumer_filters import TAG_TYPES
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, FilterSyntaxError, IllegalName, LimitExceeded, TianzhouError
@@ -58,8 +58,8 @@ class ClientHandler:
     def __init__(self, tables: Tables, stats: BrokerStats, clock: Clock, turns: Turns | None = None) -> None:
         self._tables = tables
         self._stats = stats
-        self._untold: set[str] = set()
-        self._news = MemberNews(self._listeners)
+        self._waiting_groups: set[str] = set()
+        self._notifier = RebalanceNotifier(self._listeners)
         self._clock = clock
         self._turns = turns or Turns()
 
@@ -197,8 +197,8 @@ class ClientHandler:
             for problem in tables.filters.register(said.group_name, said.subscription_data_set, now_ms):
                 _log.warning("%s", problem)
         online = tables.clients.consumers[said.group_name]
-        if online.news:
-            online.news = False
+        if online.new_conflict:
+            online.new_conflict = False
             _log.warning(
                 "members of group %s subscribe different things, so messages will be missed: %s; let all subscribe"
                 " the same topics with the same expressions",
@@ -208,17 +208,17 @@ class ClientHandler:
 
     def _notify(self, group: str) -> None:
         if self._tables.settings.real_time_notify_consumer_change:
-            self._news.tell(group)
+            self._notifier.notify(group)
         else:
-            if not self._untold:
+            if not self._waiting_groups:
                 asyncio.get_running_loop().call_later(NOTIFY_S, self.notify_waiting)
-            self._untold.add(group)
+            self._waiting_groups.add(group)
 
     def notify_waiting(self) -> None:
         """Tell the members of all groups that changed since last time (`realTimeNotifyConsumerChange` is off)."""
-        untold, self._untold = self._untold, set()
-        for group in untold:
-            self._news.tell(group)
+        groups, self._waiting_groups = self._waiting_groups, set()
+        for group in groups:
+            self._notifier.notify(group)
 
     def _listeners(self, name: str) -> list[Connection]:
         """Connections of the members of a group that want to hear of others."""
@@ -267,7 +267,9 @@ class ClientHandler:
         if command.body:
             data = decoded(command, decode_client_config_check).subscription_data
             if data.expression_type not in TAG_TYPES:
-                compile_wish(self._tables.settings, self._tables.refusals, data.expression_type, data.sub_string)
+                compile_property_filter(
+                    self._tables.settings, self._tables.refusals, data.expression_type, data.sub_string
+                )
                 return command.reply(ResponseCode.SUCCESS)
             try:
                 parse_tags(data.sub_string)
@@ -340,7 +342,7 @@ def _read_expressions(subscriptions: Iterable[SubscriptionData]) -> Iterator[str
             yield data.sub_string
 
 
-def _expressions(member: tuple[Client, Wishes]) -> tuple[str, dict[str, str]]:
+def _expressions(member: tuple[Client, MemberSubscriptions]) -> tuple[str, dict[str, str]]:
     client, wishes = member
     return client.client_id, {topic: expression for topic, (expression, _) in wishes.items()}
 

@@ -26,7 +26,7 @@ from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header
 
 
-class ProgressHandler:
+class ConsumeStatsHandler:
     """Shows how far groups have come.
 
     Args:

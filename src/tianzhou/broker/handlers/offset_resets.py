@@ -19,7 +19,7 @@ from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_header
 
 
-class ResetHandler:
+class OffsetResetHandler:
     """Sets groups' offsets.
 
     Args:

@@ -8,17 +8,17 @@ from typing import Any
 
 from tianzhou._hot import pull_reply
 from tianzhou.broker.large_bodies import read_expression
-from tianzhou.broker.messages.long_poll import HeldPull
+from tianzhou.broker.messages.long_poll import LongPoll
 from tianzhou.broker.messages.message_filter import (
     Selection,
     by_entry,
     by_expression,
     by_original_topic,
     check_served,
-    compile_wish,
-    what_is_wrong,
+    compile_property_filter,
+    expression_problem,
 )  # fmt: skip
-from tianzhou.broker.messages.timer_heap import Deadlines
+from tianzhou.broker.messages.timer_heap import TimerHeap
 from tianzhou.broker.state import Tables
 from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.broker.tables.broadcast_offsets import BY_PROXY, SUFFIX
@@ -86,9 +86,9 @@ class PullHandler:
         self._store = store
         self._stats = stats
         self._clock = clock
-        self._held: dict[tuple[str, str, int], dict[HeldPull, None]] = {}
+        self._held: dict[tuple[str, str, int], dict[LongPoll, None]] = {}
         self._waiting = 0
-        self._deadlines = Deadlines()
+        self._deadlines = TimerHeap()
         self._turns = Turns()
         self._in_turn = False
         tables.offsets.on_reset = self._wake
@@ -130,7 +130,7 @@ class PullHandler:
             return self._read_cold(connection, command, header, group, topic, wanted, read)
         found = read
         if found.status is not GetStatus.FOUND and self._may_wait(header, found):
-            return self._hold(HeldPull(self, connection, command, header, group, topic, wanted, found))
+            return self._hold(LongPoll(self, connection, command, header, group, topic, wanted, found))
         return self._answer(command, header, group, topic, found)
 
     async def _pull_in_turn(self, connection: Connection, command: Command, header: Any) -> Reply:
@@ -154,7 +154,7 @@ class PullHandler:
             raise _NotYet
         self._turns.spend(len(expression) * CHARACTER_S)
 
-    def turn(self, pull: HeldPull) -> asyncio.Future[None] | None:
+    def turn(self, pull: LongPoll) -> asyncio.Future[None] | None:
         """None when a held pull may look again now; else what is done when it is its turn."""
         if pull.wanted.accept is None:
             return None
@@ -203,7 +203,7 @@ class PullHandler:
         """Note how far a broadcast consumer is; an answer for one that has to be told where to begin."""
         kept, proxied = self._tables.broadcasts, header.request_source == BY_PROXY
         name, place = header.consumer_group, (header.consumer_group, header.topic, header.queue_id)
-        if not kept.begins_anew(name, header.topic, client_id, header.queue_offset, proxied=proxied):
+        if not kept.needs_start(name, header.topic, client_id, header.queue_offset, proxied=proxied):
             kept.pulled(*place, client_id, header.queue_offset, int(self._clock.monotonic() * 1000), proxied=proxied)
             return None
         offset = kept.reached(*place, client_id)
@@ -229,7 +229,7 @@ class PullHandler:
 
     def _wake(self, group: str, topic: str, queue_id: int) -> None:
         """Let held pulls of a queue end now, because the group's offset was reset."""
-        self._deadlines.hurry(self._held.get((group, topic, queue_id), ()))
+        self._deadlines.expire_now(self._held.get((group, topic, queue_id), ()))
 
     async def _read_cold(
         self,
@@ -249,7 +249,7 @@ class PullHandler:
         self._stats.longest_get_ms = max(self._stats.longest_get_ms, cold_ms)
         await connection.drain()
         if self._may_wait(header, found):
-            return self._hold(HeldPull(self, connection, command, header, group, topic, wanted, found))
+            return self._hold(LongPoll(self, connection, command, header, group, topic, wanted, found))
         return self._answer(command, header, group, topic, found, cold_ms=cold_ms)
 
     def _check(
@@ -352,7 +352,7 @@ class PullHandler:
             tables.refusals.check(FILTER_LENGTH, len(expression), most)
             if kind in TAG_TYPES:
                 self._begin(expression)
-        note, now_ms = self._tables.clients.pulled_by, self._clock.now_ms()
+        note, now_ms = self._tables.clients.note_pull, self._clock.now_ms()
         if kind in TAG_TYPES:
             try:
                 codes = parse_tags(expression).codes
@@ -362,7 +362,7 @@ class PullHandler:
             return Selection(codes)
         settings = self._tables.settings
         self._begin(expression or "")
-        compiled = compile_wish(settings, self._tables.refusals, kind, expression)
+        compiled = compile_property_filter(settings, self._tables.refusals, kind, expression)
         note(header.consumer_group, header.topic, expression, kind, now_ms)
         if settings.filter_support_retry and header.topic.startswith(names.RETRY_PREFIX):
             return by_original_topic(self._tables.filters, header.topic)
@@ -377,7 +377,7 @@ class PullHandler:
             raise BrokerError(
                 ResponseCode.FILTER_DATA_NOT_EXIST,
                 f"the broker has no filter of group {group} for topic {topic}: its expression may be wrong"
-                f"{what_is_wrong(data)}",
+                f"{expression_problem(data)}",
             )
         if entry.version < header.sub_version:
             raise BrokerError(ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest")
@@ -387,7 +387,7 @@ class PullHandler:
             return by_original_topic(filters, topic)._replace(subscription=subscription)
         return by_entry(entry, filters)._replace(subscription=subscription)
 
-    def _hold(self, pull: HeldPull) -> HeldPull:
+    def _hold(self, pull: LongPoll) -> LongPoll:
         header, settings = pull.header, self._tables.settings
         if self._waiting >= settings.max_long_polls:
             self._tables.bounds.check(LONG_POLLS, self._waiting + 1)
@@ -400,7 +400,7 @@ class PullHandler:
         pull.follow(self._store.arrived(header.topic, header.queue_id))
         return pull
 
-    def look_again(self, pull: HeldPull) -> Reply:
+    def look_again(self, pull: LongPoll) -> Reply:
         """Answer a held pull whose queue has grown; None when there is nothing for it in what came."""
         header, wanted, position = pull.header, pull.wanted, pull.found.next_offset
         if not self._is_current(header, wanted):
@@ -412,7 +412,7 @@ class PullHandler:
             return None
         return self._answer(pull.command, header, pull.group, pull.topic, found)
 
-    def look_last(self, pull: HeldPull) -> Reply:
+    def look_last(self, pull: LongPoll) -> Reply:
         """Answer a held pull whose time is up, or whose group was given another offset."""
         header, found = pull.header, pull.found
         if self._tables.offsets.reset_waits(*pull.place):
@@ -431,9 +431,9 @@ class PullHandler:
         self._turns.spend(accept.work * WORK_S)
         return found
 
-    def let_go(self, pull: HeldPull) -> None:
+    def let_go(self, pull: LongPoll) -> None:
         """A held pull has ended, whichever way."""
-        self._deadlines.drop(pull)
+        self._deadlines.remove(pull)
         self._waiting -= 1
         held = self._held[pull.place]
         del held[pull]

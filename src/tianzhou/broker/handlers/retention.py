@@ -49,9 +49,9 @@ class RetentionHandler:
 
     def clean_topics(self, connection: Connection, command: Command) -> Reply:
         """Delete the queues of topics that are not in the topic table."""
-        self._store.delete_other_topics(self._kept)
+        self._store.delete_other_topics(self._is_used)
         return command.reply(ResponseCode.SUCCESS)
 
-    def _kept(self, topic: str) -> bool:
+    def _is_used(self, topic: str) -> bool:
         topics = self._tables.topics
         return topic in topics or topics.is_system(topic) or topic.startswith(LIGHT_PREFIX)

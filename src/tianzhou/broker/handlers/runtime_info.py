@@ -21,7 +21,7 @@ from tianzhou.wire.codes import VERSION, RequestCode, ResponseCode, version_name
 from tianzhou.wire.command import Command
 
 
-class FigureHandler:
+class RuntimeInfoHandler:
     """Shows figures.
 
     Args:
@@ -90,11 +90,11 @@ class FigureHandler:
             "putMessageFailedTimes": stats.failed,
             "putMessageSizeTotal": size,
             "putMessageAverageSize": size / puts if puts else 0.0,
-            "putMessageDistributeTime": stats.put_times.classes,
-            "putMessageEntireTimeMax": int(stats.put_times.longest_ms),
+            "putMessageDistributeTime": stats.put_latency.classes,
+            "putMessageEntireTimeMax": int(stats.put_latency.longest_ms),
             "getMessageEntireTimeMax": stats.longest_get_ms,
-            "putLatency99": f"{stats.put_times.percentile(0.99):.2f}",
-            "putLatency999": f"{stats.put_times.percentile(0.999):.2f}",
+            "putLatency99": f"{stats.put_latency.percentile(0.99):.2f}",
+            "putLatency999": f"{stats.put_latency.percentile(0.999):.2f}",
             "msgPutTotalYesterdayMorning": stats.mornings[0],
             "msgPutTotalTodayMorning": stats.mornings[1],
             "msgPutTotalTodayNow": stats.user_put_count,

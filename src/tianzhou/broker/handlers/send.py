@@ -122,7 +122,7 @@ class SendHandler:
             names.TRACE_ON: "true" if settings.trace_on else "false",
         }
         self._tail = encode_properties(self._added)
-        self._usual_record = PropertyReader(_SPECIAL, self._tail, tags_code).record
+        self._plain_record = PropertyReader(_SPECIAL, self._tail, tags_code).record
         self._marks = {names.MSG_REGION: self._region, names.TRACE_ON: self._added[names.TRACE_ON]}
         self._sync_flush = self._store.settings.sync_flush
         self._shared_text: str | None = None
@@ -142,12 +142,12 @@ class SendHandler:
             queue_id = header.queue_id
             if queue_id < 0 or queue_id >= target.limit:
                 return self._unusual(connection, command, header)
-            usual = self._usual_record(
+            plain = self._plain_record(
                 header, command.body, connection.remote_host_bytes, connection.remote_port, target.flags
             )
-            if usual is None:
+            if plain is None:
                 return self._unusual(connection, command, header)
-            record, waits = usual
+            record, waits = plain
             result = self._append(record)
             if result.status is not PutStatus.PUT_OK:
                 return self._refused(command, result)
@@ -193,7 +193,7 @@ class SendHandler:
         began = self._clock.monotonic()
         result = self._store.append(record)
         if not self._sync_flush:
-            self._stats.put_times.note((self._clock.monotonic() - began) * 1000)
+            self._stats.put_latency.note((self._clock.monotonic() - began) * 1000)
             asyncio.get_running_loop().call_later(SAMPLE_EVERY_S, self._sample)
         return result
 

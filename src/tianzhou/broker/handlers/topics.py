@@ -149,11 +149,11 @@ class TopicHandler:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
         if self._tables.topics.is_system(topic):
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic.")
-        doomed = [topic]
+        deleted = [topic]
         if self._tables.settings.clear_retry_topic_when_delete_topic:
-            doomed += self._pop_retry_topics(topic)
-        gone = self._tables.topics.delete(doomed, self._clock.now_ms())
-        for name in doomed:
+            deleted += self._pop_retry_topics(topic)
+        gone = self._tables.topics.delete(deleted, self._clock.now_ms())
+        for name in deleted:
             self._tables.offsets.forget_topic(name)
             self._tables.filters.forget_topic(name)
             self._stats.forget_topic(name)

@@ -1,4 +1,4 @@
-"""Whether a message may go to the topic it names: the checks in Apache's order (broker.md §7.1)."""
+"""Admission of sends: checks of topic and queue, in Apache's order (broker.md §7.1)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ UNIT_SUBSCRIPTION = 0x2
 
 
 def topic_sys_flag(unit_mode: bool, is_retry: bool) -> int:
-    """The flag a topic gets when a message or heartbeat in unit mode creates it."""
+    """System flag of a topic that a send or heartbeat creates."""
     if not unit_mode:
         return 0
     return UNIT_SUBSCRIPTION if is_retry else UNIT_TOPIC
 
 
 def needs_key(config: TopicConfig) -> bool:
-    """Whether each message of a topic has to have a key: it keeps the last one of each."""
+    """Whether messages of a topic need a key, because of `cleanup.policy=COMPACTION`."""
     return config.attributes.get("cleanup.policy") == "COMPACTION"
 
 

@@ -1,4 +1,4 @@
-"""Acknowledgements that wait for the disk (SYNC_FLUSH): one waiter for all of them (store.md §11.1).
+"""Acknowledgements of SYNC_FLUSH sends: one task awaits the disk for all of them (store.md §11.1).
 
 A flush covers everything stored before it began, so hundreds of sends become safe in the same moment. A task and a
 timer for each of them would cost more than storing the message did; here each is an entry of a queue, answered by one
@@ -22,15 +22,15 @@ from tianzhou.wire.command import decode
 _log = logging.getLogger(__name__)
 
 _Entry = tuple[int, float, Connection, bytes, list[int] | None, int]
-"""What the disk has to have, since when it is waited for, to whom the reply goes, waits by queue, which queue."""
+"""Log offset to flush, when the wait began, connection and reply, milliseconds waited by queue, queue."""
 
 
 class FlushAcks:
-    """Answers sends when the disk has their messages, or when that takes too long.
+    """Answers sends once their messages are flushed, or after `syncFlushTimeout`.
 
     Args:
-        store: its `flushed` watermark and its `syncFlushTimeout`.
-        stats: learns how long senders waited.
+        store: has the `flushed` watermark.
+        stats: counts how long senders waited.
         clock: monotonic time.
     """
 
@@ -40,7 +40,7 @@ class FlushAcks:
         self._clock = clock
         self._waiting: deque[_Entry] = deque()
         self._added = asyncio.Event()
-        # The time, taken once in a turn of the loop; 0 when it has to be taken.
+        # Monotonic time, read once per loop turn; 0 when it has to be read.
         self._now = 0.0
 
     def __len__(self) -> int:
@@ -55,7 +55,7 @@ class FlushAcks:
             end_offset: log offset behind the message.
             connection: where the answer goes.
             reply: the answer when all is well.
-            waits: milliseconds that senders waited, by queue, to be raised; None when nobody counts them.
+            waits: counters of milliseconds waited, by queue; None when they are not counted.
             queue_id: the message's queue.
         """
         if not self._waiting:
@@ -89,12 +89,12 @@ class FlushAcks:
                     self._answer(flushed.value)
 
     def _answer(self, reached: int) -> None:
-        """Answer all whose messages end at or before a log offset; there is one at least."""
+        """Answer the entries, at least one, whose messages end at or before a log offset."""
         waiting = self._waiting
         now = self._clock.monotonic()
         since = waiting[0][1]
         # Who came first has waited longest; the times of those behind it lie between its and nothing.
-        self._stats.put_times.note((now - since) * 1000)
+        self._stats.put_latency.note((now - since) * 1000)
         waited_ms = int((now - since) * 1000)
         replies: dict[Connection, list[bytes]] = {}
         while waiting and waiting[0][0] <= reached:
@@ -114,7 +114,7 @@ class FlushAcks:
                 _log.exception("%s: %d acknowledgements cannot be sent", connection, len(frames))
 
     def _answer_late(self, entry: _Entry) -> None:
-        self._stats.put_times.note(self._store.settings.sync_flush_timeout)
+        self._stats.put_latency.note(self._store.settings.sync_flush_timeout)
         _, _, connection, reply, _, _ = entry
         late = decode(reply[4:])
         late.code = ResponseCode.FLUSH_DISK_TIMEOUT

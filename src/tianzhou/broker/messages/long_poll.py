@@ -16,47 +16,47 @@ from tianzhou.watermark import Watermark
 from tianzhou.wire.command import Command
 
 
-class Keeper(Protocol):
-    """Who holds pulls and reads for them."""
+class LongPollReader(Protocol):
+    """Reads for long polls."""
 
-    def look_again(self, pull: HeldPull) -> Reply:
-        """The answer now that its queue has grown; None when it is to wait on."""
+    def look_again(self, pull: LongPoll) -> Reply:
+        """Reply after the queue has grown; None to wait on."""
 
-    def look_last(self, pull: HeldPull) -> Reply:
-        """The answer now that it waits no longer."""
+    def look_last(self, pull: LongPoll) -> Reply:
+        """Reply when the wait is over."""
 
-    def turn(self, pull: HeldPull) -> asyncio.Future[None] | None:
-        """None when it may look again now; else what is done when it is its turn."""
+    def turn(self, pull: LongPoll) -> asyncio.Future[None] | None:
+        """None when the pull may read again now; else a future that is done in its turn."""
 
-    def let_go(self, pull: HeldPull) -> None:
-        """It has ended."""
+    def let_go(self, pull: LongPoll) -> None:
+        """Forget a pull that has ended."""
 
 
-class HeldPull(DeferredReply):
+class LongPoll(DeferredReply):
     """A pull that found nothing and waits for its queue to grow.
 
     Args:
-        keeper: who reads for it.
-        connection: whose pull it is.
+        reader: reads for it.
+        connection: the peer's.
         command: the request.
         header: its fields.
-        group: who pulls.
+        group: the pulling group.
         topic: of the queue.
-        wanted: what is selected.
-        found: what was found so far.
+        wanted: the selection.
+        found: the last read's result.
 
     Attributes:
-        in_line: its place in line, before it may look again.
+        in_line: its place in line for the next read.
     """
 
     __slots__ = (
-        "_arrived", "_connection", "_growth", "_keeper", "_over", "command", "found", "group", "header", "in_line",
+        "_arrived", "_connection", "_growth", "_over", "_reader", "command", "found", "group", "header", "in_line",
         "place", "topic", "wanted",
     )  # fmt: skip
 
     def __init__(
         self,
-        keeper: Keeper,
+        reader: LongPollReader,
         connection: Connection,
         command: Command,
         header: Any,
@@ -65,7 +65,7 @@ class HeldPull(DeferredReply):
         wanted: Selection,
         found: GetResult,
     ) -> None:
-        self._keeper = keeper
+        self._reader = reader
         self._over = False
         self._connection = connection
         self.command = command
@@ -78,37 +78,37 @@ class HeldPull(DeferredReply):
         self.place = header.consumer_group, header.topic, header.queue_id
 
     def follow(self, arrived: Watermark) -> None:
-        """Have the keeper look again when its queue, whose end `arrived` is, has grown beyond what was found."""
+        """Read again when the queue, whose end `arrived` is, has grown beyond what was found."""
         self._arrived = arrived
         self._growth = arrived.reached(self.found.next_offset + 1)
         self._growth.add_done_callback(self._grown)
 
-    def time_up(self) -> None:
-        """End with what was found, if nothing else."""
-        self._end(self._keeper.look_last)
+    def expire(self) -> None:
+        """End the wait: `suspendTimeoutMillis` has passed, or the group's offset was reset."""
+        self._end(self._reader.look_last)
 
     def cancel(self) -> None:
-        """Wait no longer, and answer nothing."""
+        """End without an answer."""
         if not self._over:
             self._over = True
             self._arrived.forget(self._growth)
-            self._keeper.let_go(self)
+            self._reader.let_go(self)
 
     def _grown(self, _: asyncio.Future[None]) -> None:
         if self._over:
             return
-        # Whoever waits here may wake with a thousand others, for a peer that reads slowly.
-        room = self._connection.room() or self._keeper.turn(self)
+        # A thousand may wake together, for a peer that reads slowly.
+        room = self._connection.room() or self._reader.turn(self)
         if room is None:
             self._end(self._look_again)
         else:
             room.add_done_callback(self._grown)
 
-    def _look_again(self, _: HeldPull) -> Reply:
+    def _look_again(self, _: LongPoll) -> Reply:
         self._growth.result()
-        return self._keeper.look_again(self)
+        return self._reader.look_again(self)
 
-    def _end(self, look: Callable[[HeldPull], Reply]) -> None:
+    def _end(self, look: Callable[[LongPoll], Reply]) -> None:
         reply: Reply | Exception
         try:
             reply = look(self)

@@ -1,4 +1,4 @@
-"""Which records a pull selects, as functions that the store calls while it reads (broker.md §11.2)."""
+"""Filters of pulls, as functions that the store calls while it reads (broker.md §11.2)."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from tianzhou.store.queues.extension import ExtensionUnit
 from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.properties import decode_properties, get_property
 
-FEW: Final = 4
-"""So many properties are looked for one by one; for more all are decoded."""
-MOST_WORK: Final = 32_768
-"""So many comparisons one pull may cost, so many bytes of properties count as one; at least one record is judged."""
-BYTES_A_STEP: Final = 16
-LOOKED_THROUGH: Final = 4096
+LOOKUPS: Final = 4
+"""Maximum properties of an expression that are looked up one by one; for more all are decoded."""
+MAX_WORK: Final = 32_768
+"""Maximum comparisons of a read, `BYTES_PER_STEP` bytes of properties counting as one; one record is always judged."""
+BYTES_PER_STEP: Final = 16
+SCANNED_BYTES_PER_STEP: Final = 4096
 
 
-class Judge:
-    """Looks at records, up to a bound of work.
+class RecordFilter:
+    """Applies an expression to records, up to `MAX_WORK`.
 
     Args:
-        compiled: what is wanted.
+        compiled: the expression; None accepts all.
 
     Attributes:
-        work: what has been done since `begin`.
+        work: comparisons since `begin`.
     """
 
     __slots__ = ("compiled", "work")
@@ -45,27 +45,27 @@ class Judge:
         self.work = 0
 
     def begin(self) -> None:
-        """A read begins, which may cost as much as the one before."""
+        """Begin a read with a new allowance of work."""
         self.work = 0
 
     def __call__(self, record: memoryview) -> bool | None:
-        """Whether a record is wanted; None, when it was not looked at because of the bound."""
-        if self.work >= MOST_WORK:
+        """Whether a record matches; None when the allowance is used up."""
+        if self.work >= MAX_WORK:
             return None
         raw = properties_of(record)
         compiled = self._filter(raw)
         if compiled is None:
             self.work += 1
             return True
-        self.work += compiled.terms * (1 + len(raw) // LOOKED_THROUGH) + len(raw) // BYTES_A_STEP
+        self.work += compiled.terms * (1 + len(raw) // SCANNED_BYTES_PER_STEP) + len(raw) // BYTES_PER_STEP
         return compiled.matches(_lookup(compiled, raw))
 
     def _filter(self, raw: bytes) -> SqlFilter | None:
         return self.compiled
 
 
-class RetryJudge(Judge):
-    """Looks at records of a retry topic by what the group said of the topic they came from (`filterSupportRetry`).
+class RetryRecordFilter(RecordFilter):
+    """Filters a retry topic by the group's expressions for the original topics (`filterSupportRetry`).
 
     Args:
         filters: of all groups.
@@ -85,32 +85,34 @@ class RetryJudge(Judge):
 
 
 class Selection(NamedTuple):
-    """What a read is to return.
+    """Selection of a read.
 
     Attributes:
         codes: only units with one of these tags codes; None for all.
-        accept: only records for which it holds, up to one it gives None for; None for all.
-        accept_unit: only records whose extension unit it accepts, looked at before they are; None for all.
-        subscription: what it was made of, when that is a group's and not a pull's own.
+        accept: record filter; a None result of it ends the read; None accepts all.
+        accept_unit: filter of extension units, applied before records are read; None accepts all.
+        subscription: the group's subscription it was made of; None for a pull's own.
     """
 
     codes: frozenset[int] | None
-    accept: Judge | None = None
+    accept: RecordFilter | None = None
     accept_unit: Callable[[ExtensionUnit], bool] | None = None
     subscription: Subscription | None = None
 
 
-def compile_wish(settings: BrokerSettings, refusals: Refusals, kind: str | None, expression: str | None) -> SqlFilter:
-    """Compile an expression that is not of tags, as far as this broker evaluates such.
+def compile_property_filter(
+    settings: BrokerSettings, refusals: Refusals, kind: str | None, expression: str | None
+) -> SqlFilter:
+    """Compile an SQL92 expression, if `enablePropertyFilter` is set.
 
     Args:
-        settings: say whether it does, and how long an expression may be.
+        settings: whether expressions are evaluated, and how long they may be.
         refusals: count those that are longer.
         kind: the expression type.
         expression: the text.
 
     Raises:
-        BrokerError: it does not, or the expression is wrong.
+        BrokerError: expressions are not evaluated, or this one is wrong.
         LimitExceeded: it is too long.
     """
     check_served(settings, kind)
@@ -123,7 +125,7 @@ def compile_wish(settings: BrokerSettings, refusals: Refusals, kind: str | None,
 
 
 def check_served(settings: BrokerSettings, kind: str | None) -> None:
-    """Check that expressions which are not of tags are evaluated here.
+    """Check that expressions other than tags are evaluated here.
 
     Raises:
         BrokerError: they are not.
@@ -136,43 +138,43 @@ def check_served(settings: BrokerSettings, kind: str | None) -> None:
 
 
 def by_expression(compiled: SqlFilter) -> Selection:
-    """Records that fulfil an expression which came with the pull."""
-    return Selection(None, Judge(compiled))
+    """Selection by an expression that came with the pull."""
+    return Selection(None, RecordFilter(compiled))
 
 
 def by_entry(entry: ConsumerFilter, filters: ConsumerFilters) -> Selection:
-    """Records that fulfil a group's expression; bits in queue units spare the look at others."""
+    """Selection by a group's registered expression; bloom bits in queue units spare reads of records."""
     suits = partial(_may_match, entry) if filters.bloom.fits(entry.bloom) else None
-    return Selection(None, Judge(entry.compiled), suits)
+    return Selection(None, RecordFilter(entry.compiled), suits)
 
 
 def by_original_topic(filters: ConsumerFilters, retry_topic: str) -> Selection:
-    """Records of a retry topic that fulfil what the group said of the topic they came from (`filterSupportRetry`)."""
-    return Selection(None, RetryJudge(filters, retry_topic))
+    """Selection from a retry topic by the expressions of the original topics (`filterSupportRetry`)."""
+    return Selection(None, RetryRecordFilter(filters, retry_topic))
 
 
 def bitmap_of(settings: BrokerSettings, filters: ConsumerFilters, topic: str, record: memoryview) -> bytes:
-    """The bits of the groups that want a record, for its extension unit; empty when they are not wanted."""
+    """Bloom bits of the groups whose expressions match a record, for its extension unit; empty when not in use."""
     if not settings.enable_calc_filter_bit_map or not filters.of_topic(topic):
         return b""
     return filters.bitmap(topic, decode_properties(properties_of(record)).get)
 
 
 def _lookup(compiled: SqlFilter, raw: bytes) -> Lookup:
-    if len(compiled.names) <= FEW:
+    if len(compiled.names) <= LOOKUPS:
         return partial(get_property, raw)
     return decode_properties(raw).get
 
 
 def _may_match(entry: ConsumerFilter, unit: ExtensionUnit) -> bool:
-    # Whatever is doubtful passes: the record itself decides then.
+    # In doubt the unit passes: the record itself decides then.
     if unit.store_timestamp <= entry.born_ms or len(unit.bitmap) * 8 != entry.bloom.bit_num:
         return True
     return holds(unit.bitmap, entry.bloom)
 
 
-def what_is_wrong(data: SubscriptionData) -> str:
-    """Why a subscription's expression cannot be used, in brackets behind a text; empty when it can."""
+def expression_problem(data: SubscriptionData) -> str:
+    """Why a subscription's expression is invalid, in brackets to append to a text; empty when it is valid."""
     try:
         compile_expression(data.expression_type, data.sub_string)
     except FilterSyntaxError as error:

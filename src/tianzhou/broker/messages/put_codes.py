@@ -1,4 +1,4 @@
-"""What the outcome of a put means to the one who sent the message (broker.md §7.3)."""
+"""Response codes and remarks of put results (broker.md §7.3)."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ _STORED = frozenset(
 
 
 def is_stored(status: PutStatus) -> bool:
-    """Whether the message is in the store, confirmed in every way or not."""
+    """Whether the message is in the store, flushed and replicated or not."""
     return status in _STORED
 
 
 def code_of(status: PutStatus) -> ResponseCode:
-    """The response code for an outcome."""
+    """Response code of a put status."""
     return _CODES.get(status, ResponseCode.SYSTEM_ERROR)
 
 
 def remark_of(result: PutResult) -> str:
-    """The text for an outcome that is none of the stored ones."""
+    """Remark of a put that stored nothing."""
     return " ".join(part for part in (_REMARKS.get(result.status), result.remark) if part) or result.status.name

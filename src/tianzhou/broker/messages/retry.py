@@ -1,4 +1,4 @@
-"""What becomes of a message a consumer could not handle: pure decisions (broker.md §7.2, §8)."""
+"""Retry or dead letter: decisions about messages a consumer could not handle (broker.md §7.2, §8). Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DeadLetter(NamedTuple):
 
 
 def limit_of(group_limit: int, requested: int | None, client_version: int) -> int:
-    """How often a message may be tried: what the client asks for when it is new enough, else the group's limit."""
+    """Maximum reconsume times: the request's own from client 3.4.9 on, else the group's."""
     if requested is not None and client_version >= RESPECTS_REQUEST_LIMIT:
         return requested
     return group_limit

@@ -1,4 +1,4 @@
-"""Ends waits whose time is up, a few in each turn of the loop.
+"""One timer for many deadlines, which expire a few per loop turn.
 
 Thousands of long polls that began together would end together, and hold up everyone else for as long as their answers
 take. A timer each would do that; here one timer serves them all.
@@ -12,25 +12,25 @@ from collections.abc import Iterable
 from itertools import count
 from typing import Final, Protocol
 
-AT_ONCE: Final = 32
-"""So many waits end in one turn of the loop."""
+EXPIRIES_PER_TURN: Final = 32
+"""Maximum deadlines that expire per loop turn."""
 _EARLY_S: Final = 0.001
-"""Loops count time in milliseconds, and may call that much too early."""
+"""How early a loop may call a timer: loops count time in milliseconds."""
 
 
-class Wait(Protocol):
-    """Something that ends when its time is up."""
+class Expiring(Protocol):
+    """Something with a deadline."""
 
-    def time_up(self) -> None:
-        """End now. It must not raise."""
+    def expire(self) -> None:
+        """The deadline has passed. It must not raise."""
 
 
-class Deadlines:
-    """The waits of one event loop and when they end; the earliest first, and of two the one that came first."""
+class TimerHeap:
+    """Deadlines of one event loop, the earliest first, equal ones in the order they were added."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Wait]] = []
-        self._waits: dict[Wait, float] = {}
+        self._heap: list[tuple[float, int, Expiring]] = []
+        self._waits: dict[Expiring, float] = {}
         self._sequence = count()
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
@@ -38,26 +38,26 @@ class Deadlines:
     def __len__(self) -> int:
         return len(self._waits)
 
-    def add(self, wait: Wait, seconds: float) -> None:
-        """Have a wait told after so many seconds that its time is up, once, unless it was dropped before."""
+    def add(self, wait: Expiring, seconds: float) -> None:
+        """Call `wait.expire()` once after `seconds`, unless it is removed before."""
         self._put(wait, asyncio.get_running_loop().time() + seconds)
 
-    def hurry(self, waits: Iterable[Wait]) -> None:
-        """Have waits end now, before all others; one that has ended is not meant."""
+    def expire_now(self, waits: Iterable[Expiring]) -> None:
+        """Expire waits in the next turns, before all others; those that have ended are passed over."""
         now = asyncio.get_running_loop().time()
         for wait in waits:
             if self._waits.get(wait, 0.0) > now:
                 self._put(wait, 0.0)
 
-    def drop(self, wait: Wait) -> None:
-        """A wait is over, whichever way."""
+    def remove(self, wait: Expiring) -> None:
+        """Forget a wait that has ended."""
         self._waits.pop(wait, None)
-        if len(self._heap) > 2 * len(self._waits) + AT_ONCE:
-            # In place: `_run` is at work on it when this is the end of a wait that it has told.
+        if len(self._heap) > 2 * len(self._waits) + EXPIRIES_PER_TURN:
+            # In place: `_run` walks it when a wait that expires removes itself.
             self._heap[:] = [entry for entry in self._heap if self._waits.get(entry[2]) == entry[0]]
             heapq.heapify(self._heap)
 
-    def _put(self, wait: Wait, when: float) -> None:
+    def _put(self, wait: Expiring, when: float) -> None:
         self._waits[wait] = when
         heapq.heappush(self._heap, (when, next(self._sequence), wait))
         if self._timer is None or when < self._timer_at:
@@ -74,7 +74,7 @@ class Deadlines:
         self._timer = None
         heap, waits = self._heap, self._waits
         now = asyncio.get_running_loop().time() + _EARLY_S
-        left = AT_ONCE
+        left = EXPIRIES_PER_TURN
         try:
             while heap:
                 when, _, wait = heap[0]
@@ -85,7 +85,7 @@ class Deadlines:
                 if valid:
                     left -= 1
                     del waits[wait]
-                    wait.time_up()
+                    wait.expire()
         finally:
             # Also when one of them raised all the same: the others' time is up, too.
             if heap:

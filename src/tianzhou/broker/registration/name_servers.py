@@ -1,6 +1,6 @@
-"""Which name servers a broker registers at (broker.md §3.3, §26.1).
+"""Addresses of the name servers a broker registers at (broker.md §3.3, §26.1).
 
-They are those of `namesrvAddr`, what the names there stand for, or those an address server lists.
+They come from `namesrvAddr`, from resolving its names, or from an address server.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _log = logging.getLogger(__name__)
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """The addresses a name stands for, `host:port` each.
+    """Resolve a name to addresses, `host:port` each.
 
     Raises:
-        OSError: it stands for none.
+        OSError: it has none.
     """
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     hosts = dict.fromkeys(str(address[0]) for *_, address in found)
@@ -31,11 +31,11 @@ async def resolve(host: str, port: int) -> list[str]:
 
 
 class NameServers:
-    """The name servers of now.
+    """The current name servers.
 
     Args:
-        settings: where they are given, or where they can be found.
-        ask: asks an address server; tests have their own.
+        settings: name them, or how to look them up.
+        ask: fetches the list of an address server; tests have their own.
     """
 
     def __init__(self, settings: BrokerSettings, *, ask: Callable[[str], Awaitable[str]] = look_up) -> None:
@@ -45,8 +45,8 @@ class NameServers:
         self._failed = ""
 
     @property
-    def sought(self) -> bool:
-        """Whether they have to be looked for, and again now and then."""
+    def looked_up(self) -> bool:
+        """Whether they have to be looked up, and again periodically."""
         settings = self._settings
         if settings.namesrv_addr:
             return settings.fetch_name_srv_addr_by_dns_lookup
@@ -55,11 +55,11 @@ class NameServers:
     @property
     def addresses(self) -> list[str]:
         """`host:port` each."""
-        return self._found if self.sought else self._settings.namesrv_addresses
+        return self._found if self.looked_up else self._settings.namesrv_addresses
 
     async def refresh(self) -> bool:
-        """Look for them; whether there are others than before. When that fails, those of before stay."""
-        if not self.sought:
+        """Look them up; whether they changed. When that fails, the known ones stay."""
+        if not self.looked_up:
             return False
         try:
             found = await (self._by_name() if self._settings.namesrv_addr else self._by_address_server())
@@ -76,14 +76,14 @@ class NameServers:
         return True
 
     async def run(self, changed: Callable[[], None]) -> None:
-        """Look again now and then, until cancelled.
+        """Look them up periodically until cancelled.
 
         Args:
-            changed: called when there are others than before.
+            changed: called when they changed.
         """
         while True:
             settings = self._settings
-            asks = self.sought and not settings.namesrv_addr
+            asks = self.looked_up and not settings.namesrv_addr
             period = settings.fetch_namesrv_addr_interval if asks else settings.update_name_server_addr_period
             await asyncio.sleep(max(period, SHORTEST_PERIOD_MS) / 1000)
             if await self.refresh():

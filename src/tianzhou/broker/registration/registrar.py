@@ -1,8 +1,8 @@
-"""Keeps the name servers informed: at start, on every change of the topics at once, and periodically (broker.md §4).
+"""Registration at name servers: at start, on every change of topics at once, and periodically (broker.md §4).
 
-A large table is told once; of changes only the topics that changed, as RocketMQ does of every change, but only where
-nothing can be lost by it: to a name server that says it knows what it was told last, and that keeps topics which a
-registration does not list. Every period brings the whole again.
+A large table is sent whole once, and then only the topics that changed, as RocketMQ does, but only where nothing can be
+lost by it: to a name server that confirms the last registration, and that keeps topics which a registration does not
+list. Every period sends the whole table again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from tianzhou.broker.registration.name_servers import NameServers
 from tianzhou.broker.state import Tables
-from tianzhou.broker.tables.topic_json_cache import TopicTexts
+from tianzhou.broker.tables.topic_json_cache import TopicJsonCache
 from tianzhou.broker.tables.topics import READ_WRITE
 from tianzhou.clock import Clock
 from tianzhou.errors import ConfigError, ConnectFailed, TianzhouError
@@ -41,10 +41,10 @@ from tianzhou.wire.hashing import crc32
 SHORTEST_PERIOD_MS = 10_000
 LONGEST_PERIOD_MS = 60_000
 RETRY_S = 1.0
-"""Pause after a round in which a name server could not be told; RocketMQ would wait for the next period."""
+"""Pause after a round in which a registration failed; RocketMQ would wait for the next period."""
 UNREGISTER_TIMEOUT_MS = 3_000
 MANY_TOPICS = 1_000
-"""From so many on, name servers are told of changed topics alone."""
+"""Topics from which on only changed ones are registered."""
 DROPS_UNLISTED = "deleteTopicWithBrokerRegistration"
 """Setting of a name server: topics that a registration does not list are gone."""
 
@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 
 def registered_topic(config: TopicConfig, broker_permission: int) -> TopicConfig:
-    """A topic as name servers are told: a broker that is not read-write reduces every permission."""
+    """A topic as it is registered: a broker that is not read-write reduces every permission."""
     if broker_permission == READ_WRITE:
         return config
     perm = config.perm & broker_permission
@@ -60,15 +60,15 @@ def registered_topic(config: TopicConfig, broker_permission: int) -> TopicConfig
 
 
 @dataclass(slots=True)
-class _Told:
-    """What a name server was told last, and the topics that changed since."""
+class _Registered:
+    """Last registration at a name server: its version, and the topics changed since."""
 
     version: DataVersion
-    news: set[str] = field(default_factory=set)
+    changed: set[str] = field(default_factory=set)
 
 
 class Registrar:
-    """Registers this broker with every name server, and takes it out again.
+    """Registers this broker at every name server, and unregisters it at the stop.
 
     Args:
         tables: the broker's state.
@@ -76,9 +76,9 @@ class Registrar:
         address: this broker's address, as clients are to use it.
         ha_address: the address replicas are to use.
         clock: wall-clock time.
-        names: which name servers there are; by default those of the settings.
-        hold_ms: for how long nobody is told after the start.
-        supervisor: told of name servers whose answers make no sense.
+        names: the name servers; by default those of the settings.
+        hold_ms: milliseconds after the start without a registration.
+        supervisor: learns of failing registrations.
     """
 
     def __init__(
@@ -107,23 +107,23 @@ class Registrar:
         self._connections: dict[str, Connection] = {}
         self._failing: set[str] = set()
         self._unreadable: set[str] = set()
-        self._told: dict[str, _Told] = {}
-        self._texts = TopicTexts(self._text)
-        self._texts_permission = tables.settings.broker_permission
-        self._whole_body: tuple[object, bytes] = (None, b"")
-        tables.topics.listeners.append(self._note)
+        self._registered: dict[str, _Registered] = {}
+        self._topic_json = TopicJsonCache(self._text)
+        self._json_permission = tables.settings.broker_permission
+        self._cached_body: tuple[object, bytes] = (None, b"")
+        tables.topics.listeners.append(self._topics_changed)
 
     async def ready(self) -> None:
         """Return once every name server that can be reached knows this broker."""
         await self._ready.wait()
 
     def request(self) -> None:
-        """Register as soon as possible, because what name servers were told is no longer so."""
+        """Register as soon as possible, because the last registration is out of date."""
         self._asked.advance(self._asked.value + 1)
 
     async def settled(self, timeout_s: float = 3.0) -> bool:
-        """Wait until everything asked for so far is with the name servers; False when that took too long."""
-        if not self._names.addresses and not self._names.sought:
+        """Wait until the registrations requested so far are done; False after `timeout_s`."""
+        if not self._names.addresses and not self._names.looked_up:
             return True
         try:
             async with asyncio.timeout(timeout_s):
@@ -141,7 +141,7 @@ class Registrar:
         periodic, due = False, 0.0
         while True:
             asked = self._asked.value
-            told_all = await self._round(periodic=periodic)
+            all_registered = await self._round(periodic=periodic)
             self._done.advance(asked)
             period = self._tables.settings.register_name_server_period
             period_s = min(max(period, SHORTEST_PERIOD_MS), LONGEST_PERIOD_MS) / 1000
@@ -149,33 +149,33 @@ class Registrar:
             if now >= due:
                 due = now + period_s
             try:
-                async with asyncio.timeout(due - now if told_all else RETRY_S):
+                async with asyncio.timeout(due - now if all_registered else RETRY_S):
                     await self._asked.reach(asked + 1)
             except TimeoutError:
                 self.request()
-            # Also where changes never cease, or one of several name servers is away: what is lost at another comes back
-            # with the whole, which is this broker's sign of life, too.
+            # Also where changes never cease, or one of several name servers is away: the whole table repairs what is
+            # lost at another, and is this broker's sign of life, too.
             periodic = time() >= due
 
     async def _round(self, *, periodic: bool) -> bool:
-        """Tell every name server; whether all of them know now."""
+        """Register at every name server; whether all of them are up to date now."""
         if not self._names.addresses:
             await self._names.refresh()
         addresses = self._names.addresses
         if not addresses:
-            if self._names.sought:
+            if self._names.looked_up:
                 return False
             self._ready.set()
             return True
         if periodic and not self._tables.settings.force_register and await self._all_know(addresses):
             return True
-        outcomes = await asyncio.gather(*(self._tell_one(address, anew=periodic) for address in addresses))
+        outcomes = await asyncio.gather(*(self._try_update(address, full=periodic) for address in addresses))
         if any(outcome is True for outcome in outcomes) and all(outcome is not False for outcome in outcomes):
             self._ready.set()
         return all(outcome is True for outcome in outcomes)
 
     async def _all_know(self, addresses: list[str]) -> bool:
-        """Whether every name server has the present topics; asking is a sign of life, too (`forceRegister` is off)."""
+        """Whether every name server has the present topics; the query is a heartbeat, too (`forceRegister` is off)."""
         version = self._tables.topics.version
         return all(await asyncio.gather(*(self._knows(address, version) for address in addresses)))
 
@@ -197,70 +197,70 @@ class Registrar:
         except TianzhouError:
             return False
 
-    # what is told
+    # one name server
 
-    def _note(self, topics: list[str]) -> None:
-        """Topics changed. What went cannot be told of alone, nor what changed without saying which."""
+    def _topics_changed(self, topics: list[str]) -> None:
+        """Note changed topics; after a deletion or an unnamed change the whole table is due."""
         known = self._tables.topics.all()
         if topics and all(topic in known for topic in topics):
-            for told in self._told.values():
-                told.news.update(topics)
+            for registered in self._registered.values():
+                registered.changed.update(topics)
         else:
-            self._told.clear()
+            self._registered.clear()
 
-    async def _tell_one(self, address: str, *, anew: bool) -> bool | None:
-        """As `_tell`; whatever goes wrong with one name server, the others are told."""
+    async def _try_update(self, address: str, *, full: bool) -> bool | None:
+        """As `_update`; what goes wrong with one name server does not concern the others."""
         work = f"registration at {address}"
         try:
-            outcome = await self._tell(address, anew=anew)
+            outcome = await self._update(address, full=full)
         except Exception as error:  # noqa: BLE001 - see above
             self._supervisor.failed(work, error)
-            self._told.pop(address, None)
+            self._registered.pop(address, None)
             return False
         if address not in self._unreadable:
             self._supervisor.well(work)
         return outcome
 
-    async def _tell(self, address: str, *, anew: bool) -> bool | None:
-        """Tell one name server what it does not know, or everything; the answer is that of `_register`."""
+    async def _update(self, address: str, *, full: bool) -> bool | None:
+        """Register changed topics, or all with `full`, at one name server; returns as `_register`."""
         topics = self._tables.topics
-        told = None if anew or not self._is_connected(address) else self._told.get(address)
-        if told is not None and not told.news:
+        registered = None if full or not self._is_connected(address) else self._registered.get(address)
+        if registered is not None and not registered.changed:
             return True
-        if told is not None and await self._takes_news(address, told):
-            some = [topic for topic in map(topics.all().get, told.news) if topic is not None]
+        if registered is not None and await self._accepts_changes(address, registered):
+            some = [topic for topic in map(topics.all().get, registered.changed) if topic is not None]
             body = join_register_body(topics.version, map(self._text, some))
         else:
-            body = await self._whole()
-        # Without a pause behind the body: what changes from now on is news.
-        self._told[address] = _Told(topics.version)
+            body = await self._full_body()
+        # No await since the body was made: what changes from now on is not in it.
+        self._registered[address] = _Registered(topics.version)
         outcome = await self._register(address, body)
         if outcome is not True:
-            self._told.pop(address, None)
+            self._registered.pop(address, None)
         return outcome
 
     def _is_connected(self, address: str, connection: Connection | None = None) -> bool:
-        """Whether a name server was told over the connection there is now, and that is the given one, if one is."""
+        """Whether the last registration went over the present connection, which has to be `connection` unless None."""
         now = self._client.connected(address)
         return now is not None and now is self._connections.get(address) and connection in {None, now}
 
-    async def _takes_news(self, address: str, told: _Told) -> bool:
-        """Whether a name server can be told of changed topics alone."""
+    async def _accepts_changes(self, address: str, registered: _Registered) -> bool:
+        """Whether a registration of the changed topics alone is enough for a name server."""
         topics = self._tables.topics
         connection = self._connections.get(address)
         if (
             len(topics) < MANY_TOPICS
-            or not told.news
+            or not registered.changed
             or connection is None
             or self._tables.settings.compressed_register
         ):
             return False
-        known, kept = await asyncio.gather(self._knows(address, told.version), self._keeps_unlisted(address))
-        still = self._told.get(address) is told and self._is_connected(address, connection)
-        return known and kept and still and len(told.news) < len(topics) // 2
+        known, keeps = await asyncio.gather(self._knows(address, registered.version), self._keeps_unlisted(address))
+        still = self._registered.get(address) is registered and self._is_connected(address, connection)
+        return known and keeps and still and len(registered.changed) < len(topics) // 2
 
     async def _keeps_unlisted(self, address: str) -> bool:
-        """Whether topics that a registration does not list stay; not so when that cannot be found out."""
+        """Whether the name server keeps topics that a registration does not list; False when that is unknown."""
         timeout_ms = self._tables.settings.register_broker_timeout_mills
         try:
             reply = await self._client.invoke(address, Command(RequestCode.GET_NAMESRV_CONFIG), timeout_ms)
@@ -270,28 +270,28 @@ class Registrar:
         return reply.code == ResponseCode.SUCCESS and settings.get(DROPS_UNLISTED, "false").strip().lower() == "false"
 
     def _text(self, topic: TopicConfig) -> bytes:
-        return encode_registered_topic(registered_topic(topic, self._texts_permission))
+        return encode_registered_topic(registered_topic(topic, self._json_permission))
 
-    async def _whole(self) -> bytes:
-        """The body that tells of all topics; a large table is written out piece by piece."""
+    async def _full_body(self) -> bytes:
+        """Body with all topics; a large table is encoded in turns."""
         topics, settings = self._tables.topics, self._tables.settings
-        if settings.broker_permission != self._texts_permission:
-            self._texts_permission = settings.broker_permission
-            self._texts.forget()
+        if settings.broker_permission != self._json_permission:
+            self._json_permission = settings.broker_permission
+            self._topic_json.forget()
         if not settings.compressed_register:
-            await in_turns(self._texts.refresh(topics.all()))
-        made_of = topics.version, self._texts_permission, settings.compressed_register
-        if self._whole_body[0] != made_of:
+            await in_turns(self._topic_json.refresh(topics.all()))
+        cache_key = topics.version, self._json_permission, settings.compressed_register
+        if self._cached_body[0] != cache_key:
             if settings.compressed_register:
-                told = {name: registered_topic(one, self._texts_permission) for name, one in topics.all().items()}
-                body = encode_register_body(RegisterBody(TopicTable(told, topics.version)), compressed=True)
+                registered = {name: registered_topic(one, self._json_permission) for name, one in topics.all().items()}
+                body = encode_register_body(RegisterBody(TopicTable(registered, topics.version)), compressed=True)
             else:
-                body = join_register_body(topics.version, self._texts.all(topics.all()))
-            self._whole_body = made_of, body
-        return self._whole_body[1]
+                body = join_register_body(topics.version, self._topic_json.all(topics.all()))
+            self._cached_body = cache_key, body
+        return self._cached_body[1]
 
     async def _register(self, address: str, body: bytes) -> bool | None:
-        """Tell one name server: True it knows, False it refused, None it cannot be reached."""
+        """Register at one name server: True accepted, False refused, None unreachable."""
         settings = self._tables.settings
         fields = write_header(
             RequestCode.REGISTER_BROKER,
@@ -319,11 +319,11 @@ class Registrar:
         if address in self._failing:
             self._failing.discard(address)
             _log.info("name server %s knows this broker again", address)
-        self._watch(address)
+        self._watch_connection(address)
         try:
-            self._take_order(reply)
+            self._apply_order(reply)
         except (TianzhouError, TypeError, ValueError, AttributeError) as error:
-            # It has taken the registration; only which topics are ordered stays as it was.
+            # It has accepted the registration; only which topics are ordered stays as it was.
             self._unreadable.add(address)
             self._supervisor.failed(f"registration at {address}", error, "its list of ordered topics is passed over")
         else:
@@ -335,21 +335,21 @@ class Registrar:
         self._failing.add(address)
         _log.log(level, "name server %s was not told about this broker: %s; trying again", address, why)
 
-    def _watch(self, address: str) -> None:
+    def _watch_connection(self, address: str) -> None:
         # A name server forgets a broker whose connection is gone, so do not wait for the next period.
         connection = self._client.connected(address)
         if connection is not None and self._connections.get(address) is not connection:
             self._connections[address] = connection
-            connection.on_close(lambda lost: self._lost(address, lost))
+            connection.on_close(lambda lost: self._connection_lost(address, lost))
 
-    def _lost(self, address: str, connection: Connection) -> None:
+    def _connection_lost(self, address: str, connection: Connection) -> None:
         if self._connections.get(address) is connection:
             del self._connections[address]
-            self._told.pop(address, None)
+            self._registered.pop(address, None)
             self.request()
 
-    def _take_order(self, reply: Command) -> None:
-        """Topics the name server lists as ordered are; all others are not."""
+    def _apply_order(self, reply: Command) -> None:
+        """Set which topics are ordered from the name server's list."""
         if not reply.body:
             return
         ordered = decode_kv_table(reply.body)
@@ -362,9 +362,9 @@ class Registrar:
         topics.put_all(changed, self._clock.now_ms())
 
     async def unregister(self) -> None:
-        """Tell every name server that this broker is going."""
+        """Unregister at every name server."""
         self._connections.clear()
-        self._told.clear()
+        self._registered.clear()
         await asyncio.gather(*(self._unregister(address) for address in self._names.addresses))
 
     async def _unregister(self, address: str) -> None:

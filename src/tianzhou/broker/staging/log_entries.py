@@ -1,4 +1,4 @@
-"""What the log remembers of staged messages: notes of what happened, and snapshots of all of them. Values."""
+"""Log entries of staging: notes of events, and snapshots of the ledger. Values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tianzhou.wire.bodies.staging import AttemptList, BatchDecision
 
 @dataclass(slots=True)
 class Decided:
-    """A note: the batch consists of these attempts; `broker_name` is who wrote it, and `place`, `end` where it is."""
+    """Note: the batch consists of these attempts; written by `broker_name`, in the log from `place` to `end`."""
 
     decision: BatchDecision
     broker_name: str
@@ -20,7 +20,7 @@ class Decided:
 
 @dataclass(slots=True)
 class Published:
-    """A note: everything of the batch that was staged here is in its queues."""
+    """Note: everything of the batch that was staged here is published."""
 
     writer: str
     batch: int
@@ -28,8 +28,8 @@ class Published:
 
 
 @dataclass(slots=True)
-class Everywhere:
-    """A note of the coordinator: all brokers have published the batch, so that none need be asked again."""
+class PublishedEverywhere:
+    """Note of the coordinator: all brokers have published the batch."""
 
     writer: str
     batch: int
@@ -37,7 +37,7 @@ class Everywhere:
 
 @dataclass(slots=True)
 class Refused:
-    """A note: these attempts can no longer be decided; with `locally`, only what they staged here is forgotten."""
+    """Note: these attempts can no longer be decided; with `locally`, only what they staged here is dropped."""
 
     attempts: AttemptList
     locally: bool = False
@@ -47,18 +47,18 @@ class Refused:
 
 @dataclass(slots=True)
 class Forgotten:
-    """A note: nobody has heard of these writers for so long that nothing is remembered of them."""
+    """Note: these writers were idle for so long that their state is dropped."""
 
     writers: list[str]
     place: int = 0
 
 
-Note = Decided | Published | Everywhere | Refused | Forgotten
+Note = Decided | Published | PublishedEverywhere | Refused | Forgotten
 
 
 @dataclass(slots=True)
 class OpenAttempt:
-    """What a snapshot says of an attempt; `units` has number, offset and place of one unit after the other."""
+    """An attempt in a snapshot; `units` has number, offset and place of one unit after the other."""
 
     name: str
     batch: int
@@ -68,7 +68,7 @@ class OpenAttempt:
 
 @dataclass(slots=True)
 class WriterState:
-    """What a snapshot says of a writer; `place` is that of the publication under way, -1 without one."""
+    """A writer in a snapshot; `place` is that of the publication under way, -1 without one."""
 
     writer: str
     coordinator: str
@@ -85,7 +85,7 @@ class WriterState:
 
 @dataclass(slots=True)
 class Snapshot:
-    """Everything notes and units before it have said.
+    """State of all writers as notes and units before it left it.
 
     Attributes:
         writers: all writers.
@@ -97,5 +97,5 @@ class Snapshot:
 
     @property
     def units(self) -> int:
-        """How many units open attempts have."""
+        """Number of units of open attempts."""
         return sum(len(attempt.units) for state in self.writers for attempt in state.open) // 3

@@ -1,11 +1,11 @@
-"""Staged messages: which attempts have left what here, which of them count, and how far they are published.
+"""Ledger of staged messages: attempts and their units, decisions, and how far batches are published.
 
 A task stages its messages as units of an attempt. The writer's coordinator decides once which attempts make up a
-batch; every broker that holds units of them publishes these and forgets the others (docs/adr/0006). A batch is
+batch; every broker that holds units of them publishes these and drops the others (docs/adr/0006). A batch is
 decided once, batches of a writer in ascending order, and an attempt that was refused can no longer be decided.
 
 Nothing here waits or stores. `tianzhou.broker.staging.staging_publisher` does what this ledger says, and the log is its
-memory: `restore` makes the ledger anew from notes and units.
+memory: `restore` rebuilds the ledger from notes and units.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Final, NamedTuple
 
 from tianzhou.broker.staging.log_entries import (
     Decided,
-    Everywhere,
     Forgotten,
     Note,
     OpenAttempt,
     Published,
+    PublishedEverywhere,
     Refused,
     Snapshot,
     WriterState,
@@ -29,12 +29,12 @@ from tianzhou.broker.staging.log_entries import (
 from tianzhou.limits import STAGED_UNITS, STAGED_WRITERS, Bounds
 from tianzhou.wire.bodies.staging import AttemptList, BatchDecision, refusals_before
 
-MOST_REFUSED: Final = 1_000
-"""So many refused attempts of a writer are kept by name; older ones are known by when they began."""
+MAX_REFUSED: Final = 1_000
+"""Maximum refused attempts of a writer remembered by name; older ones are known by when they began."""
 
 
 class Unit(NamedTuple):
-    """Where a unit of staged messages is.
+    """Place of a unit of staged messages.
 
     Attributes:
         number: which of its attempt's units, from 0.
@@ -49,7 +49,7 @@ class Unit(NamedTuple):
 
 @dataclass(slots=True)
 class Attempt:
-    """What one attempt of a task has staged here.
+    """Units that one attempt of a task has staged here.
 
     Attributes:
         name: unique for ever.
@@ -66,14 +66,14 @@ class Attempt:
 
 @dataclass(slots=True)
 class Publication:
-    """A decided batch on its way into its queues.
+    """A decided batch that is being published.
 
     Attributes:
         decision: which attempts.
         place: of the note of the decision in the commit log; nothing of the batch is published before it.
-        units: what is to be published here, in order.
-        unit: index of the unit that is next.
-        message: index of the message in it that is next.
+        units: units to publish here, in order.
+        unit: index of the next unit.
+        message: index of the next message in it.
         found: unique keys of messages that an earlier process has published.
     """
 
@@ -87,20 +87,20 @@ class Publication:
 
 @dataclass(slots=True)
 class Writer:
-    """What is known of a writer.
+    """State of a writer.
 
     Attributes:
         coordinator: the broker that decides for it.
-        touched_ms: when anything happened last.
-        attempts: what waits for a decision, by name.
-        decision: the last one known here; without its attempts once nobody can need them any more.
-        decided_end: where in the commit log its note ends; nobody is told before the disk has that.
+        touched_ms: time of the last event.
+        attempts: undecided attempts, by name.
+        decision: the last one known here; without its attempts once no broker can need them any more.
+        decided_end: end of its note in the commit log; it is answered only after that is flushed.
         published: last batch whose messages are all in their queues here.
         everywhere: last batch with units at other brokers that is known to be published by all; of its coordinator.
         publication: the batch that is being published.
         refused: attempts that can no longer be decided, and their batches, in the order they were refused.
         refusals: how many were ever refused. An attempt begins its name with what this was when it began.
-        floor: attempts that began before so many refusals are refused, too: their names are kept no longer.
+        floor: attempts that began before this number of refusals are refused, too: their names are dropped.
     """
 
     coordinator: str
@@ -126,7 +126,7 @@ class Writer:
 
 
 class Entry(Enum):
-    """What is to be done with a unit that arrives."""
+    """How to treat a unit that arrives."""
 
     TAKE = auto()
     KNOWN = auto()
@@ -136,7 +136,7 @@ class Entry(Enum):
 
 @dataclass(slots=True)
 class StagedUnit:
-    """What a unit's record says, for `StagingLedger.restore`."""
+    """A unit as its record describes it, for `StagingLedger.restore`."""
 
     writer: str
     batch: int
@@ -147,28 +147,26 @@ class StagedUnit:
 
 
 class StagingLedger:
-    """The writers, and what they have staged at this broker.
+    """Writers, and what they have staged at this broker.
 
     Args:
-        broker_name: this broker's name, by which decisions say how many units it holds.
-        most_refused: see `MOST_REFUSED`.
-        bounds: how many writers and units there may be.
+        broker_name: this broker's name, the key of its unit counts in decisions.
+        max_refused: see `MAX_REFUSED`.
+        bounds: limits in force.
     """
 
-    def __init__(
-        self, broker_name: str = "", most_refused: int = MOST_REFUSED, *, bounds: Bounds | None = None
-    ) -> None:
+    def __init__(self, broker_name: str = "", max_refused: int = MAX_REFUSED, *, bounds: Bounds | None = None) -> None:
         self._bounds = bounds or Bounds()
         self._units = 0  # not fewer than there are
         self._broker_name = broker_name
-        self._most_refused = most_refused
+        self._max_refused = max_refused
         self._writers: dict[str, Writer] = {}
 
     def __len__(self) -> int:
         return len(self._writers)
 
     def get(self, writer: str) -> Writer | None:
-        """What is known of a writer, None for nothing."""
+        """State of a writer, None when it is unknown."""
         return self._writers.get(writer)
 
     def check_room(self, name: str, units: int = 0) -> None:
@@ -188,7 +186,7 @@ class StagingLedger:
         self._units = sum(len(attempt.units) for attempt in attempts)
 
     def entry(self, writer: str, batch: int, attempt: str, number: int) -> Entry:
-        """What is to be done with a unit that arrives."""
+        """How to treat a unit that arrives."""
         known = self._writers.get(writer)
         if known is None:
             return Entry.TAKE
@@ -200,7 +198,7 @@ class StagingLedger:
         return Entry.KNOWN if waiting is not None and number in waiting.units else Entry.TAKE
 
     def staged(self, found: StagedUnit) -> None:
-        """A unit was stored."""
+        """Note a stored unit."""
         writer = self._writers.setdefault(found.writer, Writer(found.coordinator))
         attempt = writer.attempts.setdefault(found.attempt, Attempt(found.attempt, found.batch, found.stored_ms))
         attempt.units[found.unit.number] = found.unit
@@ -208,7 +206,7 @@ class StagingLedger:
         writer.touched_ms = max(writer.touched_ms, found.stored_ms)
 
     def missing(self, decision: BatchDecision) -> list[str]:
-        """Attempts of a decision that have not all the units here that it says."""
+        """Attempts of a decision that lack units here."""
         return [
             attempt.name
             for attempt in decision.attempts
@@ -216,11 +214,11 @@ class StagingLedger:
         ]
 
     def hole(self, writer: str, attempt: str, count: int) -> int | None:
-        """The first of the units 0 to `count` - 1 of an attempt that is not here, None when all are."""
+        """Number of the first missing unit of an attempt below `count`, None when none is missing."""
         known = self._writers.get(writer)
         waiting = None if known is None else known.attempts.get(attempt)
         units = {} if waiting is None else waiting.units
-        # Ends at the first that is missing: `count` is what somebody says, and no reason to count that far.
+        # Ends at the first that is missing: `count` comes from a peer and may be any number.
         return next((number for number in range(count) if number not in units), None)
 
     def refused_of(self, decision: BatchDecision) -> list[str]:
@@ -231,12 +229,12 @@ class StagingLedger:
     # notes that are in the log
 
     def apply(self, note: Note) -> None:
-        """A note was written: from now on it holds."""
+        """Apply a note that was written to the log."""
         if isinstance(note, Decided):
             self._decided(note)
         elif isinstance(note, Published):
             self._published(note)
-        elif isinstance(note, Everywhere):
+        elif isinstance(note, PublishedEverywhere):
             if (writer := self._writers.get(note.writer)) is not None:
                 writer.everywhere = max(writer.everywhere, note.batch)
                 self._shorten(writer)
@@ -278,18 +276,18 @@ class StagingLedger:
         self._shorten(writer)
 
     def _refused(self, note: Refused) -> None:
-        given = note.attempts
-        writer = self._writers.setdefault(given.writer, Writer(given.coordinator))
+        refused = note.attempts
+        writer = self._writers.setdefault(refused.writer, Writer(refused.coordinator))
         writer.touched_ms = max(writer.touched_ms, note.stored_ms)
-        for name in given.attempts:
+        for name in refused.attempts:
             writer.attempts.pop(name, None)
-            if not note.locally and given.batch > writer.decided and not writer.refuses(name):
-                writer.refused[name] = given.batch
+            if not note.locally and refused.batch > writer.decided and not writer.refuses(name):
+                writer.refused[name] = refused.batch
                 writer.refusals += 1
-        if len(writer.refused) > self._most_refused:
-            for name in list(writer.refused)[: -self._most_refused]:
+        if len(writer.refused) > self._max_refused:
+            for name in list(writer.refused)[: -self._max_refused]:
                 del writer.refused[name]
-            # Whoever begins now is told of all of them; those that are dropped began earlier.
+            # An attempt that begins now learns of all of them; those that are dropped began earlier.
             writer.floor = writer.refusals - len(writer.refused)
             writer.attempts = {
                 name: attempt
@@ -298,7 +296,7 @@ class StagingLedger:
             }
 
     def _shorten(self, writer: Writer) -> None:
-        """Forget which attempts were decided when all they staged is published, wherever this broker sees to that."""
+        """Drop the attempts of a decision once all is published, by the other brokers too if this one coordinates."""
         decision = writer.decision
         if decision is None or writer.published < decision.batch:
             return
@@ -307,12 +305,12 @@ class StagingLedger:
 
     @staticmethod
     def _drop(writer: Writer, batch: int, keep: Iterable[str] = ()) -> None:
-        """Forget what belongs to a batch or an earlier one."""
-        kept = set(keep)
+        """Drop attempts and refusals of a batch and earlier ones."""
+        keep_names = set(keep)
         writer.attempts = {
             name: attempt
             for name, attempt in writer.attempts.items()
-            if attempt.batch > batch or (attempt.batch == batch and name in kept)
+            if attempt.batch > batch or (attempt.batch == batch and name in keep_names)
         }
         writer.refused = {name: of for name, of in writer.refused.items() if of > batch}
 
@@ -323,7 +321,7 @@ class StagingLedger:
         return [name for name, writer in self._writers.items() if writer.publication is not None]
 
     def overdue(self, before_ms: int) -> list[AttemptList]:
-        """Attempts that have waited for a decision since before a time, by writer and batch."""
+        """Attempts undecided since before a time, by writer and batch."""
         found: dict[tuple[str, int], AttemptList] = {}
         for name, writer in self._writers.items():
             for attempt in writer.attempts.values():
@@ -334,11 +332,11 @@ class StagingLedger:
         return list(found.values())
 
     def idle(self, before_ms: int) -> list[str]:
-        """Writers that nothing has been heard of since before a time, and that nobody waits for."""
+        """Writers without an event since before a time that no other broker depends on."""
         return [name for name in self._silent(before_ms) if not self._decides_for_others(name)]
 
-    def unspread(self, before_ms: int) -> list[str]:
-        """Writers that would be idle, but other brokers may have to learn from this one what was decided last."""
+    def unpropagated(self, before_ms: int) -> list[str]:
+        """Idle writers whose last decision other brokers may still have to learn from this one."""
         return [name for name in self._silent(before_ms) if self._decides_for_others(name)]
 
     def elsewhere(self, name: str) -> bool:
@@ -361,7 +359,7 @@ class StagingLedger:
     # a new life
 
     def snapshot(self, next_offset: int) -> Snapshot:
-        """What a new ledger has to know.
+        """Snapshot to rebuild the ledger from.
 
         Args:
             next_offset: of the queue of staged messages.
@@ -383,10 +381,10 @@ class StagingLedger:
         return Snapshot(states, next_offset)
 
     def restore(self, snapshot: Snapshot, notes: Sequence[Note], units: Iterable[StagedUnit]) -> None:
-        """Make the ledger anew.
+        """Rebuild the ledger.
 
         Args:
-            snapshot: what was known.
+            snapshot: the last one.
             notes: written since, in order.
             units: from the snapshot's `next` on, in order.
         """
@@ -399,7 +397,7 @@ class StagingLedger:
             )  # fmt: skip
             if state.place >= 0 and state.decision is not None:
                 places[state.writer] = Decided(state.decision, self._broker_name, state.place)
-        # Units that lie before these places are forgotten: of an attempt, or of all of a writer.
+        # Units before these places are dropped: of an attempt, or of all of a writer.
         gone: dict[tuple[str, str], int] = {}
         for note in notes:
             self.apply(note)
@@ -443,7 +441,7 @@ class StagingLedger:
 
 
 def _attempts(states: Iterable[OpenAttempt]) -> dict[str, Attempt]:
-    """The attempts of a writer, of which a snapshot may hold several pieces."""
+    """Attempts of a writer; a snapshot may hold several pieces of each."""
     found: dict[str, Attempt] = {}
     for state in states:
         attempt = found.setdefault(state.name, Attempt(state.name, state.batch, state.since_ms))

@@ -37,14 +37,16 @@ class StagingPeers:
         published: bool = read_reply(RequestCode.PUBLISH_BATCH, reply).published
         return published
 
-    async def settle(self, given: AttemptList) -> BatchDecision | None:
-        """What their coordinator has decided about the batch of some attempts; nothing means that they are refused.
+    async def settle(self, attempts: AttemptList) -> BatchDecision | None:
+        """Ask the coordinator for its decision about a batch; None means that the attempts are refused.
 
         Raises:
             BrokerError: it refuses.
             ConnectFailed: it, or all name servers, cannot be reached.
         """
-        reply = await self._ask(given.coordinator, Command(RequestCode.SETTLE_ATTEMPTS, body=ATTEMPTS.dumps(given)))
+        reply = await self._ask(
+            attempts.coordinator, Command(RequestCode.SETTLE_ATTEMPTS, body=ATTEMPTS.dumps(attempts))
+        )
         return DECISION.loads(reply.body) if reply.body else None
 
     async def _ask(self, name: str, command: Command) -> Command:

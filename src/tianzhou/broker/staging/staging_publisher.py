@@ -13,7 +13,15 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from tianzhou.broker.messages.put_codes import code_of, remark_of
 from tianzhou.broker.staging import staging_records as records
-from tianzhou.broker.staging.log_entries import Decided, Everywhere, Forgotten, Note, Published, Refused, Snapshot
+from tianzhou.broker.staging.log_entries import (
+    Decided,
+    Forgotten,
+    Note,
+    Published,
+    PublishedEverywhere,
+    Refused,
+    Snapshot,
+)
 from tianzhou.broker.staging.recovery import find_published, read_history, read_units, still_there
 from tianzhou.broker.staging.staging import Publication, StagedUnit, Unit, Writer
 from tianzhou.broker.staging.staging_peers import StagingPeers
@@ -206,34 +214,36 @@ class StagingPublisher:
             each.result()
         return bool(done)
 
-    async def settle(self, given: AttemptList) -> BatchDecision | None:
-        """What was decided about a batch whose attempts somebody gives up; nothing means that they are refused.
+    async def settle(self, attempts: AttemptList) -> BatchDecision | None:
+        """Decision about a batch whose attempts a writer aborts; None means that they are refused now.
 
         Raises:
             BrokerError: the store takes nothing.
         """
-        writer = self._ledger.get(given.writer)
-        if writer is not None and writer.decided >= given.batch:
+        writer = self._ledger.get(attempts.writer)
+        if writer is not None and writer.decided >= attempts.batch:
             await self._store.secure(writer.decided_end)
-            return writer.decision if writer.decided == given.batch else None
-        if writer is None or not all(map(writer.refuses, given.attempts)):
-            self._note(Refused(given))
+            return writer.decision if writer.decided == attempts.batch else None
+        if writer is None or not all(map(writer.refuses, attempts.attempts)):
+            self._note(Refused(attempts))
         await self._store.secure(self._store.end_offset)
         return None
 
-    def discard(self, given: AttemptList) -> None:
-        """Forget attempts that the coordinator has refused.
+    def discard(self, attempts: AttemptList) -> None:
+        """Drop attempts that the coordinator has refused.
 
         Raises:
             BrokerError: the store takes nothing.
         """
-        writer = self._ledger.get(given.writer)
+        writer = self._ledger.get(attempts.writer)
         if writer is None:
             return
         decided = writer.decision.names() if writer.decision is not None else ()
-        names_ = [name for name in given.attempts if name in writer.attempts and name not in decided]
+        names_ = [name for name in attempts.attempts if name in writer.attempts and name not in decided]
         if names_:
-            self._note(Refused(AttemptList(given.writer, given.batch, given.coordinator, names_), locally=True))
+            self._note(
+                Refused(AttemptList(attempts.writer, attempts.batch, attempts.coordinator, names_), locally=True)
+            )
 
     async def _before(self, decision: BatchDecision) -> Writer | None:
         """The writer, when nothing of an earlier batch is under way any more."""
@@ -271,7 +281,7 @@ class StagingPublisher:
         writer = self._ledger.get(decision.writer)
         if writer is None or writer.decided != decision.batch or not self._ledger.elsewhere(decision.writer):
             return
-        note = Everywhere(decision.writer, decision.batch)
+        note = PublishedEverywhere(decision.writer, decision.batch)
         try:
             self._note(note)
         except BrokerError as error:
@@ -385,11 +395,11 @@ class StagingPublisher:
             self._tables.topics.ensure(topic, 1, self._clock.now_ms(), bounded=False)
         result = self._append(records.note_record(note, self._clock.now_ms(), *self._host))
         self._notes += 1
-        if not isinstance(note, Published | Everywhere):
+        if not isinstance(note, Published | PublishedEverywhere):
             note.place = result.physical_offset
         if isinstance(note, Decided):
             note.end = result.end_offset
-        if not isinstance(note, Forgotten | Everywhere):
+        if not isinstance(note, Forgotten | PublishedEverywhere):
             note.stored_ms = result.store_timestamp
         self._ledger.apply(note)
 
@@ -444,19 +454,19 @@ class StagingPublisher:
         settings, now = self._tables.settings, self._clock.now_ms()
         for overdue in self._ledger.overdue(now - settings.staged_message_time_out):
             await self._ask(overdue)
-        await self._spread(now - settings.staged_writer_reserved_days * DAY_MS)
+        await self._propagate(now - settings.staged_writer_reserved_days * DAY_MS)
         idle = self._ledger.idle(now - settings.staged_writer_reserved_days * DAY_MS)
         if idle:
             self._note(Forgotten(idle))
         elif not self._snapshot_is_near():
             self._take_snapshot()
 
-    async def _spread(self, before_ms: int) -> None:
+    async def _propagate(self, before_ms: int) -> None:
         """Have published elsewhere what this broker alone may know to be decided, before it forgets that."""
         now = self._clock.monotonic()
         if now < self._spread_after:
             return
-        for name in self._ledger.unspread(before_ms):
+        for name in self._ledger.unpropagated(before_ms):
             self._spread_after = now + SPREAD_S
             try:
                 if (writer := self._ledger.get(name)) is not None:

@@ -9,11 +9,11 @@ from typing import Final
 from tianzhou.broker.delays.delay import NO_TIMERS, waiting_room, wanted_level
 from tianzhou.broker.staging.log_entries import (
     Decided,
-    Everywhere,
     Forgotten,
     Note,
     OpenAttempt,
     Published,
+    PublishedEverywhere,
     Refused,
     Snapshot,
     WriterState,
@@ -166,7 +166,7 @@ def note_record(note: Note, now_ms: int, host: bytes, port: int) -> NewRecord:
         line = _Line("decided", note.broker_name, decision=note.decision)
     elif isinstance(note, Published):
         line = _Line("published", writer=note.writer, batch=note.batch)
-    elif isinstance(note, Everywhere):
+    elif isinstance(note, PublishedEverywhere):
         line = _Line("everywhere", writer=note.writer, batch=note.batch)
     elif isinstance(note, Refused):
         line = _Line("discarded" if note.locally else "refused", attempts=note.attempts)
@@ -293,7 +293,7 @@ class History:
         return self._notes[::-1]
 
     def add(self, record: Record) -> bool:
-        """Take the record before the last one given; whether more are needed.
+        """Add the record before the last one added; whether more are needed.
 
         Raises:
             ProtocolError: it is no note.
@@ -328,7 +328,7 @@ def _note_of(line: _Line, record: Record) -> Note | None:
     if line.kind == "published":
         return Published(line.writer, line.batch, stored)
     if line.kind == "everywhere":
-        return Everywhere(line.writer, line.batch)
+        return PublishedEverywhere(line.writer, line.batch)
     if line.kind in ("refused", "discarded") and line.attempts is not None:
         return Refused(line.attempts, line.kind == "discarded", record.physical_offset, stored)
     if line.kind == "forgotten":
@@ -339,19 +339,19 @@ def _note_of(line: _Line, record: Record) -> Note | None:
 # what is asked for
 
 
-def unfit(given: BatchDecision | AttemptList) -> str | None:
-    """Why what somebody asks for makes no sense, None when it does.
+def unfit(request: BatchDecision | AttemptList) -> str | None:
+    """Why a request's body is invalid, None when it is valid.
 
     Args:
-        given: the body of a request.
+        request: the body.
     """
-    for what, name in (("writer", given.writer), ("coordinator", given.coordinator)):
+    for what, name in (("writer", request.writer), ("coordinator", request.coordinator)):
         if (text := unfit_name(what, name)) is not None:
             return text
-    if not 0 <= given.batch <= MOST_BATCH:
-        return f"batch={given.batch}: expected 0 to {MOST_BATCH}"
+    if not 0 <= request.batch <= MOST_BATCH:
+        return f"batch={request.batch}: expected 0 to {MOST_BATCH}"
     seen: set[str] = set()
-    for attempt in given.attempts:
+    for attempt in request.attempts:
         name = attempt if isinstance(attempt, str) else attempt.name
         if (text := unfit_name("attempt", name)) is not None:
             return text

@@ -1,4 +1,4 @@
-"""Counts connections that come and go: CHANNEL_ACTIVITY of request 315 (broker.md §20.1)."""
+"""Connection counters: CHANNEL_ACTIVITY of request 315 (broker.md §20.1)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tianzhou.remoting.connection import Connection
 
 
 class Channels:
-    """Counts.
+    """Counts connections that are made and lost.
 
     Args:
-        stats: where.
-        clock: monotonic time, as the connections have it.
-        idle_s: connections without traffic for so long are closed by their server.
+        stats: has the counters.
+        clock: monotonic time, the connections' clock.
+        idle_s: seconds without traffic after which the server closes a connection.
     """
 
     def __init__(self, stats: BrokerStats, clock: Clock, idle_s: float) -> None:
@@ -22,7 +22,7 @@ class Channels:
         self._idle_s = idle_s
 
     def connected(self, connection: Connection) -> None:
-        """A connection was made."""
+        """Count a new connection."""
         self._stats.count("CHANNEL_ACTIVITY", CONNECT)
         connection.on_close(self._closed)
 

@@ -1,7 +1,6 @@
-"""How long puts take: samples, and the figures of the last whole minute made of them (broker.md §20.2).
+"""Latency of puts: samples, and the figures of the last whole minute (broker.md §20.2).
 
-To take the time of every put would cost more than is left of it to be measured; a hundred samples a second tell the
-same.
+Timing every put would cost more than the put itself; a hundred samples a second show the same.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ _NAMES: Final = (
     "[3~4s]", "[4~5s]", "[5~10s]", "[10s~]",
 )  # fmt: skip
 NOTHING_YET = "null"
-"""What Apache's broker shows for the classes until a minute is over."""
+"""Classes shown, as by Apache's broker, until the first minute is over."""
 
 
-class PutTimes:
-    """Times of puts.
+class PutLatency:
+    """Latencies of puts.
 
     Attributes:
-        longest_ms: the longest time seen since the start.
-        classes: how many puts of the last whole minute took how long, as text; counts are estimated from the samples.
+        longest_ms: the longest since the start.
+        classes: histogram of the last whole minute as text, estimated from the samples.
     """
 
     __slots__ = ("_began_ms", "_last", "_puts", "_samples", "classes", "longest_ms")
@@ -38,7 +37,7 @@ class PutTimes:
         self.classes = NOTHING_YET
 
     def note(self, ms: float) -> None:
-        """A put took so many milliseconds."""
+        """Add a sample of a put's milliseconds."""
         self._samples.append(ms)
         if ms > self.longest_ms:
             self.longest_ms = ms
@@ -58,7 +57,7 @@ class PutTimes:
         self._began_ms, self._puts = now_ms, puts
 
     def percentile(self, share: float) -> float:
-        """The time, in milliseconds, that so large a share of the last whole minute's puts did not exceed."""
+        """Percentile of the last whole minute, in milliseconds; `share` is 0 to 1."""
         last = self._last
         return last[min(int(len(last) * share), len(last) - 1)] if last else 0.0
 

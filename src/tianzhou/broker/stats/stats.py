@@ -1,7 +1,7 @@
-"""Counts of what goes through, and the rates tools show (broker.md §20).
+"""Counters of messages and bytes, and the rates tools show (broker.md §20).
 
-Counters are plain attributes, raised where the message is; everything derived is computed when asked for, or every ten
-seconds. What request 315 can ask for is listed in `BrokerStats.items`.
+Counters are plain attributes, raised where the message is; rates are computed when asked for, or every ten
+seconds. `BrokerStats.items` lists the figures of request 315.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tianzhou.broker.stats.put_latency import PutTimes
+from tianzhou.broker.stats.put_latency import PutLatency
 from tianzhou.broker.stats.stats_windows import DAY_STEP_MS, HOUR_STEP_MS, MINUTE_STEP_MS, SETTLED, Windows
 from tianzhou.limits import FIGURES, Bounds
 from tianzhou.model import names
@@ -18,12 +18,12 @@ from tianzhou.wire.bodies import BrokerStats as StatsBody
 
 WINDOWS_S = (10, 60, 600)
 _SAMPLE_MS = MINUTE_STEP_MS
-_KEPT = 61
-_KEPT_PER_KEY = 7
-PIECE = 200
-"""So many figures are sampled at once, which takes about a millisecond."""
+_SAMPLES = 61
+_SAMPLES_PER_KEY = 7
+FIGURES_PER_TURN = 200
+"""Figures sampled per loop turn, which takes about a millisecond."""
 SCHEDULE_GROUP = "SCHEDULE_CONSUMER"
-"""Who is said to read the waiting rooms of delayed messages."""
+"""Group under which reads of delayed messages are counted."""
 CONNECT, IDLE, EXCEPTION, CLOSE = "CONNECT", "IDLE", "EXCEPTION", "CLOSE"
 """Keys of CHANNEL_ACTIVITY."""
 _OF_THE_BROKER = frozenset({"CHANNEL_ACTIVITY", "CONSUMER_REGISTER_TIME", "PRODUCER_REGISTER_TIME"})
@@ -34,14 +34,14 @@ _DROPPED_WHEN_IDLE = frozenset(
 )  # fmt: skip
 
 LONGEST_KEY = 1_024
-"""What is longer names no topic and group: peers' text of any length is no key."""
+"""Maximum characters of a figure's key; longer texts of peers name no topic and group."""
 
 Item = tuple[str, str, int, int]
 """Name and key of a figure, its value, and how often it was raised."""
 
 
-class Rest:
-    """Since when a counter stands still: what is not used costs nothing, however many queues there are."""
+class IdleTime:
+    """How long counters have not changed, so that unused ones are not sampled."""
 
     __slots__ = ("_seen", "_since_ms")
 
@@ -50,7 +50,7 @@ class Rest:
         self._since_ms = 0
 
     def ms(self, now_ms: int, *values: object) -> int:
-        """For how long the values have been these, as far as is known from being asked now and then."""
+        """Milliseconds since the values changed, as seen by calls of this method."""
         if self._seen != values:
             self._seen, self._since_ms = values, now_ms
         return now_ms - self._since_ms
@@ -63,13 +63,13 @@ class PutTraffic:
         counts: messages.
         sizes: bytes of their records.
         waits: milliseconds their senders waited for the disk.
-        surplus: how many messages more than calls there were, because of batches.
+        surplus: messages minus calls, because of batches.
     """
 
-    __slots__ = ("counts", "rest", "sizes", "surplus", "waits")
+    __slots__ = ("counts", "idle_time", "sizes", "surplus", "waits")
 
     def __init__(self) -> None:
-        self.rest = Rest()
+        self.idle_time = IdleTime()
         self.counts: list[int] = []
         self.sizes: list[int] = []
         self.waits: list[int] = []
@@ -86,14 +86,14 @@ class PutTraffic:
         return sum(self.sizes)
 
     def grow(self, queues: int) -> None:
-        """Have room for so many queues."""
+        """Make room for counters of `queues` queues."""
         missing = queues - len(self.counts)
         if missing > 0:
             for figures in (self.counts, self.sizes, self.waits):
                 figures += [0] * missing
 
     def add(self, queue_id: int, count: int, size: int) -> None:
-        """One put of `count` messages whose records have `size` bytes."""
+        """Count a put of `count` messages with `size` bytes of records."""
         self.grow(queue_id + 1)
         self.counts[queue_id] += count
         self.sizes[queue_id] += size
@@ -111,10 +111,10 @@ class GetTraffic:
         queues: queue to messages, bytes, calls and milliseconds.
     """
 
-    __slots__ = ("bytes", "calls", "count", "from_disk", "queues", "rest")
+    __slots__ = ("bytes", "calls", "count", "from_disk", "idle_time", "queues")
 
     def __init__(self) -> None:
-        self.rest = Rest()
+        self.idle_time = IdleTime()
         self.count = 0
         self.bytes = 0
         self.calls = 0
@@ -122,7 +122,7 @@ class GetTraffic:
         self.queues: dict[int, list[int]] = {}
 
     def add(self, queue_id: int, count: int, size: int) -> None:
-        """One pull that brought `count` messages of `size` bytes."""
+        """Count a pull that brought `count` messages of `size` bytes."""
         self.count += count
         self.bytes += size
         self.calls += 1
@@ -134,7 +134,7 @@ class GetTraffic:
         of_queue[2] += 1
 
     def add_cold(self, queue_id: int, count: int, size: int, waited_ms: int) -> None:
-        """That pull had to wait for the disk; called after `add`."""
+        """Count that the pull just added waited for the disk."""
         self.from_disk = (self.from_disk[0] + count, self.from_disk[1] + size)
         self.queues[queue_id][3] += waited_ms
 
@@ -152,12 +152,12 @@ class BrokerStats:
         found: pulls that brought messages.
         missed: pulls that brought none.
         failed: puts that stored nothing.
-        put_times: how long puts took.
+        put_latency: how long puts took.
         longest_get_ms: the longest time a pull waited for the disk.
         behind: by topic, group and queue, how many bytes of the log lie behind what was read last; kept on demand only.
         bounds: how many figures there may be besides those of topics.
         is_system: whether a topic is the system's own.
-        by_queue: whether request 315 is told figures of single queues.
+        by_queue: whether request 315 has figures of single queues.
         by_level: whether what is delivered late counts (`enableScheduleMessageStats`).
         forgets: whether figures of a deleted topic or group go with it (`autoDeleteUnusedStats`).
         idle_ms: figures of topics and groups that stood still for longer are dropped; None for never.
@@ -171,7 +171,7 @@ class BrokerStats:
         self.found = 0
         self.missed = 0
         self.failed = 0
-        self.put_times = PutTimes(now_ms)
+        self.put_latency = PutLatency(now_ms)
         self.longest_get_ms = 0
         self.behind: dict[tuple[str, str, int], int] = {}
         self.by_queue = True
@@ -193,9 +193,9 @@ class BrokerStats:
         self._hour_ms = self._day_ms = now_ms
         self._day: int | None = None
         self._mornings = (0, 0, 0, 0)
-        self._samples: deque[tuple[int, tuple[int, int, int, int]]] = deque([(now_ms, (0, 0, 0, 0))], maxlen=_KEPT)
+        self._samples: deque[tuple[int, tuple[int, int, int, int]]] = deque([(now_ms, (0, 0, 0, 0))], maxlen=_SAMPLES)
         self._by_key: deque[tuple[int, dict[str, int], dict[tuple[str, str], int]]] = deque(
-            [(now_ms, {}, {})], maxlen=_KEPT_PER_KEY
+            [(now_ms, {}, {})], maxlen=_SAMPLES_PER_KEY
         )
 
     # counting
@@ -219,7 +219,7 @@ class BrokerStats:
     def sent_back(
         self, topic: str, group: str, stored_in: str, queue_id: int, size: int, *, dead: bool, owner: str = "null"
     ) -> None:
-        """A group has sent a message of a topic back, and a copy was stored; `dead` when among its dead letters.
+        """Count a message that a group sent back and whose copy was stored.
 
         Args:
             topic: where it was consumed.
@@ -238,7 +238,7 @@ class BrokerStats:
         self._own_user_puts += not self.is_system(stored_in)
 
     def delivered(self, level: int, topic: str, queue_id: int, size: int) -> None:
-        """A message that waited at a delay level is where it was sent to."""
+        """Count a delayed message that was delivered."""
         if self.by_level:
             self.put(topic).add(queue_id, 1, size)
             self.got(names.SCHEDULE_TOPIC, SCHEDULE_GROUP).add(level - 1, 1, size)
@@ -324,8 +324,8 @@ class BrokerStats:
             moving_ms: the time; those are left out that have stood still for so long that a sample changes nothing.
         """
         for topic, put in list(self.puts.items()):
-            if moving_ms is not None and self._rests(
-                put.rest.ms(moving_ms, put.counts[:], put.waits[:], self.by_queue)
+            if moving_ms is not None and self._may_skip_sample(
+                put.idle_time.ms(moving_ms, put.counts[:], put.waits[:], self.by_queue)
             ):
                 continue
             calls = put.count - put.surplus
@@ -338,14 +338,16 @@ class BrokerStats:
                         yield "QUEUE_PUT_NUMS", f"{topic}@{queue_id}", count, count
                         yield "QUEUE_PUT_SIZE", f"{topic}@{queue_id}", put.sizes[queue_id], count
         for (topic, group), got in list(self.gets.items()):
-            if moving_ms is None or not self._rests(got.rest.ms(moving_ms, got.calls, got.from_disk, self.by_queue)):
+            if moving_ms is None or not self._may_skip_sample(
+                got.idle_time.ms(moving_ms, got.calls, got.from_disk, self.by_queue)
+            ):
                 yield from self._got(topic, group, got)
         for (name, key), (value, times) in list(self._counters.items()):
             yield name, key, value, times
         yield from self._whole()
 
-    def _rests(self, ms: int) -> bool:
-        """Whether figures that have stood still for so long need not be sampled, nor be dropped just now."""
+    def _may_skip_sample(self, ms: int) -> bool:
+        """Whether figures unchanged for `ms` need neither a sample nor to be dropped now."""
         idle_ms = self.idle_ms
         dropped = idle_ms is not None and idle_ms - _SAMPLE_MS < ms <= idle_ms + 3 * _SAMPLE_MS
         return ms > SETTLED * _SAMPLE_MS and not dropped
@@ -403,7 +405,7 @@ class BrokerStats:
         if now_ms - self._samples[-1][0] < _SAMPLE_MS * 9 // 10:
             return
         self._samples.append((now_ms, self._values()))
-        self.put_times.tick(now_ms, self.put_count)
+        self.put_latency.tick(now_ms, self.put_count)
         puts = {topic: traffic.count for topic, traffic in self.puts.items()}
         gets = {key: traffic.count for key, traffic in self.gets.items()}
         self._by_key.append((now_ms, puts, gets))
@@ -416,7 +418,7 @@ class BrokerStats:
         self._hour_ms = now_ms if hour else self._hour_ms
         self._day_ms = now_ms if whole_day else self._day_ms
         for number, (name, key, value, times) in enumerate(self.items(None if hour or whole_day else now_ms), 1):
-            if number % PIECE == 0:
+            if number % FIGURES_PER_TURN == 0:
                 yield
             at = name, key
             if self._dropped:

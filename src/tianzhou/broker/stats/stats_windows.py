@@ -13,9 +13,9 @@ from tianzhou.wire.bodies import StatsSample
 MINUTE_STEP_MS = 10_000
 HOUR_STEP_MS = 600_000
 DAY_STEP_MS = 3_600_000
-_KEPT_MINUTE, _KEPT_HOUR, _KEPT_DAY = 7, 7, 25
-SETTLED = _KEPT_MINUTE + 2
-"""After so many equal samples, more of them change nothing but an hour's or a day's window."""
+_MINUTE_SAMPLES, _HOUR_SAMPLES, _DAY_SAMPLES = 7, 7, 25
+SETTLED = _MINUTE_SAMPLES + 2
+"""Equal samples after which further ones only change the hour's and the day's window."""
 
 
 class Window:
@@ -23,14 +23,14 @@ class Window:
 
     Args:
         step_ms: from one sample to the next.
-        kept: how many there are at most.
+        capacity: maximum samples.
     """
 
-    __slots__ = ("_kept", "_same", "_samples", "_step_ms")
+    __slots__ = ("_capacity", "_same", "_samples", "_step_ms")
 
-    def __init__(self, step_ms: int, kept: int) -> None:
+    def __init__(self, step_ms: int, capacity: int) -> None:
         self._step_ms = step_ms
-        self._kept = kept
+        self._capacity = capacity
         # No deque: one takes most of a kilobyte, and there are fifteen windows a queue.
         self._samples: list[tuple[int, int, int]] = []
         self._same = 0
@@ -44,17 +44,17 @@ class Window:
         else:
             _, last_value, last_times = samples[-1]
             if (last_value, last_times) != (value, times):
-                if self._same >= self._kept:
+                if self._same >= self._capacity:
                     samples.clear()
                     samples.append((now_ms - self._step_ms, last_value, last_times))
                 self._same = 0
-            elif self._same >= self._kept:
+            elif self._same >= self._capacity:
                 # All samples are equal: one more would change nothing.
                 return
             else:
                 self._same += 1
         samples.append((now_ms, value, times))
-        if len(samples) > self._kept:
+        if len(samples) > self._capacity:
             del samples[0]
 
     @property
@@ -86,9 +86,9 @@ class Windows:
     __slots__ = ("_day", "_hour", "_minute", "_newest", "changed_ms")
 
     def __init__(self) -> None:
-        self._minute = Window(MINUTE_STEP_MS, _KEPT_MINUTE)
-        self._hour = Window(HOUR_STEP_MS, _KEPT_HOUR)
-        self._day = Window(DAY_STEP_MS, _KEPT_DAY)
+        self._minute = Window(MINUTE_STEP_MS, _MINUTE_SAMPLES)
+        self._hour = Window(HOUR_STEP_MS, _HOUR_SAMPLES)
+        self._day = Window(DAY_STEP_MS, _DAY_SAMPLES)
         self._newest: tuple[int, int, int] | None = None
         self.changed_ms = 0
 

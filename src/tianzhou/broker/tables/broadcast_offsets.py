@@ -1,8 +1,8 @@
-"""How far broadcast consumers have pulled, for clients that change between broker and proxy.
+"""Pull positions of broadcast consumers, for clients that change between broker and proxy.
 
-A broadcast consumer keeps its offsets itself. A proxy that pulls for one has no place to keep them, and a client that
-leaves a proxy has none of its own. So the broker remembers where each client pulled last, and commits the smallest
-offset of all of them for the group `<group>@broadcast`.
+A broadcast consumer stores its offsets itself. A proxy that pulls for one has no place for them, and a client that
+leaves a proxy has none of its own. So the broker notes where each client pulled last, and commits the smallest offset
+of all of them for the group `<group>@broadcast`.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from tianzhou.limits import BROADCAST_OFFSETS, Bounds
 BY_PROXY = 1
 """Value of a pull's `requestSource` when a proxy pulls for a broadcast consumer."""
 SUFFIX = "@broadcast"
-"""What the group that is committed for ends with."""
+"""Suffix of the group whose offsets are committed."""
 
 
 @dataclass(slots=True)
 class _Client:
     proxied: bool
-    heard_ms: int
+    last_pull_ms: int
     offsets: dict[int, int] = field(default_factory=dict)
 
 
 class Smallest(NamedTuple):
-    """What is to be committed for a group's broadcast consumers."""
+    """Offset to commit for a group's broadcast consumers."""
 
     group: str
     topic: str
@@ -36,10 +36,10 @@ class Smallest(NamedTuple):
 
 
 class BroadcastOffsets:
-    """Where each broadcast consumer pulled last. Times are monotonic milliseconds.
+    """Last pull offset of each broadcast consumer. Times are monotonic milliseconds.
 
     Args:
-        bounds: how many of them there may be.
+        bounds: limits in force.
     """
 
     def __init__(self, bounds: Bounds | None = None) -> None:
@@ -50,7 +50,7 @@ class BroadcastOffsets:
     def pulled(
         self, group: str, topic: str, queue_id: int, client_id: str, offset: int, now_ms: int, *, proxied: bool
     ) -> None:
-        """A client pulls from an offset, by itself or through a proxy; what it has reached never falls.
+        """Note the pull of a client, by itself or through a proxy; its offset never falls.
 
         Raises:
             LimitExceeded: there are too many clients and queues.
@@ -63,11 +63,11 @@ class BroadcastOffsets:
             self._count += 1
         if client is None:
             client = self._clients.setdefault((group, topic), {})[client_id] = _Client(proxied, now_ms)
-        client.proxied, client.heard_ms = proxied, now_ms
+        client.proxied, client.last_pull_ms = proxied, now_ms
         client.offsets[queue_id] = max(offset, client.offsets.get(queue_id, offset))
 
-    def begins_anew(self, group: str, topic: str, client_id: str, offset: int, *, proxied: bool) -> bool:
-        """Whether a pull has to be told where to begin: the client came from a proxy or went to one, or knows nothing.
+    def needs_start(self, group: str, topic: str, client_id: str, offset: int, *, proxied: bool) -> bool:
+        """Whether a pull needs its start offset from the broker: the client came from a proxy, went to one, or is new.
 
         Args:
             group: its group.
@@ -84,26 +84,26 @@ class BroadcastOffsets:
         return (before and offset < 0) or before != proxied
 
     def reached(self, group: str, topic: str, queue_id: int, client_id: str) -> int | None:
-        """Where a client pulled last; None when that is not known."""
+        """Offset of a client's last pull; None when there was none."""
         client = self._clients.get((group, topic), {}).get(client_id)
         return None if client is None else client.offsets.get(queue_id)
 
     def sweep(
         self, now_ms: int, is_online: Callable[[str, str], bool], *, away_ms: int, silent_ms: int
     ) -> list[Smallest]:
-        """What is to be committed; clients that are gone are forgotten.
+        """Offsets to commit; forgets clients that are gone.
 
         Args:
             now_ms: the time.
-            is_online: whether a group has a client.
-            away_ms: how long a client that is not connected counts.
-            silent_ms: how long one that is connected counts without pulling.
+            is_online: whether a client is a member of a group.
+            away_ms: how long a disconnected client counts.
+            silent_ms: how long a connected client counts without pulling.
         """
         found: list[Smallest] = []
         for (group, topic), clients in list(self._clients.items()):
             smallest: dict[int, int] = {}
             for client_id, client in list(clients.items()):
-                online, age = is_online(group, client_id), now_ms - client.heard_ms
+                online, age = is_online(group, client_id), now_ms - client.last_pull_ms
                 if online or age < away_ms:
                     for queue_id, offset in client.offsets.items():
                         smallest[queue_id] = min(offset, smallest.get(queue_id, offset))

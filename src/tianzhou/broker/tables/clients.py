@@ -1,7 +1,6 @@
-"""Who is connected: producer groups, consumer groups and their subscriptions (broker.md §15).
+"""Table of connected clients: producer groups, consumer groups and their subscriptions (broker.md §15).
 
-A connection is an opaque key here; what leaves the table as `Departure` or as a list of connections is acted upon
-by the handlers.
+A connection is an opaque key here; handlers act upon returned departures and connections.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import NamedTuple
 
 from tianzhou.errors import FilterSyntaxError
 from tianzhou.filter import parse_tags
-from tianzhou.limits import BROUGHT_TEXT, GROUPS_OF_CLIENT, MEMBERS, MEMBERS_OF_GROUP, SUBSCRIPTIONS, Bounds
+from tianzhou.limits import GROUPS_OF_CLIENT, MEMBERS, MEMBERS_OF_GROUP, PULLED_TEXT, SUBSCRIPTIONS, Bounds
 from tianzhou.model import (
     ConsumeFromWhere,
     ConsumerData,
@@ -23,10 +22,10 @@ from tianzhou.model import (
 )
 
 TAG = "TAG"
-_BROUGHT = 40
-"""What an entry takes besides its expression, in characters."""
-_SHOWN = 10
-"""Of more wishes than these nobody makes sense in a log."""
+_ENTRY_OVERHEAD = 40
+"""Characters an entry counts for besides its expression."""
+MAX_EXAMPLES = 10
+"""Maximum differing subscriptions that a log line shows."""
 
 
 @dataclass(slots=True)
@@ -35,11 +34,11 @@ class Client:
 
     Attributes:
         connection: the connection's key.
-        client_id: the id it gave itself.
+        client_id: its id.
         language: its language code.
         version: its version ordinal.
-        seen_ms: wall-clock time of its last heartbeat, which tools are shown.
-        heard_s: monotonic time of the same, by which silence is judged: clocks on walls are set.
+        seen_ms: wall-clock time of its last heartbeat, for tools.
+        last_heartbeat_s: monotonic time of the same, for timeouts.
     """
 
     connection: Hashable
@@ -47,7 +46,7 @@ class Client:
     language: int
     version: int
     seen_ms: int
-    heard_s: float
+    last_heartbeat_s: float
 
 
 class Subscription(NamedTuple):
@@ -57,20 +56,20 @@ class Subscription(NamedTuple):
     codes: frozenset[int] | None
 
 
-class Brought(NamedTuple):
-    """What a pull that brought its own subscription asked for, and when it last did."""
+class PulledSubscription(NamedTuple):
+    """Subscription that came with a pull, and when it last did."""
 
     expression: str
     kind: str
     at_ms: int
 
 
-Wishes = dict[str, tuple[str, str]]
-"""What one member wants: topic to expression and its type."""
+MemberSubscriptions = dict[str, tuple[str, str]]
+"""Subscriptions of one member: topic to expression and its type."""
 
 
 class Departure(NamedTuple):
-    """A client that is no longer in a consumer group."""
+    """A client that left a consumer group."""
 
     group: str
     client_id: str
@@ -78,16 +77,16 @@ class Departure(NamedTuple):
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """The members of a consumer group and what they said last.
+    """Members of a consumer group and their last heartbeats.
 
-    Nothing here looks through the members when one of them speaks: there may be thousands.
+    No heartbeat walks all members: there may be thousands.
 
     Attributes:
-        clients: the members by connection; a client that reconnected may be here on two of them.
-        wishes: what each member subscribes; all have to subscribe the same.
+        clients: members by connection; a client that reconnected may have two.
+        subscribed: subscriptions of each member; all should be the same.
         conflicts: how often members were found to subscribe different things.
-        news: whether members subscribe something that others do not and that has not been shown yet.
-        ids_body: what clients are told who ask for the members; None when it has to be made anew.
+        new_conflict: whether there is a differing subscription that has not been logged yet.
+        ids_body: encoded reply to requests for the member ids; None after a change.
     """
 
     name: str
@@ -96,15 +95,15 @@ class ConsumerGroup:
     consume_from_where: ConsumeFromWhere
     clients: dict[Hashable, Client] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
-    wishes: dict[Hashable, Wishes] = field(default_factory=dict)
+    subscribed: dict[Hashable, MemberSubscriptions] = field(default_factory=dict)
     conflicts: int = 0
-    news: bool = False
+    new_conflict: bool = False
     ids_body: bytes | None = None
     _by_id: dict[str, dict[Hashable, Client]] = field(default_factory=dict)
-    _wanting: dict[frozenset[tuple[str, tuple[str, str]]], dict[Hashable, None]] = field(default_factory=dict)
+    _subscribers: dict[frozenset[tuple[str, tuple[str, str]]], dict[Hashable, None]] = field(default_factory=dict)
 
-    def take(self, client: Client) -> bool:
-        """Note a member, or that it is still there; whether it is new."""
+    def add(self, client: Client) -> bool:
+        """Add or refresh a member; whether it is new."""
         former = self.clients.get(client.connection)
         if former is not None and former.client_id != client.client_id:
             self._forget_id(former)
@@ -116,14 +115,14 @@ class ConsumerGroup:
         of_id[client.connection] = client
         return former is None
 
-    def drop(self, connection: Hashable) -> Client | None:
-        """A member leaves; None when it was not there."""
+    def remove(self, connection: Hashable) -> Client | None:
+        """Remove a member; None when it was none."""
         client = self.clients.pop(connection, None)
         if client is not None:
             self._forget_id(client)
-        former = self.wishes.pop(connection, None)
+        former = self.subscribed.pop(connection, None)
         if former is not None:
-            self._forget_wishes(connection, former)
+            self._forget_subscriptions(connection, former)
         return client
 
     def _forget_id(self, client: Client) -> None:
@@ -133,40 +132,40 @@ class ConsumerGroup:
             del self._by_id[client.client_id]
             self.ids_body = None
 
-    def _forget_wishes(self, connection: Hashable, wishes: Wishes) -> None:
-        kind = frozenset(wishes.items())
-        del self._wanting[kind][connection]
-        if not self._wanting[kind]:
-            del self._wanting[kind]
+    def _forget_subscriptions(self, connection: Hashable, subscribed: MemberSubscriptions) -> None:
+        kind = frozenset(subscribed.items())
+        del self._subscribers[kind][connection]
+        if not self._subscribers[kind]:
+            del self._subscribers[kind]
 
-    def wants(self, connection: Hashable, wishes: Wishes) -> None:
-        """Note what a member subscribes, and whether that is what all others do."""
-        former = self.wishes.get(connection)
-        if former == wishes:
+    def set_subscriptions(self, connection: Hashable, subscribed: MemberSubscriptions) -> None:
+        """Set the subscriptions of a member, and count a conflict with those of others."""
+        former = self.subscribed.get(connection)
+        if former == subscribed:
             return
         if former is not None:
-            self._forget_wishes(connection, former)
-        self.wishes[connection] = wishes
-        kind = frozenset(wishes.items())
-        same = self._wanting.setdefault(kind, {})
+            self._forget_subscriptions(connection, former)
+        self.subscribed[connection] = subscribed
+        kind = frozenset(subscribed.items())
+        same = self._subscribers.setdefault(kind, {})
         same[connection] = None
-        if len(self._wanting) > 1:
+        if len(self._subscribers) > 1:
             self.conflicts += 1
-            self.news |= len(same) == 1
+            self.new_conflict |= len(same) == 1
 
-    def differing(self) -> list[tuple[Client, Wishes]]:
-        """What each member subscribes when they do not all subscribe the same; empty when they do."""
-        if len(self._wanting) <= 1:
+    def differing(self) -> list[tuple[Client, MemberSubscriptions]]:
+        """Members with their subscriptions when those differ; empty when they do not."""
+        if len(self._subscribers) <= 1:
             return []
-        return [(self.clients[key], one) for key, one in self.wishes.items() if key in self.clients]
+        return [(self.clients[key], one) for key, one in self.subscribed.items() if key in self.clients]
 
-    def examples(self) -> dict[str, Wishes]:
-        """As `differing`, by client id, with one member for each of the first few things that are subscribed."""
-        some = [next(iter(members)) for members in islice(self._wanting.values(), _SHOWN)]
-        return {self.clients[key].client_id: self.wishes[key] for key in some if key in self.clients}
+    def examples(self) -> dict[str, MemberSubscriptions]:
+        """As `differing`, by client id, with one member for each of the first `MAX_EXAMPLES` subscriptions."""
+        some = [next(iter(members)) for members in islice(self._subscribers.values(), MAX_EXAMPLES)]
+        return {self.clients[key].client_id: self.subscribed[key] for key in some if key in self.clients}
 
     def client_ids(self) -> list[str]:
-        """Ids of the members, each once: a client that reconnected may be here on two connections."""
+        """Ids of the members, each once."""
         return list(self._by_id)
 
     def find(self, client_id: str) -> Client | None:
@@ -178,27 +177,27 @@ class ClientTable:
     """All connected producers and consumers, and subscriptions that pulls brought along.
 
     Args:
-        bounds: how many of them there may be.
+        bounds: limits in force.
 
     Attributes:
-        members: how many members all groups have together; who is in two groups counts twice.
-        wished: how long all they subscribe is together, in characters.
+        members: members of all groups; a client in two groups counts twice.
+        subscribed_size: characters of all subscriptions.
     """
 
     def __init__(self, bounds: Bounds | None = None) -> None:
         self._bounds = bounds or Bounds()
-        self.members = self.wished = 0
-        self._brought: dict[str, dict[str, Brought]] = {}
-        self._brought_size = 0
+        self.members = self.subscribed_size = 0
+        self._pulled: dict[str, dict[str, PulledSubscription]] = {}
+        self._pulled_size = 0
         self.consumers: dict[str, ConsumerGroup] = {}
         self.producers: dict[str, dict[Hashable, Client]] = {}
         self._producers_by_id: dict[str, Client] = {}
-        # In which groups each connection is, so that one that ends is not looked for in all of them.
+        # Groups of each connection, so that a lost one is not looked for in all of them.
         self._produces: dict[Hashable, set[str]] = {}
         self._consumes: dict[Hashable, set[str]] = {}
 
     def add_producer(self, group: str, client: Client) -> None:
-        """Note a producer, or that it is still there.
+        """Add or refresh a producer.
 
         Raises:
             LimitExceeded: there are too many members.
@@ -226,47 +225,46 @@ class ClientTable:
         if found is not None and found.connection is client.connection:
             del self._producers_by_id[client.client_id]
 
-    def add_consumer(self, said: ConsumerData, client: Client, *, keep_subscriptions: bool = False) -> bool:
-        """Note a consumer and what it says of its group.
+    def add_consumer(self, data: ConsumerData, client: Client, *, keep_subscriptions: bool = False) -> bool:
+        """Add or refresh a consumer, and take its group's configuration from its heartbeat.
 
         Args:
-            said: the group as this heartbeat announces it; the last heartbeat's word counts for the whole group.
+            data: the group as this heartbeat announces it; the last heartbeat counts for the whole group.
             client: the member.
             keep_subscriptions: the heartbeat left its subscriptions out because they did not change.
 
         Returns:
-            Whether the group's members should be told: a member is new, or topics came or went.
+            Whether to notify the group's members: a member is new, or topics came or went.
 
         Raises:
             LimitExceeded: there are too many members.
         """
-        group = self.consumers.get(said.group_name)
-        wishes = None if keep_subscriptions else _wishes(said.subscription_data_set)
-        more = (
-            0 if wishes is None else _size(wishes) - _size({} if group is None else group.wishes.get(client.connection))
-        )
+        group = self.consumers.get(data.group_name)
+        subscribed = None if keep_subscriptions else _subscriptions_of(data.subscription_data_set)
+        before = None if group is None else group.subscribed.get(client.connection)
+        more = 0 if subscribed is None else _size(subscribed) - _size(before)
         if more > 0:
-            self._bounds.check(SUBSCRIPTIONS, self.wished + more, f"subscriptions of group {said.group_name}")
+            self._bounds.check(SUBSCRIPTIONS, self.subscribed_size + more, f"subscriptions of group {data.group_name}")
         if group is None or client.connection not in group.clients:
-            self._check_room(said.group_name, 0 if group is None else len(group.clients), client)
+            self._check_room(data.group_name, 0 if group is None else len(group.clients), client)
             self.members += 1
         if group is None:
-            group = self.consumers[said.group_name] = ConsumerGroup(
-                said.group_name, said.consume_type, said.message_model, said.consume_from_where
+            group = self.consumers[data.group_name] = ConsumerGroup(
+                data.group_name, data.consume_type, data.message_model, data.consume_from_where
             )
-        group.consume_type = said.consume_type
-        group.message_model = said.message_model
-        group.consume_from_where = said.consume_from_where
-        changed = group.take(client)
-        self._consumes.setdefault(client.connection, set()).add(said.group_name)
-        if wishes is not None:
-            self.wished += more
-            changed |= _subscribe(group, said.subscription_data_set)
-            group.wants(client.connection, wishes)
+        group.consume_type = data.consume_type
+        group.message_model = data.message_model
+        group.consume_from_where = data.consume_from_where
+        changed = group.add(client)
+        self._consumes.setdefault(client.connection, set()).add(data.group_name)
+        if subscribed is not None:
+            self.subscribed_size += more
+            changed |= _subscribe(group, data.subscription_data_set)
+            group.set_subscriptions(client.connection, subscribed)
         return changed
 
     def remove_producer(self, group: str, connection: Hashable) -> None:
-        """A producer said that it leaves."""
+        """Remove a producer from a group."""
         clients = self.producers.get(group)
         if clients is None:
             return
@@ -280,11 +278,11 @@ class ClientTable:
                 self._forget_producer(client)
 
     def remove_consumer(self, group: str, connection: Hashable) -> Departure | None:
-        """A consumer said that it leaves; None when it was not there."""
+        """Remove a consumer from a group; None when it was no member."""
         found = self.consumers.get(group)
-        if found is not None and connection in found.wishes:
-            self.wished -= _size(found.wishes[connection])
-        client = None if found is None else found.drop(connection)
+        if found is not None and connection in found.subscribed:
+            self.subscribed_size -= _size(found.subscribed[connection])
+        client = None if found is None else found.remove(connection)
         if found is None or client is None:
             return None
         self.members -= 1
@@ -294,62 +292,67 @@ class ClientTable:
         return Departure(group, client.client_id)
 
     def remove_connection(self, connection: Hashable) -> list[Departure]:
-        """A connection is gone; returns the consumer groups it was in."""
+        """Remove a lost connection from all groups; returns its departures from consumer groups."""
         for group in list(self._produces.get(connection, ())):
             self.remove_producer(group, connection)
         left = [self.remove_consumer(group, connection) for group in sorted(self._consumes.get(connection, ()))]
         return [departure for departure in left if departure is not None]
 
     def silent(self, now_s: float, limit_s: float) -> set[Hashable]:
-        """Connections from which no heartbeat came for longer than the limit; times are monotonic."""
+        """Connections without a heartbeat for longer than `limit_s`; times are monotonic."""
         before = now_s - limit_s
         quiet = {
             one.connection
             for group in self.consumers.values()
             for one in group.clients.values()
-            if one.heard_s < before
+            if one.last_heartbeat_s < before
         }
-        quiet |= {one.connection for group in self.producers.values() for one in group.values() if one.heard_s < before}
-        # In another of its groups it may have been heard of since.
-        return {connection for connection in quiet if self._heard_s(connection) < before}
+        quiet |= {
+            one.connection
+            for group in self.producers.values()
+            for one in group.values()
+            if one.last_heartbeat_s < before
+        }
+        # Another of its groups may have had a heartbeat since.
+        return {connection for connection in quiet if self._last_heartbeat_s(connection) < before}
 
-    def _heard_s(self, connection: Hashable) -> float:
+    def _last_heartbeat_s(self, connection: Hashable) -> float:
         consumes = (self.consumers[group].clients for group in self._consumes.get(connection, ()))
         produces = (self.producers[group] for group in self._produces.get(connection, ()))
-        return max(clients[connection].heard_s for clients in (*consumes, *produces))
+        return max(clients[connection].last_heartbeat_s for clients in (*consumes, *produces))
 
-    def pulled_by(self, group: str, topic: str, expression: str, kind: str, now_ms: int) -> None:
-        """Note the subscription that a pull brought along; tools are shown it when no heartbeat tells of another."""
-        topics = self._brought.get(group)
+    def note_pull(self, group: str, topic: str, expression: str, kind: str, now_ms: int) -> None:
+        """Note the subscription of a pull; tools see it when heartbeats announce none."""
+        topics = self._pulled.get(group)
         former = None if topics is None else topics.get(topic)
         if former is None or former.expression != expression:
-            size = self._brought_size + _BROUGHT + len(expression)
-            size -= 0 if former is None else _BROUGHT + len(former.expression)
-            if not self._bounds.allows(BROUGHT_TEXT, size):
+            size = self._pulled_size + _ENTRY_OVERHEAD + len(expression)
+            size -= 0 if former is None else _ENTRY_OVERHEAD + len(former.expression)
+            if not self._bounds.allows(PULLED_TEXT, size):
                 return
-            self._brought_size = size
+            self._pulled_size = size
         if topics is None:
-            topics = self._brought[group] = {}
-        topics[topic] = Brought(expression, kind, now_ms)
+            topics = self._pulled[group] = {}
+        topics[topic] = PulledSubscription(expression, kind, now_ms)
 
     def forget_pulls(self, before_ms: int) -> None:
-        """Forget what pulls before a time brought along."""
-        for group, topics in list(self._brought.items()):
-            for topic in [topic for topic, brought in topics.items() if brought.at_ms < before_ms]:
-                self._brought_size -= _BROUGHT + len(topics.pop(topic).expression)
+        """Forget subscriptions of pulls before a time."""
+        for group, topics in list(self._pulled.items()):
+            for topic in [topic for topic, pulled in topics.items() if pulled.at_ms < before_ms]:
+                self._pulled_size -= _ENTRY_OVERHEAD + len(topics.pop(topic).expression)
             if not topics:
-                del self._brought[group]
+                del self._pulled[group]
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
-        """What a group subscribes in a topic, by its heartbeats or else by pulls of the last ten minutes."""
+        """Subscription of a group to a topic, from heartbeats or else from pulls of the last ten minutes."""
         online = self.consumers.get(group)
         found = None if online is None else online.subscriptions.get(topic)
-        brought = self._brought.get(group, {}).get(topic)
-        if found is not None or brought is None:
+        pulled = self._pulled.get(group, {}).get(topic)
+        if found is not None or pulled is None:
             return found
-        data = SubscriptionData(topic, brought.expression, expression_type=brought.kind, sub_version=brought.at_ms)
-        if brought.kind == TAG:
-            tags = parse_tags(brought.expression)
+        data = SubscriptionData(topic, pulled.expression, expression_type=pulled.kind, sub_version=pulled.at_ms)
+        if pulled.kind == TAG:
+            tags = parse_tags(pulled.expression)
             data.tags_set, data.code_set = set(tags.tags), set(tags.codes or ())
         return Subscription(data, _codes(data))
 
@@ -374,7 +377,7 @@ class ClientTable:
         return None if found is None else found.find(client_id)
 
     def find_producer(self, client_id: str) -> Client | None:
-        """The producing client of an id, on the connection it spoke on last."""
+        """A producer by client id, on the connection of its last heartbeat."""
         return self._producers_by_id.get(client_id)
 
     def is_member(self, group: str, client_id: str) -> bool:
@@ -386,12 +389,13 @@ class ClientTable:
         return [name for name, group in self.consumers.items() if topic in group.subscriptions]
 
 
-def _wishes(said: Iterable[SubscriptionData]) -> Wishes:
-    return {one.topic: (one.sub_string, one.expression_type or TAG) for one in said}
+def _subscriptions_of(announced: Iterable[SubscriptionData]) -> MemberSubscriptions:
+    return {data.topic: (data.sub_string, data.expression_type or TAG) for data in announced}
 
 
-def _size(wishes: Wishes | None) -> int:
-    return 0 if wishes is None else sum(_BROUGHT + len(topic) + len(text) for topic, (text, _) in wishes.items())
+def _size(subscribed: MemberSubscriptions | None) -> int:
+    entries = () if subscribed is None else subscribed.items()
+    return sum(_ENTRY_OVERHEAD + len(topic) + len(text) for topic, (text, _) in entries)
 
 
 def _leave(groups: dict[Hashable, set[str]], connection: Hashable, group: str) -> None:
@@ -402,10 +406,10 @@ def _leave(groups: dict[Hashable, set[str]], connection: Hashable, group: str) -
             del groups[connection]
 
 
-def _subscribe(group: ConsumerGroup, said: Iterable[SubscriptionData]) -> bool:
+def _subscribe(group: ConsumerGroup, announced: Iterable[SubscriptionData]) -> bool:
     changed = False
     topics = set()
-    for data in said:
+    for data in announced:
         topics.add(data.topic)
         known = group.subscriptions.get(data.topic)
         if known is None:

@@ -1,4 +1,4 @@
-"""Expressions that consumer groups have announced, kept beyond their members' lives (broker.md §11.3).
+"""SQL92 expressions of consumer groups, which outlive their members (broker.md §11.3).
 
 They outlive the members because bits in queue units refer to them: a group that comes back within a day finds that
 the bits of what was stored meanwhile still say what it wants.
@@ -21,7 +21,7 @@ TAG_TYPES: Final = (None, "", "TAG")
 """Expression types of subscriptions that have no entry here."""
 RECENTLY_DEAD_MS: Final = 30_000
 MOST_COMPLAINTS: Final = 10_000
-"""So many wrong expressions are remembered, not to be named again."""
+"""Maximum wrong expressions remembered so that each is logged once."""
 
 
 @dataclass(slots=True)
@@ -162,7 +162,7 @@ class ConsumerFilters:
                     self._drop(topic, entry.group)
 
     def bitmap(self, topic: str, get: Lookup) -> bytes:
-        """The bits of the groups that want a record; empty when nobody's wishes for its topic are known.
+        """Bloom bits of the groups whose expressions match a record; empty for a topic without expressions.
 
         Args:
             topic: the record's topic.

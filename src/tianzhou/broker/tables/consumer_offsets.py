@@ -1,4 +1,4 @@
-"""How far each group has read each queue (broker.md §14, store.md §15.5).
+"""Consumer offsets of each group and queue (broker.md §14, store.md §15.5).
 
 Every offset is the next one to read.
 """
@@ -25,12 +25,12 @@ class ConsumerOffsets:
     Args:
         version_step: commits between two versions of the table.
         light: groups of light queues (`%LMQ%…`) have a table of their own in the file (store.md §15.5).
-        bounds: how many offsets there may be.
+        bounds: limits in force.
 
     Attributes:
         light: as given.
         dirty: whether anything changed since `to_json` was last taken.
-        on_reset: called with group, topic and queue when a reset waits to be told to the next pull.
+        on_reset: called with group, topic and queue when a reset waits for the next pull.
     """
 
     def __init__(self, version_step: int = 500, *, light: bool = False, bounds: Bounds | None = None) -> None:
@@ -115,7 +115,7 @@ class ConsumerOffsets:
         self.on_reset(group, topic, queue_id)
 
     def reset_waits(self, group: str, topic: str, queue_id: int) -> bool:
-        """Whether a reset of the queue has not been told to a pull yet."""
+        """Whether a reset of the queue waits for the next pull."""
         return bool(self._resets) and queue_id in self._resets.get(f"{topic}{SEPARATOR}{group}", {})
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:

@@ -1,4 +1,4 @@
-"""Who may consume a queue in order: locks per group and queue, granted for a minute (broker.md §15.6)."""
+"""Queue locks of ordered consumption, per group and queue, granted for a minute (broker.md §15.6)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class QueueLocks:
     a lock.
 
     Args:
-        life_ms: how long a lock lasts after it was last asked for.
-        bounds: how many locks there may be.
+        life_ms: how long a lock lasts after it was taken or renewed.
+        bounds: limits in force.
     """
 
     def __init__(self, life_ms: int = LIFE_MS, bounds: Bounds | None = None) -> None:

@@ -1,7 +1,7 @@
-"""Texts of single topics, kept as long as their topics do not change.
+"""Cache of encoded topics: a topic is encoded again only when it has changed.
 
-A table of ten thousand topics takes a tenth of a second to write out, and each new topic means that files and name
-servers want it written out again.
+A table of ten thousand topics takes a tenth of a second to encode, and each new topic means that files and name servers
+need it encoded again.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from tianzhou.escaping import shown
 from tianzhou.model import TopicConfig
 from tianzhou.troubles import reason
 
-AT_ONCE: Final = 64
-"""So many texts are made in one turn of the loop."""
+TEXTS_PER_TURN: Final = 64
+"""Topics encoded per loop turn."""
 
 _log = logging.getLogger(__name__)
 
 
-class TopicTexts:
-    """Texts by topic.
+class TopicJsonCache:
+    """Encoded topics.
 
     Args:
-        encode: makes the text of a topic.
+        encode: encodes a topic.
 
     Attributes:
-        problems: topics that have no text, and why; the others have theirs all the same.
+        problems: topics that cannot be encoded, and why; the others are.
     """
 
     def __init__(self, encode: Callable[[TopicConfig], bytes]) -> None:
         self._encode = encode
         self.problems: dict[str, str] = {}
-        self._kept: dict[str, tuple[TopicConfig, bytes]] = {}
+        self._cached: dict[str, tuple[TopicConfig, bytes]] = {}
 
     def refresh(self, topics: Mapping[str, TopicConfig]) -> Generator[None, None, None]:
-        """Make the texts that are missing or not true any more; others can be served whenever it yields."""
-        kept = self._kept
+        """Encode new and changed topics, `TEXTS_PER_TURN` between two yields."""
+        cached = self._cached
         # A changed topic is another object, always.
-        due = [(name, config) for name, config in topics.items() if name not in kept or kept[name][0] is not config]
+        due = [(name, config) for name, config in topics.items() if name not in cached or cached[name][0] is not config]
         for number, (name, config) in enumerate(due, 1):
-            kept[name] = config, self._text(name, config)
-            if number % AT_ONCE == 0:
+            cached[name] = config, self._text(name, config)
+            if number % TEXTS_PER_TURN == 0:
                 yield
 
     def _text(self, name: str, config: TopicConfig) -> bytes:
@@ -56,14 +56,14 @@ class TopicTexts:
         return text
 
     def all(self, topics: Mapping[str, TopicConfig]) -> list[bytes]:
-        """The texts of all topics that have one, in their order; what `refresh` has not made is made now."""
+        """Encoded topics in their order, without those in `problems`; missing ones are encoded now."""
         for _ in self.refresh(topics):
             pass
-        if len(self._kept) > len(topics):
-            self._kept = {name: self._kept[name] for name in topics}
+        if len(self._cached) > len(topics):
+            self._cached = {name: self._cached[name] for name in topics}
             self.problems = {name: why for name, why in self.problems.items() if name in topics}
-        return [text for name in topics if (text := self._kept[name][1])]
+        return [text for name in topics if (text := self._cached[name][1])]
 
     def forget(self) -> None:
-        """All texts have to be made anew."""
-        self._kept.clear()
+        """Drop the cache."""
+        self._cached.clear()

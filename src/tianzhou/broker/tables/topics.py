@@ -305,7 +305,7 @@ class TopicTable:
         return found
 
     def touch(self, now_ms: int) -> None:
-        """Make a new version although no topic changed, because what is told about them did."""
+        """Make a new version although no topic changed, because what is registered about them did."""
         self._changed([], now_ms)
 
     def _changed(self, topics: list[str], now_ms: int) -> None:

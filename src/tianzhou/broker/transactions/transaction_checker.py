@@ -1,4 +1,4 @@
-"""Asks producers what became of their transactions, and writes down what was decided (broker.md §13.3, §13.4)."""
+"""Transaction checks: asks producers about half messages, and writes marks of decided ones (broker.md §13.3, §13.4)."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ STOP_PATIENCE_S = 3.0
 _log = logging.getLogger(__name__)
 
 
-def turn(clients: Sequence[Client], count: int) -> list[Hashable]:
-    """The connections to try for a check, in order: each time another one of the group is first."""
+def rotated(clients: Sequence[Client], count: int) -> list[Hashable]:
+    """Connections to try for a check, in order: each time another one of the group is first."""
     if not clients:
         return []
     start = count % len(clients)
@@ -45,14 +45,14 @@ def turn(clients: Sequence[Client], count: int) -> list[Hashable]:
 
 
 class TransactionChecker:
-    """The world around the ledger of transactions.
+    """Runs checks, marks and positions for the ledger of transactions.
 
     Args:
         tables: the broker's state.
         store: where half messages, marks and committed messages are.
         clock: wall-clock and monotonic time.
         host: this broker's address as it appears in message ids, and its port.
-        supervisor: told when a round fails.
+        supervisor: learns of failing rounds.
         sleep: waits for seconds; tests own it.
     """
 
@@ -76,13 +76,13 @@ class TransactionChecker:
         self._turns: dict[str, int] = {}
         self._written_at = clock.monotonic()
         self._marking = NextTurn(self._write_marks)  # roll-backs of one turn share a message
-        # Positions that wait until the disk has what they rest on: end of the log, half queue, op queue.
-        self._resting: tuple[int, int, int] | None = None
+        # Positions that wait for a flush: end of the log they depend on, half queue, op queue.
+        self._unflushed: tuple[int, int, int] | None = None
 
     # the start and the end
 
     async def load(self) -> None:
-        """Make the ledger from what the log holds; to be awaited before requests are served."""
+        """Restore the ledger from the log; to be awaited before requests are served."""
         began = self._clock.monotonic()
         offsets, store = self._tables.offsets, self._store
         places = []
@@ -127,13 +127,13 @@ class TransactionChecker:
         return found
 
     async def _is_committed(self, half: Half) -> bool:
-        """Whether the log has the message a half message becomes; its mark may have died with a process."""
+        """Whether the log has the committed message of a half message; its mark may have died with a process."""
         looking = self._store.take(self._committed(half.identity, half.topic))
         found = looking if isinstance(looking, list) else await looking
         return any(record.prepared_transaction_offset in half.places for record in found)
 
     def was_committed(self, record: Record) -> Steps[bool]:
-        """Whether the log has what a half message becomes, given any copy of it."""
+        """Whether the log has the committed message of a half message, of which `record` is any copy."""
         half = records.half_of(record)
         if half is None:
             return False
@@ -156,10 +156,10 @@ class TransactionChecker:
         return found
 
     async def close(self) -> None:
-        """Write down what is still in memory; the store is about to be closed."""
+        """Write the marks still in memory; the store is about to be closed."""
         self._write_marks()
-        self._resting = None
-        self._rest()
+        self._unflushed = None
+        self._publish_flushed()
         if self._store.settings.sync_flush:
             try:
                 async with asyncio.timeout(STOP_PATIENCE_S):
@@ -172,12 +172,12 @@ class TransactionChecker:
     # decisions
 
     def ended(self, half: Half, outcome: Outcome) -> None:
-        """A half message was committed, the log has the message; or it was rolled back."""
+        """Mark a half message as committed, its message being in the log, or as rolled back."""
         self._ledger.mark(self._ledger.decided(half, outcome))
         # A commit can be read off the log. Of a roll-back nothing is there but its mark, so that does not wait.
-        self._soon(outcome is Outcome.ROLLED_BACK or not self._store.settings.message_index_enable)
+        self._schedule_marks(outcome is Outcome.ROLLED_BACK or not self._store.settings.message_index_enable)
 
-    def _soon(self, at_once: bool) -> None:
+    def _schedule_marks(self, at_once: bool) -> None:
         text = 8 * len(self._ledger.unwritten)
         if at_once or text > self._tables.settings.transaction_op_msg_max_size:
             self._marking.ask()
@@ -211,7 +211,7 @@ class TransactionChecker:
             )
             await self._sleep(max(tick, 0.01))
             now = self._clock.monotonic()
-            # Half messages wait for ever when nobody asks; whatever went wrong is tried again.
+            # Half messages would wait for ever without checks; a failed round is tried again.
             with self._supervisor.trial("checking transactions"):
                 if now - self._written_at >= settings.transaction_op_batch_interval / 1000:
                     self._write_marks()
@@ -219,10 +219,10 @@ class TransactionChecker:
                     next_round = now + settings.transaction_check_interval / 1000
                     await self.check_all()
                 self._publish()
-                self._rest()
+                self._publish_flushed()
 
     async def check_all(self) -> None:
-        """Go through all half messages that wait: one round of checks."""
+        """One round of checks of all waiting half messages."""
         store, ledger = self._store, self._ledger
         deadline = self._clock.monotonic() + ROUND_LIMIT_S
         copies: list[int] = []
@@ -239,12 +239,12 @@ class TransactionChecker:
         progress, _ = ledger.positions(store.max_offset(names.HALF_TOPIC, records.QUEUE, committed=False))
         # A reader that begins before a copy's original must not take the original for another transaction.
         ledger.mark(offset for offset in copies if offset >= progress)
-        self._soon(at_once=False)
+        self._schedule_marks(at_once=False)
         if failures:
             raise ExceptionGroup(f"{len(failures)} half messages cannot be checked", failures[:ASKED_AT_MOST])
 
     async def _check(self, half: Half, endangered: int) -> list[int]:
-        """Do with one half message what is due; the offset it had, when a copy of it was checked."""
+        """Check one half message; returns its offsets when a copy of it was checked."""
         settings, store, ledger = self._tables.settings, self._store, self._ledger
         if not ledger.is_open(half):
             return []
@@ -303,7 +303,7 @@ class TransactionChecker:
             half.identity.unique_key, half.identity.group, half.checks, records.GIVEN_UP_TOPIC,
         )  # fmt: skip
         self._ledger.mark(self._ledger.gave_up(half))
-        self._soon(at_once=False)
+        self._schedule_marks(at_once=False)
 
     def _rewrite(self, half: Half, record: Record, *, checked: bool) -> bool:
         copy = records.copied(record, half, checked=checked)
@@ -330,7 +330,7 @@ class TransactionChecker:
             offset_msg_id=offset_msg_id(*self._host, half.place),
             bname=self._tables.settings.broker_name,
         )
-        for connection in turn(clients, count):
+        for connection in rotated(clients, count):
             assert isinstance(connection, Connection)
             try:
                 connection.invoke_oneway(Command(RequestCode.CHECK_TRANSACTION_STATE, fields=fields, body=body))
@@ -340,18 +340,18 @@ class TransactionChecker:
 
     # positions
 
-    def _rest(self) -> None:
-        """Take the positions of now; they are told once the disk has everything they rest on."""
-        if self._resting is None:
+    def _publish_flushed(self) -> None:
+        """Take the present positions; they are published once everything they depend on is flushed."""
+        if self._unflushed is None:
             store = self._store
             half_end = store.max_offset(names.HALF_TOPIC, records.QUEUE, committed=False)
-            self._resting = (store.end_offset, *self._ledger.positions(half_end))
+            self._unflushed = (store.end_offset, *self._ledger.positions(half_end))
 
     def _publish(self, *, at_once: bool = False) -> None:
-        if self._resting is None or (self._store.flushed.value < self._resting[0] and not at_once):
+        if self._unflushed is None or (self._store.flushed.value < self._unflushed[0] and not at_once):
             return
-        _, *positions = self._resting
-        self._resting = None
+        _, *positions = self._unflushed
+        self._unflushed = None
         offsets, now = self._tables.offsets, self._clock.now_ms()
         for topic, offset in zip((names.HALF_TOPIC, names.OP_HALF_TOPIC), positions, strict=True):
             known = offsets.committed(records.CHECK_GROUP, topic, records.QUEUE)

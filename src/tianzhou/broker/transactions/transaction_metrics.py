@@ -43,7 +43,7 @@ class TransactionMetrics:
 
         Args:
             counts: half messages that wait, by topic.
-            is_there: whether there is a topic; of others nothing is kept once nothing waits.
+            is_there: whether there is a topic; others are dropped once nothing waits.
             now_ms: the time.
         """
         changed = False

@@ -120,7 +120,7 @@ def delay_of(record: Record) -> int:
 
 
 def copied(record: Record, half: Half, *, checked: bool) -> NewRecord:
-    """The half message written anew: with one more check, or where it was before."""
+    """Copy of a half message: with one more check, or where it was before."""
     properties = decode_properties(record.properties)
     if checked:
         properties[CHECK_TIMES] = str(half.checks + 1)
@@ -130,7 +130,7 @@ def copied(record: Record, half: Half, *, checked: bool) -> NewRecord:
 
 
 def given_up(record: Record) -> NewRecord:
-    """The half message as it is put aside when nobody decided."""
+    """Record of a half message that is given up undecided."""
     properties = decode_properties(record.properties)
     return _copy(record, GIVEN_UP_TOPIC, QUEUE, record.properties, properties, record.sys_flag)
 

@@ -1,11 +1,11 @@
 """Transactions: which half messages still wait for a decision, and what is to be done about them (broker.md §13).
 
-A half message is decided once: by its producer, or by the answer to a check. Checking a half message writes it anew,
+A half message is decided once: by its producer, or by the answer to a check. Checking a half message writes it again,
 with its number of checks; whatever is said of an older copy counts for the newest. What has been decided is no longer
 here, so that a second decision finds nothing: a message is committed or rolled back, never both.
 
 Nothing here waits or stores. `transaction_checker` does what this ledger says, and the log is its memory: `restore`
-makes the ledger anew from half messages and marks.
+rebuilds the ledger from half messages and marks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 REMEMBERED = 10_000
-"""How many decisions, and how many messages that were given up, are remembered for those who ask again."""
+"""Maximum decisions, and maximum abandoned messages, remembered for repeated requests."""
 LAG_LIMIT = 100_000
 """A half message that is not to be checked yet moves to the queue's end when it lags behind by more."""
 
@@ -95,7 +95,7 @@ def verdict(
         now_ms: wall-clock time.
         timeout_ms: how long a producer has for its first decision (`transactionTimeOut`).
         check_max: how often it is asked (`transactionCheckMax`).
-        reserved_ms: how long messages are kept (`fileReservedTime`); what waits for longer is given up.
+        reserved_ms: retention of messages (`fileReservedTime`); what waits for longer is given up.
         lags: the message holds up others, or its segment may soon be deleted.
         reachable: a producer of the group is connected. While none is, nothing is counted: a producer that is
             away for an hour finds its messages when it is back.
@@ -189,7 +189,7 @@ class TransactionLedger:
         return [offset for offset in offsets if offset == half.offset or offset >= self.progress]
 
     def copied(self, half: Half, offset: int, place: int, *, checked: bool) -> None:
-        """A half message was written anew at the end of its queue, with or without a check."""
+        """Note a half message's copy at the end of its queue, made with or without a check."""
         del self._open[half.offset]
         half.older.append((half.offset, half.place))
         if checked:
@@ -200,7 +200,7 @@ class TransactionLedger:
         self._open[offset] = self._copies[offset] = half
 
     def gave_up(self, half: Half) -> list[int]:
-        """Nobody will be asked about a half message any more; returns the queue offsets to be marked."""
+        """Give up a half message: it is checked no more; returns the queue offsets to mark."""
         self._close(half)
         self._given_up[half.identity] = half
         while len(self._given_up) > REMEMBERED:
@@ -264,7 +264,7 @@ class TransactionLedger:
     # a new life
 
     def restore(self, halves: Iterable[Half], marked: Collection[int], progress: int, op_progress: int) -> None:
-        """Make the ledger anew.
+        """Rebuild the ledger.
 
         Args:
             halves: one per record of the half queue from `progress` on, in order.

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from tianzhou.broker.rebalance_notifier import AT_ONCE, PAUSE_S, MemberNews
+from tianzhou.broker.rebalance_notifier import NOTICES_PER_TURN, PAUSE_S, RebalanceNotifier
 from tianzhou.broker.tables.clients import Client, ClientTable, ConsumerGroup
 from tianzhou.errors import ConnectionLost
 from tianzhou.model import ConsumerData, SubscriptionData
@@ -37,13 +37,13 @@ class Member:
 
 def test_a_small_group_is_told_of_each_change_at_once() -> None:
     async def main() -> None:
-        members: Any = [Member([0]) for _ in range(AT_ONCE)]
+        members: Any = [Member([0]) for _ in range(NOTICES_PER_TURN)]
         members[3].lost = True
-        news = MemberNews(lambda group: members if group == "G" else [])
+        notifier = RebalanceNotifier(lambda group: members if group == "G" else [])
         for change in range(1, 4):
-            news.tell("G")
+            notifier.notify("G")
             assert {member.told for member in members} == {0, change}
-        news.tell("other")
+        notifier.notify("other")
 
     run(main())
 
@@ -52,13 +52,13 @@ def test_thousands_that_join_mean_no_millions_of_notices_and_the_last_change_is_
     async def main() -> None:
         turns = [0]
         members: list[Any] = []
-        news = MemberNews(lambda _: list(members))
+        notifier = RebalanceNotifier(lambda _: list(members))
         loop = asyncio.get_running_loop()
 
         async def join() -> None:
             for _ in range(3_000):
                 members.append(Member(turns))
-                news.tell("G")
+                notifier.notify("G")
                 turns.append(0)
                 await asyncio.sleep(0)
 
@@ -66,12 +66,12 @@ def test_thousands_that_join_mean_no_millions_of_notices_and_the_last_change_is_
         await asyncio.sleep(1 + 2 * len(members) * PAUSE_S)
         told = sum(member.told for member in members)
         assert told < 20 * len(members)
-        assert max(turns[:-1]) <= AT_ONCE
+        assert max(turns[:-1]) <= NOTICES_PER_TURN
         assert members[-1].told >= 1  # told after it had joined, as everyone was
         before = [member.told for member in members]
         began = loop.time()
-        news.tell("G")
-        news.tell("G")
+        notifier.notify("G")
+        notifier.notify("G")
         await asyncio.sleep(len(members) * PAUSE_S / 2)
         assert [member.told for member in members] == [told + 1 for told in before]
         await asyncio.sleep(len(members) * PAUSE_S)
@@ -100,8 +100,8 @@ def heartbeat(table: ClientTable, number: int, expression: str = "*", connection
 
 def shown(group: ConsumerGroup) -> bool:
     """Whether there is something new to show, which then is not new any more."""
-    news, group.news = group.news, False
-    return news
+    new_conflict, group.new_conflict = group.new_conflict, False
+    return new_conflict
 
 
 def made(group: ConsumerGroup) -> bool:
@@ -112,7 +112,8 @@ def test_members_that_come_speak_and_go_are_not_compared_with_all_others() -> No
     table = ClientTable()
     assert heartbeat(table, 0)
     group = table.consumers["G"]
-    group.clients, group.wishes = Unread(group.clients), Unread(group.wishes)
+    group.clients = Unread(group.clients)
+    group.subscribed = Unread(group.subscribed)
     for number in range(1, 1_000):
         assert heartbeat(table, number)
     for number in range(1_000):

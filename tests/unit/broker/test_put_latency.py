@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from tianzhou.broker.stats.put_latency import PutTimes
+from tianzhou.broker.stats.put_latency import PutLatency
 from tianzhou.wire.bodies import decode_kv_table
 
 Run = Callable[..., None]
 
 
 def test_figures_are_those_of_the_last_whole_minute() -> None:
-    times = PutTimes(0)
+    times = PutLatency(0)
     for number in range(1, 1001):
         times.note(number / 100)
     assert (times.classes, times.percentile(0.99)) == ("null", 0.0), "no minute is over"
@@ -35,7 +35,7 @@ def test_every_time_has_its_class() -> None:
         (0.9, "[<=0ms]"), (10.0, "[0~10ms]"), (11.0, "[10~50ms]"), (500, "[200~500ms]"), (1_500, "[1~2s]"),
         (9_999, "[5~10s]"), (10_001, "[10s~]"),
     ):  # fmt: skip
-        times = PutTimes(0)
+        times = PutLatency(0)
         times.note(ms)
         times.tick(60_000, 3)
         assert f"{name}:3 " in times.classes, ms

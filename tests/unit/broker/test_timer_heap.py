@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
 
-from tianzhou.broker.messages.timer_heap import AT_ONCE, Deadlines
+from tianzhou.broker.messages.timer_heap import EXPIRIES_PER_TURN, TimerHeap
 from tianzhou.testing.virtual_loop import VirtualLoop
 
 
@@ -22,7 +22,7 @@ class Limit:
     def __init__(self) -> None:
         self.timeout = asyncio.timeout(None)
 
-    def time_up(self) -> None:
+    def expire(self) -> None:
         self.timeout.reschedule(0.0)
 
 
@@ -30,7 +30,7 @@ class Waits:
     """Coroutines that wait for nothing until their time is up."""
 
     def __init__(self) -> None:
-        self.deadlines = Deadlines()
+        self.deadlines = TimerHeap()
         self.limits: dict[int, Limit] = {}
         self.ended: list[tuple[int, float]] = []
         self.done: list[int] = []
@@ -46,7 +46,7 @@ class Waits:
         except TimeoutError:
             self.ended.append((number, round(asyncio.get_running_loop().time(), 3)))
         finally:
-            self.deadlines.drop(limit)
+            self.deadlines.remove(limit)
 
 
 def test_each_ends_at_its_time() -> None:
@@ -81,8 +81,8 @@ def test_thousands_that_end_together_end_a_few_a_turn_in_order() -> None:
 
         await asyncio.gather(*(wait(number) for number in range(2_000)))
         assert [number for number, _ in waits.ended] == list(range(2_000))
-        assert max(Counter(ended_in).values()) <= AT_ONCE
-        assert turn >= 2_000 // AT_ONCE - 2
+        assert max(Counter(ended_in).values()) <= EXPIRIES_PER_TURN
+        assert turn >= 2_000 // EXPIRIES_PER_TURN - 2
 
     run(main())
 
@@ -94,8 +94,8 @@ def test_who_is_hurried_ends_before_the_others_and_who_is_done_does_not_end() ->
         await asyncio.sleep(1)
         enough.set()
         await asyncio.sleep(0)
-        waits.deadlines.hurry([waits.limits[0], waits.limits[3], waits.limits[2]])
-        waits.deadlines.hurry([waits.limits[3]])
+        waits.deadlines.expire_now([waits.limits[0], waits.limits[3], waits.limits[2]])
+        waits.deadlines.expire_now([waits.limits[3]])
         await asyncio.wait(tasks[2:])
         assert asyncio.get_running_loop().time() < 5
         assert [number for number, _ in waits.ended] == [3, 2]
@@ -108,14 +108,14 @@ def test_who_is_hurried_ends_before_the_others_and_who_is_done_does_not_end() ->
 
 def test_what_is_over_takes_no_memory() -> None:
     async def main() -> None:
-        deadlines = Deadlines()
+        deadlines = TimerHeap()
         deadlines.add(Limit(), 3600)
         for _ in range(1_000):
             limit = Limit()
             deadlines.add(limit, 1800)
-            deadlines.drop(limit)
+            deadlines.remove(limit)
         assert len(deadlines) == 1
-        assert len(deadlines._heap) <= AT_ONCE + 3
+        assert len(deadlines._heap) <= EXPIRIES_PER_TURN + 3
 
     run(main())
 
@@ -125,11 +125,11 @@ def test_waits_that_drop_themselves_as_they_end_leave_the_later_ones_to_their_ti
         def __init__(self, number: int) -> None:
             self.number = number
 
-        def time_up(self) -> None:
-            deadlines.drop(self)
+        def expire(self) -> None:
+            deadlines.remove(self)
             ended.append((self.number, round(asyncio.get_running_loop().time() - began)))
 
-    deadlines = Deadlines()
+    deadlines = TimerHeap()
     ended: list[tuple[int, int]] = []
     began = 0.0
 
