@@ -1,4 +1,4 @@
-"""Time as a value that is passed in, so that tests can own it."""
+"""Clocks, passed in as arguments so that tests can replace them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """The two readings of time the system takes; `tianzhou.testing` has one that only moves when told."""
+    """Wall-clock and monotonic time; `tianzhou.testing` has a clock that tests advance."""
 
     def now_ms(self) -> int:
         """Wall-clock time, milliseconds since the epoch; may step backwards."""

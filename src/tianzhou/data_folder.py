@@ -1,4 +1,4 @@
-"""The folder of `tianzhou serve --data`: whose it is, and whose stores it holds (docs/adr/0005-serve-folder.md).
+"""Data folder of `tianzhou serve --data`: its layout, and the stores in it (docs/adr/0005-serve-folder.md).
 
 The first broker's store is `store/`; the others, of `--brokers N`, have a folder each with a store in it.
 """
@@ -15,9 +15,9 @@ from tianzhou.errors import ConfigError
 from tianzhou.file_modes import make_folders, write_file
 
 LAYOUT = 1
-"""Of a folder with one broker's store."""
+"""Layout of a folder with one broker's store."""
 LAYOUT_OF_SEVERAL = 2
-"""Of a folder with the stores of several, which who knows of one only must not serve."""
+"""Layout of a folder with the stores of several brokers, which a version that knows of one only must not serve."""
 MARK = "tianzhou.json"
 FIRST_BROKER = "broker-a"
 _PREFIX = "broker-"
@@ -25,33 +25,33 @@ _OUR_ENTRIES = frozenset({"store", "namesrv", "broker.conf", "broker.conf.bak", 
 
 
 def broker_name(index: int) -> str:
-    """The name of the broker of a place, from 0: `broker-a` to `broker-z`, then `broker-aa` and so on."""
-    letters = ""
+    """Name of a broker by its index, from 0: `broker-a` to `broker-z`, then `broker-aa` and so on."""
+    suffix = ""
     number = index + 1
     while number:
         number, letter = divmod(number - 1, 26)
-        letters = string.ascii_lowercase[letter] + letters
-    return _PREFIX + letters
+        suffix = string.ascii_lowercase[letter] + suffix
+    return _PREFIX + suffix
 
 
 def broker_index(name: str) -> int | None:
-    """The place a broker's name belongs to; None when it is no such name."""
-    letters = name.removeprefix(_PREFIX)
-    if letters == name or not letters or len(letters) > 3 or not set(letters) <= set(string.ascii_lowercase):
+    """Index of a broker's name; None when it is no such name."""
+    suffix = name.removeprefix(_PREFIX)
+    if suffix == name or not suffix or len(suffix) > 3 or not set(suffix) <= set(string.ascii_lowercase):
         return None
     number = 0
-    for letter in letters:
+    for letter in suffix:
         number = number * 26 + string.ascii_lowercase.index(letter) + 1
     return number - 1
 
 
 def home_of(data: Path, name: str) -> Path:
-    """Where a broker keeps its store and its configuration."""
+    """Folder of a broker's store and configuration."""
     return data if name == FIRST_BROKER else data / name
 
 
 def brokers_in(data: Path) -> list[str]:
-    """The brokers whose store is in the folder, in the order of their places; none when there is no folder."""
+    """Names of the brokers whose stores are in the folder, in order; none when there is no folder."""
     found = [0] if (data / "store").is_dir() else []
     if data.is_dir():
         for entry in data.iterdir():
@@ -62,24 +62,24 @@ def brokers_in(data: Path) -> list[str]:
 
 
 def count_in(data: Path) -> int:
-    """How many brokers have to serve the folder so that every store in it has one; 1 for a new folder."""
+    """Number of brokers needed so that every store in the folder is served; 1 for a new folder."""
     return max([broker_index(name) or 0 for name in brokers_in(data)], default=0) + 1
 
 
 def stores_in(folder: Path) -> list[Path]:
-    """The stores of a folder: those in a folder of `tianzhou serve`, else the folder itself, which is then one."""
+    """Stores in a folder of `tianzhou serve`; another folder is taken for a store itself."""
     if not (folder / MARK).exists():
         return [folder]
     return [home_of(folder, name) / "store" for name in brokers_in(folder)] or [folder / "store"]
 
 
 def which_of(folder: Path, stores: Sequence[Path]) -> str:
-    """What somebody is told who has to name one of several stores."""
+    """Message for users who have to name one of several stores."""
     return f"{folder}: holds the stores of {len(stores)} brokers; name one: {', '.join(map(str, stores))}"
 
 
 def claim(data: Path, brokers: int = 1) -> None:
-    """Make the folder ours, or see that it is; refuse one that belongs to something else.
+    """Initialise a data folder, or check an existing one; refuse a folder that belongs to something else.
 
     Args:
         data: the folder.
@@ -105,8 +105,8 @@ def claim(data: Path, brokers: int = 1) -> None:
         ) from error
 
 
-def kept_ports(data: Path) -> dict[str, int]:
-    """The ports that brokers of the folder had last, by name.
+def saved_ports(data: Path) -> dict[str, int]:
+    """Last ports of the folder's brokers, by name.
 
     Raises:
         ConfigError: the folder's mark cannot be read.
@@ -116,31 +116,31 @@ def kept_ports(data: Path) -> dict[str, int]:
     return {str(name): port for name, port in entries if isinstance(port, int)}
 
 
-def keep_ports(data: Path, ports: Mapping[str, int]) -> None:
-    """Have brokers find their ports again at the next start.
+def save_ports(data: Path, ports: Mapping[str, int]) -> None:
+    """Save the brokers' ports for the next start.
 
     Raises:
         ConfigError: the folder's mark cannot be read.
     """
-    if kept_ports(data) != dict(ports):
+    if saved_ports(data) != dict(ports):
         _write(data, {"ports": dict(ports)})
 
 
 def _check_new(data: Path) -> None:
-    strangers = sorted(
+    foreign = sorted(
         entry.name for entry in data.iterdir() if entry.name not in _OUR_ENTRIES and not entry.name.startswith(".")
     )
-    if "commitlog" in strangers and (data.parent / MARK).exists():
+    if "commitlog" in foreign and (data.parent / MARK).exists():
         raise ConfigError(f"--data {data}: is the store of the data folder {data.parent}; give that one")
-    if "commitlog" in strangers:
+    if "commitlog" in foreign:
         raise ConfigError(
             f"--data {data}: is itself a store of RocketMQ; move it to {data}/store, or run `tianzhou broker` with "
             f"storePathRootDir={data}"
         )
     # A folder with a store in it was handed over by RocketMQ, and may have its logs beside it.
-    if strangers and not (data / "store").is_dir():
+    if foreign and not (data / "store").is_dir():
         raise ConfigError(
-            f"--data {data}: holds things that are not the server's ({', '.join(strangers[:3])}); "
+            f"--data {data}: holds things that are not the server's ({', '.join(foreign[:3])}); "
             "give an empty or a new folder"
         )
 

@@ -24,9 +24,9 @@ from tianzhou.namesrv.routes import Registration
 from tianzhou.namesrv.server import NameServer
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.tls import TlsSettings
-from tianzhou.setting_files import Written, read_settings
+from tianzhou.setting_files import SavedSettings, read_settings
 from tianzhou.setting_rules import Rules, check
-from tianzhou.setting_updates import remembered
+from tianzhou.setting_updates import with_saved
 from tianzhou.settings import apply, dump
 from tianzhou.store.settings import StoreSettings
 
@@ -55,18 +55,18 @@ _THIS_NETWORK = ipaddress.ip_network("0.0.0.0/8")
 
 @dataclass(frozen=True)
 class EmbeddedSettings:
-    """Where an embedded server lives and listens.
+    """Settings of an embedded server.
 
     Attributes:
-        data: folder for everything it keeps; RocketMQ's store layout is in `data/store`.
+        data: folder of all its files; RocketMQ's store layout is in `data/store`.
         host: address to listen on.
-        advertise: address clients are told to connect to; empty derives it from `host`.
+        advertise: address for clients to connect to; empty derives it from `host`.
         namesrv_port: name server port; 0 takes any free one.
         broker_port: broker port, its fast port is two below; 0 takes a free pair.
         broker_name: the broker's name.
         cluster: the cluster's name.
         flush: ASYNC_FLUSH or SYNC_FLUSH; empty leaves it to `values`.
-        home: folder for what is the broker's own; None for `data`.
+        home: folder of the broker's own files; None for `data`.
         linger_micros: see `BrokerSettings`; only for a process that does nothing else.
         values: settings of broker, store and name server under RocketMQ's keys; they go before what was changed
             while the server ran last, which goes before the defaults here.
@@ -93,9 +93,9 @@ class EmbeddedServer:
     and its topics have routes.
 
     Args:
-        settings: where it lives and listens.
+        settings: see `EmbeddedSettings`.
         clock: source of time.
-        tls: see `TlsSettings`; by default TLS is spoken with who begins to.
+        tls: see `TlsSettings`; by default both TLS and plain connections are served.
 
     Raises:
         ConfigError: an address nobody can reach, a port taken, a value that cannot be, a data folder of a newer
@@ -120,12 +120,12 @@ class EmbeddedServer:
 
     @property
     def namesrv_address(self) -> str:
-        """What clients give as name server: `host:port`."""
+        """Name server address for clients: `host:port`."""
         return f"{self.advertised}:{self.namesrv.port}"
 
     @property
     def broker_address(self) -> str:
-        """What the broker tells clients to connect to: `host:port`."""
+        """Advertised broker address: `host:port`."""
         return f"{self.advertised}:{self.broker.port}"
 
     @property
@@ -202,7 +202,7 @@ async def enter_broker(
         stack: what it is entered on.
         one: where it lives and listens.
         namesrv: address of the name server.
-        advertised: host that clients are told.
+        advertised: host for clients.
         clock: source of time.
         tls: see `TlsSettings`.
 
@@ -211,7 +211,7 @@ async def enter_broker(
         StoreError: its store is in use or cannot be opened.
     """
     settings, store = _broker_settings(one, namesrv, advertised)
-    tls = towards_itself(tls or TlsSettings())
+    tls = client_tls_settings(tls or TlsSettings())
     broker = Broker(settings, store, clock=clock, port_setting="--broker-port", tls=tls)
     try:
         return await stack.enter_async_context(broker)
@@ -221,7 +221,7 @@ async def enter_broker(
 
 
 def inner_address(host: str, port: int) -> str:
-    """Where processes of this machine reach what listens on a host: `host:port`.
+    """Address at which processes of this machine reach a listening host: `host:port`.
 
     An advertised address may be one that only the world outside (a container's host, a NAT) can use.
     """
@@ -260,7 +260,7 @@ def _broker_settings(one: EmbeddedSettings, namesrv: str, advertised: str) -> tu
 
 
 def check_values(values: Mapping[str, str]) -> None:
-    """Refuse keys that are not for the one who runs an embedded server to set.
+    """Refuse keys that an embedded server sets itself.
 
     Raises:
         ConfigError: the text says what to give instead.
@@ -275,22 +275,22 @@ def check_values(values: Mapping[str, str]) -> None:
 
 
 def configured(rules: Rules, values: Mapping[str, str], settings: tuple[Any, ...], file: Path) -> tuple[Any, ...]:
-    """Settings with what was changed while the server ran last, and with the values somebody gives now.
+    """Settings with the changes saved while the server ran last, overridden by `values`.
 
     Args:
         rules: what they may be.
-        values: given now; keys of other servers are left alone.
+        values: of this start; keys of other servers are left alone.
         settings: the defaults.
-        file: where requests have changes written.
+        file: has the changes made by request.
 
     Raises:
-        ConfigError: one of the given values cannot be.
+        ConfigError: one of the values is invalid.
     """
     try:
         written = read_settings(file)
     except ConfigError as error:
         log.warning("%s; what was changed while the server ran last does not count", error)
-        written = Written()
+        written = SavedSettings()
     changed = written.changed or frozenset()
     if written.changed is None:
         # A file of an earlier version, with every key in it: what differs from the defaults was changed.
@@ -298,7 +298,7 @@ def configured(rules: Rules, values: Mapping[str, str], settings: tuple[Any, ...
         changed = frozenset(
             key for key in rules.changeable if written.values.get(key, defaults.get(key)) != defaults.get(key)
         )
-    settings, left_out = remembered(rules, {k: v for k, v in written.values.items() if k in changed}, settings)
+    settings, left_out = with_saved(rules, {k: v for k, v in written.values.items() if k in changed}, settings)
     for text in left_out:
         log.warning("%s: %s", file, text)
     settings = tuple(apply(one, values, source="settings") for one in settings)
@@ -306,8 +306,8 @@ def configured(rules: Rules, values: Mapping[str, str], settings: tuple[Any, ...
     return settings
 
 
-def towards_itself(tls: TlsSettings) -> TlsSettings:
-    """What its broker speaks to the name server: that is this process, so nobody has to be verified.
+def client_tls_settings(tls: TlsSettings) -> TlsSettings:
+    """TLS settings of the broker towards the name server, which is this process and need not be verified.
 
     The name server may ask for a certificate all the same; the broker then shows the server's, unless it has its own.
     """
@@ -323,7 +323,7 @@ def towards_itself(tls: TlsSettings) -> TlsSettings:
 
 
 def advertised_address(host: str, advertise: str) -> str:
-    """The address clients will be told to connect to, refused when nobody could; IPv6 in brackets.
+    """Address to advertise to clients, refused when no client could reach it; IPv6 in brackets.
 
     Args:
         host: the address listened on; `0.0.0.0` is every one.
@@ -343,7 +343,7 @@ def check_advertised(name: str, address: str, host: str) -> None:
 
     Args:
         name: flag or key with its value, for messages.
-        address: the address to be told to clients.
+        address: the advertised address.
         host: the address listened on.
 
     Raises:
@@ -358,13 +358,13 @@ def check_advertised(name: str, address: str, host: str) -> None:
     if host in EVERYWHERE:
         return
     listens_on_loopback = all(found.is_loopback for found in _resolve(f"--host {host}", host))
-    told_loopback = all(found.is_loopback for found in _resolve(name, address))
-    if listens_on_loopback and not told_loopback:
+    advertises_loopback = all(found.is_loopback for found in _resolve(name, address))
+    if listens_on_loopback and not advertises_loopback:
         raise ConfigError(
             f"{name}: the server would listen on loopback only ({host}), so clients that are told this address "
             "could not reach it; listen on 0.0.0.0 as well"
         )
-    if told_loopback and not listens_on_loopback:
+    if advertises_loopback and not listens_on_loopback:
         raise ConfigError(
             f"{name}: the server would listen on {host} only, so clients that are told loopback could not reach it; "
             f"give {host}, or listen on 0.0.0.0"
@@ -394,12 +394,12 @@ def _ports_of_broker(port: int) -> tuple[int, int]:
 
 
 def bracketed(host: str) -> str:
-    """The host as it stands before `:port`: IPv6 in brackets."""
+    """Host as written before `:port`: IPv6 in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def free_port_pair(host: str) -> int:
-    """A free port whose second-below neighbour, the fast port, is free as well.
+    """A free port with a free fast port two below.
 
     Raises:
         ConfigError: there is none, or nothing can listen on the host.

@@ -1,25 +1,25 @@
-"""Text of strangers as it may stand in a log or on a terminal: on one line, without control characters, not endless."""
+"""Escaping of peers' text for logs and terminals: on one line, without control characters, not endless."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-MOST_SHOWN: Final = 256
-"""Longest text of a stranger that is shown whole, in characters."""
+MAX_SHOWN: Final = 256
+"""Maximum characters of a peer's text that are shown."""
 UNSAFE: Final = (
     r"[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
-"""Matches what moves the cursor, breaks the line, turns the direction of writing, or is half a character."""
+"""Regular expression of characters that move the cursor, break the line, turn the writing direction, or are halves."""
 _UNSAFE: Final = re.compile(UNSAFE)
 
 
 def escaped(text: str, keep: str = "") -> str:
-    """The text with what could move a cursor, break a line or hide written as in Python's source.
+    """Escape characters that could move a cursor, break a line or hide text, as Python's source does.
 
     Args:
-        text: a stranger's words.
-        keep: characters that are harmless where it is shown, such as a tab.
+        text: a peer's text.
+        keep: characters to leave as they are, such as a tab.
     """
     return _UNSAFE.sub(
         lambda match: match[0] if match[0] in keep else match[0].encode("unicode_escape").decode("ascii"), text
@@ -27,16 +27,16 @@ def escaped(text: str, keep: str = "") -> str:
 
 
 def escaped_json(text: str) -> str:
-    """A JSON text with the same characters written as JSON escapes them; it means the same."""
+    """JSON text with the same characters as JSON escapes; it means the same."""
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def shown(text: str, most: int = MOST_SHOWN) -> str:
+def shown(text: str, most: int = MAX_SHOWN) -> str:
     """`escaped`, cut to a length that fits a line of a log.
 
     Args:
-        text: a stranger's words.
-        most: characters of it that are shown; the rest is counted.
+        text: a peer's text.
+        most: maximum characters; the length of a longer text is appended.
     """
     if len(text) <= most:
         return escaped(text)

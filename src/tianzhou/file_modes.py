@@ -1,7 +1,7 @@
-"""Who may read the files a server makes: its own user alone, unless `storeFileMode` says otherwise.
+"""Permissions of files a server makes: its own user only, unless `storeFileMode` says otherwise.
 
-Messages, offsets and settings are nobody else's business on a machine of many users. Files and folders that are there
-keep what they have, and so does a file that is written anew.
+Other users of the machine must not read messages, offsets and settings. Existing files and folders keep their
+permissions, and so does a file that is replaced.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ OWN_ONLY: Final = 0o600
 
 
 class FileModes:
-    """The permissions that new files and folders of this process get; the umask may take away from them.
+    """Permissions of new files and folders of this process; the umask still applies.
 
     Attributes:
         files: permission bits of files.
@@ -26,11 +26,11 @@ class FileModes:
 
     @property
     def folders(self) -> int:
-        """Permission bits of folders: who may read files may enter folders."""
+        """Permission bits of folders: readers of files may enter them."""
         return self.files | (self.files & 0o444) >> 2
 
     def of(self, path: Path) -> int:
-        """Permission bits for a file that takes the place of another, if there is one."""
+        """Permission bits of an existing file, for its replacement; those of new files without one."""
         try:
             return path.stat().st_mode & 0o777
         except OSError:
@@ -38,7 +38,7 @@ class FileModes:
 
 
 MODES: Final = FileModes()
-"""Of this process."""
+"""File modes of this process."""
 
 
 def parse_mode(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Memory that is free again, given back to the system."""
+"""Returning freed memory to the system."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _trim = _find()
 
 
 def give_back() -> None:
-    """Have the allocator return pages nobody uses; it keeps them otherwise, for as long as the process lives.
+    """Return unused pages of the allocator to the system; otherwise it keeps them while the process lives.
 
-    Takes some milliseconds: to be called after much was freed at once, and seldom.
+    Takes some milliseconds: call it seldom, after much was freed at once.
     """
     if _trim is not None:
         _trim(0)

@@ -1,8 +1,8 @@
-"""Every bound on what a peer can make grow: its key, its default, what is answered above it.
+"""Limits on everything a peer can make grow: key, default, and the answer above it.
 
-A `Limit` is the bound as the reference page shows it (docs/reference/limits.md is printed from `LIMITS`); the value in
-force is the settings field of its key, or the default where there is no key. Who enforces a limit asks `Refusals`,
-which counts and makes the error, so that every refusal reads alike and is seen in the figures of the server.
+A `Limit` is printed to docs/reference/limits.md; the value in force is the settings field of its key, or the default
+without a key. `Refusals` counts refusals and makes their errors, so that all read alike and are seen in the figures of
+the server.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from tianzhou.escaping import shown
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One bound.
+    """A limit.
 
     Attributes:
         name: what refusals are counted under; the key of the setting, where it is one.
         default: its value when nobody sets another.
-        unit: what is counted, in the plural: "queues", "bytes".
-        bounds: what it bounds, as the subject of a sentence: "queues of a topic".
+        unit: of its value, in the plural: "queues", "bytes".
+        bounds: what is limited, as the subject of a sentence: "queues of a topic".
         answer: what the peer above it sees.
         server: who enforces it: "broker", "name server", "both" or "client".
         fixed: whether there is no setting, because no other value would work.
         field: name of the settings field.
-        passing: whether what is counted waits and goes away by itself, so that trying again helps.
+        passing: whether the excess goes away by itself, so that trying again helps.
     """
 
     name: str
@@ -46,12 +46,12 @@ class Limit:
         object.__setattr__(self, "field", re.sub("([A-Z])", r"_\1", self.name).lower())
 
     def error(self, value: int, most: int, where: str = "") -> LimitExceeded:
-        """What is raised for a value above the limit.
+        """Error for a value above the limit.
 
         Args:
-            value: how much there would be.
+            value: the value.
             most: the limit in force.
-            where: whose they are, a peer's own words allowed: `topic orders`.
+            where: what exceeds it, which may be a peer's text: `topic orders`.
         """
         fix = "" if self.fixed else f"; raise {self.name} if that is meant"
         whose = shown(where) or self.bounds
@@ -60,10 +60,10 @@ class Limit:
 
 
 class Refusals:
-    """Counts what was refused because of a limit.
+    """Counts refusals because of limits.
 
     Attributes:
-        counts: name of the limit to how often it was refused.
+        counts: refusals by name of the limit.
     """
 
     def __init__(self) -> None:
@@ -73,10 +73,10 @@ class Refusals:
         """Refuse a value above the limit.
 
         Args:
-            limit: which one.
-            value: how much there would be.
+            limit: the limit.
+            value: the value.
             most: the limit in force.
-            where: whose they are.
+            where: what exceeds it.
 
         Raises:
             LimitExceeded: the value is above `most`.
@@ -85,20 +85,20 @@ class Refusals:
             raise self.refused(limit, value, most, where)
 
     def refused(self, limit: Limit, value: int, most: int, where: str = "") -> LimitExceeded:
-        """Count a refusal, and the error to raise for it."""
+        """Count a refusal; returns the error to raise."""
         self.counts[limit.name] += 1
         return limit.error(value, most, where)
 
 
 class Bounds:
-    """The limits in force, for tables that keep to them.
+    """The limits in force.
 
     Args:
-        settings: whose fields say how much is allowed; where it has none, the default holds.
-        refusals: counts what was refused.
+        settings: has fields of limits; without one the default holds.
+        refusals: counts refusals.
 
     Attributes:
-        settings: as given; replaced by whoever replaces the settings.
+        settings: to be replaced when the settings change.
     """
 
     def __init__(self, settings: object = None, refusals: Refusals | None = None) -> None:
@@ -106,7 +106,7 @@ class Bounds:
         self.refusals = Refusals() if refusals is None else refusals
 
     def most(self, limit: Limit) -> int:
-        """How much is allowed now."""
+        """Value of a limit in force."""
         return int(getattr(self.settings, limit.field, limit.default))
 
     def check(self, limit: Limit, value: int, where: str = "") -> None:
@@ -118,7 +118,7 @@ class Bounds:
         self.refusals.check(limit, value, self.most(limit), where)
 
     def allows(self, limit: Limit, value: int) -> bool:
-        """Whether a value keeps to the limit; counted as refused when it does not."""
+        """Whether a value is within the limit; counts a refusal when it is not."""
         if value > self.most(limit):
             self.refusals.counts[limit.name] += 1
             return False

@@ -1,4 +1,4 @@
-"""The log of a process: one line a record, whatever strangers wrote into the texts that are logged."""
+"""Logging of a process: one line per record, whatever text of peers is in it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CONTINUED = "    "
 
 
 class OneLineFormatter(logging.Formatter):
-    """Formats records so that no text of a stranger can forge a line or move a cursor.
+    """Formats records so that no text of a peer can forge a line or move a cursor.
 
     A message is one line. A traceback has several, all of them indented, so that none looks like a record.
     """
@@ -22,21 +22,21 @@ class OneLineFormatter(logging.Formatter):
         super().__init__(FORMAT)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the standard library's name
-        """The line of the record itself."""
+        """The record's line."""
         return escaped(super().formatMessage(record))
 
     def formatException(self, ei: object) -> str:  # noqa: N802 - the standard library's name
-        """The traceback behind it."""
+        """The traceback, indented."""
         text = super().formatException(ei)  # type: ignore[arg-type]
         return "\n".join(_CONTINUED + escaped(line) for line in text.split("\n"))
 
 
 def log_to_stderr(level: int, stream: TextIO | None = None) -> None:
-    """Have everything that is logged from a level on written to a stream.
+    """Log records of a level and above to a stream.
 
     Args:
-        level: as `logging` has it.
-        stream: where it goes; stderr by default.
+        level: a level of `logging`.
+        stream: stderr by default.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(OneLineFormatter())

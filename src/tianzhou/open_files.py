@@ -1,4 +1,4 @@
-"""How many files and connections this process may have."""
+"""Limits of open files and connections of this process."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Final
 logger = logging.getLogger(__name__)
 
 SPARE: Final = 64
-"""So many descriptors are left to the server's own files, whatever its peers take."""
+"""Descriptors reserved for the server's own files."""
 _LEAST_SHARE: Final = 4
-"""Of a small limit, a fourth is left to the server."""
+"""A small limit leaves one in this number to the server."""
 
 
 def allow_more_files() -> int:
-    """Let this process have as many files as the system lets it, which is often a hundred times the default.
+    """Raise the limit of open files to the system's maximum, often a hundred times the default.
 
     Returns:
         The limit now, when it was raised; 0 when it was as high as it may be.
@@ -29,10 +29,10 @@ def allow_more_files() -> int:
 
 
 def ceiling() -> int:
-    """The lowest number of a descriptor that no connection of a peer may have.
+    """Lowest descriptor number that no connection of a peer may have.
 
-    The system gives out the lowest number that is free. One at or above the ceiling therefore says that all below are
-    taken, and that what is left is needed: by the next segment of the log, by the state files.
+    The system gives out the lowest free number. One at or above the ceiling therefore means that all below are taken,
+    and that the rest is needed: by the next segment of the log, by the state files.
     """
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:

@@ -1,4 +1,4 @@
-"""Which of many equal events are worth a line of the log, so that nobody can fill it. Pure."""
+"""Throttling of equal log lines, so that no peer can fill the log. Pure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Final
 
-MOST_KEYS: Final = 1024
-"""So many keys are remembered; the oldest is forgotten first."""
+MAX_KEYS: Final = 1024
+"""Maximum keys remembered; the oldest is dropped first."""
 
 
 class Once:
@@ -17,22 +17,22 @@ class Once:
         self._seen: OrderedDict[Hashable, None] = OrderedDict()
 
     def first(self, key: Hashable) -> bool:
-        """Whether no event of this key was seen before, as far as is remembered."""
+        """Whether this is the first remembered event of the key."""
         if key in self._seen:
             self._seen.move_to_end(key)
             return False
         self._seen[key] = None
-        if len(self._seen) > MOST_KEYS:
+        if len(self._seen) > MAX_KEYS:
             self._seen.popitem(last=False)
         return True
 
 
 class Repeats:
-    """Lets the first few events of a key in a span of time through, and counts the others.
+    """Passes the first few events of a key in a span of time, and counts the others.
 
     Args:
-        lines: how many are let through in a span.
-        span_s: seconds after which the next are let through again.
+        lines: events passed in a span.
+        span_s: seconds of a span.
     """
 
     def __init__(self, lines: int = 1, span_s: float = 60.0) -> None:
@@ -41,7 +41,7 @@ class Repeats:
         self._windows: OrderedDict[Hashable, tuple[float, int]] = OrderedDict()
 
     def due(self, key: Hashable, now: float) -> int | None:
-        """How many events of the key were held back before this one; None when this one is held back as well.
+        """Number of suppressed events of the key before this one; None when this one is suppressed, too.
 
         Args:
             key: what makes events equal.
@@ -54,6 +54,6 @@ class Repeats:
             began, seen = now, 0
         self._windows[key] = began, seen + 1
         self._windows.move_to_end(key)
-        if len(self._windows) > MOST_KEYS:
+        if len(self._windows) > MAX_KEYS:
             self._windows.popitem(last=False)
         return held if seen < self._lines else None

@@ -1,4 +1,4 @@
-"""The file a running server writes its settings to: every key, and which of them were changed while it ran."""
+"""Settings file of a running server: every key, and which of them were changed while it ran."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _CHANGED: Final = "# Changed while the server ran: "
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What a file holds.
+class SavedSettings:
+    """Settings of a file.
 
     Attributes:
         values: all keys.
-        changed: those changed while the server ran; None when it does not say, as the files of others do not.
+        changed: keys changed while the server ran; None in files of other versions and servers.
     """
 
     values: dict[str, str] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Written:
 
 
 def decoded(data: bytes) -> str:
-    """The text of a configuration file, whatever its comments are written in."""
+    """Text of a configuration file, whatever the encoding of its comments."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -38,8 +38,8 @@ def decoded(data: bytes) -> str:
         return data.decode("latin-1")
 
 
-def read_settings(path: Path) -> Written:
-    """A file's settings; none when there is no file.
+def read_settings(path: Path) -> SavedSettings:
+    """Read a settings file; no file is no settings.
 
     Raises:
         ConfigError: it cannot be read.
@@ -47,19 +47,18 @@ def read_settings(path: Path) -> Written:
     try:
         text = decoded(path.read_bytes())
     except FileNotFoundError:
-        return Written({}, frozenset())
+        return SavedSettings({}, frozenset())
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}; make it readable") from error
     lines = [line for line in text.splitlines() if line.startswith(_CHANGED)]
     changed = frozenset(lines[0].removeprefix(_CHANGED).split()) if lines else None
-    return Written(parse_properties(text, source=str(path)), changed)
+    return SavedSettings(parse_properties(text, source=str(path)), changed)
 
 
 def write_settings(path: Path, values: Mapping[str, str], changed: Collection[str]) -> None:
-    """Write all settings anew; the version before stays beside it as `.bak`, as RocketMQ keeps it.
+    """Replace the settings file atomically; the previous version stays beside it as `.bak`, as RocketMQ keeps it.
 
-    Keys of the file that are none of the server's, such as `tls.*`, stay in it. It is either the old or the new
-    version, whatever happens meanwhile. Blocks until the disk has it.
+    Keys that are none of the server's, such as `tls.*`, stay in it. Blocks until the file is synced.
 
     Args:
         path: the file.
@@ -77,7 +76,7 @@ def write_settings(path: Path, values: Mapping[str, str], changed: Collection[st
         path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             fresh.unlink()
-        # It may hold secrets: whoever could not read the file before cannot now.
+        # It may hold secrets, so its permissions stay as they were.
         mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
             file.write(f"{_CHANGED}{' '.join(marked)}\n{text}")
@@ -101,9 +100,9 @@ def write_settings(path: Path, values: Mapping[str, str], changed: Collection[st
             os.close(folder)
 
 
-def _others(path: Path) -> Written:
+def _others(path: Path) -> SavedSettings:
     # A file that cannot be read is replaced by one that can.
     try:
         return read_settings(path)
     except ConfigError:
-        return Written()
+        return SavedSettings()

@@ -1,4 +1,4 @@
-"""What settings may be: ranges, and which of them may be changed while the server runs. Pure.
+"""Rules of settings: ranges, choices, and which may change while the server runs. Pure.
 
 Each server has one `Rules`. Its start and a request that changes settings ask the same functions, so that nothing can
 be set that the next start would refuse.
@@ -22,12 +22,12 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A value that cannot be.
+    """An invalid value.
 
     Attributes:
-        key: whose value it is.
+        key: the setting.
         value: as text.
-        expected: what may be instead.
+        expected: which values are valid.
     """
 
     key: str
@@ -39,20 +39,20 @@ class Problem:
 
 
 Across = Callable[[Mapping[str, str]], Iterable[Problem]]
-"""Looks at several settings together: all keys with their values to what cannot be."""
+"""Validates settings together: takes all keys with their values, returns what is invalid."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What the settings of a kind of server may be.
+    """Rules of the settings of a kind of server.
 
     Attributes:
         server: "broker" or "name server", for messages.
         changeable: keys that a request may change while it runs.
-        fixed: why the others may not, and which they are.
+        fixed: the other keys, by the reason.
         ranges: the smallest and largest value of numbers; those of other keys are only bound by their type.
         choices: the values a text may have.
-        across: looks at what ranges cannot say.
+        across: validates combinations.
     """
 
     server: str
@@ -68,7 +68,7 @@ class Rules:
 
 
 def problems(rules: Rules, *settings: object) -> list[Problem]:
-    """Everything in settings that cannot be.
+    """Invalid values of settings.
 
     Args:
         rules: what they may be.
@@ -78,10 +78,10 @@ def problems(rules: Rules, *settings: object) -> list[Problem]:
 
 
 def check(rules: Rules, *settings: object, source: str) -> None:
-    """Refuse to start with settings that cannot be.
+    """Refuse invalid settings at a server's start.
 
     Raises:
-        ConfigError: the first that cannot; names key, value and what may be.
+        ConfigError: of the first invalid value; names key, value and what is valid.
     """
     for problem in _problems(rules, settings):
         raise ConfigError(f"{source}: {problem}")

@@ -1,4 +1,4 @@
-"""A request to change settings, judged whole before any of it is set. Pure."""
+"""Requests to change settings, validated as a whole before any of it is applied. Pure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ REQUEST = "request"
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What a request changes.
+    """Changes of a request.
 
     Attributes:
         settings: copies of the settings objects with the new values, in their order.
-        changed: the keys whose values are others now.
-        unknown: keys nobody has, each with the nearest one that somebody has.
+        changed: keys with new values.
+        unknown: unknown keys, each with the nearest known one.
     """
 
     settings: tuple[Any, ...]
@@ -31,10 +31,10 @@ class Update:
 
 
 def read_update(body: bytes, refusals: Refusals) -> dict[str, str]:
-    """The keys and values of a request.
+    """Parse keys and values of a request.
 
     Raises:
-        ConfigError: it cannot be read, or holds what would look like something else in a file.
+        ConfigError: it cannot be read, or holds control characters.
         LimitExceeded: it is too large.
     """
     refusals.check(CONFIG_UPDATE_BYTES, len(body), CONFIG_UPDATE_BYTES.default)
@@ -61,12 +61,12 @@ def judge(
     black_list: Collection[str],
     refusal: Callable[[str], str],
 ) -> Update:
-    """What a request would change, when all of it may be.
+    """Validate a request and apply it to copies of the settings.
 
-    Keys that nobody has change nothing, as at Apache's servers.
+    Unknown keys change nothing, as at Apache's servers.
 
     Args:
-        rules: what may be.
+        rules: what settings may be.
         values: keys to new values.
         settings: the settings in force.
         black_list: keys that may never be changed.
@@ -81,7 +81,7 @@ def judge(
         if key in black_list:
             raise SettingFixed(refusal(key))
     before = dump(*present)
-    # Who sends back what was shown has not seen the secrets.
+    # A client that sends shown values back has only seen the mask of secrets.
     wanted = dict(values)
     if any(value.strip() == MASK for value in values.values()):
         masked = dump(*present, hide_secrets=True)
@@ -90,10 +90,10 @@ def judge(
     after = dump(*updated)
     changed = frozenset(key for key in after if after[key] != before[key])
     for key in sorted(changed - rules.changeable):
-        told = dump(*updated, hide_secrets=True)
+        masked_values = dump(*updated, hide_secrets=True)
         raise SettingFixed(
-            f"{key}={shown(told[key])}: may not be changed while the {rules.server} runs ({rules.why_fixed(key)}); "
-            f"set it in the configuration file and start the {rules.server} again"
+            f"{key}={shown(masked_values[key])}: may not be changed while the {rules.server} runs "
+            f"({rules.why_fixed(key)}); set it in the configuration file and start the {rules.server} again"
         )
     for problem in problems(rules, *updated) if changed else ():
         if problem.key in changed:
@@ -101,18 +101,18 @@ def judge(
     return Update(updated, changed, unknown_keys(values, *map(type, present)))
 
 
-def remembered(rules: Rules, values: Mapping[str, str], settings: Iterable[Any]) -> tuple[tuple[Any, ...], list[str]]:
-    """Settings with what was changed while the server ran last, as its own file has it.
+def with_saved(rules: Rules, values: Mapping[str, str], settings: Iterable[Any]) -> tuple[tuple[Any, ...], list[str]]:
+    """Settings with the changes that the server saved in its file while it ran last.
 
-    Nothing in that file keeps a server from starting: what cannot be used is left out, with a word.
+    Nothing in that file keeps a server from starting: invalid values are left out.
 
     Args:
-        rules: what may be.
+        rules: what settings may be.
         values: of the file.
-        settings: as they are without.
+        settings: to apply them to.
 
     Returns:
-        The settings, and a text for each key left out.
+        The settings, and a message for each key left out.
     """
     present, left_out = tuple(settings), []
     for key, near in unknown_keys(values, *map(type, present)).items():

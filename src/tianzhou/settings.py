@@ -18,14 +18,14 @@ from tianzhou.escaping import shown
 
 S = TypeVar("S")
 MASK: Final = "******"
-"""What stands for a secret where settings are shown."""
+"""Text shown in place of a secret."""
 # Finding these out takes longer than all else a request for settings needs.
 _KINDS: Final[dict[type, dict[str, Any]]] = {}
 _FIELDS: Final[dict[type, tuple[tuple[str, dataclasses.Field[Any]], ...]]] = {}
-LONGEST_MEANT: Final = 64
-"""Characters of a key beyond which nobody asks which other one was meant."""
-MOST_MEANT: Final = 8
-"""Unknown keys of one text for which the nearest known one is looked for."""
+MAX_SUGGESTED_LENGTH: Final = 64
+"""Maximum characters of an unknown key for which a known one is suggested."""
+MAX_SUGGESTIONS: Final = 8
+"""Maximum unknown keys of one text for which a known one is suggested."""
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 _HALF_CHARACTER: Final = re.compile("[\ud800-\udfff]")
 _PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
@@ -56,7 +56,7 @@ def keyed(key: str, default: Any, *, secret: bool = False) -> Any:
 
 
 def secret(default: str) -> Any:
-    """A dataclass field that holds a password or the like: `repr`, `-p` and what servers tell do not show it."""
+    """A dataclass field of a secret, such as a password: `repr`, `-p` and servers' answers do not show it."""
     return dataclasses.field(default=default, repr=False, metadata={"secret": True})
 
 
@@ -160,7 +160,7 @@ def _convert(kind: Any, text: str, key: str, source: str) -> Any:
 
 
 def dump(*settings: object, hide_secrets: bool = False) -> dict[str, str]:
-    """Every key of the given settings objects with its value as text, sorted by key.
+    """Keys of settings objects with their values as text, sorted.
 
     Args:
         settings: the objects.
@@ -188,8 +188,8 @@ def keys_of(*classes: type) -> frozenset[str]:
 
 
 def nearest(key: str, known: Iterable[str]) -> str | None:
-    """The known key that somebody meant who wrote another; None when none is near."""
-    if len(key) > LONGEST_MEANT:
+    """Known key nearest to a misspelt one; None when none is near."""
+    if len(key) > MAX_SUGGESTED_LENGTH:
         return None
     found = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
     return found[0] if found else None
@@ -200,7 +200,7 @@ def unknown_keys(values: Iterable[str], *classes: type) -> dict[str, str | None]
     known = keys_of(*classes)
     unknown = [key for key in values if key not in known]
     # Looking for a near key takes milliseconds, and a peer may send thousands of keys.
-    return {key: nearest(key, known) if at < MOST_MEANT else None for at, key in enumerate(unknown)}
+    return {key: nearest(key, known) if at < MAX_SUGGESTIONS else None for at, key in enumerate(unknown)}
 
 
 def differing(*settings: object) -> list[str]:

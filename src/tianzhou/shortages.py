@@ -1,7 +1,7 @@
-"""What ran out and comes back: descriptors, memory, threads, disk space. Told apart from what is broken. Pure.
+"""Shortages of resources that come back: descriptors, memory, threads, disk space. Pure.
 
-Who meets a shortage refuses with words and looks again soon; nothing is given up for good because of it. What the disk
-itself says about data it was given is no shortage, whatever its number: see `store.log.flush`.
+After a shortage work is refused with a reason and tried again soon. Errors of syncing data are no shortages, whatever
+their number: see `store.log.flush`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _REMEDIES: Final = {
 }
 _NO_THREAD: Final = "can't start new thread"
 DISK: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
-"""The disk has no space."""
+"""Numbers of errors that mean a full disk."""
 
 
 def remedy(error: BaseException) -> str | None:
-    """What ran out and what helps; None when the error is no shortage."""
+    """The resource that ran out and its remedy; None when the error is no shortage."""
     if isinstance(error, OSError):
         return _REMEDIES.get(error.errno or 0)
     if isinstance(error, MemoryError):
@@ -35,18 +35,18 @@ def remedy(error: BaseException) -> str | None:
 
 
 def passes(error: BaseException) -> bool:
-    """Whether the error is a shortage, so that the same may work in a moment."""
+    """Whether the error is a shortage, so that a later try may work."""
     return remedy(error) is not None
 
 
 def words(error: BaseException) -> str:
-    """The error, with what helps when it is a shortage."""
+    """Text of the error, with the remedy when it is a shortage."""
     said, helps = str(error) or type(error).__name__, remedy(error)
     return said if helps is None else f"{said}: {helps}"
 
 
 def advice(error: OSError) -> str:
-    """What an operator can do about a file that could not be made, mapped or written, as an imperative."""
+    """Advice to operators about a file that could not be made, mapped or written, as an imperative."""
     helps = remedy(error)
     if helps is not None:
         return helps.partition("; ")[2]

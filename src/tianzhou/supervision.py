@@ -1,6 +1,6 @@
-"""Tasks that live as long as their server: none ends in silence, and one that failed is begun again.
+"""Supervision of long-lived tasks: a failed one is logged and restarted.
 
-What is decided about a failure (how loud, how long a pause) is in `tianzhou.troubles`.
+`tianzhou.troubles` decides about failures (log line, pause).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Supervisor:
     """Owns long-lived tasks.
 
     Args:
-        owner: whose tasks they are, for the log and the tasks' names.
-        clock: when troubles began.
-        troubles: where they are noted; several supervisors may share one.
+        owner: the server's name, for the log and the tasks' names.
+        clock: time of failures.
+        troubles: notes failures; several supervisors may share one.
     """
 
     def __init__(self, owner: str, clock: Clock | None = None, troubles: Troubles | None = None) -> None:
@@ -32,11 +32,11 @@ class Supervisor:
         self._tasks: list[asyncio.Task[None]] = []
 
     def own(self, name: str, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
-        """Run work until it returns or `end` is called; when it fails, it is begun again after a pause.
+        """Run work as a task until it returns or `end` is called; restart it after a pause when it fails.
 
         Args:
-            name: what it is, as operators read it.
-            work: called for every beginning.
+            name: the work's name for operators.
+            work: called for every start.
         """
         task = asyncio.get_running_loop().create_task(self.keep(name, work), name=f"{self._owner} {name}")
         self._tasks.append(task)
@@ -51,7 +51,7 @@ class Supervisor:
 
     @contextmanager
     def trial(self, name: str) -> Iterator[None]:
-        """Work that is tried again anyhow: what it raises is noted and said, and goes no further."""
+        """Run work that is tried again anyhow: what it raises is noted and logged, and goes no further."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - whatever it is, the next trial has to come
@@ -72,12 +72,12 @@ class Supervisor:
             _log.error("%s: %s failed (%d in all); %s", self._owner, name, times, then, exc_info=error)
 
     def well(self, name: str) -> None:
-        """Note that work runs as it should."""
+        """Note that work runs well."""
         if name in self.troubles and (trouble := self.troubles.over(name)) is not None:
             _log.warning("%s: %s works again, after %d failures", self._owner, name, trouble.count)
 
     async def keep(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Run work until it returns or the present task is cancelled; as `own`, for who has the task himself."""
+        """Run work until it returns or the present task is cancelled; as `own`, in the caller's task."""
         loop = asyncio.get_running_loop()
         steady: asyncio.TimerHandle | None = None
         while True:

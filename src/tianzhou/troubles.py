@@ -1,7 +1,7 @@
-"""What goes wrong in work that lasts as long as its server: which, why, how often, since when. Pure.
+"""Failures of long-lived work: which, why, how often, since when. Pure.
 
-A task that ended with an error is begun again after a pause, which doubles with every failure in a row. A trouble is
-over when the work has run well again; who asks meanwhile is told of it.
+A task that ended with an error is restarted after a pause, which doubles with every failure in a row. A trouble is over
+when the work has run well again.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tianzhou.escaping import shown
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 30.0
 LEAST_STEADY_S: Final = 1.0
-"""Work that has run for so long at least, and for twice its last pause, is well again."""
+"""Minimum seconds of running, and twice the last pause, until work counts as recovered."""
 QUIET_S: Final = 30.0
-"""The same error of the same work is said once in so long."""
+"""Seconds between two log lines about the same error of the same work."""
 
 
 @dataclass(slots=True)
@@ -30,18 +30,18 @@ class Trouble:
         why: the last error, in words that fit a line.
         count: failures in the row.
         since_ms: wall-clock time of the first.
-        said_s: monotonic time when it was last said.
+        logged_s: monotonic time of the last log line.
     """
 
     name: str
     why: str
     count: int
     since_ms: int
-    said_s: float
+    logged_s: float
 
 
 def reason(error: BaseException) -> str:
-    """An error in one line: what kind, and what it says."""
+    """Class and text of an error in one line."""
     inner = error
     while isinstance(inner, BaseExceptionGroup) and inner.exceptions:
         inner = inner.exceptions[0]
@@ -50,10 +50,10 @@ def reason(error: BaseException) -> str:
 
 
 class Troubles:
-    """What is in trouble now, and how often what has failed.
+    """Present troubles, and counts of failures.
 
     Attributes:
-        totals: failures by name of the work, since the beginning.
+        totals: failures by name of the work, since the start.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Troubles:
             now_s: monotonic time.
 
         Returns:
-            Whether it is to be said: the first of a row, another error than before, or long since it was said.
+            Whether to log it: the first of a row, another error than before, or the last line is `QUIET_S` old.
         """
         self.totals[name] += 1
         why = reason(error)
@@ -84,35 +84,35 @@ class Troubles:
         if trouble is None:
             self._present[name] = Trouble(name, why, 1, now_ms, now_s)
             return True
-        loud = why != trouble.why or now_s - trouble.said_s >= QUIET_S
+        loud = why != trouble.why or now_s - trouble.logged_s >= QUIET_S
         trouble.count += 1
         trouble.why = why
         if loud:
-            trouble.said_s = now_s
+            trouble.logged_s = now_s
         return loud
 
     def over(self, name: str) -> Trouble | None:
-        """The work is well: the trouble that has ended by that, if there was one."""
+        """End the trouble of work that recovered; returns it, None when there was none."""
         return self._present.pop(name, None)
 
     def pause_s(self, name: str) -> float:
-        """How long to wait after one more failure before the work is begun again."""
+        """Seconds to wait after one more failure before the work is restarted."""
         trouble = self._present.get(name)
         before = min(trouble.count, 30) if trouble is not None else 0
         return min(FIRST_PAUSE_S * 2.0**before, LONGEST_PAUSE_S)
 
     def present(self) -> list[Trouble]:
-        """All troubles of now, the oldest first."""
+        """Present troubles, the oldest first."""
         return sorted(self._present.values(), key=lambda trouble: trouble.since_ms)
 
 
 def steady_s(pause_s: float) -> float:
-    """How long work has to run after a pause to count as well again."""
+    """Seconds that work has to run after a pause to count as recovered."""
     return max(LEAST_STEADY_S, 2 * pause_s)
 
 
 def summary(troubles: Iterable[Trouble]) -> str:
-    """Troubles in one line, for who is told why something ended badly."""
+    """Summary of troubles in one line."""
     return "; ".join(
         f"{one.name} failed {one.count} time{'s' if one.count > 1 else ''} in a row, last with {one.why}"
         for one in troubles

@@ -1,8 +1,8 @@
-"""The one waiting primitive: a number that only grows, and those who wait for it to pass a mark.
+"""Watermark, the one waiting primitive: a number that only grows, and futures done when it reaches a value.
 
 Sync flush is `flushed.reach(end)`, a quorum is `committed.reach(end)`, a long poll is
 `arrived.reached(offset + 1)` under a deadline. A parked request *is* its coroutine: cancelling it forgets it. Where a
-coroutine each is too much, as for long polls, `reached` gives what `reach` waits for.
+coroutine each is too much, as for long polls, `reached` returns the future that `reach` awaits.
 
 Thousands may wait for the same mark. They are woken a few in each turn of the loop, the longest waiting first, so
 that the loop serves others in between.
@@ -15,8 +15,8 @@ import heapq
 from itertools import count
 from typing import Final
 
-AT_ONCE: Final = 32
-"""So many waiters are woken in one turn of the loop, each of which may read and send a page or more."""
+WAKES_PER_TURN: Final = 32
+"""Maximum waiters woken per loop turn, each of which may read and send a page or more."""
 
 
 class Watermark:
@@ -38,7 +38,7 @@ class Watermark:
 
     @property
     def waiting(self) -> int:
-        """How many waiters are parked (cancelled ones count until the mark passes them)."""
+        """Number of parked waiters (cancelled ones count until the mark passes them)."""
         return len(self._waiters)
 
     def advance(self, value: int) -> None:
@@ -52,7 +52,7 @@ class Watermark:
     def _wake(self) -> None:
         self._waking = False
         waiters, value = self._waiters, self.value
-        left = AT_ONCE
+        left = WAKES_PER_TURN
         while waiters and waiters[0][0] <= value:
             future = waiters[0][2]
             if future.done():
@@ -84,7 +84,7 @@ class Watermark:
         """Return once the mark is at or above `value`.
 
         Raises:
-            BaseException: what `fail` was given, when the mark can no longer get there.
+            BaseException: the error of `fail`, when the mark can no longer get there.
         """
         if self.value >= value:
             return
@@ -96,7 +96,7 @@ class Watermark:
                 self._forget_cancelled()
 
     def reached(self, value: int) -> asyncio.Future[None]:
-        """What is done once the mark is at or above `value`, or has failed; `forget` it to wait no longer."""
+        """Future that is done once the mark is at or above `value`, or has failed; `forget` it to wait no longer."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self.value >= value:
             future.set_result(None)
@@ -107,7 +107,7 @@ class Watermark:
         return future
 
     def forget(self, future: asyncio.Future[None]) -> None:
-        """Wait no longer for what `reached` gave; nothing happens when that is done."""
+        """Cancel a future of `reached`; nothing happens when it is done."""
         if future.cancel():
             self._forget_cancelled()
 

@@ -18,8 +18,8 @@ from tianzhou.data_folder import (
     claim,
     count_in,
     home_of,
-    keep_ports,
-    kept_ports,
+    save_ports,
+    saved_ports,
     stores_in,
 )
 from tianzhou.errors import ConfigError
@@ -90,16 +90,16 @@ def test_a_folder_grows_and_does_not_shrink(tmp_path: Path) -> None:
 
 def test_ports_are_kept_beside_the_layout(tmp_path: Path) -> None:
     claim(tmp_path, 2)
-    assert kept_ports(tmp_path) == {}
-    keep_ports(tmp_path, {"broker-a": 10_911, "broker-b": 10_915})
-    assert kept_ports(tmp_path) == {"broker-a": 10_911, "broker-b": 10_915}
+    assert saved_ports(tmp_path) == {}
+    save_ports(tmp_path, {"broker-a": 10_911, "broker-b": 10_915})
+    assert saved_ports(tmp_path) == {"broker-a": 10_911, "broker-b": 10_915}
     claim(tmp_path, 3)
-    assert kept_ports(tmp_path)["broker-b"] == 10_915
+    assert saved_ports(tmp_path)["broker-b"] == 10_915
     assert layout(tmp_path) == LAYOUT_OF_SEVERAL
     (tmp_path / "tianzhou.json").write_text('{"layout": 2, "ports": {"broker-a": "x", "broker-b": 7}}')
-    assert kept_ports(tmp_path) == {"broker-b": 7}
+    assert saved_ports(tmp_path) == {"broker-b": 7}
     (tmp_path / "tianzhou.json").write_text('{"layout": 2, "ports": []}')
-    assert kept_ports(tmp_path) == {}
+    assert saved_ports(tmp_path) == {}
 
 
 def test_a_damaged_mark_is_mended_as_the_stores_are(tmp_path: Path) -> None:

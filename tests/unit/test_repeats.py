@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tianzhou.repeats import MOST_KEYS, Once, Repeats
+from tianzhou.repeats import MAX_KEYS, Once, Repeats
 
 
 def test_the_first_few_of_a_span_are_let_through_and_the_others_counted() -> None:
@@ -15,10 +15,10 @@ def test_the_first_few_of_a_span_are_let_through_and_the_others_counted() -> Non
 
 def test_only_so_many_keys_are_remembered() -> None:
     once, repeats = Once(), Repeats()
-    for key in range(3 * MOST_KEYS):
+    for key in range(3 * MAX_KEYS):
         assert once.first(key)
         assert repeats.due(key, 0) == 0
-    assert not once.first(3 * MOST_KEYS - 1)
+    assert not once.first(3 * MAX_KEYS - 1)
     assert once.first(0)
-    assert repeats.due(3 * MOST_KEYS - 1, 0) is None
+    assert repeats.due(3 * MAX_KEYS - 1, 0) is None
     assert repeats.due(0, 0) == 0

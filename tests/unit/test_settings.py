@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tianzhou.errors import ConfigError
 from tianzhou.settings import (
-    MOST_MEANT,
+    MAX_SUGGESTIONS,
     apply,
     bind,
     dump,
@@ -57,7 +57,7 @@ def test_unknown_keys_come_with_the_nearest_known_one() -> None:
 
 
 def test_hints_are_looked_for_a_few_keys_of_likely_length_only() -> None:
-    many = [f"listenPrt{'x' * n}" for n in range(3)] + [f"q{n}" for n in range(MOST_MEANT)] + ["listenPort1"]
+    many = [f"listenPrt{'x' * n}" for n in range(3)] + [f"q{n}" for n in range(MAX_SUGGESTIONS)] + ["listenPort1"]
     assert unknown_keys(many, Example)["listenPrt"] == "listenPort"
     assert unknown_keys(many, Example)["listenPort1"] is None
     long = "listenPort" * 100

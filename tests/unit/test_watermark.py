@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tianzhou.watermark import AT_ONCE, Watermark
+from tianzhou.watermark import WAKES_PER_TURN, Watermark
 
 
 def test_reach_returns_at_once_when_the_mark_is_there() -> None:
@@ -126,7 +126,7 @@ def test_thousands_are_woken_a_few_a_turn_the_longest_waiting_first_and_none_for
             before = len(woken)
             await asyncio.sleep(0)
             others.append(len(woken))
-            assert len(woken) - before <= AT_ONCE
+            assert len(woken) - before <= WAKES_PER_TURN
             turns += 1
             assert turns < 100
             if turns == 5:
@@ -137,13 +137,13 @@ def test_thousands_are_woken_a_few_a_turn_the_longest_waiting_first_and_none_for
 
     asyncio.run(main())
     assert woken == [number for number in range(1_000) if number not in {5, 700}]
-    assert len(others) >= 1_000 // AT_ONCE - 1
+    assert len(others) >= 1_000 // WAKES_PER_TURN - 1
 
 
 def test_who_was_passed_before_the_mark_failed_is_told_so() -> None:
     async def main() -> None:
         mark = Watermark()
-        passed = [asyncio.create_task(mark.reach(1)) for _ in range(3 * AT_ONCE)]
+        passed = [asyncio.create_task(mark.reach(1)) for _ in range(3 * WAKES_PER_TURN)]
         stuck = asyncio.create_task(mark.reach(2))
         await asyncio.sleep(0)
         mark.advance(1)

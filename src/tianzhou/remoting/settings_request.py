@@ -14,7 +14,7 @@ from tianzhou.remoting.connection import Connection
 from tianzhou.setting_files import write_settings
 from tianzhou.setting_rules import Rules
 from tianzhou.setting_updates import Update, judge, read_update
-from tianzhou.settings import MOST_MEANT, dump, ignored_lines
+from tianzhou.settings import MAX_SUGGESTIONS, dump, ignored_lines
 
 
 class SettingsRequests:
@@ -92,7 +92,7 @@ def log_update(
         texts = ", ".join(f"{key}={shown(values[key])}" for key in sorted(update.changed))
         log.info("configuration update by %s: %s", connection, texts)
     for at, (key, near) in enumerate(update.unknown.items()):
-        if at == MOST_MEANT:
+        if at == MAX_SUGGESTIONS:
             log.warning("configuration update: %d more unknown keys ignored", len(update.unknown) - at)
             break
         meant = f"; meant {near}?" if near else ""

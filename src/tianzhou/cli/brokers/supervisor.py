@@ -20,15 +20,15 @@ from tianzhou.cli.brokers.processes import BrokerProcess, Launch, ended_how, lau
 from tianzhou.cli.brokers.restarts import Restarts
 from tianzhou.cli.brokers.shared_topics import Missing, SharedTopics
 from tianzhou.clock import Clock, SystemClock
-from tianzhou.data_folder import claim, home_of, keep_ports, kept_ports
+from tianzhou.data_folder import claim, home_of, save_ports, saved_ports
 from tianzhou.embedded import (
     EmbeddedSettings,
     advertised_address,
     check_values,
+    client_tls_settings,
     free_port_pair,
     inner_address,
     make_name_server,
-    towards_itself,
 )
 from tianzhou.errors import ConfigError, StoreLocked, TianzhouError
 from tianzhou.model import TopicConfig
@@ -144,7 +144,7 @@ class Supervisor:
             self._namesrv = await self._stack.enter_async_context(
                 make_name_server(one, clock=self._clock, tls=self._tls, on_register=self._registered)
             )
-            towards = towards_itself(self._tls)
+            towards = client_tls_settings(self._tls)
             self._client = await self._stack.enter_async_context(
                 RemotingClient(clock=self._clock, tls=client_context(towards) if towards.enable else None)
             )
@@ -152,7 +152,7 @@ class Supervisor:
             self.places = [Place(self._order(name, ports[name])) for name in self._names]
             await self._start_all()
             if one.broker_port:
-                keep_ports(one.data, ports)
+                save_ports(one.data, ports)
             while self._making:
                 await asyncio.wait(self._making)
         except BaseException:
@@ -179,7 +179,7 @@ class Supervisor:
         one = self.settings
         taken = {self._namesrv.port}
         if one.broker_port:
-            kept = kept_ports(one.data)
+            kept = saved_ports(one.data)
             return plan_ports(
                 self._names, one.broker_port, kept=kept, taken=taken, is_free=lambda port: _is_free(one.host, port)
             )
