@@ -21,6 +21,7 @@ from tianzhou.broker.settings import BrokerSettings
 from tianzhou.errors import BrokerError
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
+from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.command import Command
@@ -120,7 +121,7 @@ def test_a_write_the_disk_refused_is_answered_for_and_recovered_from(disk: Path)
             acknowledged += 20
             # Queues and index that could not be written catch up.
             await until(lambda: readable(store) == acknowledged + 1)
-            assert len(store.query("T", f"k{acknowledged}", 5).parts) == 1
+            assert len(at_once(store.lookups.key_steps("T", f"k{acknowledged}", 5)).parts) == 1
         async with MessageStore(small(folder)) as store:
             assert store.report.damaged == []
             assert readable(store) == acknowledged + 1

@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from small_disk import KINDS, small_disk
 
 from tianzhou.store import MessageStore, NewRecord, StoreSettings
+from tianzhou.store.files.lookup_steps import at_once
 
 KIBIBYTE = 1 << 10
 COUNT, QUEUES = 300, 20
@@ -24,6 +25,7 @@ from pathlib import Path
 from tianzhou.errors import DiskFull
 from test_disk_full_start import settings
 from tianzhou.store import MessageStore, NewRecord
+from tianzhou.store.files.lookup_steps import at_once
 
 store = MessageStore(settings(Path(sys.argv[1])))
 try:
@@ -35,7 +37,7 @@ found = sum(store.get("T", queue, 0, 32).count for queue in range(int(sys.argv[2
 store.append(NewRecord("T", 0, b"x" * 300, b"KEYS\\x01later\\x02", keys="later"))
 for key in range(400):
     try:
-        store.query("T", f"k{key}", 5)
+        at_once(store.lookups.key_steps("T", f"k{key}", 5))
     except OSError as error:
         assert error.errno == 28, error
 store.close_now()
@@ -110,5 +112,5 @@ def test_a_start_on_a_full_disk_ends_with_words(disk: Path, stop: str, leave: in
     again = MessageStore(settings(folder))
     again.open()
     assert sum(again.get("T", queue, 0, 32).count for queue in range(QUEUES)) in {COUNT, COUNT + 1}
-    assert all(len(again.query("T", f"k{number}", 5).parts) == 1 for number in range(COUNT))
+    assert all(len(at_once(again.lookups.key_steps("T", f"k{number}", 5)).parts) == 1 for number in range(COUNT))
     again.close_now()

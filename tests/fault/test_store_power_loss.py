@@ -19,6 +19,7 @@ import pytest
 from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
 from tianzhou.store.dispatch import catchup
 from tianzhou.store.files import folder
+from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.startup import opening
 from tianzhou.testing.disk import ForgetfulDisk, PowerLostError
 from tianzhou.wire.record import decode_record, verify_property_crc
@@ -243,7 +244,7 @@ class History:
                 sent.safe = True
                 if sent.key and sent.physical < indexed:
                     for key in (sent.key, f"u{sent.number}"):
-                        found = store.query(place[0], key, 64).physical_offsets
+                        found = at_once(store.lookups.key_steps(place[0], key, 64)).physical_offsets
                         assert sent.physical in found, f"{key} of {place} is not in the index"
             else:
                 assert not sent.safe, f"{place} lost: {sent.body[:20]!r} at {sent.physical}; {store.report}"

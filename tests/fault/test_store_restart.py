@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tianzhou.store import MessageStore, StoreSettings
+from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.record import decode_record
 
@@ -104,7 +105,7 @@ def test_acknowledged_messages_survive_being_killed_again_and_again(tmp_path: Pa
             if queue == queue_id:
                 assert by_offset[offset] == (physical, text)
     for _, _, physical, text in acknowledged[::37]:
-        assert physical in store.query("T", text, 64).physical_offsets
+        assert physical in at_once(store.lookups.key_steps("T", text, 64)).physical_offsets
     store.close_now()
     assert StoreScan(tmp_path).check(slots=500).problems == []
 

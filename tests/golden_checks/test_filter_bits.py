@@ -13,6 +13,7 @@ from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.tables.consumer_filters import ConsumerFilters
 from tianzhou.filter import BloomFilter
 from tianzhou.store import MessageStore, StoreSettings
+from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.queues.extension import ExtendedQueue, ExtensionUnit
 from tianzhou.wire.json_dialect import loads
 from tianzhou.wire.record import decode_records
@@ -60,12 +61,12 @@ def test_every_record_has_the_bits_we_would_give_it_and_is_selected_by_them(root
     store.open()
     judged = 0
     try:
-        for number, queue in store._queues[TOPIC].items():
+        for number, queue in store._queues.table[TOPIC].items():
             assert isinstance(queue, ExtendedQueue)
             for offset in range(queue.min_offset, queue.max_offset):
                 found = queue.unit(offset)
                 assert found is not None
-                unit, record = queue.extension.get(found[2]), store.record_at(found[0])
+                unit, record = queue.extension.get(found[2]), at_once(store.lookups.record_steps(found[0]))
                 assert unit is not None
                 assert record is not None
                 if not unit.bitmap:

@@ -17,6 +17,7 @@ import pytest
 
 from tianzhou.settings import bind
 from tianzhou.store import GetStatus, MessageStore, StoreSettings
+from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.ids import host_text, offset_msg_id
 from tianzhou.wire.properties import decode_properties
@@ -148,8 +149,10 @@ def test_reading_a_queue_through_gives_all_of_it_in_order(case: Case) -> None:
 def test_keys_are_found_as_apache_finds_them(case: Case) -> None:
     assert case.manifest["queryByKey"]
     for asked in case.manifest["queryByKey"]:
-        result = case.store.query(
-            asked["topic"], asked["key"], int(asked["max"]), int(asked["begin"]), int(asked["end"])
+        result = at_once(
+            case.store.lookups.key_steps(
+                asked["topic"], asked["key"], int(asked["max"]), int(asked["begin"]), int(asked["end"])
+            )
         )
         assert result.physical_offsets == asked["physicalOffsets"]
         assert [decode_record(part).physical_offset for part in result.parts] == asked["physicalOffsets"]
@@ -166,7 +169,7 @@ def test_times_lead_to_offsets(case: Case) -> None:
     for asked in case.manifest["offsetByTime"]:
         topic, queue_id, timestamp = asked["topic"], asked["queueId"], int(asked["timestamp"])
         upper = asked["boundary"] == "UPPER"
-        offset = case.store.offset_by_time(topic, queue_id, timestamp, upper=upper)
+        offset = at_once(case.store.lookups.offset_steps(topic, queue_id, timestamp, upper=upper))
         messages = sorted(stored.get((topic, queue_id), []))
         if messages:
             at_or_after = [number for number, when in messages if when >= timestamp]
@@ -181,7 +184,7 @@ def test_times_lead_to_offsets(case: Case) -> None:
 
 def test_records_are_found_by_their_offset(case: Case) -> None:
     for asked in case.manifest["viewById"]:
-        record = case.store.record_at(asked["offset"])
+        record = at_once(case.store.lookups.record_steps(asked["offset"]))
         if asked["code"] != 0:
             assert record is None
         else:

@@ -19,6 +19,7 @@ import pytest
 from tianzhou.model import MessageExt
 from tianzhou.settings import bind
 from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
+from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.ids import offset_msg_id
@@ -151,16 +152,16 @@ def test_a_queue_is_read_from_its_beginning_to_its_end(store: MessageStore, case
     for queue in case.manifest["queues"]:
         place = queue["topic"], queue["queueId"]
         expected = [m["commitLogOffset"] for m in case.manifest["messages"] if queue_of(m) == place]
-        for at_once in (1, 7, 32):
+        for portion in (1, 7, 32):
             found, position = [], queue["minOffset"]
             while position < queue["maxOffset"]:
-                result = store.get(*place, position, at_once)
+                result = store.get(*place, position, portion)
                 assert result.status is GetStatus.FOUND
-                assert result.count <= at_once or len(result.parts) == 1
+                assert result.count <= portion or len(result.parts) == 1
                 found += [decode_record(part).physical_offset for part in result.parts]
                 position = result.next_offset
             assert found == expected
-            assert store.get(*place, position, at_once).status is GetStatus.OFFSET_OVERFLOW_ONE
+            assert store.get(*place, position, portion).status is GetStatus.OFFSET_OVERFLOW_ONE
 
 
 def test_tags_select_by_what_the_units_or_their_extensions_say(store: MessageStore, case: Case) -> None:
@@ -180,10 +181,14 @@ def test_tags_select_by_what_the_units_or_their_extensions_say(store: MessageSto
 
 def test_keys_and_ids_find_what_apache_found(store: MessageStore, case: Case) -> None:
     for asked in case.manifest["queryByKey"]:
-        result = store.query(asked["topic"], asked["key"], int(asked["max"]), int(asked["begin"]), int(asked["end"]))
+        result = at_once(
+            store.lookups.key_steps(
+                asked["topic"], asked["key"], int(asked["max"]), int(asked["begin"]), int(asked["end"])
+            )
+        )
         assert result.physical_offsets == asked["physicalOffsets"]
     for asked in case.manifest["viewById"]:
-        record = store.record_at(asked["offset"])
+        record = at_once(store.lookups.record_steps(asked["offset"]))
         assert (record is None) == (asked["code"] != 0)
         if record is not None:
             assert hashlib.sha256(record).hexdigest() == asked["recordSha256"]
@@ -196,7 +201,7 @@ def test_times_lead_to_offsets(store: MessageStore, case: Case) -> None:
     for asked in case.manifest["offsetByTime"]:
         place, timestamp = (asked["topic"], asked["queueId"]), int(asked["timestamp"])
         upper = asked["boundary"] == "UPPER"
-        offset = store.offset_by_time(*place, timestamp, upper=upper)
+        offset = at_once(store.lookups.offset_steps(*place, timestamp, upper=upper))
         if case.name != "bcq" or not upper or place not in stored:
             assert str(offset) == asked["offset"]
         else:

@@ -97,15 +97,15 @@ def stored(root: Path, twin: Any, batches: list[Any], changes: dict[str, Any], l
                     answers.append(str(error))
                     continue
             answers.append(result)
-        answers.append([(queue.max_offset, queue.max_physical) for queue in store._queues["T"].values()])
+        answers.append([(queue.max_offset, queue.max_physical) for queue in store._queues.table["T"].values()])
         store._dispatcher.limit = None
         store._dispatcher.drain()
         found = (
             answers,
             [bytes(segment.view) for segment in store._log.files],
             store._log.position,
-            [(queue.next_offset, queue.max_offset, queue.max_physical) for queue in store._queues["T"].values()],
-            [bytes(segment.view) for queue in store._queues["T"].values() for segment in queue.files],
+            [(queue.next_offset, queue.max_offset, queue.max_physical) for queue in store._queues.table["T"].values()],
+            [bytes(segment.view) for queue in store._queues.table["T"].values() for segment in queue.files],
             [bytes(file._map) for file in store._index.files] if store._index else [],
         )
         return found, taken

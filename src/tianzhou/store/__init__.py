@@ -10,12 +10,22 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from tianzhou.store.results import GetResult, GetStatus, NewRecord, PutResult, PutStatus, QueryResult
+    from tianzhou.store.results import (
+        GetResult,
+        GetStatus,
+        NewRecord,
+        PutResult,
+        PutStatus,
+        QueryResult,
+        ReadRequest,
+    )
     from tianzhou.store.settings import StoreSettings
     from tianzhou.store.store import MessageStore
 
 _HOMES: Final = {
-    **dict.fromkeys(("GetResult", "GetStatus", "NewRecord", "PutResult", "PutStatus", "QueryResult"), "results"),
+    **dict.fromkeys(
+        ("GetResult", "GetStatus", "NewRecord", "PutResult", "PutStatus", "QueryResult", "ReadRequest"), "results"
+    ),
     "StoreSettings": "settings",
     "MessageStore": "store",
 }
@@ -36,5 +46,6 @@ __all__ = [
     "PutResult",
     "PutStatus",
     "QueryResult",
+    "ReadRequest",
     "StoreSettings",
 ]

@@ -12,11 +12,15 @@ from typing import Final
 from msgspec import structs
 
 from tianzhou._hot import put_batch, put_usual
+from tianzhou.clock import Clock
 from tianzhou.errors import PageCacheBusy, StoreError
 from tianzhou.model import names
 from tianzhou.shortages import words
-from tianzhou.store.dispatch.dispatch import BACKLOG_LIMIT, SLICE_RECORDS
-from tianzhou.store.flags import RunningFlag
+from tianzhou.store.dispatch.dispatch import BACKLOG_LIMIT, SLICE_RECORDS, Dispatcher
+from tianzhou.store.failures import StoreFailures
+from tianzhou.store.flags import RunningFlags
+from tianzhou.store.log.commitlog import CommitLog
+from tianzhou.store.log.flush import LogFlusher
 from tianzhou.store.log.record_scan import PREPARED, ROLLBACK, TRANSACTION_BITS, deliver_time
 from tianzhou.store.queues.admission import (
     INNER_BATCH,
@@ -31,9 +35,10 @@ from tianzhou.store.queues.admission import (
 from tianzhou.store.queues.batchqueue import BatchQueue
 from tianzhou.store.queues.consumequeue import ConsumeQueue
 from tianzhou.store.queues.multi_dispatch import dispatched_queues, is_light, with_offsets
+from tianzhou.store.queues.open_queues import OpenQueues
 from tianzhou.store.results import NewRecord, PutResult, PutStatus
-from tianzhou.store.state import StoreParts
-from tianzhou.store.upkeep.cleaner import disk_use
+from tianzhou.store.settings import StoreSettings, parse_delay_levels
+from tianzhou.store.upkeep.cleaner import Cleaner, disk_use
 from tianzhou.wire.hashing import Octets, tags_code
 from tianzhou.wire.properties import MAX_BYTES as MAX_PROPERTIES
 from tianzhou.wire.properties import decode_properties, encode_properties, get_property
@@ -47,18 +52,60 @@ _TOGETHER: Final = 32
 """So many records of a batch may be one entry of what is pending."""
 
 
-class StorePuts(StoreParts):
-    """Stores messages, and waits until they are safe."""
+class Appender:
+    """Stores messages, and waits until they are safe.
+
+    Args:
+        settings: limits, and what is made of messages.
+        clock: gives the store times.
+        log: takes the records.
+        queues: where they get their offsets.
+        dispatcher: told of each record.
+        flusher: told of each, and brings them to the disk.
+        cleaner: told that the disk has no room.
+        flags: say whether anything is taken.
+        failures: what follows when there is no room or no memory.
+    """
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        clock: Clock,
+        log: CommitLog,
+        queues: OpenQueues,
+        dispatcher: Dispatcher,
+        flusher: LogFlusher,
+        cleaner: Cleaner,
+        flags: RunningFlags,
+        failures: StoreFailures,
+    ) -> None:
+        self._settings = settings
+        self._now = clock.now_ms
+        self._log = log
+        self._queues = queues
+        self._table = queues.table
+        self._dispatcher = dispatcher
+        self._flusher = flusher
+        self._flushed = flusher.flushed
+        self._cleaner = cleaner
+        self._flags = flags
+        self._failures = failures
+        self._delays = parse_delay_levels(settings.message_delay_level)
+        self._sync = settings.sync_flush
+        self._appends_crc = settings.enabled_append_prop_crc
+        # Whether what is stored may differ from what is put: a CRC, the offsets in further queues.
+        self._amends = settings.enabled_append_prop_crc or settings.enable_multi_dispatch
 
     def append(self, record: NewRecord) -> PutResult:
         """Store one message; it is in the page cache on return (store.md §4.2).
 
         Whether the disk has it is for `settle` to find out. Dispatch follows in the next turn of the loop.
         """
-        if self._refusal is not None:
-            return PutResult(self._refusal[0], remark=self._refusal[1])
+        refusal = self._flags.refusal
+        if refusal is not None:
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, remark=refusal)
         try:
-            queue = self._queues[record.topic][record.queue_id]
+            queue = self._table[record.topic][record.queue_id]
         except KeyError:
             new = self._queue_for(record)
             if isinstance(new, PutResult):
@@ -66,10 +113,10 @@ class StorePuts(StoreParts):
             queue = new
         if self._amends or record.sys_flag & INNER_BATCH or 0 in record.properties:
             return self._append_amended(queue, record)
-        if len(record.body) > self.settings.max_message_size:
-            return refuse_message(record, self.settings.max_message_size)
+        if len(record.body) > self._settings.max_message_size:
+            return refuse_message(record, self._settings.max_message_size)
         if len(record.properties) > MAX_PROPERTIES:
-            return refuse_message(record, self.settings.max_message_size)
+            return refuse_message(record, self._settings.max_message_size)
         stored = self._now()
         result: PutResult | None = put_usual(self._log, queue, record, stored, self._dispatcher.pending, _DONE)
         if result is None:
@@ -121,10 +168,10 @@ class StorePuts(StoreParts):
             record: as there.
             batch: the messages, as they travel (wire.md §4.5).
         """
-        queue = self._known(record.topic, record.queue_id)
-        if queue is None or self._refusal is not None or self._amends:
+        queue = self._queues.find(record.topic, record.queue_id)
+        if queue is None or self._flags.refusal is not None or self._amends:
             return None
-        most, stored, pending = self.settings.max_message_size, self._now(), self._dispatcher.pending
+        most, stored, pending = self._settings.max_message_size, self._now(), self._dispatcher.pending
         result: PutResult | None = put_batch(self._log, queue, record, batch, most, stored, pending, _DONE)
         if result is not None:
             self._appended(stored, _TOGETHER)
@@ -140,11 +187,12 @@ class StorePuts(StoreParts):
 
         What `settings` make of single messages (a CRC, further queues) is made of each.
         """
-        if self._refusal is not None:
-            return PutResult(self._refusal[0], remark=self._refusal[1])
+        refusal = self._flags.refusal
+        if refusal is not None:
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, remark=refusal)
         members = []
         total = 0
-        limit = self.settings.max_message_size
+        limit = self._settings.max_message_size
         shared = record.properties
         for flag, body, own in entries:
             properties = bytes(own)
@@ -168,18 +216,12 @@ class StorePuts(StoreParts):
         refused = refuse_batch(record, len(members), total, limit)
         if refused is not None:
             return refused
-        try:
-            queue = self._queues[record.topic][record.queue_id]
-        except KeyError:
-            new = self._queue_for(record)
-            if isinstance(new, PutResult):
-                return new
-            queue = new
-        return self._put_records(queue, members)
+        queue = self._queue_for(record)
+        return queue if isinstance(queue, PutResult) else self._put_records(queue, members)
 
     def _append_amended(self, queue: ConsumeQueue, record: NewRecord) -> PutResult:
         """As `append`, for what the short way there does not do."""
-        limit = self.settings.max_message_size
+        limit = self._settings.max_message_size
         count = 1
         if len(record.body) > limit:
             return refuse_message(record, limit)
@@ -211,7 +253,7 @@ class StorePuts(StoreParts):
                     return amended
                 record = amended
             if len(record.properties) > MAX_PROPERTIES:
-                return refuse_message(record, self.settings.max_message_size)
+                return refuse_message(record, self._settings.max_message_size)
             offset = next_offsets[queue] if counted else 0
             if counted:
                 next_offsets[queue] = offset + count
@@ -261,7 +303,7 @@ class StorePuts(StoreParts):
         """
         properties = record.properties
         topic, queue_id = record.topic, record.queue_id
-        if self.settings.enable_multi_dispatch and next_offsets is not None:
+        if self._settings.enable_multi_dispatch and next_offsets is not None:
             given = {}
             for place in dispatched_queues(topic, queue_id, properties):
                 queue = self._further_queue(record, place)
@@ -271,7 +313,7 @@ class StorePuts(StoreParts):
                 next_offsets[queue] = offset + 1
                 further.append((queue, offset))
             if given:
-                given.setdefault((topic, queue_id), next_offsets.get(self._queues[topic][queue_id], 0))
+                given.setdefault((topic, queue_id), next_offsets.get(self._table[topic][queue_id], 0))
                 properties = with_offsets(topic, queue_id, properties, lambda *place: given[place])
         if self._appends_crc or 0 in properties:
             # Zeros could be taken for what did not reach the disk: such a record says by its CRC that it is whole.
@@ -279,16 +321,16 @@ class StorePuts(StoreParts):
         return structs.replace(record, properties=properties)
 
     def _further_queue(self, record: NewRecord, place: tuple[str, int]) -> ConsumeQueue | PutResult:
-        queue = self._known(*place)
+        queue = self._queues.find(*place)
         if queue is None:
-            refused = refuse_multi_dispatch(record, place, batched=place[0] in self.queue_kinds.batch_topics)
+            refused = refuse_multi_dispatch(record, place, batched=place[0] in self._queues.kinds.batch_topics)
             if refused is not None:
                 return refused
-            limit = self.settings.max_lmq_consume_queue_num
-            if is_light(place[0]) and len(self._light) >= limit:
-                text = f"there are {len(self._light)} light queues, maxLmqConsumeQueueNum={limit}; raise it"
+            limit = self._settings.max_lmq_consume_queue_num
+            if is_light(place[0]) and len(self._queues.light) >= limit:
+                text = f"there are {len(self._queues.light)} light queues, maxLmqConsumeQueueNum={limit}; raise it"
                 return illegal(record, text, PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED)
-            return self._queue(*place)
+            return self._queues.find_or_make(*place)
         refused = refuse_multi_dispatch(record, place, batched=True) if queue.batched else None
         return queue if refused is None else refused
 
@@ -305,12 +347,12 @@ class StorePuts(StoreParts):
         """
         if not self._sync or result.status is not _OK:
             return result.status
-        if self.flushed.value >= result.end_offset:
+        if self._flushed.value >= result.end_offset:
             return _OK
-        limit = self.settings.sync_flush_timeout if timeout_ms is None else timeout_ms
+        limit = self._settings.sync_flush_timeout if timeout_ms is None else timeout_ms
         try:
             async with asyncio.timeout(limit / 1000):
-                await self.flushed.reach(result.end_offset)
+                await self._flushed.reach(result.end_offset)
         except (TimeoutError, StoreError):
             return PutStatus.FLUSH_DISK_TIMEOUT
         return _OK
@@ -324,13 +366,16 @@ class StorePuts(StoreParts):
         Raises:
             StoreError: the disk refuses.
         """
-        while self.flushed.value < end_offset and not self._flusher.failed:
+        while self._flushed.value < end_offset and not self._flusher.failed:
             await self._flusher.flush()
-        await self.flushed.reach(end_offset)
+        await self._flushed.reach(end_offset)
 
     def _queue_for(self, record: NewRecord) -> ConsumeQueue | PutResult:
+        queue = self._queues.find(record.topic, record.queue_id)
+        if queue is not None:
+            return queue
         refused = refuse_place(record)
-        return self._queue(record.topic, record.queue_id) if refused is None else refused
+        return self._queues.find_or_make(record.topic, record.queue_id) if refused is None else refused
 
     def _append_failed(self, record: NewRecord, error: OSError | StoreError | struct.error) -> PutResult:
         if isinstance(error, PageCacheBusy):
@@ -342,14 +387,13 @@ class StorePuts(StoreParts):
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             text = (
                 f"disk full: {disk_use(self._log.files.path_of(self._log.end).parent)} ({error}); free space, or keep "
-                f"messages for less than fileReservedTime={self.settings.file_reserved_time} h; "
+                f"messages for less than fileReservedTime={self._settings.file_reserved_time} h; "
                 "it is tried again every 5 s, reading goes on"
             )
-            if self._cleaner.refused() and self.put_up(RunningFlag.DISK_FULL, text):
-                logger.error("%s", text)
+            if self._cleaner.refused():
+                self._failures.space_changed(text)
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, remark=text)
-        if error.errno == errno.ENOMEM:
-            self.queue_kinds.maps.shed()
-        logger.error("the commit log in %s cannot be extended: %s", self.settings.root, words(error))
+        self._failures.memory_short(error)
+        logger.error("the commit log in %s cannot be extended: %s", self._settings.root, words(error))
         text = f"create mapped file failed, server is busy or broken: {words(error)}"
         return PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED, remark=text)

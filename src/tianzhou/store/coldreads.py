@@ -25,11 +25,15 @@ from tianzhou.store.log.holes import is_hole
 from tianzhou.store.queues.batchqueue import BATCH_UNIT_SIZE, BatchQueue, unit_at
 from tianzhou.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
 from tianzhou.store.queues.extension import ExtendedQueue
+from tianzhou.store.queues.read_limits import ReadLimits
+from tianzhou.store.results import ReadRequest
 
 T = TypeVar("T")
 
 HOT_BYTES: Final = 64 << 20
 """What was appended last is in memory; nobody has to look."""
+_PASSED_BYTES: Final = 4 << 20
+"""So many bytes of records that a filter looks at are fetched before it does."""
 _THREADS: Final = 4
 ROUNDS: Final = 3
 _AHEAD: Final = 512 << 10
@@ -59,21 +63,24 @@ class ColdReads:
         self._believed_until = 0.0
         self.opened_at = 0
 
-    def missing(
-        self, queue: ConsumeQueue, offset: int, units: int, messages: int, size: int, codes: frozenset[int] | None
-    ) -> Missing:
-        """What reading a queue from `offset` on would have to fetch; empty when all of it is in memory.
+    def missing(self, queue: ConsumeQueue, request: ReadRequest, limits: ReadLimits) -> Missing:
+        """What a read would have to fetch; empty when all of it is in memory.
 
         Args:
-            queue: the queue.
-            offset: first queue offset wanted.
-            units: at most so many units are looked at.
-            messages: at most so many records are taken.
-            size: and about so many bytes of them.
-            codes: only units with one of these tags codes; None for all.
+            queue: the one of the request.
+            request: what is wanted.
+            limits: of one read.
         """
+        offset, codes = request.offset, request.tag_codes
         if not queue.min_offset <= offset < queue.max_offset:
             return []
+        units = max(limits.units, request.max_messages)
+        if request.accept is not None:
+            # What is passed over is looked at, too.
+            messages, size = units, _PASSED_BYTES
+        else:
+            most = limits.of(request.max_messages, request.max_bytes)
+            messages, size = most.count_in_memory, most.bytes_in_memory
         if isinstance(queue, BatchQueue):
             return self._missing_batched(queue, offset, min(units, messages), messages, size)
         position = offset * UNIT_SIZE

@@ -27,12 +27,30 @@ class RunningFlags:
 
     A failed disk does not come back by itself: nobody lowers NOT_WRITABLE but a restart. The others are lowered by
     those who raised them.
+
+    Args:
+        closed: why the store takes nothing before it is opened; None when it is open.
+
+    Attributes:
+        refusal: why puts are refused: that the store is not open, or else the text of the lowest flag that says so;
+            None when they are accepted.
     """
 
-    __slots__ = ("_texts",)
+    __slots__ = ("_closed", "_texts", "refusal")
 
-    def __init__(self) -> None:
+    def __init__(self, closed: str | None = None) -> None:
         self._texts: dict[RunningFlag, str] = {}
+        self._closed = self.refusal = closed
+
+    def opened(self) -> None:
+        """The store takes puts unless a flag refuses them."""
+        self._closed = None
+        self._judge()
+
+    def closed(self, text: str) -> None:
+        """The store takes no puts whatever the flags are; producers are given the text."""
+        self._closed = text
+        self._judge()
 
     @property
     def bits(self) -> RunningFlag:
@@ -54,25 +72,28 @@ class RunningFlags:
         """Whether queues may be written: a full log disk and a fenced broker still let them catch up."""
         return not self.bits & _REFUSES_UNITS
 
-    @property
-    def refusal(self) -> str | None:
-        """Why puts are refused: the text of the lowest flag that says so; None when they are accepted."""
-        return next((text for flag, text in sorted(self._texts.items()) if flag & _REFUSES_PUTS), None)
-
     def put_up(self, flag: RunningFlag, text: str) -> bool:
         """Raise a flag.
 
         Args:
             flag: one flag.
-            text: what is wrong, its value, the remedy.
+            text: what is wrong, its value, the remedy; producers get it.
 
         Returns:
             Whether it was down.
         """
         was_down = flag not in self._texts
         self._texts[flag] = text
+        self._judge()
         return was_down
 
     def take_down(self, flag: RunningFlag) -> bool:
         """Lower a flag; whether it was up."""
-        return self._texts.pop(flag, None) is not None
+        was_up = self._texts.pop(flag, None) is not None
+        self._judge()
+        return was_up
+
+    def _judge(self) -> None:
+        # One value that puts look at, however many reasons there are.
+        refusing = (text for flag, text in sorted(self._texts.items()) if flag & _REFUSES_PUTS)
+        self.refusal = next(refusing, None) if self._closed is None else self._closed

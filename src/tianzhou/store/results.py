@@ -1,12 +1,20 @@
-"""What goes into the store and what it answers (store.md §4.3, §14.1)."""
+"""What the store is asked and what it answers (store.md §4.3, §14.1)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum, auto
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from tianzhou._hot.cursors import NewRecord as NewRecord
+
+if TYPE_CHECKING:
+    from tianzhou.store.queues.extension import ExtensionUnit
+
+MAX_READ_BYTES: Final = 128 << 20
+"""The most that one read returns."""
 
 
 class PutStatus(Enum):
@@ -64,6 +72,32 @@ class PutResult(msgspec.Struct, gc=False):
     end_offset: int = -1
     physical_offsets: tuple[int, ...] = ()
     remark: str = ""
+
+
+class ReadRequest(msgspec.Struct):
+    """What a reader wants of a queue, within the limits of one read (store.md §14.1).
+
+    Attributes:
+        topic: topic.
+        queue_id: queue.
+        offset: first queue offset wanted.
+        max_messages: at most so many messages; of a BatchCQ queue more, when the first record alone holds more.
+        tag_codes: only records with one of these tags codes, and inner batches, whose tags only their messages know;
+            None for all.
+        accept: looks at a record that the tags let through; false leaves it out, None ends the read before it.
+        accept_unit: looks at a record's extension unit, if it has one, before the record is touched; without
+            `tag_codes` only.
+        max_bytes: at most so many bytes, unless the first record alone is longer.
+    """
+
+    topic: str
+    queue_id: int
+    offset: int
+    max_messages: int
+    tag_codes: frozenset[int] | None = None
+    accept: Callable[[memoryview], bool | None] | None = None
+    accept_unit: Callable[[ExtensionUnit], bool] | None = None
+    max_bytes: int = MAX_READ_BYTES
 
 
 class GetResult(msgspec.Struct):

@@ -1,32 +1,61 @@
-"""The message store: its life, and what goes from it in time (store.md §10, §12)."""
+"""The message store: its parts, its life, and what goes from it in time (store.md §10, §12)."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import logging
+import mmap
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import DiskFull, StoreError, StoreUnreadable
 from tianzhou.file_modes import MODES, parse_mode
 from tianzhou.shortages import advice, words
-from tianzhou.store.appender import StorePuts
-from tianzhou.store.log.flush import log_ranges, sync_ranges
+from tianzhou.store.appender import Appender
+from tianzhou.store.coldreads import ColdReads
+from tianzhou.store.dispatch.dispatch import Dispatcher
+from tianzhou.store.failures import StoreFailures
+from tianzhou.store.files.checkpoint import Checkpoint
+from tianzhou.store.files.folder import StoreFolder
+from tianzhou.store.files.maps import QueueMaps
+from tianzhou.store.flags import RunningFlags
+from tianzhou.store.index.index import Index
+from tianzhou.store.log.commitlog import CommitLog
+from tianzhou.store.log.flush import LogFlusher, log_ranges, sync_ranges
 from tianzhou.store.log.recovery import OpeningReport
-from tianzhou.store.lookups import StoreLookups
-from tianzhou.store.queues.multi_dispatch import is_light
-from tianzhou.store.reads import StoreReads
-from tianzhou.store.results import PutStatus
+from tianzhou.store.lookups import LookUps
+from tianzhou.store.queues.extension import ExtensionUnit
+from tianzhou.store.queues.open_queues import OpenQueues
+from tianzhou.store.queues.queues import QueueMaker, each_queue
+from tianzhou.store.queues.read_limits import ReadLimits
+from tianzhou.store.queues.strays import StrayUnits
+from tianzhou.store.reader import Reader
+from tianzhou.store.results import MAX_READ_BYTES, GetResult, ReadRequest
+from tianzhou.store.settings import StoreSettings, parse_delay_levels
 from tianzhou.store.startup.opening import StoreOpener
+from tianzhou.store.upkeep.cleaner import Cleaner
 from tianzhou.store.upkeep.doubted import check_everything
+from tianzhou.store.upkeep.upkeep import Upkeep
+from tianzhou.supervision import Supervisor
+from tianzhou.troubles import Troubles
+from tianzhou.watermark import Watermark
 
 logger = logging.getLogger(__name__)
 
 
-class MessageStore(StorePuts, StoreReads, StoreLookups):
+class MessageStore:
     """A store folder, opened by one process and used from one event loop.
+
+    It puts together who appends, who reads and who looks things up, and owns their life. Their methods are its own
+    attributes, so that a message does not pay for a call more:
+
+    - of `Appender`: `append`, `append_batch`, `append_usual_batch`, `settle`, `secure`;
+    - of `Reader`: `read`, `read_now`;
+    - of `OpenQueues`: `min_offset`, `max_offset`, `arrived`, `queue_unit`, `topics`, and `queues` of a topic;
+    - of `ColdReads`: `find` and `take`, which run the look-ups of `lookups`.
 
     Args:
         settings: sizes, folders, limits.
@@ -38,12 +67,72 @@ class MessageStore(StorePuts, StoreReads, StoreLookups):
 
     Attributes:
         flushed: commit-log offset up to which the disk has everything.
+        lookups: what finds single messages.
         report: what opening found and did.
-        flags: what puts are refused for, besides that the store is not open; see `put_up` and `take_down`.
+        flags: what puts are refused for.
         supervisor: owns the tasks of the store, and knows what is wrong with them.
         unclean: what the disk lacks since it was closed, in words; empty when it has everything.
         queue_kinds: which topics have queues of type BatchCQ; opening adds those the folder knows of.
     """
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        clock: Clock | None = None,
+        *,
+        store_host: bytes = b"\x7f\x00\x00\x01",
+        store_port: int = 10911,
+        most_maps: int | None = None,
+        troubles: Troubles | None = None,
+    ) -> None:
+        self.settings = settings
+        self.clock: Clock = clock or SystemClock()
+        self.supervisor = Supervisor("store", self.clock, troubles)
+        self.report = OpeningReport()
+        self.flags = RunningFlags("the store is not open")
+        self.unclean = ""
+        self._opened = False
+        self._folder = StoreFolder(settings.root)
+        self._checkpoint = Checkpoint(settings.root / "checkpoint")
+        self._log = log = CommitLog(settings, store_host, store_port)
+        maps = QueueMaps(most_maps)
+        self.queue_kinds = QueueMaker(settings, log, maps)
+        self._queues = queues = OpenQueues(self.queue_kinds)
+        self._index = index = Index(settings) if settings.message_index_enable else None
+        failures = StoreFailures(settings, self.flags, self.supervisor, maps)
+        self._dispatcher = Dispatcher(index, failures.dispatch_failed, failures.dispatch_recovered)
+        self._flusher = LogFlusher(log, settings, self.clock, self._log_flushed, failures.flush_failed, self.supervisor)
+        self.flushed: Watermark = self._flusher.flushed
+        self._upkeep = Upkeep(
+            log,
+            self._dispatcher,
+            queues.table,
+            index,
+            self._checkpoint,
+            settings,
+            self.clock,
+            self.flushed,
+            self.supervisor,
+        )
+        self._cleaner = Cleaner(
+            settings, self.clock, log, queues.table, index, self._needed_from, failures.space_changed
+        )
+        self._limits = ReadLimits(settings)
+        self._cold = cold = ColdReads(log)
+        delays = parse_delay_levels(settings.message_delay_level)
+        self._strays = StrayUnits(log, cold, delays, self._dispatcher.units_changed)
+        self.lookups = LookUps(log, queues, index)
+        self.take, self.find = cold.take, cold.follow
+        reader = Reader(log, queues, self._limits, cold, self._strays)
+        self.read, self.read_now = reader.read, reader.read_now
+        appender = Appender(
+            settings, self.clock, log, queues, self._dispatcher, self._flusher, self._cleaner, self.flags, failures
+        )
+        self.append, self.append_batch = appender.append, appender.append_batch
+        self.append_usual_batch = appender.append_usual_batch
+        self.settle, self.secure = appender.settle, appender.secure
+        self.min_offset, self.max_offset, self.arrived = queues.min_offset, queues.max_offset, queues.arrived
+        self.topics, self.queues, self.queue_unit = queues.topics, queues.numbers, queues.unit
 
     # life
 
@@ -65,10 +154,10 @@ class MessageStore(StorePuts, StoreReads, StoreLookups):
             if self.settings.check_store_on_start:
                 check_everything(self.settings)
             opener = StoreOpener(
-                self.settings, self._log, self._queues, self._index, self._checkpoint, self.queue_kinds
+                self.settings, self._log, self._queues.table, self._index, self._checkpoint, self.queue_kinds
             )
             self.report = opener.open(clean=folder.stopped_cleanly, pages_survived=folder.pages_survived)
-            self._light = {topic for topic in self._queues if is_light(topic)}
+            self._queues.opened()
             if not self.report.clean:
                 # What a crashed process left in the page cache has been read, but need not be on the disk yet.
                 sync_ranges(log_ranges(self._log, self.report.read_from, self._log.end))
@@ -81,12 +170,12 @@ class MessageStore(StorePuts, StoreReads, StoreLookups):
                 raise self._cannot_open(error) from error
             raise
         self.flushed.advance(end)
-        self._dispatcher.limit = end if self._sync else None
+        self._dispatcher.limit = end if self.settings.sync_flush else None
         self._dispatcher.logics_timestamp = self._checkpoint.logics_msg_timestamp
-        self._dispatcher.dirty = [q for of_topic in self._queues.values() for q in of_topic.values() if q.dirty]
+        self._dispatcher.dirty = [queue for queue in each_queue(self._queues.table) if queue.dirty]
         self._flusher.last_timestamp = self._checkpoint.physic_msg_timestamp
         self._opened = True
-        self._judge()
+        self.flags.opened()
         return self.report
 
     def _cannot_open(self, error: OSError) -> StoreError:
@@ -111,7 +200,7 @@ class MessageStore(StorePuts, StoreReads, StoreLookups):
             ("cleaning", self._cleaner.run),
         ):
             self.supervisor.own(name, work)
-        if self._sync:
+        if self.settings.sync_flush:
             self._flusher.request()
 
     async def close(self) -> None:
@@ -124,8 +213,8 @@ class MessageStore(StorePuts, StoreReads, StoreLookups):
         if not self._opened:
             return
         self._opened = False
-        writable = self._refusal is None
-        self._refusal = (PutStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
+        writable = self.writable
+        self.flags.closed("the store is closed")
         self._flusher.flush_now()
         self._dispatcher.stop()
         safe = not self._flusher.failed and self.flushed.value >= self._log.end
@@ -150,9 +239,8 @@ class MessageStore(StorePuts, StoreReads, StoreLookups):
         self._cleaner.close()
         self._strays.close()
         self._cold.close()
-        for of_topic in self._queues.values():
-            for queue in of_topic.values():
-                queue.close()
+        for queue in each_queue(self._queues.table):
+            queue.close()
         if self._index is not None:
             self._index.close()
         self._log.close()
@@ -167,6 +255,58 @@ class MessageStore(StorePuts, StoreReads, StoreLookups):
     ) -> None:
         await self.close()
 
+    def _log_flushed(self, end: int, timestamp: int) -> None:
+        self._checkpoint.physic_msg_timestamp = max(self._checkpoint.physic_msg_timestamp, timestamp)
+        if self.settings.sync_flush:
+            self._dispatcher.limit = end
+            self._dispatcher.kick()
+
+    # positions
+
+    @property
+    def end_offset(self) -> int:
+        """The commit log's next offset."""
+        return self._log.end
+
+    @property
+    def begin_offset(self) -> int:
+        """Start of the oldest commit-log segment; -1 without one."""
+        return self._log.min_offset
+
+    @property
+    def dispatch_behind_bytes(self) -> int:
+        """Bytes of the log that queues do not show yet."""
+        return self._log.end - self._dispatcher.pending[0][2] if self._dispatcher.pending else 0
+
+    @property
+    def writable(self) -> bool:
+        """Whether puts are accepted."""
+        return self.flags.refusal is None
+
+    # reading
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int,
+        tag_codes: frozenset[int] | None = None,
+        accept: Callable[[memoryview], bool | None] | None = None,
+        accept_unit: Callable[[ExtensionUnit], bool] | None = None,
+        max_bytes: int = MAX_READ_BYTES,
+    ) -> GetResult:
+        """As `read_now`, for who has no `ReadRequest` at hand; what arguments mean is said there."""
+        return self.read_now(
+            ReadRequest(topic, queue_id, offset, max_messages, tag_codes, accept, accept_unit, max_bytes)
+        )
+
+    def read_ahead(self, wanted: bool) -> None:
+        """Tell the system whether the log's present segments are read in order, or at random."""
+        self.settings.data_read_ahead_enable = wanted
+        for segment in self._log.files:
+            segment.advise(mmap.MADV_NORMAL if wanted else mmap.MADV_RANDOM)
+
     # topics and retention
 
     def delete_topic(self, topic: str) -> None:
@@ -174,14 +314,13 @@ class MessageStore(StorePuts, StoreReads, StoreLookups):
 
         Nothing happens for a topic that has none here: only what the store itself made or found is removed.
         """
-        if topic not in self._queues:
+        if topic not in self._queues.table:
             return
         dispatcher = self._dispatcher
         dispatcher.drain()
-        retired = [file for queue in self._queues.pop(topic).values() for file in queue.retire()]
+        retired = self._queues.retire(topic)
         dispatcher.pending = type(dispatcher.pending)(p for p in dispatcher.pending if p[0].topic != topic)
         dispatcher.dirty = [queue for queue in dispatcher.dirty if queue.topic != topic]
-        self._light.discard(topic)
         self._cleaner.remove(self.queue_kinds.folders(topic), retired)
 
     def settings_changed(self) -> None:
@@ -200,7 +339,11 @@ class MessageStore(StorePuts, StoreReads, StoreLookups):
 
     def delete_other_topics(self, kept: Callable[[str], bool]) -> list[str]:
         """Delete the queues of all topics for which `kept` does not hold; returns their names."""
-        doomed = [topic for topic in self._queues if not kept(topic)]
+        doomed = [topic for topic in self._queues.table if not kept(topic)]
         for topic in doomed:
             self.delete_topic(topic)
         return doomed
+
+    def _needed_from(self) -> int:
+        pending = self._dispatcher.pending
+        return min(self.flushed.value, pending[0][2] if pending else self._log.end)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tianzhou.model import TopicConfig
+from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.fields import read_reply
@@ -34,8 +35,8 @@ def test_a_message_is_stored_and_its_place_told(broker: Run) -> None:
             assert (stored.body, stored.flag, stored.born_timestamp) == (b"hello", 7, 99)
             assert (stored.born_host, stored.born_port) == (b"\x7f\0\0\1", peer.connection.remote_port)
             assert decode_properties(stored.properties) == sent | BROKER_PROPERTIES
-        assert bench.store.query("T", "k2", 32).physical_offsets
-        assert bench.store.query("T", "U1", 32).physical_offsets
+        assert at_once(bench.store.lookups.key_steps("T", "k2", 32)).physical_offsets
+        assert at_once(bench.store.lookups.key_steps("T", "U1", 32)).physical_offsets
         assert bench.store.get("T", 1, 0, 32, frozenset({2598919})).count == 3
         assert bench.stats.put_count == 3
 

@@ -30,6 +30,7 @@ from staging_talk import (
 )
 
 from tianzhou.broker.staging.log_entries import Decided, Refused
+from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.wire.bodies.staging import (
     ATTEMPTS,
     DECISION,
@@ -49,7 +50,7 @@ def test_staged_messages_are_seen_when_their_batch_is_decided(broker: Run) -> No
         assert (await stage(peer, "a", [message("1"), message("2", queue_id=1)])).code == 0
         assert (await stage(peer, "b", [message("3", body=b"three", colour="red")])).code == 0
         assert keys(bench) == []
-        assert bench.store.query("T", "1", 32).physical_offsets == []
+        assert at_once(bench.store.lookups.key_steps("T", "1", 32)).physical_offsets == []
         assert (await decide(peer, decision(a=1, b=1))).names() == ["a", "b"]
         await publish(peer, decision(a=1, b=1))
         assert (keys(bench), keys(bench, queue_id=1)) == (["1", "3"], ["2"])
@@ -62,7 +63,7 @@ def test_staged_messages_are_seen_when_their_batch_is_decided(broker: Run) -> No
             "CLUSTER": "DefaultCluster", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true",
         }  # fmt: skip
         for key in ("3", "k-3"):
-            assert bench.store.query("T", key, 32).physical_offsets == [record.physical_offset]
+            assert at_once(bench.store.lookups.key_steps("T", key, 32)).physical_offsets == [record.physical_offset]
         assert bench.store.get("T", 0, 0, 9, frozenset({2598919})).count == 2, "found by tag"
         assert bench.stats.put("T").count == 3
         assert waiting(bench) == []

@@ -228,7 +228,7 @@ def test_publishing_goes_on_when_the_disk_has_room_again(broker: Run) -> None:
         def append(record: Any) -> Any:
             if record.topic == "T" and record.uniq_key == "400" and not full[0]:
                 full[0] = True
-                bench.store.put_up(flag, "disk full: no room")
+                bench.store.flags.put_up(flag, "disk full: no room")
             return real(record)
 
         from tianzhou.store.flags import RunningFlag
@@ -240,7 +240,7 @@ def test_publishing_goes_on_when_the_disk_has_room_again(broker: Run) -> None:
         assert reply.code == 14
         assert "disk full" in reply.remark
         assert len(keys(bench)) == 400
-        bench.store.take_down(flag)
+        bench.store.flags.take_down(flag)
         await publish(peer, decided)
         assert keys(bench) == [str(n) for n in range(700)]
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tianzhou.model import MessageQueue, SubscriptionGroupConfig
+from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.wire.bodies import (
     QueueUnit,
     decode_cold_read_limits,
@@ -59,7 +60,7 @@ def test_a_member_consumes_a_message_at_once(broker: Run) -> None:
         sent = await tool.send("T", b"hello")
         opaque = tool.post(309, consumer_group="G", client_id="c1", msg_id=sent.header.msg_id, topic="T")
         question = await asked(consumer, 309)
-        assert bytes(question.body) == bytes(bench.store.record_at(0))
+        assert bytes(question.body) == bytes(at_once(bench.store.lookups.record_steps(0)))
         assert question.fields["brokerName"] == "broker-a"
         assert question.fields["topicSysFlag"] == "0"
         consumer.post_frame(encode(question.reply(0, None, {}, b'{"consumeResult":"CR_LATER"}')))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tianzhou.model import TopicConfig
+from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.results import NewRecord
 from tianzhou.wire.codes import FLAG_ONEWAY
 from tianzhou.wire.fields import read_header, read_reply
@@ -110,7 +111,7 @@ def test_a_half_message_is_not_to_be_seen(broker: Run) -> None:
             "CLUSTER": "DefaultCluster", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true",
             "__transactionId__": "U", "REAL_TOPIC": "T", "REAL_QID": "2",
         }  # fmt: skip
-        assert bench.store.query("T", "U", 32).physical_offsets == []
+        assert at_once(bench.store.lookups.key_steps("T", "U", 32)).physical_offsets == []
 
     broker(body)
 
@@ -127,7 +128,7 @@ def test_a_committed_message_is_where_it_was_sent(broker: Run) -> None:
         assert (message.born_timestamp, message.born_port) == (half.born_timestamp, half.born_port)
         assert bench.store.get("T", 2, 0, 1, frozenset({2598919})).count == 1
         for key in ("U", "k-U"):
-            assert bench.store.query("T", key, 32).physical_offsets == [message.physical_offset]
+            assert at_once(bench.store.lookups.key_steps("T", key, 32)).physical_offsets == [message.physical_offset]
         assert bench.stats.put("T").count == 1
         assert len(bench.tables.transactions) == 0
 
@@ -221,11 +222,11 @@ def test_a_store_that_takes_nothing_keeps_the_transaction_open(broker: Run) -> N
 
         peer = bench.peer()
         sent = await prepare(peer)
-        bench.store.put_up(RunningFlag.DISK_FULL, "disk full; free space")
+        bench.store.flags.put_up(RunningFlag.DISK_FULL, "disk full; free space")
         reply = await end(peer, sent, COMMIT)
         assert (reply.code, "disk full" in (reply.remark or "")) == (14, True)
         assert len(bench.tables.transactions) == 1
-        bench.store.take_down(RunningFlag.DISK_FULL)
+        bench.store.flags.take_down(RunningFlag.DISK_FULL)
         assert (await end(peer, sent, COMMIT)).code == 0
         assert len(bench.records("T")) == 1
 

@@ -20,6 +20,7 @@ from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.files.pages import HeldMap
 from tianzhou.store.files.segments import Segment
 from tianzhou.store.queues.batchqueue import BATCH_UNIT, BATCH_UNIT_SIZE, BatchQueue, BatchUnit, unit_at
+from tianzhou.store.results import ReadRequest
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import decode_properties
@@ -257,7 +258,7 @@ def test_batches_that_have_left_the_memory_are_fetched_beside_the_loop(
 
     async def main() -> None:
         async with store_in(tmp_path / "s") as store:
-            found = store.read("B", 0, 1, 32, frozenset({tags_code("A")}))
+            found = store.read(ReadRequest("B", 0, 1, 32, frozenset({tags_code("A")})))
             assert inspect.isawaitable(found)
             found = await found
             assert (found.status, found.next_offset, found.count) == (GetStatus.FOUND, 6, 6)

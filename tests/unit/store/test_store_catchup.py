@@ -14,6 +14,7 @@ import pytest
 from tianzhou.errors import StoreError
 from tianzhou.store import MessageStore, NewRecord, StoreSettings
 from tianzhou.store.dispatch import catchup
+from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.index.index import Index
 from tianzhou.store.offline.check_report import Kind
 from tianzhou.store.offline.scan import StoreScan
@@ -47,7 +48,7 @@ def fill(store: MessageStore, begin: int, end: int) -> None:
 def found(store: MessageStore, number: int) -> bool:
     """Whether both keys of a message lead to it."""
     several = [
-        [int(decode_record(part).body.split()[0]) for part in store.query("T", key, 64).parts]
+        [int(decode_record(part).body.split()[0]) for part in at_once(store.lookups.key_steps("T", key, 64)).parts]
         for key in (f"k{number}", f"u{number}")
     ]
     return all(number in one for one in several)
@@ -231,7 +232,7 @@ def test_an_index_that_was_switched_off_for_a_while_is_completed(folder: Path) -
     store = MessageStore(settings_for(folder, message_index_enable=False))
     store.open()
     fill(store, COUNT, COUNT + 50)
-    assert store.query("T", "k3", 10).parts == []
+    assert at_once(store.lookups.key_steps("T", "k3", 10)).parts == []
     store.close_now()
     store = MessageStore(settings_for(folder))
     store.open()
@@ -319,11 +320,11 @@ def test_a_query_beside_the_loop_waits_for_nothing(folder: Path) -> None:
         async with MessageStore(settings_for(folder)) as store:
             await asyncio.sleep(0)
             try:
-                result = await store.find_by_key("T", "k1", 10)
+                result = await store.find(store.lookups.key_steps("T", "k1", 10))
             except StoreError as error:  # pragma: no cover - names what went wrong
                 pytest.fail(str(error))
             assert len(result.parts) <= 1
             await until(lambda: not behind(store))
-            assert len((await store.find_by_key("T", "k1", 10)).parts) == 1
+            assert len((await store.find(store.lookups.key_steps("T", "k1", 10))).parts) == 1
 
     asyncio.run(main())

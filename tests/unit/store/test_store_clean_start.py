@@ -48,7 +48,7 @@ def test_pages_behind_the_last_unit_stay_out_of_memory(tmp_path) -> None:
     store.open()
     assert [store.max_offset("T", queue) for queue in range(3)] == [10, 10, 10]
     for queue in range(3):
-        (segment,) = store._queues["T"][queue].files.segments
+        (segment,) = store._queues.table["T"][queue].files.segments
         pages = range(0, segment.size - PAGE, PAGE)
         assert sum(segment.resident(at, at + PAGE) for at in pages) <= 8
     asyncio.run(store.close())

@@ -21,6 +21,7 @@ import pytest
 from tianzhou.settings import bind
 from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
 from tianzhou.store.files import pages
+from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.properties import encode_properties
 
@@ -95,7 +96,9 @@ def test_expiry_deletes_log_queue_and_index_files_and_nothing_else(tmp_path: Pat
             await until(lambda: len(list((tmp_path / "commitlog").iterdir())) == 4)
             await until(lambda: len(list((tmp_path / "index").iterdir())) < index_files)
             # The queues follow the log; until they have, they begin with messages that are gone.
-            await until(lambda: all(store.store_time_of("T", q, store.min_offset("T", q)) >= 0 for q in range(2)))
+            await until(
+                lambda: all(at_once(store.lookups.time_steps("T", q, store.min_offset("T", q))) >= 0 for q in range(2))
+            )
             begin = store.begin_offset
             assert begin == int(min((tmp_path / "commitlog").iterdir()).name)
             found = 0
@@ -108,13 +111,13 @@ def test_expiry_deletes_log_queue_and_index_files_and_nothing_else(tmp_path: Pat
                     assert store.get("T", queue_id, offset, 1).status is GetStatus.FOUND
                     found += 1
                     number = 2 * offset + queue_id
-                    assert len(store.query("T", f"T{number}", 10).parts) == 1
+                    assert len(at_once(store.lookups.key_steps("T", f"T{number}", 10)).parts) == 1
                 await until(lambda: min(os.listdir(tmp_path / "consumequeue" / "T" / "0")) > "0" * 20)
             # Every record that is left in the log is left in its queue.
             left = sum(1 for _ in StoreScan(tmp_path).records())
             assert found == left
             assert store.end_offset == end
-            assert store.query("T", "T0", 10).parts == []
+            assert at_once(store.lookups.key_steps("T", "T0", 10)).parts == []
         async with MessageStore(small(tmp_path)) as store:
             assert store.report.clean
             assert store.report.notes == []
@@ -150,9 +153,9 @@ def test_readers_pass_over_what_the_log_has_lost_before_the_queues_know(tmp_path
             oldest = found.next_offset - 1
             assert oldest > 0
             # The index still knows the key, and what it points to is gone.
-            assert store.query("T", f"T{oldest - 1}", 10).parts == []
-            assert len(store.query("T", f"T{oldest}", 10).parts) == 1
-            assert store.store_time_of("T", 0, 0) == -1
+            assert at_once(store.lookups.key_steps("T", f"T{oldest - 1}", 10)).parts == []
+            assert len(at_once(store.lookups.key_steps("T", f"T{oldest}", 10)).parts) == 1
+            assert at_once(store.lookups.time_steps("T", 0, 0)) == -1
             go_on.set()
             await until(lambda: store.min_offset("T", 0) == oldest)
             assert store.get("T", 0, 0, 1).status is GetStatus.OFFSET_TOO_SMALL
@@ -186,7 +189,7 @@ def test_a_segment_being_read_stays_readable_until_the_reader_is_done(tmp_path: 
         async with MessageStore(settings) as store:
             put(store, 60)
             await flushed(store)
-            held = [store.record_at(0)]
+            held = [at_once(store.lookups.record_steps(0))]
             before = [bytes(record or b"") for record in held]
             age(tmp_path)
             store.delete_expired()
@@ -490,7 +493,7 @@ def test_a_queue_of_which_everything_expired_goes_on_counting(tmp_path: Path, *,
         gone = store.get("Idle", 0, 3, 1)
         assert (gone.status, gone.next_offset) == (GetStatus.OFFSET_TOO_SMALL, end)
         assert store.get("Idle", 0, end, 1).status is GetStatus.OFFSET_OVERFLOW_ONE
-        assert store.earliest_store_time("Idle", 0) == -1
+        assert at_once(store.lookups.first_time_steps("Idle", 0)) == -1
 
     async def main() -> None:
         async with opened() as store:

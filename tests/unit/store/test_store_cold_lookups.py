@@ -15,6 +15,7 @@ from tianzhou.errors import StoreError, StoreUnreadable
 from tianzhou.store import GetResult, GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
 from tianzhou.store.files.lookup_steps import TURN
 from tianzhou.store.index.indexfile import IndexFile
+from tianzhou.store.results import ReadRequest
 from tianzhou.testing.cold_disk import ColdDisk
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.properties import encode_properties
@@ -134,7 +135,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def read(store: MessageStore, topic: str, offset: int, tags: frozenset[int] | None = None) -> GetResult:
-    found = store.read(topic, 0, offset, 32, tags)
+    found = store.read(ReadRequest(topic, 0, offset, 32, tags))
     return found if isinstance(found, GetResult) else await found
 
 
@@ -144,19 +145,21 @@ def bodies(parts: list[memoryview]) -> list[tuple[str, int]]:
 
 
 LOOKUPS: dict[str, Callable[[MessageStore], Awaitable[Any]]] = {
-    "a key of several messages": lambda s: _bodies(s.find_by_key("U", "K77", 64)),
-    "a unique key": lambda s: _bodies(s.find_by_key("U", "UU77", 32)),
-    "a key of a BatchCQ topic": lambda s: _bodies(s.find_by_key("B", "B100", 32)),
-    "a key that nobody has": lambda s: _bodies(s.find_by_key("U", "nobody's", 32)),
-    "a key in a time range": lambda s: _bodies(s.find_by_key("U", "K77", 64, 1_700_000_000_000, 1_700_060_000_000)),
+    "a key of several messages": lambda s: _bodies(s.find(s.lookups.key_steps("U", "K77", 64))),
+    "a unique key": lambda s: _bodies(s.find(s.lookups.key_steps("U", "UU77", 32))),
+    "a key of a BatchCQ topic": lambda s: _bodies(s.find(s.lookups.key_steps("B", "B100", 32))),
+    "a key that nobody has": lambda s: _bodies(s.find(s.lookups.key_steps("U", "nobody's", 32))),
+    "a key in a time range": lambda s: _bodies(
+        s.find(s.lookups.key_steps("U", "K77", 64, 1_700_000_000_000, 1_700_060_000_000))
+    ),
     "a message by its place": lambda s: _record(s),
-    "a time": lambda s: s.find_offset("U", 0, 1_700_050_000_000),
-    "a time, upper": lambda s: s.find_offset("U", 0, 1_700_050_000_000, upper=True),
-    "a time in a BatchCQ queue": lambda s: s.find_offset("B", 0, 1_700_050_000_000),
-    "a time in a BatchCQ queue, upper": lambda s: s.find_offset("B", 0, 1_700_050_000_000, upper=True),
-    "the time of a message": lambda s: s.find_store_time("U", 0, 300),
-    "the time of a message of a batch": lambda s: s.find_store_time("B", 0, 301),
-    "the time of the first message": lambda s: s.find_earliest_store_time("U", 0),
+    "a time": lambda s: s.find(s.lookups.offset_steps("U", 0, 1_700_050_000_000)),
+    "a time, upper": lambda s: s.find(s.lookups.offset_steps("U", 0, 1_700_050_000_000, upper=True)),
+    "a time in a BatchCQ queue": lambda s: s.find(s.lookups.offset_steps("B", 0, 1_700_050_000_000)),
+    "a time in a BatchCQ queue, upper": lambda s: s.find(s.lookups.offset_steps("B", 0, 1_700_050_000_000, upper=True)),
+    "the time of a message": lambda s: s.find(s.lookups.time_steps("U", 0, 300)),
+    "the time of a message of a batch": lambda s: s.find(s.lookups.time_steps("B", 0, 301)),
+    "the time of the first message": lambda s: s.find(s.lookups.first_time_steps("U", 0)),
     "messages": lambda s: _read(s, "U", 300),
     "messages of a BatchCQ queue": lambda s: _read(s, "B", 301),
     "messages of a BatchCQ queue with a tag": lambda s: _read(s, "B", 301, frozenset({0})),
@@ -168,7 +171,7 @@ async def _bodies(found: Awaitable[Any]) -> Any:
 
 
 async def _record(store: MessageStore) -> Any:
-    found = await store.find_record(PLACES[0])
+    found = await store.find(store.lookups.record_steps(PLACES[0]))
     return None if found is None else bodies([found])
 
 
@@ -243,9 +246,9 @@ def test_the_tail_is_found_at_once_while_all_else_is_cold(opened: Callable[[], A
             put(store, "B", COUNT, "new")
             await asyncio.sleep(0)
             assert store.max_offset("U", 0) == COUNT + 1
-            assert isinstance(store.read("U", 0, COUNT, 32), GetResult)
+            assert isinstance(store.read(ReadRequest("U", 0, COUNT, 32)), GetResult)
             end = store.max_offset("B", 0)
-            newest = store.read("B", 0, end - 1, 32)
+            newest = store.read(ReadRequest("B", 0, end - 1, 32))
             assert isinstance(newest, GetResult)
             assert bodies(newest.parts) == [("B", end - 1)]
             assert disk.fetches == []
@@ -282,8 +285,8 @@ def test_files_may_expire_while_they_are_being_read(name: str, opened: Callable[
             await until(lambda: store.min_offset("U", 0) > 0 and store.min_offset("B", 0) > 0)
             for topic in "UB":
                 oldest = store.min_offset(topic, 0)
-                assert await store.find_store_time(topic, 0, oldest) > 0
-                assert await store.find_store_time(topic, 0, oldest - 1) == -1
+                assert await store.find(store.lookups.time_steps(topic, 0, oldest)) > 0
+                assert await store.find(store.lookups.time_steps(topic, 0, oldest - 1)) == -1
             store.delete_expired()
             await until(lambda: not store._cleaner._hung)
 
@@ -327,7 +330,7 @@ def test_closing_the_store_ends_look_ups_with_an_error(name: str, opened: Callab
                     assert isinstance(outcome, StoreError)
                     assert "closed" in str(outcome)
             with pytest.raises(StoreError, match="closed"):
-                await one.store.find_record(PLACES[0])
+                await one.store.find(one.store.lookups.record_steps(PLACES[0]))
 
     run(main())
 
@@ -383,7 +386,7 @@ def test_a_long_chain_of_one_key_gives_others_their_turn(tmp_path: Path) -> None
                     await asyncio.sleep(0)
 
             task = asyncio.ensure_future(others())
-            found = await store.find_by_key("T", "K0", 1)
+            found = await store.find(store.lookups.key_steps("T", "K0", 1))
             assert len(found.parts) == 1
             assert turns > 3
             task.cancel()
@@ -412,13 +415,13 @@ def test_long_chains_let_others_be_served_however_they_are_followed(
                 store.append(NewRecord("T", 0, b"", b"", keys=f"K{number}"))
             await asyncio.sleep(0)
             store._dispatcher.drain()
-            short = store.take(store.key_steps("T", "K1999", 1))
+            short = store.take(store.lookups.key_steps("T", "K1999", 1))
             assert not isinstance(short, Coroutine)
-            looking = store.take(store.key_steps("T", "K0", 1))
+            looking = store.take(store.lookups.key_steps("T", "K0", 1))
             assert isinstance(looking, Coroutine)
             assert walked < 200
             tasks = [asyncio.ensure_future(looking)]
-            tasks += [asyncio.ensure_future(store.find_by_key("T", "K0", 1)) for _ in range(10)]
+            tasks += [asyncio.ensure_future(store.find(store.lookups.key_steps("T", "K0", 1))) for _ in range(10)]
             await asyncio.sleep(0)
             per_turn = []
             while not all(task.done() for task in tasks):

@@ -11,8 +11,10 @@ import pytest
 
 from tianzhou.store import GetResult, GetStatus, MessageStore, NewRecord, StoreSettings
 from tianzhou.store.files import pages
+from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.files.pages import HeldMap
 from tianzhou.store.files.segments import Segment
+from tianzhou.store.results import ReadRequest
 
 BODY = b"b" * 2000
 
@@ -72,7 +74,7 @@ def test_cold_messages_are_fetched_beside_the_loop(cold: Path, monkeypatch: pyte
 
     async def main() -> None:
         async with MessageStore(small(cold)) as store:
-            reading = store.read("T", 0, 300, 32)
+            reading = store.read(ReadRequest("T", 0, 300, 32))
             if isinstance(reading, GetResult):
                 pytest.skip("this file system keeps what it was asked to forget")
             monkeypatch.setattr(HeldMap, "fetch", slow)
@@ -89,7 +91,7 @@ def test_cold_messages_are_fetched_beside_the_loop(cold: Path, monkeypatch: pyte
             assert (found.status, found.count, found.next_offset) == (GetStatus.FOUND, 32, 332)
             assert found.parts == store.get("T", 0, 300, 32).parts
             # They are in memory now, and so is what follows.
-            assert isinstance(store.read("T", 0, 332, 32), GetResult)
+            assert isinstance(store.read(ReadRequest("T", 0, 332, 32)), GetResult)
 
     asyncio.run(main())
 
@@ -100,7 +102,7 @@ def test_what_was_just_stored_is_read_at_once(tmp_path: Path) -> None:
             for _ in range(100):
                 store.append(NewRecord("T", 0, BODY, b""))
             await asyncio.sleep(0.05)
-            result = store.read("T", 0, 10, 32)
+            result = store.read(ReadRequest("T", 0, 10, 32))
             assert isinstance(result, GetResult)
             assert result.count == 32
             for offset, status in (
@@ -108,10 +110,10 @@ def test_what_was_just_stored_is_read_at_once(tmp_path: Path) -> None:
                 (500, GetStatus.OFFSET_OVERFLOW_BADLY),
                 (-1, GetStatus.OFFSET_TOO_SMALL),
             ):
-                result = store.read("T", 0, offset, 32)
+                result = store.read(ReadRequest("T", 0, offset, 32))
                 assert isinstance(result, GetResult)
                 assert result.status is status
-            assert isinstance(store.read("Unknown", 3, 0, 32), GetResult)
+            assert isinstance(store.read(ReadRequest("Unknown", 3, 0, 32)), GetResult)
 
     asyncio.run(main())
 
@@ -120,11 +122,11 @@ def test_a_cold_read_keeps_to_the_limits_for_what_is_on_disk(cold: Path) -> None
     async def main() -> None:
         # No memory counts as near: everything is "on disk" by RocketMQ's rule.
         async with MessageStore(small(cold, access_message_in_memory_max_ratio=0)) as store:
-            result = store.read("T", 0, 0, 32)
+            result = store.read(ReadRequest("T", 0, 0, 32))
             result = result if isinstance(result, GetResult) else await result
             assert result.count == 8
             assert result.suggest_slave
-            tagged = store.read("T", 0, 700, 32, frozenset({1}))
+            tagged = store.read(ReadRequest("T", 0, 700, 32, frozenset({1})))
             tagged = tagged if isinstance(tagged, GetResult) else await tagged
             assert tagged.count == 8
             assert tagged.next_offset == 716
@@ -137,7 +139,7 @@ def test_a_segment_that_expires_during_a_cold_read_is_an_ordinary_answer(
 ) -> None:
     async def main() -> None:
         async with MessageStore(small(cold, delete_when="")) as store:
-            reading = store.read("T", 0, 0, 32)
+            reading = store.read(ReadRequest("T", 0, 0, 32))
             if isinstance(reading, GetResult):
                 pytest.skip("this file system keeps what it was asked to forget")
             old = time.time() - 100 * 3600
@@ -154,13 +156,13 @@ def test_a_segment_that_expires_during_a_cold_read_is_an_ordinary_answer(
 def test_a_search_by_time_finds_the_same_beside_the_loop(cold: Path) -> None:
     async def main() -> None:
         async with MessageStore(small(cold)) as store:
-            times = [store.store_time_of("T", 0, offset) for offset in range(0, 1500, 100)]
+            times = [at_once(store.lookups.time_steps("T", 0, offset)) for offset in range(0, 1500, 100)]
         forget(cold)
         async with MessageStore(small(cold)) as store:
             for timestamp in (0, *times, times[-1] + 10_000):
                 for upper in (False, True):
-                    found = await store.find_offset("T", 0, timestamp, upper=upper)
-                    assert found == store.offset_by_time("T", 0, timestamp, upper=upper)
+                    found = await store.find(store.lookups.offset_steps("T", 0, timestamp, upper=upper))
+                    assert found == at_once(store.lookups.offset_steps("T", 0, timestamp, upper=upper))
 
     asyncio.run(main())
 
@@ -171,7 +173,7 @@ def test_a_kernel_that_cannot_be_asked_counts_everything_as_there(cold: Path, mo
     async def main() -> None:
         store = MessageStore(small(cold))
         store.open()
-        result = store.read("T", 0, 0, 32)
+        result = store.read(ReadRequest("T", 0, 0, 32))
         assert isinstance(result, GetResult)
         assert result.count == 32
         store.close_now()

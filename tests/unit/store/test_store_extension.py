@@ -139,7 +139,7 @@ def test_the_setting_may_be_turned_on_and_off(tmp_path: Path) -> None:
 def test_extensions_go_with_the_units_that_expire(tmp_path: Path) -> None:
     store = store_in(tmp_path)
     put(store, 60)
-    queue = store._queues["T"][0]
+    queue = store._queues.table["T"][0]
     unit = queue.unit(45)
     assert unit is not None
     queue.correct_min_offset(unit[0])

@@ -38,14 +38,14 @@ def test_a_store_refuses_puts_until_the_last_flag_is_down(tmp_path: Path) -> Non
     assert store.append(NewRecord("t", 0, b"x", b"")).status is PutStatus.SERVICE_NOT_AVAILABLE
     store.open()
     assert store.append(NewRecord("t", 0, b"x", b"")).status is PutStatus.PUT_OK
-    store.put_up(RunningFlag.DISK_FULL, "the disk is full; free space")
-    store.put_up(RunningFlag.FENCED, "fenced")
+    store.flags.put_up(RunningFlag.DISK_FULL, "the disk is full; free space")
+    store.flags.put_up(RunningFlag.FENCED, "fenced")
     refused = store.append(NewRecord("t", 0, b"x", b""))
     assert (refused.status, refused.remark) == (PutStatus.SERVICE_NOT_AVAILABLE, "the disk is full; free space")
     assert store.get("t", 0, 0, 1).count == 1
-    store.take_down(RunningFlag.DISK_FULL)
+    store.flags.take_down(RunningFlag.DISK_FULL)
     assert store.append(NewRecord("t", 0, b"x", b"")).remark == "fenced"
     assert not store.writable
-    store.take_down(RunningFlag.FENCED)
+    store.flags.take_down(RunningFlag.FENCED)
     assert store.append(NewRecord("t", 0, b"x", b"")).status is PutStatus.PUT_OK
     store.close_now()

@@ -47,7 +47,7 @@ def test_a_put_shows_in_the_next_turn_of_the_loop_and_wakes_who_waits(tmp_path: 
             await asyncio.sleep(0)
             assert store.max_offset("T", 0) == 3
             assert store.dispatch_behind_bytes == 0
-            assert store.dispatched == store.end_offset
+            assert store._dispatcher.position == store.end_offset
             await asyncio.wait_for(waiting, 5)
             assert store.arrived("T", 0).value == 3
 

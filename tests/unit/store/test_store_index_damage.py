@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tianzhou.store import MessageStore, NewRecord, StoreSettings
+from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.index.indexfile import ENTRY, ENTRY_SIZE, HEADER_SIZE
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.hashing import index_hash
@@ -52,7 +53,7 @@ def lead(path: Path, entry: int, previous: int) -> None:
 
 
 def found(store: MessageStore) -> int:
-    return sum(len(store.query("T", f"k{number}", 8).parts) == 1 for number in range(COUNT))
+    return sum(len(at_once(store.lookups.key_steps("T", f"k{number}", 8)).parts) == 1 for number in range(COUNT))
 
 
 @pytest.mark.parametrize("circle", [[(20, 20)], [(20, 30)], [(5, 20), (20, 5)], [(20, 1 << 30)], [(20, -7)]])
@@ -64,7 +65,7 @@ def test_a_query_of_a_chain_that_leads_nowhere_ends_and_the_file_is_made_anew(
         lead(path, entry, previous)
     store = MessageStore(settings_for(folder))
     store.open()
-    store.query("T", "no such key", 8)  # goes through every chain of the slot
+    at_once(store.lookups.key_steps("T", "no such key", 8))  # goes through every chain of the slot
     assert f"index file {path} is damaged" in caplog.text
     assert found(store) == COUNT
     store.close_now()
@@ -76,13 +77,13 @@ def test_a_running_store_makes_a_damaged_file_anew_and_goes_on_indexing(folder: 
         lead(files_of(folder)[0], 20, 25)
         async with MessageStore(settings_for(folder)) as store:
             async with asyncio.timeout(10):
-                await store.find_by_key("T", "no such key", 8)
+                await store.find(store.lookups.key_steps("T", "no such key", 8))
                 store.append(NewRecord("T", 0, b"later", b"KEYS\x01later\x02", keys="later"))
                 assert store._upkeep.catch_up is not None
                 while not store._upkeep.catch_up.done:
                     await asyncio.sleep(0.001)
             assert found(store) == COUNT
-            assert len(store.query("T", "later", 8).parts) == 1
+            assert len(at_once(store.lookups.key_steps("T", "later", 8)).parts) == 1
         assert StoreScan(folder).check(slots=SLOTS).problems == []
         again = MessageStore(settings_for(folder))
         again.open()
@@ -99,7 +100,7 @@ def test_a_file_that_is_damaged_while_the_index_catches_up_is_made_anew_as_well(
         files_of(folder)[2].unlink()
         async with MessageStore(settings_for(folder)) as store:
             async with asyncio.timeout(10):
-                await store.find_by_key("T", "no such key", 8)
+                await store.find(store.lookups.key_steps("T", "no such key", 8))
                 while store._upkeep.catch_up is None or not store._upkeep.catch_up.done:
                     await asyncio.sleep(0.001)
             assert found(store) == COUNT
@@ -113,7 +114,7 @@ def test_a_start_after_the_death_of_a_broker_that_made_its_index_anew_finds_all_
     store = MessageStore(settings_for(folder))
     store.open()
     store._upkeep._begin_catch_up = lambda index, position: None  # type: ignore[method-assign]  # it dies before
-    store.query("T", "no such key", 8)
+    at_once(store.lookups.key_steps("T", "no such key", 8))
     assert len(files_of(folder)) == 1
     store._release()
     again = MessageStore(settings_for(folder))

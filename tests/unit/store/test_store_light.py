@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tianzhou.store import MessageStore, NewRecord, PutStatus, StoreSettings
+from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.queues.multi_dispatch import dispatched_queues, stored_places, with_offsets
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import decode_properties, encode_properties
@@ -57,7 +58,7 @@ def bodies(store: MessageStore, topic: str, queue_id: int = 0) -> list[bytes]:
 
 
 def offsets(store: MessageStore, physical: int) -> str | None:
-    record = store.record_at(physical)
+    record = at_once(store.lookups.record_steps(physical))
     assert record is not None
     return decode_properties(decode_record(record).properties).get(GIVEN)
 
@@ -74,7 +75,7 @@ def test_each_queue_named_gets_a_unit_and_the_record_the_offsets(store: MessageS
     assert bodies(store, "other", 3) == [b"2"]
     assert bodies(store, "T", 3) == [b"0", b"1", b"2", b"3", b"4"]
     assert store.get("%LMQ%a", 0, 0, 32, frozenset({TAG})).count == 4
-    assert len(store.query("T", "K", 32).physical_offsets) == 5, "indexed once"
+    assert len(at_once(store.lookups.key_steps("T", "K", 32)).physical_offsets) == 5, "indexed once"
 
 
 def test_members_of_a_batch_are_dispatched_each(store: MessageStore) -> None:
@@ -142,7 +143,7 @@ def test_the_crc_covers_the_offsets(tmp_path: Path) -> None:
     store = MessageStore(settings_for(tmp_path, enabled_append_prop_crc=True))
     store.open()
     result = store.append(message("%LMQ%a,%LMQ%b"))
-    record = store.record_at(result.physical_offset)
+    record = at_once(store.lookups.record_steps(result.physical_offset))
     assert record is not None
     assert offsets(store, result.physical_offset) == "0,0"
     assert verify_property_crc(record)

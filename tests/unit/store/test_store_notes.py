@@ -11,6 +11,7 @@ import msgspec.structs
 import pytest
 
 from tianzhou.store import MessageStore, NewRecord, StoreSettings
+from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.store.queues.queues import each_queue
 from tianzhou.store.startup import proved_note
@@ -96,7 +97,7 @@ def reopened(folder: Path, **changes: object) -> MessageStore:
     store.open()
     assert numbers(store) == list(range(COUNT))
     for number in (0, NOTED - 1, NOTED, COUNT - 1):
-        assert len(store.query("T", f"k{number}", 10).parts) == 1
+        assert len(at_once(store.lookups.key_steps("T", f"k{number}", 10)).parts) == 1
     return store
 
 
@@ -275,7 +276,7 @@ def test_a_note_is_due_the_later_the_more_queues_have_to_be_synced_for_it(tmp_pa
             note = await noted(store)
             keeper, dispatcher = store._upkeep._notes, store._dispatcher
             keeper._noted = note.log_end
-            dispatcher.dirty = [next(each_queue(store._queues))] * with_news
+            dispatcher.dirty = [next(each_queue(store._queues.table))] * with_news
             most = proved_note.NOTE_BYTES + with_news * proved_note.NOTE_BYTES_A_QUEUE
             dispatcher.position = note.log_end + most - 1
             assert not keeper.due

@@ -12,6 +12,7 @@ import pytest
 
 from tianzhou.errors import StoreLocked, StoreUnreadable
 from tianzhou.store import GetStatus, MessageStore, NewRecord, StoreSettings
+from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.record import decode_record
 
@@ -109,8 +110,8 @@ def test_a_crashed_store_has_everything(crashed: Path) -> None:
     assert not store.report.clean
     assert bodies(store) == expected(range(300))
     for number in (0, 57, 199, 200, 299):
-        assert len(store.query("T", f"k{number}", 10).parts) == 1
-        assert len(store.query("T", f"u{number}", 10).parts) == 1
+        assert len(at_once(store.lookups.key_steps("T", f"k{number}", 10)).parts) == 1
+        assert len(at_once(store.lookups.key_steps("T", f"u{number}", 10)).parts) == 1
     fill(store, 300, 310)
     assert bodies(store) == expected(range(310))
     store.close_now()
@@ -132,12 +133,12 @@ def test_a_crash_between_index_entries_loses_no_key(crashed: Path, same_boot: bo
     store = reopened(crashed)
     for number in range(0, 300, 7):
         for key in (f"k{number}", f"u{number}"):
-            (part,) = store.query("T", key, 10).parts
+            (part,) = at_once(store.lookups.key_steps("T", key, 10)).parts
             assert int(decode_record(part).body.split()[0]) == number
     dropped = any("index" in note for note in store.report.notes)
     assert dropped is not same_boot
     fill(store, 300, 330)
-    assert len(store.query("T", "k329", 10).parts) == 1
+    assert len(at_once(store.lookups.key_steps("T", "k329", 10)).parts) == 1
     store.close_now()
     assert StoreScan(crashed).check(slots=50).problems == []
 
@@ -295,7 +296,7 @@ def test_what_the_log_can_restore_is_restored(folder: Path, crashed: Path, clean
     store = reopened(target)
     assert bodies(store) == expected(range(count))
     for number in (0, 99, count - 1):
-        assert len(store.query("T", f"k{number}", 10).parts) == 1
+        assert len(at_once(store.lookups.key_steps("T", f"k{number}", 10)).parts) == 1
     if clean and harm != "checkpoint":
         assert store.report.notes
     store.close_now()
@@ -316,11 +317,11 @@ def test_a_last_segment_that_was_cut_short_costs_only_what_was_cut(folder: Path,
     assert bodies(store) == expected(kept)
     assert store.report.notes
     for number in (0, len(kept) - 1):
-        assert len(store.query("T", f"k{number}", 10).parts) == 1
+        assert len(at_once(store.lookups.key_steps("T", f"k{number}", 10)).parts) == 1
     fill(store, len(kept), 210)
     assert bodies(store) == expected(range(210))
     for number in (0, len(kept) - 1, len(kept), 209):
-        assert len(store.query("T", f"k{number}", 10).parts) == 1
+        assert len(at_once(store.lookups.key_steps("T", f"k{number}", 10)).parts) == 1
     store.close_now()
     assert StoreScan(folder).check(slots=50).problems == []
 
@@ -347,7 +348,7 @@ def test_a_flipped_bit_in_an_old_segment_costs_one_message(crashed: Path) -> Non
     assert len(store.report.damaged) == 1
     assert any("hold no intact record" in note for note in store.report.notes)
     assert bodies(store) == expected([n for n in range(300) if n != number])
-    assert store.record_at(offset) is None
+    assert at_once(store.lookups.record_steps(offset)) is None
     store.close_now()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tianzhou.store import MessageStore, NewRecord, PutResult, PutStatus, StoreSettings
+from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.files.segments import Segment
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.record import MAGIC_BLANK, MAGIC_V2, decode_record, verify_property_crc
@@ -40,7 +41,7 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 
 
 def record_of(store: MessageStore, result: PutResult) -> bytes:
-    view = store.record_at(result.physical_offset)
+    view = at_once(store.lookups.record_steps(result.physical_offset))
     assert view is not None
     return bytes(view)
 
@@ -187,15 +188,15 @@ def test_a_batch_stays_together(store: MessageStore) -> None:
     assert result.end_offset == store.end_offset
     found = store.get("T", 1, 0, 10)
     assert [part.tobytes() for part in found.parts] == [
-        bytes(store.record_at(o) or b"") for o in result.physical_offsets
+        bytes(at_once(store.lookups.record_steps(o)) or b"") for o in result.physical_offsets
     ]
     for number, part in enumerate(found.parts):
         record = decode_record(part, check_crc=True)
         assert (record.flag, record.queue_offset) == (number, number)
         assert record.properties == b"TAGS\x01t%d\x02KEYS\x01k%d\x02UNIQ_KEY\x01U\x02" % (number, number)
     assert store.get("T", 1, 0, 10, frozenset({tags_code("t3")})).count == 1
-    assert store.query("T", "k3", 10).physical_offsets == [result.physical_offsets[3]]
-    assert store.query("T", "U", 10).physical_offsets == list(result.physical_offsets)
+    assert at_once(store.lookups.key_steps("T", "k3", 10)).physical_offsets == [result.physical_offsets[3]]
+    assert at_once(store.lookups.key_steps("T", "U", 10)).physical_offsets == list(result.physical_offsets)
 
 
 @pytest.mark.parametrize(

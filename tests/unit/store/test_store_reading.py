@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tianzhou.store import GetStatus, MessageStore, NewRecord, StoreSettings
-from tianzhou.store.queues.reading import ReadLimits
+from tianzhou.store.files.lookup_steps import at_once
+from tianzhou.store.queues.read_limits import ReadLimits
 from tianzhou.wire.hashing import index_hash, tags_code
 from tianzhou.wire.record import decode_record
 
@@ -102,7 +103,7 @@ def test_count_and_bytes_limit_a_read(store: MessageStore) -> None:
 
 def test_messages_that_have_left_memory_come_in_small_portions(store: MessageStore) -> None:
     put(store, 18, size=100)
-    store._limits = ReadLimits(store.settings, memory=2500)  # 1,000 bytes count as in memory
+    store._limits.memory_bound = ReadLimits(store.settings, memory=2500).memory_bound  # 1,000 bytes
     far = store.get("T", 0, 0, 32)
     assert (far.count, far.suggest_slave) == (8, True)
     near = store.get("T", 0, 16, 32)
@@ -143,17 +144,20 @@ def test_views_outlive_the_store(store: MessageStore) -> None:
 
 
 def test_times_and_offsets(store: MessageStore, clock: SteppedClock) -> None:
-    assert store.offset_by_time("T", 0, 5) == 0
+    assert at_once(store.lookups.offset_steps("T", 0, 5)) == 0
     for now in (100, 200, 200, 200, 300):
         clock.now = now
         put(store)
-    lower = {when: store.offset_by_time("T", 0, when) for when in (0, 100, 150, 200, 250, 300, 999)}
+    lower = {when: at_once(store.lookups.offset_steps("T", 0, when)) for when in (0, 100, 150, 200, 250, 300, 999)}
     assert lower == {0: 0, 100: 0, 150: 1, 200: 1, 250: 4, 300: 4, 999: 5}
-    upper = {when: store.offset_by_time("T", 0, when, upper=True) for when in (0, 100, 150, 200, 250, 300, 999)}
+    upper = {
+        when: at_once(store.lookups.offset_steps("T", 0, when, upper=True))
+        for when in (0, 100, 150, 200, 250, 300, 999)
+    }
     assert upper == {0: 0, 100: 0, 150: 0, 200: 3, 250: 3, 300: 4, 999: 4}
-    assert [store.store_time_of("T", 0, n) for n in (-1, 0, 4, 5)] == [-1, 100, 300, -1]
-    assert store.earliest_store_time("T", 0) == 100
-    assert store.earliest_store_time("T", 9) == -1
+    assert [at_once(store.lookups.time_steps("T", 0, n)) for n in (-1, 0, 4, 5)] == [-1, 100, 300, -1]
+    assert at_once(store.lookups.first_time_steps("T", 0)) == 100
+    assert at_once(store.lookups.first_time_steps("T", 9)) == -1
 
 
 def test_offsets_of_queues_that_nobody_knows(store: MessageStore) -> None:
@@ -166,11 +170,11 @@ def test_offsets_of_queues_that_nobody_knows(store: MessageStore) -> None:
 
 def test_no_record_begins_in_the_middle_of_one(store: MessageStore) -> None:
     put(store, 2)
-    assert store.record_at(0) is not None
-    assert store.record_at(1) is None
-    assert store.record_at(store.end_offset) is None
-    assert store.record_at(-5) is None
-    assert store.record_at(1 << 40) is None
+    assert at_once(store.lookups.record_steps(0)) is not None
+    assert at_once(store.lookups.record_steps(1)) is None
+    assert at_once(store.lookups.record_steps(store.end_offset)) is None
+    assert at_once(store.lookups.record_steps(-5)) is None
+    assert at_once(store.lookups.record_steps(1 << 40)) is None
 
 
 def test_keys_lead_to_records_across_index_files(store: MessageStore, tmp_path: Path, clock: SteppedClock) -> None:
@@ -179,26 +183,26 @@ def test_keys_lead_to_records_across_index_files(store: MessageStore, tmp_path: 
         put(store, uniq_key=f"U{number}", keys=f"k{number % 7}  all")
     assert len(list((tmp_path / "index").iterdir())) > 5
     for number in (0, 17, 48, 49, 50, 123, 199):
-        (part,) = store.query("T", f"U{number}", 10).parts
+        (part,) = at_once(store.lookups.key_steps("T", f"U{number}", 10)).parts
         assert decode_record(part).queue_offset == number
-    assert len(store.query("T", "all", 1000).parts) == 64
-    newest = store.query("T", "all", 3)
+    assert len(at_once(store.lookups.key_steps("T", "all", 1000)).parts) == 64
+    newest = at_once(store.lookups.key_steps("T", "all", 3))
     assert [decode_record(part).queue_offset for part in newest.parts] == [197, 198, 199]
     assert newest.index_last_update_phyoffset == newest.physical_offsets[-1]
     times = [decode_record(part).store_timestamp for part in newest.parts]
     begin, end = times[0] - 60_000, times[0] - 30_000
-    within = store.query("T", "all", 64, begin, end)
+    within = at_once(store.lookups.key_steps("T", "all", 64, begin, end))
     assert within.parts
     assert all(begin <= decode_record(part).store_timestamp <= end + 1000 for part in within.parts)
-    assert store.query("T", "", 10).parts == []
-    assert store.query("Other", "all", 10).parts == []
+    assert at_once(store.lookups.key_steps("T", "", 10)).parts == []
+    assert at_once(store.lookups.key_steps("Other", "all", 10)).parts == []
 
 
 def test_hashes_only_are_compared_in_the_index(store: MessageStore) -> None:
     assert index_hash("T", "AaAa") == index_hash("T", "BBBB")
     put(store, uniq_key="AaAa")
     put(store, uniq_key="BBBB")
-    assert len(store.query("T", "AaAa", 10).parts) == 2
+    assert len(at_once(store.lookups.key_steps("T", "AaAa", 10)).parts) == 2
 
 
 def test_a_deleted_topic_is_gone_and_may_come_back(store: MessageStore, tmp_path: Path) -> None:

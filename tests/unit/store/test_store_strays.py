@@ -14,7 +14,7 @@ import pytest
 from tianzhou._hot.records import UNIT
 from tianzhou.store import GetStatus, MessageStore, NewRecord, StoreSettings
 from tianzhou.store.offline.scan import StoreScan
-from tianzhou.store.results import GetResult
+from tianzhou.store.results import GetResult, ReadRequest
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.record import decode_messages
 
@@ -138,7 +138,7 @@ def test_a_running_store_mends_beside_the_loop_and_keeps_other_queues(folder: Pa
         async with MessageStore(settings_for(folder)) as store:
 
             async def pull(offset: int) -> GetResult:
-                reading = store.read("T", 0, offset, 32)
+                reading = store.read(ReadRequest("T", 0, offset, 32))
                 return reading if isinstance(reading, GetResult) else await reading
 
             seen: list[int] = []

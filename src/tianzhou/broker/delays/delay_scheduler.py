@@ -15,7 +15,7 @@ from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.clock import Clock
 from tianzhou.errors import CorruptRecord, StoreError
 from tianzhou.model import names
-from tianzhou.store.results import GetResult, GetStatus, NewRecord, PutStatus
+from tianzhou.store.results import GetResult, GetStatus, NewRecord, PutStatus, ReadRequest
 from tianzhou.store.store import MessageStore
 from tianzhou.supervision import Supervisor
 from tianzhou.wire.hashing import tags_code
@@ -101,7 +101,7 @@ class DelayScheduler:
         topic, queue_id = waiting_room(level)
         ledger, store = self._ledger, self._store
         offset = ledger.offset(level)
-        reading = store.read(topic, queue_id, offset, BATCH, None)
+        reading = store.read(ReadRequest(topic, queue_id, offset, BATCH))
         found = reading if isinstance(reading, GetResult) else await reading
         if found.status is not GetStatus.FOUND:
             if found.status in _NOT_YET and found.max_offset == offset:

@@ -72,7 +72,7 @@ class ClientRelayHandler:
             offset = parse_offset_msg_id(msg_id)[2]
         except (ValueError, ProtocolError) as error:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"msgId={msg_id} is no offset message id: {error}") from None
-        record = await self._store.find_record(offset)
+        record = await self._store.find(self._store.lookups.record_steps(offset))
         if record is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
         return bytes(record)

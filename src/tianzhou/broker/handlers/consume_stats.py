@@ -104,10 +104,11 @@ class ConsumeStatsHandler:
             return
         stats.consume_tps += self._stats.get_rate(topic, group, self._clock.now_ms())
         offsets, store = self._tables.offsets, self._store
+        find, times = store.find, store.lookups.time_steps
         for queue_id in range(config.read_queue_nums):
             consumed = max(offsets.committed(group, topic, queue_id) or 0, 0)
             pulled = max(offsets.pull_offset(group, topic, queue_id) or 0, consumed)
-            last = await store.find_store_time(topic, queue_id, consumed - 1) if consumed > 0 else 0
+            last = await find(times(topic, queue_id, consumed - 1)) if consumed > 0 else 0
             queue = MessageQueue(topic, self._tables.settings.broker_name, queue_id)
             stats.offset_table[queue] = QueueProgress(
                 max(store.max_offset(topic, queue_id), 0), consumed, max(last, 0), pulled
@@ -121,16 +122,17 @@ class ConsumeStatsHandler:
         config = self._tables.topics.get(topic)
         if config is None:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        find, times = store.find, store.lookups.time_steps
         spans = []
         async with Pace(self._turns) as pace:
             for queue_id in range(config.write_queue_nums):
                 begin, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
                 # A group without an offset has the whole queue before it, where Apache's broker counts from 1970.
                 consumed = max(self._tables.offsets.committed(group, topic, queue_id) or 0, begin, 0)
-                first = await store.find_earliest_store_time(topic, queue_id)
-                last = await store.find_store_time(topic, queue_id, end - 1)
-                at = await store.find_store_time(topic, queue_id, consumed - 1) if consumed > max(begin, 0) else first
-                waits = await store.find_store_time(topic, queue_id, consumed) if consumed < end else -1
+                first = await find(store.lookups.first_time_steps(topic, queue_id))
+                last = await find(times(topic, queue_id, end - 1))
+                at = await find(times(topic, queue_id, consumed - 1)) if consumed > max(begin, 0) else first
+                waits = await find(times(topic, queue_id, consumed)) if consumed < end else -1
                 delay = max(self._clock.now_ms() - waits, 0) if waits > 0 else 0
                 queue = MessageQueue(topic, self._tables.settings.broker_name, queue_id)
                 spans.append(QueueTimeSpan(queue, first, last, at, delay))

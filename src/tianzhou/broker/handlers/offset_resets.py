@@ -78,7 +78,7 @@ class OffsetResetHandler:
     async def _at(self, topic: str, queue_id: int, timestamp: int) -> int:
         if timestamp < 0:
             return max(self._store.max_offset(topic, queue_id), 0)
-        return await self._store.find_offset(topic, queue_id, timestamp)
+        return await self._store.find(self._store.lookups.offset_steps(topic, queue_id, timestamp))
 
     def _explicit(self, topic: str, queue_id: int, offset: int) -> int:
         low, high = max(self._store.min_offset(topic, queue_id), 0), max(self._store.max_offset(topic, queue_id), 0)

@@ -10,7 +10,7 @@ from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, HeaderFieldError
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.turns import Slices
-from tianzhou.store.results import GetResult, GetStatus
+from tianzhou.store.results import GetResult, GetStatus, ReadRequest
 from tianzhou.store.store import MessageStore
 from tianzhou.wire.bodies import write_consumer_offsets
 from tianzhou.wire.codes import RequestCode, ResponseCode
@@ -67,7 +67,7 @@ class OffsetHandler:
         # cold does not: a new group would read the whole log from the disk.
         if self._store.min_offset(topic, queue_id) > 0:
             return False
-        reading = self._store.read(topic, queue_id, 0, 1, None)
+        reading = self._store.read(ReadRequest(topic, queue_id, 0, 1))
         first = reading if isinstance(reading, GetResult) else await reading
         return first.status is not GetStatus.FOUND or not first.suggest_slave
 
@@ -94,7 +94,9 @@ class OffsetHandler:
         """The offset of a store time."""
         header = read_header(command)
         upper = header.boundary_type.upper() == "UPPER"
-        offset = await self._store.find_offset(header.topic, header.queue_id, header.timestamp, upper=upper)
+        offset = await self._store.find(
+            self._store.lookups.offset_steps(header.topic, header.queue_id, header.timestamp, upper=upper)
+        )
         return command.reply(ResponseCode.SUCCESS, None, write_reply(command.code, offset=offset))
 
     def maximum(self, connection: Connection, command: Command) -> Reply:
@@ -112,7 +114,7 @@ class OffsetHandler:
     async def earliest_time(self, connection: Connection, command: Command) -> Reply:
         """Store time of the queue's first message."""
         header = read_header(command)
-        timestamp = await self._store.find_earliest_store_time(header.topic, header.queue_id)
+        timestamp = await self._store.find(self._store.lookups.first_time_steps(header.topic, header.queue_id))
         return command.reply(ResponseCode.SUCCESS, None, write_reply(command.code, timestamp=timestamp))
 
     def all_committed(self, connection: Connection, command: Command) -> Slices[Reply]:

@@ -32,7 +32,7 @@ from tianzhou.model import ConsumeType, MessageModel, SubscriptionGroupConfig, T
 from tianzhou.model.name_rules import CLIENT_ID
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.turns import Turns
-from tianzhou.store.results import GetResult, GetStatus
+from tianzhou.store.results import GetResult, GetStatus, ReadRequest
 from tianzhou.store.store import MessageStore
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -123,7 +123,7 @@ class PullHandler:
         most = max(header.max_msg_nums, 1)
         if header.sys_flag & COMMIT_OFFSET:
             offsets.commit(header.consumer_group, name, queue_id, header.commit_offset, self._clock.now_ms())
-        read = self._store.read(name, queue_id, offset, most, codes, None, accept, accept_unit)
+        read = self._store.read(ReadRequest(name, queue_id, offset, most, codes, accept, accept_unit))
         if accept is not None:
             self._turns.spend(accept.work * WORK_S)
         if not isinstance(read, GetResult):
@@ -217,7 +217,7 @@ class PullHandler:
     async def _begin_broadcast(
         self, command: Command, header: Any, group: SubscriptionGroupConfig, topic: TopicConfig, client_id: str
     ) -> Reply:
-        reading = self._store.read(header.topic, header.queue_id, 0, 1, None)
+        reading = self._store.read(ReadRequest(header.topic, header.queue_id, 0, 1))
         first = reading if isinstance(reading, GetResult) else await reading
         # As for a new group: what is still in memory is wanted, a log that has to be read from the disk is not.
         end = max(self._store.max_offset(header.topic, header.queue_id), 0)
@@ -424,10 +424,11 @@ class PullHandler:
     def _get(self, header: Any, offset: int, wanted: Selection) -> GetResult:
         codes, accept, accept_unit, _ = wanted
         most = max(header.max_msg_nums, 1)
+        request = ReadRequest(header.topic, header.queue_id, offset, most, codes, accept, accept_unit)
         if accept is None:
-            return self._store.get(header.topic, header.queue_id, offset, most, codes, None, None, accept_unit)
+            return self._store.read_now(request)
         accept.begin()
-        found = self._store.get(header.topic, header.queue_id, offset, most, codes, None, accept, accept_unit)
+        found = self._store.read_now(request)
         self._turns.spend(accept.work * WORK_S)
         return found
 

@@ -32,7 +32,7 @@ class QueryHandler:
     async def view(self, connection: Connection, command: Command) -> Reply:
         """The record at a commit-log offset."""
         header = read_header(command)
-        record = await self._store.find_record(header.offset)
+        record = await self._store.find(self._store.lookups.record_steps(header.offset))
         if record is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
         return command.reply(ResponseCode.SUCCESS, body=bytes(record))
@@ -43,12 +43,14 @@ class QueryHandler:
         settings = self._store.settings
         wanted = settings.default_query_max_num if header.unique_key_query else header.max_num
         async with Pace(self._turns) as pace:
-            found = await self._store.find_by_key(
-                header.topic,
-                header.key,
-                min(wanted, settings.max_msgs_num_batch),
-                header.begin_timestamp,
-                header.end_timestamp,
+            found = await self._store.find(
+                self._store.lookups.key_steps(
+                    header.topic,
+                    header.key,
+                    min(wanted, settings.max_msgs_num_batch),
+                    header.begin_timestamp,
+                    header.end_timestamp,
+                ),
                 pace.rest,
             )
         fields = write_reply(

@@ -63,7 +63,7 @@ class RuntimeInfoHandler:
 
     async def runtime(self, connection: Connection, command: Command) -> Reply:
         """Figures as text, under the keys tools look for (broker.md §20.2)."""
-        earliest = await self._store.find_store_time_at(max(self._store.begin_offset, 0))
+        earliest = await self._store.find(self._store.lookups.record_time_steps(max(self._store.begin_offset, 0)))
         return command.reply(ResponseCode.SUCCESS, body=encode_kv_table(self._figures(earliest)))
 
     def _figures(self, earliest: int) -> dict[str, str]:

@@ -105,7 +105,7 @@ class SendBackHandler:
         return group
 
     async def _load(self, offset: int) -> Record:
-        view = await self._store.find_record(offset)
+        view = await self._store.find(self._store.lookups.record_steps(offset))
         try:
             if view is not None:
                 return decode_record(view)

@@ -194,7 +194,7 @@ class TopicHandler:
             for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
                 low = max(store.min_offset(topic, queue_id), 0)
                 high = max(store.max_offset(topic, queue_id), 0)
-                last = await store.find_store_time(topic, queue_id, high - 1) if high > low else 0
+                last = await store.find(store.lookups.time_steps(topic, queue_id, high - 1)) if high > low else 0
                 queue = MessageQueue(topic, self._tables.settings.broker_name, queue_id)
                 stats.offset_table[queue] = TopicOffset(low, high, max(last, 0))
                 await pace.rest()

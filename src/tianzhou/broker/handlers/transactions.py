@@ -190,7 +190,7 @@ class TransactionHandler:
     def _load(self, place: int, topic: str) -> Steps[Record | None]:
         if place < 0:
             return None
-        view = yield from self._store.record_steps(place)
+        view = yield from self._store.lookups.record_steps(place)
         try:
             record = None if view is None else decode_record(view)
         except CorruptRecord:

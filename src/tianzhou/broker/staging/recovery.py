@@ -87,6 +87,6 @@ def find_published(store: MessageStore, ledger: StagingLedger, writers: list[str
         return
     places = {unit.place for publication in publications for unit in publication.units}
     begin = max(min(publication.place for publication in publications), store.begin_offset)
-    found = set(records.published_keys(map(decode_record, store.records_from(begin)), places))
+    found = set(records.published_keys(map(decode_record, store.lookups.records_from(begin)), places))
     for publication in publications:
         publication.found = found

@@ -349,7 +349,7 @@ class StagingPublisher:
         self._note(Published(name, publication.decision.batch))
 
     async def _load(self, unit: Unit) -> Record:
-        view = await self._store.find_record(unit.place)
+        view = await self._store.find(self._store.lookups.record_steps(unit.place))
         record = None if view is None else decode_record(view)
         if record is None or record.topic != names.STAGED_TOPIC or record.queue_offset != unit.offset:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the log no longer has the staged unit at {unit.place}")

@@ -17,7 +17,7 @@ from tianzhou.model import names
 from tianzhou.remoting.connection import Connection
 from tianzhou.slices import NextTurn, each_in_turns
 from tianzhou.store.files.lookup_steps import Steps
-from tianzhou.store.results import GetResult, PutStatus
+from tianzhou.store.results import GetResult, PutStatus, ReadRequest
 from tianzhou.store.store import MessageStore
 from tianzhou.supervision import Supervisor
 from tianzhou.wire.codes import RequestCode
@@ -115,7 +115,7 @@ class TransactionChecker:
         found: list[Record] = []
         end = self._store.max_offset(topic, 0)
         while offset < end:
-            reading = self._store.read(topic, records.QUEUE, offset, SLICE, None)
+            reading = self._store.read(ReadRequest(topic, records.QUEUE, offset, SLICE))
             got = reading if isinstance(reading, GetResult) else await reading
             for view in got.parts:
                 try:
@@ -143,7 +143,7 @@ class TransactionChecker:
     def _committed(self, identity: Identity, topic: str) -> Steps[list[Record]]:
         found = []
         for where in (topic, names.SCHEDULE_TOPIC) if identity.unique_key else ():
-            result = yield from self._store.key_steps(where, identity.unique_key, SLICE)
+            result = yield from self._store.lookups.key_steps(where, identity.unique_key, SLICE)
             for view in result.parts:
                 try:
                     record = decode_record(view)
@@ -282,7 +282,7 @@ class TransactionChecker:
         return []
 
     async def _load(self, half: Half) -> Record | None:
-        looking = self._store.take(self._store.record_steps(half.place))
+        looking = self._store.take(self._store.lookups.record_steps(half.place))
         view = await looking if isinstance(looking, Coroutine) else looking
         try:
             record = None if view is None else decode_record(view)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
@@ -12,8 +12,9 @@ from tianzhou.store.log.commitlog import CommitLog
 from tianzhou.store.queues.admission import INNER_BATCH
 from tianzhou.store.queues.batchqueue import BATCH_UNIT_SIZE, BatchQueue, BatchUnit, unit_at
 from tianzhou.store.queues.consumequeue import UNIT_SIZE
-from tianzhou.store.queues.reading import ReadLimits, outside_queue
-from tianzhou.store.results import GetResult, GetStatus
+from tianzhou.store.queues.read_limits import ReadLimits
+from tianzhou.store.queues.reading import outside_queue
+from tianzhou.store.results import GetResult, GetStatus, ReadRequest
 
 logger = logging.getLogger(__name__)
 
@@ -21,36 +22,22 @@ _PLACE: Final = struct.Struct(">i24xq")
 _SYS_FLAG: Final = struct.Struct(">36xi")
 
 
-def read_batch_queue(
-    log: CommitLog,
-    queue: BatchQueue,
-    limits: ReadLimits,
-    offset: int,
-    max_messages: int,
-    tag_codes: frozenset[int] | None,
-    max_bytes: int,
-    accept: Callable[[memoryview], bool | None] | None,
-) -> GetResult:
-    """Records that hold the queue offsets from `offset` on.
-
-    The first record may begin before `offset`, and is never too much.
+def read_batch_queue(log: CommitLog, queue: BatchQueue, limits: ReadLimits, request: ReadRequest) -> GetResult:
+    """Records that hold the queue offsets from one on; the first record may begin before it, and is never too much.
 
     Args:
         log: the commit log.
-        queue: the queue.
+        queue: the one of the request.
         limits: of one read.
-        offset: first queue offset wanted.
-        max_messages: at most so many messages, unless the first record alone holds more.
-        tag_codes: only records with one of these codes, and inner batches, whose tags only their messages know; None
-            for all.
-        max_bytes: at most so many bytes, unless the first record alone is longer.
-        accept: only records for which this holds, up to one for which it gives None; None for all.
+        request: what is wanted.
     """
+    offset, max_messages = request.offset, request.max_messages
+    tag_codes, accept = request.tag_codes, request.accept
     low, high = queue.min_offset, queue.max_offset
     if not low <= offset < high:
         return outside_queue(offset, low, high)
     scan_bytes = max(limits.units * UNIT_SIZE, max_messages * BATCH_UNIT_SIZE)
-    most = limits.of(max_messages, max_bytes)
+    most = limits.of(max_messages, request.max_bytes)
     parts: list[memoryview] = []
     count = total = last = 0
     gone = ended = False

@@ -2,108 +2,53 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Final
 
 from tianzhou._hot import gather
-from tianzhou._hot.records import GatherLimits
 from tianzhou.store.files.lookup_steps import Steps
 from tianzhou.store.log.commitlog import CommitLog
 from tianzhou.store.queues.batchqueue import BatchQueue
 from tianzhou.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
-from tianzhou.store.queues.extension import ACCEPTED, ExtendedQueue, ExtensionUnit
+from tianzhou.store.queues.extension import ACCEPTED, ExtendedQueue
+from tianzhou.store.queues.read_limits import ReadLimits
 from tianzhou.store.queues.strays import refuse_strays
-from tianzhou.store.results import GetResult, GetStatus
-from tianzhou.store.settings import StoreSettings
+from tianzhou.store.results import GetResult, GetStatus, ReadRequest
 
-MAX_BYTES: Final = 128 << 20
 _JUDGED: Final = frozenset((ACCEPTED,))
-_MOST_MADE: Final = 256
-
-
-class ReadLimits:
-    """How much one read may look at and return.
-
-    Args:
-        settings: the limits.
-        memory: bytes of main memory; None for this machine's.
-    """
-
-    __slots__ = ("_made", "_settings", "memory_bound", "segments", "units")
-
-    def __init__(self, settings: StoreSettings, memory: int | None = None) -> None:
-        if memory is None:
-            memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        self._settings = settings
-        self._made: dict[tuple[int, int], GatherLimits] = {}
-        self.memory_bound = memory * settings.access_message_in_memory_max_ratio // 100
-        self.units = -(-settings.max_filter_message_size // UNIT_SIZE)
-        self.segments = max(1, settings.travel_cq_file_num_when_get_message)
-
-    def of(self, max_messages: int, max_bytes: int) -> GatherLimits:
-        """The limits of a read that itself wants at most so much."""
-        made = self._made.get((max_messages, max_bytes))
-        return self._make(max_messages, max_bytes) if made is None else made
-
-    def settings_changed(self) -> None:
-        """Take over limits that were changed while running."""
-        self._made.clear()
-
-    def _make(self, max_messages: int, max_bytes: int) -> GatherLimits:
-        settings = self._settings
-        if len(self._made) >= _MOST_MADE:
-            self._made.clear()
-        made = self._made[max_messages, max_bytes] = GatherLimits(
-            self.memory_bound,
-            min(max_messages, settings.max_transfer_count_on_message_in_memory),
-            min(max_bytes, settings.max_transfer_bytes_on_message_in_memory),
-            min(max_messages, settings.max_transfer_count_on_message_in_disk),
-            min(max_bytes, settings.max_transfer_bytes_on_message_in_disk),
-        )
-        return made
 
 
 def read_queue(
     log: CommitLog,
     queue: ConsumeQueue,
     limits: ReadLimits,
-    offset: int,
-    max_messages: int,
-    tag_codes: frozenset[int] | None,
-    max_bytes: int,
-    accept: Callable[[memoryview], bool | None] | None,
-    accept_unit: Callable[[ExtensionUnit], bool] | None = None,
+    request: ReadRequest,
     strays: bool = False,
 ) -> GetResult:
-    """Records of a queue from `offset` on (store.md §14.1).
+    """Records of a queue from an offset on (store.md §14.1).
 
     Args:
         log: the commit log.
-        queue: the queue.
+        queue: the one of the request.
         limits: of one read.
-        offset: first queue offset wanted.
-        max_messages: at most so many.
-        tag_codes: only units with one of these codes; None for all.
-        max_bytes: at most so many bytes, unless the first record alone is longer.
-        accept: only records for which this holds, up to one for which it gives None; None for all.
-        accept_unit: only units with such an extension, or with none; None for all. Not together with `tag_codes`.
+        request: what is wanted.
         strays: whether the caller wants to know of a unit that leads elsewhere than to a record; it is passed over
             otherwise.
 
     Raises:
         StrayUnit: there is one before anything that could be returned.
     """
+    offset, accept, max_messages = request.offset, request.accept, request.max_messages
     low, high = queue.min_offset, queue.max_offset
     if not low <= offset < high:
         return outside_queue(offset, low, high)
     if log.damaged:
         accept = log.intact if accept is None else _both(log.intact, accept)
     stop_at = min(high, offset + max(limits.units, max_messages))
-    batch_limits = limits.of(max_messages, max_bytes)
+    batch_limits = limits.of(max_messages, request.max_bytes)
     position = offset
     gone = False
-    wanted = tag_codes
+    wanted = request.tag_codes
     for _ in range(limits.segments):
         segment = queue.files.find(position * UNIT_SIZE)
         if segment is None:
@@ -114,10 +59,10 @@ def read_queue(
         upto = min(segment.size, stop_at * UNIT_SIZE - segment.start)
         units = segment.view[at:upto]
         if isinstance(queue, ExtendedQueue):
-            if tag_codes is not None:
+            if request.tag_codes is not None:
                 units = queue.resolved(units)
-            elif accept_unit is not None:
-                units, wanted = queue.judged(units, accept_unit), _JUDGED
+            elif request.accept_unit is not None:
+                units, wanted = queue.judged(units, request.accept_unit), _JUDGED
         records, count, scanned, last, missing = gather(
             units, log.files.segments, log.files.size, log.end, wanted, accept, batch_limits
         )

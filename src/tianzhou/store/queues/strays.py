@@ -106,12 +106,14 @@ class StrayUnits:
         self._said: set[tuple[str, int]] = set()
         self._at_work: dict[ConsumeQueue, asyncio.Task[None]] = {}
 
-    async def mend(self, queue: ConsumeQueue, queue_offset: int) -> None:
+    async def mend(self, queue: ConsumeQueue, queue_offset: int) -> bool:
         """Make a stray unit, and those beside it, anew; the loop goes on meanwhile.
+
+        Returns:
+            Whether the queue could be written.
 
         Raises:
             StoreError: the store was closed meanwhile, or its disk cannot be read.
-            OSError: the queue cannot be written.
         """
         task = self._at_work.get(queue)
         if task is None:
@@ -119,19 +121,23 @@ class StrayUnits:
             task = self._at_work[queue] = asyncio.get_running_loop().create_task(work, name="store-strays")
             task.add_done_callback(lambda _: self._at_work.pop(queue, None))
         # One reader who goes must not end it for the others.
-        await asyncio.shield(task)
+        try:
+            await asyncio.shield(task)
+        except OSError as error:
+            _report(queue, error)
+            return False
+        return True
 
     def mend_now(self, queue: ConsumeQueue, queue_offset: int) -> bool:
-        """As `mend`, if it does not take long; whether it was done.
-
-        Raises:
-            OSError: the queue cannot be written.
-        """
-        first, last = self._stretch(queue, queue_offset)
-        begin, end = self._span(queue, first, last)
-        if end - begin > _FEW_BYTES:
+        """As `mend`, if it does not take long; whether it was done."""
+        try:
+            begin, end = self._span(queue, *self._stretch(queue, queue_offset))
+            if end - begin > _FEW_BYTES:
+                return False
+            at_once(self._mend_steps(queue, queue_offset))
+        except OSError as error:
+            _report(queue, error)
             return False
-        at_once(self._mend_steps(queue, queue_offset))
         return True
 
     def close(self) -> None:
@@ -248,3 +254,7 @@ class StrayUnits:
                 at += size
             position = segment.start + at
         return found
+
+
+def _report(queue: ConsumeQueue, error: OSError) -> None:
+    logger.error("queue %s/%d cannot be made anew: %s", queue.topic, queue.queue_id, error)

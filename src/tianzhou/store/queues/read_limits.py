@@ -1,0 +1,54 @@
+"""How much one read of a queue may look at and return (store.md §14.1)."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from tianzhou._hot.records import GatherLimits
+from tianzhou.store.queues.consumequeue import UNIT_SIZE
+from tianzhou.store.settings import StoreSettings
+
+_MOST_MADE: Final = 256
+
+
+class ReadLimits:
+    """How much one read may look at and return.
+
+    Args:
+        settings: the limits.
+        memory: bytes of main memory; None for this machine's.
+    """
+
+    __slots__ = ("_made", "_settings", "memory_bound", "segments", "units")
+
+    def __init__(self, settings: StoreSettings, memory: int | None = None) -> None:
+        if memory is None:
+            memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self._settings = settings
+        self._made: dict[tuple[int, int], GatherLimits] = {}
+        self.memory_bound = memory * settings.access_message_in_memory_max_ratio // 100
+        self.units = -(-settings.max_filter_message_size // UNIT_SIZE)
+        self.segments = max(1, settings.travel_cq_file_num_when_get_message)
+
+    def of(self, max_messages: int, max_bytes: int) -> GatherLimits:
+        """The limits of a read that itself wants at most so much."""
+        made = self._made.get((max_messages, max_bytes))
+        return self._make(max_messages, max_bytes) if made is None else made
+
+    def settings_changed(self) -> None:
+        """Take over limits that were changed while running."""
+        self._made.clear()
+
+    def _make(self, max_messages: int, max_bytes: int) -> GatherLimits:
+        settings = self._settings
+        if len(self._made) >= _MOST_MADE:
+            self._made.clear()
+        made = self._made[max_messages, max_bytes] = GatherLimits(
+            self.memory_bound,
+            min(max_messages, settings.max_transfer_count_on_message_in_memory),
+            min(max_bytes, settings.max_transfer_bytes_on_message_in_memory),
+            min(max_messages, settings.max_transfer_count_on_message_in_disk),
+            min(max_bytes, settings.max_transfer_bytes_on_message_in_disk),
+        )
+        return made

@@ -1,0 +1,103 @@
+"""Reading queues, at once or beside the loop (store.md §14.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from tianzhou.store.coldreads import ROUNDS, ColdReads, Missing
+from tianzhou.store.log.commitlog import CommitLog
+from tianzhou.store.queues.batchqueue import BatchQueue
+from tianzhou.store.queues.batchreading import read_batch_queue
+from tianzhou.store.queues.consumequeue import ConsumeQueue
+from tianzhou.store.queues.open_queues import OpenQueues
+from tianzhou.store.queues.read_limits import ReadLimits
+from tianzhou.store.queues.reading import read_queue
+from tianzhou.store.queues.strays import StrayUnit, StrayUnits
+from tianzhou.store.results import GetResult, GetStatus, ReadRequest
+
+_MENDS: Final = 100
+"""So many stray units are made anew for one read; it passes over further ones."""
+
+
+class Reader:
+    """Reads queues.
+
+    Args:
+        log: the commit log.
+        queues: the queues.
+        limits: of one read.
+        cold: fetches what has left the memory.
+        strays: makes units anew that lead elsewhere.
+    """
+
+    def __init__(
+        self, log: CommitLog, queues: OpenQueues, limits: ReadLimits, cold: ColdReads, strays: StrayUnits
+    ) -> None:
+        self._log = log
+        self._find = queues.find
+        self._limits = limits
+        self._cold = cold
+        self._strays = strays
+
+    def read_now(self, request: ReadRequest) -> GetResult:
+        """Messages of a queue, whatever of them has left the memory."""
+        queue = self._find(request.topic, request.queue_id)
+        if queue is None:
+            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
+        for _ in range(_MENDS):
+            try:
+                return self._read(queue, request)
+            except StrayUnit as stray:
+                if not self._strays.mend_now(queue, stray.queue_offset):
+                    break
+        return self._read(queue, request, strays=False)
+
+    def read(self, request: ReadRequest) -> GetResult | Coroutine[Any, Any, GetResult]:
+        """Messages of a queue, without stopping the loop for those that have left the memory.
+
+        Returns:
+            The messages when they are in memory, otherwise a coroutine that returns them when they are. It raises
+            StoreError when the store is closed meanwhile, or its disk cannot be read.
+        """
+        queue = self._find(request.topic, request.queue_id)
+        if queue is None:
+            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
+        missing = self._cold.missing(queue, request, self._limits)
+        if missing:
+            return self._read_cold(missing, request)
+        try:
+            return self._read(queue, request)
+        except StrayUnit:
+            return self._read_mended(queue, request)
+
+    async def _read_cold(self, missing: Missing, request: ReadRequest) -> GetResult:
+        await self._cold.fetch(missing, ahead=True)
+        queue = self._find(request.topic, request.queue_id)
+        if isinstance(queue, BatchQueue):
+            await self._cold.follow(queue.find_steps(request.offset))
+        for _ in range(ROUNDS):
+            queue = self._find(request.topic, request.queue_id)
+            if queue is None:
+                break
+            missing = self._cold.missing(queue, request, self._limits)
+            if not missing:
+                break
+            await self._cold.fetch(missing, ahead=True)
+        if queue is None:
+            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
+        return await self._read_mended(queue, request)
+
+    async def _read_mended(self, queue: ConsumeQueue, request: ReadRequest) -> GetResult:
+        for _ in range(_MENDS):
+            try:
+                return self._read(queue, request)
+            except StrayUnit as stray:
+                if not await self._strays.mend(queue, stray.queue_offset):
+                    break
+        return self._read(queue, request, strays=False)
+
+    def _read(self, queue: ConsumeQueue, request: ReadRequest, strays: bool = True) -> GetResult:
+        if isinstance(queue, BatchQueue):
+            return read_batch_queue(self._log, queue, self._limits, request)
+        return read_queue(self._log, queue, self._limits, request, strays)
