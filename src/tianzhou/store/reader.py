@@ -45,13 +45,10 @@ class Reader:
         queue = self._find(request.topic, request.queue_id)
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
-        for _ in range(_MENDS):
-            try:
-                return self._read(queue, request)
-            except StrayUnit as stray:
-                if not self._strays.mend_now(queue, stray.queue_offset):
-                    break
-        return self._read(queue, request, strays=False)
+        try:
+            return self._read(queue, request)
+        except StrayUnit:
+            return self._read_mended_now(queue, request)
 
     def read(self, request: ReadRequest) -> GetResult | Coroutine[Any, Any, GetResult]:
         """Messages of a queue, without stopping the loop for those that have left the memory.
@@ -87,6 +84,15 @@ class Reader:
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
         return await self._read_mended(queue, request)
+
+    def _read_mended_now(self, queue: ConsumeQueue, request: ReadRequest) -> GetResult:
+        for _ in range(_MENDS):
+            try:
+                return self._read(queue, request)
+            except StrayUnit as stray:
+                if not self._strays.mend_now(queue, stray.queue_offset):
+                    break
+        return self._read(queue, request, strays=False)
 
     async def _read_mended(self, queue: ConsumeQueue, request: ReadRequest) -> GetResult:
         for _ in range(_MENDS):

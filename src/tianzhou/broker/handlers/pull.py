@@ -18,6 +18,7 @@ from tianzhou.broker.messages.message_filter import (
     compile_property_filter,
     expression_problem,
 )  # fmt: skip
+from tianzhou.broker.messages.pull_request import PullRequest, reading_of
 from tianzhou.broker.messages.timer_heap import TimerHeap
 from tianzhou.broker.state import Tables
 from tianzhou.broker.stats.stats import BrokerStats
@@ -28,7 +29,7 @@ from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, FilterSyntaxError
 from tianzhou.filter import COMPILED, SQL92, parse_tags
 from tianzhou.limits import FILTER_LENGTH, LONG_POLLS
-from tianzhou.model import ConsumeType, MessageModel, SubscriptionGroupConfig, TopicConfig, names
+from tianzhou.model import ConsumeType, MessageModel, names
 from tianzhou.model.name_rules import CLIENT_ID
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.turns import Turns
@@ -103,35 +104,33 @@ class PullHandler:
         if header is None:
             header = read_header(command)
         try:
-            group, topic, wanted = self._check(connection, command, header)
+            request = self._check(connection, command, header)
         except _NotYet:
             return self._pull_in_turn(connection, command, header)
         except _Forbidden as refusal:
             fields = write_reply(RequestCode.PULL_MESSAGE, forbidden_type=refusal.kind)
             return command.reply(refusal.code, refusal.remark, fields)
         offsets = self._tables.offsets
-        name, queue_id, offset = header.topic, header.queue_id, header.queue_offset
-        if offsets.reset_waits(header.consumer_group, name, queue_id):
-            return self._tell_reset(command, header, group, topic)
+        if offsets.reset_waits(header.consumer_group, header.topic, header.queue_id):
+            return self._tell_reset(request)
         if self._tables.settings.enable_broadcast_offset_store:
             client_id = self._broadcaster(connection, header)
             if client_id is not None:
-                told = self._keep_broadcast(command, header, group, topic, client_id)
+                told = self._keep_broadcast(request, client_id)
                 if told is not None:
                     return told
-        codes, accept, accept_unit, _ = wanted
-        most = max(header.max_msg_nums, 1)
         if header.sys_flag & COMMIT_OFFSET:
-            offsets.commit(header.consumer_group, name, queue_id, header.commit_offset, self._clock.now_ms())
-        read = self._store.read(ReadRequest(name, queue_id, offset, most, codes, accept, accept_unit))
+            now_ms = self._clock.now_ms()
+            offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset, now_ms)
+        found = self._store.read(request.reading)
+        accept = request.selection.accept
         if accept is not None:
             self._turns.spend(accept.work * WORK_S)
-        if not isinstance(read, GetResult):
-            return self._read_cold(connection, command, header, group, topic, wanted, read)
-        found = read
+        if not isinstance(found, GetResult):
+            return self._read_cold(connection, request, found)
         if found.status is not GetStatus.FOUND and self._may_wait(header, found):
-            return self._hold(LongPoll(self, connection, command, header, group, topic, wanted, found))
-        return self._answer(command, header, group, topic, found)
+            return self._hold(LongPoll(self, connection, request, found))
+        return self._answer(request, found)
 
     async def _pull_in_turn(self, connection: Connection, command: Command, header: Any) -> Reply:
         """As `pull`, when those before are done who select by expressions, too."""
@@ -156,7 +155,7 @@ class PullHandler:
 
     def turn(self, pull: LongPoll) -> asyncio.Future[None] | None:
         """None when a held pull may look again now; else what is done when it is its turn."""
-        if pull.wanted.accept is None:
+        if pull.request.selection.accept is None:
             return None
         place, pull.in_line = pull.in_line, None
         if self._turns.free(place):
@@ -169,21 +168,21 @@ class PullHandler:
         code = pull_code(found.status, header.queue_offset)
         return code is ResponseCode.PULL_NOT_FOUND and header.sys_flag & SUSPEND != 0
 
-    def _tell_reset(self, command: Command, header: Any, group: SubscriptionGroupConfig, topic: TopicConfig) -> Reply:
+    def _tell_reset(self, request: PullRequest) -> Reply:
+        header = request.header
         offset = self._tables.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
-        return self._tell_offset(command, header, group, topic, offset or 0)
+        return self._tell_offset(request, offset or 0)
 
-    def _tell_offset(
-        self, command: Command, header: Any, group: SubscriptionGroupConfig, topic: TopicConfig, offset: int
-    ) -> Reply:
+    def _tell_offset(self, request: PullRequest, offset: int) -> Reply:
         """Have the consumer go on elsewhere than it asked for."""
+        header = request.header
         found = GetResult(
             GetStatus.OFFSET_TOO_SMALL,
             offset,
             max(self._store.min_offset(header.topic, header.queue_id), 0),
             max(self._store.max_offset(header.topic, header.queue_id), 0),
         )
-        return self._answer(command, header, group, topic, found, "OFFSET_RESET")
+        return self._answer(request, found, "OFFSET_RESET")
 
     def _broadcaster(self, connection: Connection, header: Any) -> str | None:
         """Id of the client that a pull is for, if it gets everything whatever the others of its group get."""
@@ -197,10 +196,9 @@ class PullHandler:
         client = online.clients.get(connection)
         return None if client is None or online.consume_type is ConsumeType.CONSUME_ACTIVELY else client.client_id
 
-    def _keep_broadcast(
-        self, command: Command, header: Any, group: SubscriptionGroupConfig, topic: TopicConfig, client_id: str
-    ) -> Reply | Awaitable[Reply]:
+    def _keep_broadcast(self, request: PullRequest, client_id: str) -> Reply | Awaitable[Reply]:
         """Note how far a broadcast consumer is; an answer for one that has to be told where to begin."""
+        header = request.header
         kept, proxied = self._tables.broadcasts, header.request_source == BY_PROXY
         name, place = header.consumer_group, (header.consumer_group, header.topic, header.queue_id)
         if not kept.needs_start(name, header.topic, client_id, header.queue_offset, proxied=proxied):
@@ -210,13 +208,12 @@ class PullHandler:
         if offset is None:
             offset = self._tables.offsets.committed(name + SUFFIX, header.topic, header.queue_id)
         if offset is None:
-            return self._begin_broadcast(command, header, group, topic, client_id)
+            return self._begin_broadcast(request, client_id)
         kept.pulled(*place, client_id, offset, int(self._clock.monotonic() * 1000), proxied=proxied)
-        return self._tell_offset(command, header, group, topic, offset)
+        return self._tell_offset(request, offset)
 
-    async def _begin_broadcast(
-        self, command: Command, header: Any, group: SubscriptionGroupConfig, topic: TopicConfig, client_id: str
-    ) -> Reply:
+    async def _begin_broadcast(self, request: PullRequest, client_id: str) -> Reply:
+        header = request.header
         reading = self._store.read(ReadRequest(header.topic, header.queue_id, 0, 1))
         first = reading if isinstance(reading, GetResult) else await reading
         # As for a new group: what is still in memory is wanted, a log that has to be read from the disk is not.
@@ -225,36 +222,26 @@ class PullHandler:
         place = header.consumer_group, header.topic, header.queue_id
         proxied = header.request_source == BY_PROXY
         self._tables.broadcasts.pulled(*place, client_id, offset, int(self._clock.monotonic() * 1000), proxied=proxied)
-        return self._tell_offset(command, header, group, topic, offset)
+        return self._tell_offset(request, offset)
 
     def _wake(self, group: str, topic: str, queue_id: int) -> None:
         """Let held pulls of a queue end now, because the group's offset was reset."""
         self._deadlines.expire_now(self._held.get((group, topic, queue_id), ()))
 
-    async def _read_cold(
-        self,
-        connection: Connection,
-        command: Command,
-        header: Any,
-        group: SubscriptionGroupConfig,
-        topic: TopicConfig,
-        wanted: Selection,
-        reading: Awaitable[GetResult],
-    ) -> Reply:
+    async def _read_cold(self, connection: Connection, request: PullRequest, reading: Awaitable[GetResult]) -> Reply:
         began = self._clock.monotonic()
         found = await reading
-        if wanted.accept is not None:
-            self._turns.spend(wanted.accept.work * WORK_S)
+        accept = request.selection.accept
+        if accept is not None:
+            self._turns.spend(accept.work * WORK_S)
         cold_ms = int((self._clock.monotonic() - began) * 1000)
         self._stats.longest_get_ms = max(self._stats.longest_get_ms, cold_ms)
         await connection.drain()
-        if self._may_wait(header, found):
-            return self._hold(LongPoll(self, connection, command, header, group, topic, wanted, found))
-        return self._answer(command, header, group, topic, found, cold_ms=cold_ms)
+        if self._may_wait(request.header, found):
+            return self._hold(LongPoll(self, connection, request, found))
+        return self._answer(request, found, cold_ms=cold_ms)
 
-    def _check(
-        self, connection: Connection, command: Command, header: Any
-    ) -> tuple[SubscriptionGroupConfig, TopicConfig, Selection]:
+    def _check(self, connection: Connection, command: Command, header: Any) -> PullRequest:
         tables = self._tables
         settings = tables.settings
         if not settings.readable:
@@ -287,10 +274,10 @@ class PullHandler:
                 f"queueId[{header.queue_id}] is illegal, topic:[{name}]"
                 f" topicConfig.readQueueNums:[{topic.read_queue_nums}]",
             )
-        wanted = self._selection(header)
+        selection = self._selection(header)
         if settings.reject_pull_consumer_enable:
             self._check_pushed(connection, group_name)
-        return group, topic, wanted
+        return PullRequest(command, header, group, topic, selection, reading_of(header, selection))
 
     def _check_pushed(self, connection: Connection, group: str) -> None:
         """Where pull consumers are rejected, only members of push groups may pull."""
@@ -336,12 +323,18 @@ class PullHandler:
             return Selection(subscription.codes, subscription=subscription)
         return self._registered_selection(header, subscription)
 
-    def _is_current(self, header: Any, wanted: Selection) -> bool:
+    def _is_current(self, request: PullRequest) -> bool:
         """Whether a selection is still what the group asks for, or was brought by the pull itself."""
-        if wanted.subscription is None:
+        header, subscription = request.header, request.selection.subscription
+        if subscription is None:
             return True
         online = self._tables.clients.consumers.get(header.consumer_group)
-        return online is not None and online.subscriptions.get(header.topic) is wanted.subscription
+        return online is not None and online.subscriptions.get(header.topic) is subscription
+
+    def _select_anew(self, request: PullRequest) -> None:
+        """What was passed over for the former subscription may be wanted for the present one."""
+        request.selection = self._selection(request.header)
+        request.reading = reading_of(request.header, request.selection)
 
     def _own_selection(self, header: Any) -> Selection:
         """What a pull selects that brings its subscription along."""
@@ -388,7 +381,7 @@ class PullHandler:
         return by_entry(entry, filters)._replace(subscription=subscription)
 
     def _hold(self, pull: LongPoll) -> LongPoll:
-        header, settings = pull.header, self._tables.settings
+        header, settings = pull.request.header, self._tables.settings
         if self._waiting >= settings.max_long_polls:
             self._tables.bounds.check(LONG_POLLS, self._waiting + 1)
         self._waiting += 1
@@ -402,33 +395,32 @@ class PullHandler:
 
     def look_again(self, pull: LongPoll) -> Reply:
         """Answer a held pull whose queue has grown; None when there is nothing for it in what came."""
-        header, wanted, position = pull.header, pull.wanted, pull.found.next_offset
-        if not self._is_current(header, wanted):
-            # What was passed over for the former subscription may be wanted for the present one.
-            pull.wanted = wanted = self._selection(header)
-            position = header.queue_offset
-        pull.found = found = self._get(header, position, wanted)
-        if found.status is GetStatus.NO_MATCHED_MESSAGE and found.next_offset > position:
+        request = pull.request
+        if self._is_current(request):
+            request.reading.offset = pull.found.next_offset
+        else:
+            self._select_anew(request)
+        pull.found = found = self._read_now(request)
+        if found.status is GetStatus.NO_MATCHED_MESSAGE and found.next_offset > request.reading.offset:
             return None
-        return self._answer(pull.command, header, pull.group, pull.topic, found)
+        return self._answer(request, found)
 
     def look_last(self, pull: LongPoll) -> Reply:
         """Answer a held pull whose time is up, or whose group was given another offset."""
-        header, found = pull.header, pull.found
+        request, found = pull.request, pull.found
         if self._tables.offsets.reset_waits(*pull.place):
-            return self._tell_reset(pull.command, header, pull.group, pull.topic)
-        if not self._is_current(header, pull.wanted):
-            found = self._get(header, header.queue_offset, self._selection(header))
-        return self._answer(pull.command, header, pull.group, pull.topic, found)
+            return self._tell_reset(request)
+        if not self._is_current(request):
+            self._select_anew(request)
+            found = self._read_now(request)
+        return self._answer(request, found)
 
-    def _get(self, header: Any, offset: int, wanted: Selection) -> GetResult:
-        codes, accept, accept_unit, _ = wanted
-        most = max(header.max_msg_nums, 1)
-        request = ReadRequest(header.topic, header.queue_id, offset, most, codes, accept, accept_unit)
+    def _read_now(self, request: PullRequest) -> GetResult:
+        accept = request.selection.accept
         if accept is None:
-            return self._store.read_now(request)
+            return self._store.read_now(request.reading)
         accept.begin()
-        found = self._store.read_now(request)
+        found = self._store.read_now(request.reading)
         self._turns.spend(accept.work * WORK_S)
         return found
 
@@ -442,15 +434,9 @@ class PullHandler:
             del self._held[pull.place]
 
     def _answer(
-        self,
-        command: Command,
-        header: Any,
-        group: SubscriptionGroupConfig,
-        topic: TopicConfig,
-        found: GetResult,
-        remark: str | None = None,
-        cold_ms: int | None = None,
+        self, request: PullRequest, found: GetResult, remark: str | None = None, cold_ms: int | None = None
     ) -> Reply:
+        header, group = request.header, request.group
         name = header.topic
         self._tables.offsets.pulled(header.consumer_group, name, header.queue_id, found.next_offset)
         status = found.status
@@ -474,7 +460,7 @@ class PullHandler:
         if self._tables.settings.slave_read_enable:
             suggested = group.which_broker_when_consume_slowly if found.suggest_slave else group.broker_id
         return pull_reply(
-            command.opaque,
+            request.command.opaque,
             code,
             remark or told,
             found.next_offset,
@@ -482,7 +468,7 @@ class PullHandler:
             found.max_offset,
             suggested,
             group.group_sys_flag,
-            topic.topic_sys_flag,
+            request.topic.topic_sys_flag,
             found.records,
         )
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
-from tianzhou.broker.messages.message_filter import Selection
-from tianzhou.model import SubscriptionGroupConfig, TopicConfig
+from tianzhou.broker.messages.pull_request import PullRequest
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.deferred_reply import DeferredReply
 from tianzhou.remoting.turns import Place
 from tianzhou.store.results import GetResult
 from tianzhou.watermark import Watermark
-from tianzhou.wire.command import Command
 
 
 class LongPollReader(Protocol):
@@ -38,43 +36,24 @@ class LongPoll(DeferredReply):
     Args:
         reader: reads for it.
         connection: the peer's.
-        command: the request.
-        header: its fields.
-        group: the pulling group.
-        topic: of the queue.
-        wanted: the selection.
+        request: the pull.
         found: the last read's result.
 
     Attributes:
+        place: group, topic and queue.
         in_line: its place in line for the next read.
     """
 
-    __slots__ = (
-        "_arrived", "_connection", "_growth", "_over", "_reader", "command", "found", "group", "header", "in_line",
-        "place", "topic", "wanted",
-    )  # fmt: skip
+    __slots__ = ("_arrived", "_connection", "_growth", "_over", "_reader", "found", "in_line", "place", "request")
 
-    def __init__(
-        self,
-        reader: LongPollReader,
-        connection: Connection,
-        command: Command,
-        header: Any,
-        group: SubscriptionGroupConfig,
-        topic: TopicConfig,
-        wanted: Selection,
-        found: GetResult,
-    ) -> None:
+    def __init__(self, reader: LongPollReader, connection: Connection, request: PullRequest, found: GetResult) -> None:
         self._reader = reader
         self._over = False
         self._connection = connection
-        self.command = command
-        self.header = header
-        self.group = group
-        self.topic = topic
-        self.wanted = wanted
+        self.request = request
         self.found = found
         self.in_line: Place | None = None
+        header = request.header
         self.place = header.consumer_group, header.topic, header.queue_id
 
     def follow(self, arrived: Watermark) -> None:

@@ -83,10 +83,6 @@ class GroupTable:
         """The whole table; not to be changed."""
         return self._groups
 
-    def is_built_in(self, group: str) -> bool:
-        """Whether the group is there from the start."""
-        return group in BUILT_IN
-
     def may_be(self, group: str) -> bool:
         """Whether a group is there or would be created when it is first used."""
         if group in self:

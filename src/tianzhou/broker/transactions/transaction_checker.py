@@ -27,7 +27,6 @@ from tianzhou.wire.ids import offset_msg_id
 from tianzhou.wire.record import Record, decode_record
 
 TICK_S = 1.0
-SHORTEST_TICK_S = 0.01
 ROUND_LIMIT_S = 60.0
 ASKED_AT_MOST = 3
 SLICE = 32
