@@ -2,12 +2,16 @@
 
 import random
 import shutil
+import sqlite3
+import struct
+import threading
+import zlib
 
 import pytest
 
 from tianzhou.client.producer.outbox.outbox_entry import Kept, together
 from tianzhou.client.producer.outbox.outbox_file import OutboxFile
-from tianzhou.errors import ConfigError, OutboxFull
+from tianzhou.errors import ClientError, ConfigError, OutboxFull
 
 
 def payloads(first: int, count: int, size: int = 20) -> list[bytes]:
@@ -16,8 +20,11 @@ def payloads(first: int, count: int, size: int = 20) -> list[bytes]:
 
 def drain(file: OutboxFile, most: int = 1_000_000) -> list[int]:
     seen: list[int] = []
+    file.sync()
     while file.count:
         frames = file.peek(len(seen) % 100)[: max(1, most - len(seen))]
+        if not frames:
+            break
         seen += [int(frame.payload[:8]) for frame in frames]
         file.advance(frames)
         if len(seen) >= most:
@@ -25,8 +32,15 @@ def drain(file: OutboxFile, most: int = 1_000_000) -> list[int]:
     return seen
 
 
-def test_what_goes_in_comes_out_in_order_over_many_segments(tmp_path) -> None:
-    file = OutboxFile(tmp_path, 1_000_000, segment_bytes=300)
+def flip(path, before: bytes, offset: int = 0) -> None:
+    """Change a byte of a file, after the last place where these bytes are."""
+    data = bytearray(path.read_bytes())
+    data[data.rindex(before) + offset] ^= 1
+    path.write_bytes(data)
+
+
+def test_what_goes_in_comes_out_in_order_and_its_space_is_given_back(tmp_path) -> None:
+    file = OutboxFile(tmp_path, 10_000_000)
     for i in range(50):
         file.append(payloads(i * 3, 3))
         if i % 7 == 0:
@@ -35,15 +49,19 @@ def test_what_goes_in_comes_out_in_order_over_many_segments(tmp_path) -> None:
     assert file.bytes == 150 * (8 + 28)
     assert drain(file) == list(range(150))
     assert (file.count, file.bytes) == (0, 0)
-    assert list(tmp_path.glob("*.log")) == []
     file.append(payloads(7, 1))
     assert drain(file) == [7]
+    file.append(payloads(0, 50, 100_000))
+    file.sync()
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) > 5_000_000
+    assert drain(file) == list(range(50))
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 100_000
     file.close()
 
 
 def test_it_goes_on_where_it_was_after_a_start(tmp_path) -> None:
     for start in range(0, 100, 10):
-        file = OutboxFile(tmp_path, 1_000_000, segment_bytes=200)
+        file = OutboxFile(tmp_path, 1_000_000)
         file.append(payloads(start, 10))
         assert drain(file, 5)[0] == start // 2
         assert file.count == 5 + start // 2
@@ -54,71 +72,119 @@ def test_it_goes_on_where_it_was_after_a_start(tmp_path) -> None:
 
 
 def test_dying_at_any_byte_loses_nothing_that_was_synced(tmp_path) -> None:
-    """Whatever a dying process leaves: a torn last frame, a position that is old or gone."""
+    """Whatever a dying process leaves: a torn last write, no shared memory."""
     rng = random.Random(5)
     for trial in range(60):
         folder = tmp_path / str(trial)
-        file = OutboxFile(folder, 1_000_000, segment_bytes=rng.choice([100, 1_000]))
-        total, handed_out, old_position = 0, 0, None
+        file = OutboxFile(folder, 1_000_000)
+        log = folder / "outbox.db-wal"
+        total, handed_out = 0, 0
         for _ in range(rng.randint(1, 6)):
             count = rng.randint(1, 8)
             file.append(payloads(total, count, rng.randint(0, 60)))
             file.sync()
             total += count
-            if rng.random() < 0.5 and (position := folder / "position").exists():
-                old_position = position.read_bytes()
             handed_out += len(drain(file, rng.randint(1, 6)))
+        safe, synced = log.stat().st_size, total
+        if rng.random() < 0.5:  # more that was being written, of which some bytes are there
+            file.append(payloads(total, 3, rng.randint(0, 6_000)))
+            file.sync()
+            total += 3
         copy = tmp_path / f"{trial}-after"
         shutil.copytree(folder, copy)
         file.close()
-        segments = sorted(copy.glob("*.log"))
-        if segments and rng.random() < 0.5:  # a frame that was being written and never synced
-            with segments[-1].open("ab") as tail:
-                tail.write(rng.randbytes(rng.randint(1, 40)))
-        match rng.randrange(3):
-            case 0:
-                (copy / "position").unlink(missing_ok=True)
-            case 1 if old_position is not None:
-                (copy / "position").write_bytes(old_position)
-            case _:
-                pass
+        with (copy / log.name).open("r+b") as torn:
+            if total > synced and rng.random() < 0.7:
+                torn.truncate(rng.randint(safe, log.stat().st_size if log.exists() else torn.seek(0, 2)))
+            if rng.random() < 0.5:
+                torn.seek(0, 2)
+                torn.write(rng.randbytes(rng.randint(1, 40)))
+        if rng.random() < 0.5:
+            (copy / "outbox.db-shm").unlink()
         again = OutboxFile(copy, 1_000_000)
         left = drain(again)
-        assert left == list(range(total))[total - len(left) :]
-        assert len(left) >= total - handed_out
+        whole = total if left and left[-1] >= synced else synced
+        assert left == list(range(whole))[whole - len(left) :]
+        assert len(left) >= synced - handed_out
         again.append(payloads(total, 1))
         assert drain(again) == [total]
         again.close()
 
 
-def test_damage_costs_the_rest_of_its_segment_and_no_more(tmp_path, caplog) -> None:
-    file = OutboxFile(tmp_path, 1_000_000, segment_bytes=200)
+def test_damage_costs_its_message_and_no_more(tmp_path, caplog) -> None:
+    file = OutboxFile(tmp_path, 1_000_000)
     for i in range(20):
         file.append(payloads(i, 1))
     file.close()
-    first, *_ = sorted(tmp_path.glob("*.log"))
-    data = bytearray(first.read_bytes())
-    data[50] ^= 1
-    first.write_bytes(data)
+    flip(tmp_path / "outbox.db", b"00000001", 10)
     file = OutboxFile(tmp_path, 1_000_000)
     left = drain(file)
-    assert "is damaged at byte 36" in caplog.text
-    assert left == [0, *range(6, 20)]
+    assert "outbox.db is damaged: messages 2 are lost" in caplog.text
+    assert left == [0, *range(2, 20)]
+    assert (file.count, file.bytes) == (0, 0)
     file.close()
 
 
 def test_damage_while_it_is_open(tmp_path, caplog) -> None:
     file = OutboxFile(tmp_path, 1_000_000)
     file.append(payloads(0, 3))
-    (segment,) = tmp_path.glob("*.log")
-    data = bytearray(segment.read_bytes())
-    data[20] ^= 1
-    segment.write_bytes(data)
+    file.sync()
+    with sqlite3.connect(tmp_path / "outbox.db") as other:
+        other.execute("UPDATE waiting SET payload = ?", (b"something else" + b"x" * 14,))
+    other.close()
     assert file.peek(1_000) == []
     assert "is damaged" in caplog.text
     assert file.count == 0
     file.append(payloads(9, 1))
     assert drain(file) == [9]
+    with sqlite3.connect(tmp_path / "outbox.db") as other:
+        other.execute("DROP TABLE waiting")
+    other.close()
+    with pytest.raises(ClientError, match=r"outbox\.db cannot be used now \(no such table"):
+        file.peek(1)
+    file.append(payloads(10, 1))
+    with pytest.raises(OutboxFull, match="cannot take 36 bytes"):
+        file.sync()
+    assert (file.count, file.bytes) == (0, 0)
+    file.close()
+
+
+def test_a_file_that_is_no_outbox_any_more_is_named_with_what_to_do(tmp_path) -> None:
+    file = OutboxFile(tmp_path, 1_000_000)
+    file.append(payloads(0, 1_000))
+    file.close()
+    path = tmp_path / "outbox.db"
+    whole = path.read_bytes()
+    for data in (b"\xff" * 4096 + whole[4096:], whole[:8192] + b"\xff" * 4096 + whole[12288:]):
+        path.write_bytes(data)
+        with pytest.raises(
+            ConfigError, match=r"outbox\.db is damaged .*move the files outbox\.db\* out of the folder and start again"
+        ):
+            OutboxFile(tmp_path, 1_000_000)
+    path.unlink()
+    OutboxFile(tmp_path, 1_000_000).close()
+
+
+def frame(payload: bytes) -> bytes:
+    return struct.pack(">II", len(payload), zlib.crc32(payload)) + payload
+
+
+@pytest.mark.parametrize(("position", "first"), [(None, 0), ("3 0", 0), ("3 72", 2), ("4 36", 6), ("9 0", 10)])
+def test_segments_of_frames_are_taken_over_once(tmp_path, caplog, position: str | None, first: int) -> None:
+    """What an outbox held before it was an SQLite file."""
+    (tmp_path / f"{3:020}.log").write_bytes(b"".join(map(frame, payloads(0, 5))))
+    (tmp_path / f"{4:020}.log").write_bytes(b"".join(map(frame, payloads(5, 5))) + frame(b"half written")[:-1])
+    if position is not None:
+        (tmp_path / "position").write_text(position + "\n", encoding="ascii")
+    for _ in range(2):
+        file = OutboxFile(tmp_path, 100)  # they were promised, whatever the limit is now
+        assert (file.count, file.bytes) == (10 - first, (10 - first) * 36)
+        assert list(tmp_path.glob("*.log")) == []
+        file.close()
+    assert caplog.text.count("damaged at byte 180: the 19 bytes from there are lost") == (first < 10)
+    file = OutboxFile(tmp_path, 1_000)
+    file.append(payloads(10, 1))
+    assert drain(file) == list(range(first, 11))
     file.close()
 
 
@@ -142,6 +208,27 @@ def test_two_producers_cannot_share_a_folder(tmp_path) -> None:
     (tmp_path / "a-file").touch()
     with pytest.raises(ConfigError, match="cannot be used"):
         OutboxFile(tmp_path / "a-file", 100)
+
+
+def test_a_writer_and_a_reader_in_two_threads_count_right(tmp_path) -> None:
+    file = OutboxFile(tmp_path, 10_000_000)
+    seen: list[int] = []
+
+    def read() -> None:
+        while len(seen) < 2_000:
+            if frames := file.peek(1_000):
+                seen.extend(int(one.payload[:8]) for one in frames)
+                file.advance(frames)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for i in range(200):
+        file.append(payloads(i * 10, 10))
+        file.sync()
+    reader.join()
+    assert seen == list(range(2_000))
+    assert (file.count, file.bytes) == (0, 0)
+    file.close()
 
 
 def kept(topic: str = "T", **properties: str) -> Kept:

@@ -69,7 +69,7 @@ class Outbox:
         self._decode = msgspec.msgpack.Decoder(Kept).decode
         self._file: OutboxFile | None = None
         self._disk = asyncio.Lock()
-        self._next_sync: asyncio.Task[None] | None = None
+        self._next_write: asyncio.Task[None] | None = None
         self._filled = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
@@ -110,7 +110,8 @@ class Outbox:
         self._file = await asyncio.to_thread(OutboxFile, self._folder, self._max_bytes)
         if self._file.count:
             _log.info("outbox %s: %d messages wait from before", self._folder, self._file.count)
-            self._oldest_ms = self._kept(self._file.peek(1)[0]).born_ms
+            if first := await asyncio.to_thread(self._file.peek, 1):
+                self._oldest_ms = self._kept(first[0]).born_ms
             self._filled.set()
         self._task = self._instance.keep(f"outbox {self._folder}", self._run)
 
@@ -126,8 +127,10 @@ class Outbox:
             self._task.cancel()
             await asyncio.wait([self._task])
             self._task = None
+        self._file = None
+        if self._next_write is not None:
+            await asyncio.wait([self._next_write])
         async with self._disk:
-            self._file = None
             await asyncio.to_thread(file.close)
         if file.count:
             _log.warning("outbox %s: %d messages wait for the next start", self._folder, file.count)
@@ -149,14 +152,14 @@ class Outbox:
             self._oldest_ms = messages[0].born_ms
             _log.warning("no broker answers: messages are kept in outbox %s until one does", self._folder)
         self._filled.set()
-        if self._next_sync is None:
-            self._next_sync = asyncio.get_running_loop().create_task(self._sync(file))
-        await asyncio.shield(self._next_sync)
+        if self._next_write is None:
+            self._next_write = asyncio.get_running_loop().create_task(self._write(file))
+        await asyncio.shield(self._next_write)
 
-    async def _sync(self, file: OutboxFile) -> None:
+    async def _write(self, file: OutboxFile) -> None:
         async with self._disk:
-            self._next_sync = None  # who comes from now on needs the next one
-            await asyncio.to_thread(file.sync)
+            self._next_write = None  # who comes from now on needs the next one
+            await asyncio.to_thread(file.write, file.take())
 
     async def is_silence(self, error: TianzhouError) -> bool:
         """Whether an error means that no broker answers, rather than that one refuses."""
@@ -209,7 +212,7 @@ class Outbox:
         file = self._file
         assert file is not None
         async with self._disk:
-            frames = file.peek(PEEK_BYTES)
+            frames = await asyncio.to_thread(file.peek, PEEK_BYTES)
         if not frames:
             return True
         kept = [self._kept(frame) for frame in frames]
@@ -240,15 +243,18 @@ class Outbox:
         _log.error("outbox %s: message %s is set aside: %s", self._folder, kept[0].properties[names.UNIQ_KEY], error)
         self._refused += 1
         line = msgspec.json.encode({"error": str(error), "message": msgspec.structs.asdict(kept[0])})
-        with (self._folder / REFUSED_FILE).open("ab") as aside:
-            aside.write(line + b"\n")
+        await asyncio.to_thread(self._set_aside, line)
         await self._advance(file, frames[:1], kept)
         return True
+
+    def _set_aside(self, line: bytes) -> None:
+        with (self._folder / REFUSED_FILE).open("ab") as aside:
+            aside.write(line + b"\n")
 
     async def _advance(self, file: OutboxFile, frames: list[Frame], kept: list[Kept]) -> None:
         self._refusals = 0
         async with self._disk:
-            file.advance(frames)
+            await asyncio.to_thread(file.advance, frames)
         if len(kept) > len(frames):
             self._oldest_ms = kept[len(frames)].born_ms
         if not file.count:

@@ -1,9 +1,8 @@
-"""A queue of byte strings on disk that survives the end of its process at any moment.
+"""A queue of byte strings in an SQLite file, which survives the end of its process, or of the power, at any moment.
 
-The folder holds numbered segments of frames (length, checksum, payload, big-endian) and a file `position` with the
-segment and offset of the first frame that is still wanted. Segments are only appended to and only deleted whole, and
-a number is never used twice, so that a position that is behind, or lost, leads to frames being handed out twice, but
-never to one being passed over.
+The folder holds `outbox.db` (with SQLite's `-wal` and `-shm` beside it) and `lock`, which one process holds at a time.
+Rows are written with `synchronous=FULL`, so that what `write` returned for is on the disk. They are deleted with
+`synchronous=NORMAL`: after a power failure they may be handed out twice, but none is passed over.
 """
 
 from __future__ import annotations
@@ -11,276 +10,218 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import sqlite3
 import threading
 import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from struct import Struct
 from typing import NamedTuple
 
-from tianzhou.errors import ConfigError, OutboxFull
+from tianzhou.client.producer.outbox.segment_files import read_segments
+from tianzhou.errors import ClientError, ConfigError, OutboxFull
 
 _log = logging.getLogger(__name__)
 
-SEGMENT_BYTES = 8 * 1024 * 1024
-_HEAD = Struct(">II")
-_LOCK, _POSITION = "lock", "position"
+DATABASE, LOCK = "outbox.db", "lock"
+OVERHEAD_BYTES = 8
+"""What a message counts beside its payload."""
+MOST_FRAMES = 256
+SPACE_WORTH_FREEING_BYTES = 1024 * 1024
+_TABLE = "CREATE TABLE IF NOT EXISTS waiting(id INTEGER PRIMARY KEY, crc INTEGER NOT NULL, payload BLOB NOT NULL)"
 
 
 class Frame(NamedTuple):
-    """A payload, and where the next frame begins."""
+    """A payload and its number; later ones have higher numbers."""
 
     payload: bytes
-    segment: int
-    end: int
+    number: int
 
 
 class OutboxFile:
-    """The queue; `sync` may run in another thread than `append`, but not at the same time as `advance` or `peek`.
+    """The queue. `append` and `take` touch memory only and belong to one thread; the others may run in any.
 
     Args:
         folder: made when it is missing.
-        max_bytes: most bytes of frames that are still wanted.
-        segment_bytes: a segment of so many bytes is closed.
+        max_bytes: most bytes that may wait: payloads, and OVERHEAD_BYTES for each.
 
     Raises:
-        ConfigError: the folder cannot be used, or another process uses it.
+        ConfigError: the folder cannot be used, another process uses it, or the file is damaged.
     """
 
-    def __init__(self, folder: Path | str, max_bytes: int, segment_bytes: int = SEGMENT_BYTES) -> None:
+    def __init__(self, folder: Path | str, max_bytes: int) -> None:
         self.folder = Path(folder)
         self.max_bytes = max_bytes
-        self._segment_bytes = segment_bytes
-        self._lock = threading.Lock()
-        self._dirty: list[int] = []
-        self._tail_fd = -1
-        self._tail_size = 0
         self.count = 0
-        """Frames that are still wanted."""
+        """Payloads that wait, those that are not written yet included."""
         self.bytes = 0
         """Their bytes."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._guard = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise ConfigError(
-                f"outbox {folder} cannot be used ({error.strerror}); give a folder that can be written"
-            ) from error
-        try:
-            fcntl.flock(self._guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._guard)
-            raise ConfigError(f"outbox {folder} is in use by another producer; give each its own folder") from error
-        self._open()
+        self._path = self.folder / DATABASE
+        self._unwritten: list[bytes] = []
+        self._counting = threading.Lock()
+        self._using = threading.Lock()
+        with ExitStack() as held:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                guard = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+                held.callback(os.close, guard)
+                fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+                held.callback(self._database.close)
+                self._prepare()
+            except BlockingIOError as error:
+                raise ConfigError(f"outbox {folder} is in use by another producer; give each its own folder") from error
+            except (OSError, sqlite3.OperationalError) as error:
+                why = error.strerror if isinstance(error, OSError) else error
+                raise ConfigError(
+                    f"outbox {folder} cannot be used ({why}); give a folder that can be written"
+                ) from error
+            except sqlite3.DatabaseError as error:
+                raise ConfigError(self._failure(error)) from error
+            self._take_over_segments()
+            self._held = held.pop_all()
 
-    # --- opening ---------------------------------------------------------------------------------------------
+    def _prepare(self) -> None:
+        self._database.execute("PRAGMA journal_mode=WAL")
+        ((problem,),) = self._database.execute("PRAGMA quick_check(1)")
+        if problem != "ok":
+            raise sqlite3.DatabaseError(" ".join(problem.split()))
+        self._database.execute(_TABLE)
+        ((count, size),) = self._database.execute("SELECT COUNT(*), TOTAL(LENGTH(payload)) FROM waiting")
+        self._add(count, int(size) + count * OVERHEAD_BYTES)
 
-    def _open(self) -> None:
-        self._segments = sorted(int(path.stem) for path in self.folder.glob("*.log") if path.stem.isdecimal())
-        wanted, offset = self._read_position()
-        self._next = max([wanted, *self._segments]) + 1 if self._segments or wanted >= 0 else 0
-        while self._segments and self._segments[0] < wanted:
-            self._delete(self._segments.pop(0))
-        if not self._segments or self._segments[0] != wanted:
-            offset = 0
-        self._head = offset
-        for index, segment in enumerate(self._segments):
-            self._scan(segment, offset if index == 0 else 0, last=index == len(self._segments) - 1)
-        if not self.count:
-            self._start_anew()
-
-    def _read_position(self) -> tuple[int, int]:
-        try:
-            segment, offset = map(int, (self.folder / _POSITION).read_text(encoding="ascii").split())
-        except (OSError, ValueError):
-            return -1, 0
-        return segment, offset
-
-    def _scan(self, segment: int, offset: int, *, last: bool) -> None:
-        """Count a segment's frames; cut what a dying process has left half written."""
-        path = self._path(segment)
-        data = path.read_bytes()
-        at = offset
-        while (frame := _frame_at(data, at)) is not None:
-            self.count += 1
-            self.bytes += _HEAD.size + len(frame)
-            at += _HEAD.size + len(frame)
-        if at >= len(data):
-            return
-        if last:
-            _log.info("outbox %s: cut %d bytes that were half written", path, len(data) - at)
-        else:
-            _log.error("outbox %s is damaged at byte %d: the %d bytes from there are lost", path, at, len(data) - at)
-        os.truncate(path, at)
+    def _take_over_segments(self) -> None:
+        segments, payloads = read_segments(self.folder)
+        if payloads:
+            _log.info("outbox %s: %d messages come from %d segments", self.folder, len(payloads), len(segments))
+            self._add(len(payloads), _bytes_of(payloads))
+            self.write(payloads)
+        for segment in segments:
+            segment.unlink()
 
     # --- writing ---------------------------------------------------------------------------------------------
 
     def append(self, payloads: list[bytes]) -> None:
-        """Append frames, all of them or none; `sync` makes them safe.
+        """Take payloads in, all of them or none; they are safe when `write` was called with what `take` gives.
 
         Raises:
-            OutboxFull: they do not fit, or the disk takes no more.
+            OutboxFull: there is no room.
         """
-        data = b"".join(_HEAD.pack(len(p), zlib.crc32(p)) + p for p in payloads)
-        if self.bytes + len(data) > self.max_bytes:
+        size = _bytes_of(payloads)
+        if self.bytes + size > self.max_bytes:
             raise OutboxFull(
                 f"outbox {self.folder} holds {self.count} messages of {self.bytes} bytes, the limit is "
                 f"{self.max_bytes} (outbox_max_bytes), and no broker answers; raise the limit or send later"
             )
-        with self._lock:
-            try:
-                if self._tail_fd < 0 or self._tail_size >= self._segment_bytes:
-                    self._roll()
-                self._write(data)
-            except OSError as error:
-                raise OutboxFull(
-                    f"outbox {self.folder} cannot take {len(data)} bytes: {error.strerror}, and no broker answers"
-                ) from error
-            if self._tail_fd not in self._dirty:
-                self._dirty.append(self._tail_fd)
-        self.count += len(payloads)
-        self.bytes += len(data)
+        self._unwritten += payloads
+        self._add(len(payloads), size)
 
-    def _write(self, data: bytes) -> None:
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(self._tail_fd, view) :]
-        except OSError:
-            os.ftruncate(self._tail_fd, self._tail_size)
-            raise
-        self._tail_size += len(data)
+    def take(self) -> list[bytes]:
+        """What has been appended since the last time."""
+        taken, self._unwritten = self._unwritten, []
+        return taken
 
-    def _roll(self) -> None:
-        """Begin a segment; the former stays open until it is synced."""
-        former, number = self._tail_fd, self._next
-        self._tail_fd = os.open(self._path(number), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
-        self._tail_size = 0
-        self._next += 1
-        if not self._segments:
-            self._head = 0
-        self._segments.append(number)
-        if former >= 0 and former not in self._dirty:
-            os.close(former)
-        _sync_folder(self.folder)
-
-    def sync(self) -> None:
-        """Return when everything appended so far is on the disk.
+    def write(self, payloads: Sequence[bytes]) -> None:
+        """Return when payloads are on the disk, all of them.
 
         Raises:
-            OutboxFull: the disk failed.
+            OutboxFull: the disk did not take them; they are in the outbox no more.
         """
-        with self._lock:
-            dirty, self._dirty = self._dirty, []
-            tail = self._tail_fd
-        for fd in dirty:
-            try:
-                os.fdatasync(fd)
-            except OSError as error:
-                raise OutboxFull(f"outbox {self.folder}: the disk failed ({error.strerror})") from error
-            if fd != tail:
-                os.close(fd)
+        try:
+            with self._transaction("FULL"):
+                self._database.executemany(
+                    "INSERT INTO waiting(crc, payload) VALUES(?, ?)", ((zlib.crc32(one), one) for one in payloads)
+                )
+        except sqlite3.Error as error:
+            self._add(-len(payloads), -_bytes_of(payloads))
+            raise OutboxFull(
+                f"outbox {self.folder} cannot take {_bytes_of(payloads)} bytes, and no broker answers: "
+                f"{self._failure(error)}"
+            ) from error
+
+    def sync(self) -> None:
+        """Write what was appended."""
+        if payloads := self.take():
+            self.write(payloads)
 
     # --- reading ---------------------------------------------------------------------------------------------
 
     def peek(self, most_bytes: int) -> list[Frame]:
-        """The first frames of the first segment, at least one when there is any, else so many as have these bytes."""
-        if not self.count:
-            return []
-        while True:
-            segment = self._segments[0]
-            with self._path(segment).open("rb") as file:
-                file.seek(self._head)
-                data = file.read(max(most_bytes, _HEAD.size))
-                if len(data) >= _HEAD.size:
-                    wanted = _HEAD.size + _HEAD.unpack_from(data)[0]
-                    data += file.read(max(0, wanted - len(data)))
-            frames = []
-            at = 0
-            while (payload := _frame_at(data, at)) is not None:
-                at += _HEAD.size + len(payload)
-                frames.append(Frame(payload, segment, self._head + at))
-            if frames:
-                return frames
-            if data:
-                self._give_up_head(segment)
-            else:
-                self._delete(self._segments.pop(0))
-                self._head = 0
-            if not self.count or not self._segments:
-                return []
+        """The first payloads that are written: at least one when there is any, else as many as have these bytes.
 
-    def _give_up_head(self, segment: int) -> None:
-        """Pass over the rest of a segment whose next frame is not sound any more, and count what is left."""
-        _log.error("outbox %s is damaged at byte %d: what follows in it is lost", self._path(segment), self._head)
-        with self._lock:
-            if segment == self._segments[-1] and self._tail_fd >= 0:
-                if self._tail_fd not in self._dirty:
-                    self._dirty.append(self._tail_fd)
-                self._tail_fd = -1
-        self._path(segment).rename(self._path(segment).with_suffix(".damaged"))
-        self._segments.pop(0)
-        self._head = self.count = self.bytes = 0
-        for other in self._segments:
-            self._scan(other, 0, last=False)
+        Raises:
+            ClientError: the file cannot be read.
+        """
+        frames: list[Frame] = []
+        unsound: list[Frame] = []
+        try:
+            with self._using:
+                rows = self._database.execute(f"SELECT payload, id, crc FROM waiting ORDER BY id LIMIT {MOST_FRAMES}")
+                for payload, number, crc in rows:
+                    (frames if zlib.crc32(payload) == crc else unsound).append(Frame(payload, number))
+                    most_bytes -= len(payload) + OVERHEAD_BYTES
+                    if frames and most_bytes <= 0:
+                        break
+                rows.close()
+        except sqlite3.Error as error:
+            raise ClientError(self._failure(error)) from error
+        if unsound:
+            _log.error(
+                "outbox %s is damaged: messages %s are lost, their bytes are not those that were written",
+                self._path,
+                ", ".join(str(frame.number) for frame in unsound),
+            )
+            self.advance(unsound)
+        return frames
 
-    def advance(self, frames: list[Frame]) -> None:
-        """The first frames, as `peek` gave them, are wanted no more."""
-        last = frames[-1]
-        self._head = last.end
-        self.count -= len(frames)
-        self.bytes -= sum(_HEAD.size + len(frame.payload) for frame in frames)
-        self._write_position(last.segment, last.end)
-        if not self.count:
-            self._start_anew()
+    def advance(self, frames: Sequence[Frame]) -> None:
+        """Payloads that `peek` gave are wanted no more.
 
-    def _write_position(self, segment: int, offset: int) -> None:
-        # Without a sync: a position that is behind costs nothing but frames handed out twice.
-        path = self.folder / _POSITION
-        fresh = path.with_suffix(".new")
-        fresh.write_text(f"{segment} {offset}\n", encoding="ascii")
-        fresh.replace(path)
-
-    def _start_anew(self) -> None:
-        """Everything is handed out: give the space back."""
-        with self._lock:
-            dirty, self._dirty = self._dirty, []
-            for fd in {*dirty, self._tail_fd} - {-1}:
-                os.close(fd)
-            self._tail_fd = -1
-            for segment in self._segments:
-                self._delete(segment)
-            self._segments = []
-            self._head = self.bytes = self._tail_size = 0
-
-    def _delete(self, segment: int) -> None:
-        self._path(segment).unlink(missing_ok=True)
-
-    def _path(self, segment: int) -> Path:
-        return self.folder / f"{segment:020}.log"
+        Raises:
+            ClientError: the file cannot be written.
+        """
+        try:
+            with self._transaction("NORMAL"):
+                self._database.executemany("DELETE FROM waiting WHERE id = ?", ((frame.number,) for frame in frames))
+            self._add(-len(frames), -_bytes_of([frame.payload for frame in frames]))
+            if not self.count and self._path.stat().st_size > SPACE_WORTH_FREEING_BYTES:
+                with self._using:
+                    self._database.execute("VACUUM")
+                    self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sqlite3.Error as error:
+            raise ClientError(self._failure(error)) from error
 
     def close(self) -> None:
-        """Sync, and let go of the folder."""
+        """Write what was appended, and let go of the folder."""
         try:
             self.sync()
         finally:
-            if self._tail_fd >= 0:
-                os.close(self._tail_fd)
-                self._tail_fd = -1
-            os.close(self._guard)
+            with self._using:
+                self._held.close()
+
+    # --- both ------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _transaction(self, synchronous: str) -> Iterator[None]:
+        with self._using:
+            self._database.execute(f"PRAGMA synchronous={synchronous}")
+            self._database.execute("BEGIN IMMEDIATE")
+            with self._database:  # commits, or rolls back
+                yield
+
+    def _add(self, count: int, size: int) -> None:
+        with self._counting:
+            self.count += count
+            self.bytes += size
+
+    def _failure(self, error: sqlite3.Error) -> str:
+        if isinstance(error, sqlite3.OperationalError):  # the disk is full or fails, or somebody is in the way
+            return f"{self._path} cannot be used now ({error})"
+        return (
+            f"outbox {self._path} is damaged ({error}); stop the producer, move the files {DATABASE}* out of the "
+            f"folder and start again (sqlite3 {DATABASE} .recover shows what can still be read)"
+        )
 
 
-def _frame_at(data: bytes, at: int) -> bytes | None:
-    """The payload of the frame at an offset; None when no whole and sound one is there."""
-    if len(data) - at < _HEAD.size:
-        return None
-    size, crc = _HEAD.unpack_from(data, at)
-    payload = data[at + _HEAD.size : at + _HEAD.size + size]
-    return payload if len(payload) == size and zlib.crc32(payload) == crc else None
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+def _bytes_of(payloads: Sequence[bytes]) -> int:
+    return sum(map(len, payloads)) + len(payloads) * OVERHEAD_BYTES

@@ -1,0 +1,41 @@
+"""Segments of frames: how outboxes were kept before they were SQLite files, read so that nothing in them is lost.
+
+The folder held numbered segments of frames (length, checksum, payload, big-endian) and a file `position` with the
+segment and offset of the first frame that is still wanted.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from pathlib import Path
+from struct import Struct
+
+_log = logging.getLogger(__name__)
+_HEAD = Struct(">II")
+
+
+def read_segments(folder: Path) -> tuple[list[Path], list[bytes]]:
+    """Find the segments in a folder, and the payloads in them that are still wanted, in order."""
+    segments = sorted(path for path in folder.glob("*.log") if path.stem.isdecimal())
+    try:
+        wanted, offset = map(int, (folder / "position").read_text(encoding="ascii").split())
+    except (OSError, ValueError):
+        wanted, offset = -1, 0  # what was handed out already is handed out twice, but nothing is passed over
+    payloads = []
+    for path in segments:
+        number = int(path.stem)
+        if number < wanted:
+            continue
+        data = path.read_bytes()
+        at = offset if number == wanted else 0
+        while at + _HEAD.size <= len(data):
+            size, crc = _HEAD.unpack_from(data, at)
+            payload = data[at + _HEAD.size : at + _HEAD.size + size]
+            if len(payload) < size or zlib.crc32(payload) != crc:
+                break
+            payloads.append(payload)
+            at += _HEAD.size + size
+        if at < len(data):
+            _log.error("outbox %s is damaged at byte %d: the %d bytes from there are lost", path, at, len(data) - at)
+    return segments, payloads
