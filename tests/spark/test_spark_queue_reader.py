@@ -9,9 +9,10 @@ from tianzhou.errors import ClientError
 from tianzhou.model import Message, MessageQueue, PullStatus
 from tianzhou.spark import connections
 from tianzhou.spark.data_source import TianzhouSource
+from tianzhou.spark.option_values import BATCH
 from tianzhou.spark.rows.schema import row_schema
 from tianzhou.spark.source.offsets import Bounds
-from tianzhou.spark.source.read_options import BATCH, parse_read
+from tianzhou.spark.source.read_options import parse_read
 from tianzhou.spark.source.span_reader import Ask
 from tianzhou.testing import Cluster
 from tianzhou.wire.record import decode_records

@@ -8,8 +8,8 @@ logs an offset before it runs the batch, and the binlog does not change, so a ba
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, MutableMapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -19,19 +19,11 @@ from pyspark.sql.types import StructType
 from tianzhou.errors import ConfigError, OffsetOutOfRange, TianzhouError
 from tianzhou.pipelines.binlog_changes import Change, changes
 from tianzhou.pipelines.binlog_changes import snapshot as snapshot_of
-from tianzhou.spark.option_values import Given, flag, number
+from tianzhou.spark.option_values import RawOptions, number, option, required, several, switch
 from tianzhou.spark.pickling import Shipped
 
 COLUMNS = "body BINARY, keys STRING, tags STRING, shardingKey STRING, properties MAP<STRING, STRING>"
 NEEDED = {"log_bin": "ON", "binlog_format": "ROW", "binlog_row_image": "FULL", "binlog_row_metadata": "FULL"}
-OPTIONS = {
-    "host": "the server's name or address",
-    "port": "a port, 1 to 65535",
-    "user": "who may read the tables and the binlog",
-    "password": "of the user",
-    "tables": "schema.table, several joined by commas",
-    "snapshot": "true or false: whether to begin with the rows that are there",
-}
 SERVER_ID = 0x54490000
 Position = list[Any]
 """A binlog file's name and an offset in it."""
@@ -39,6 +31,22 @@ Position = list[Any]
 
 class BinlogFailed(TianzhouError):
     """The database cannot be read: it does not answer, or refuses."""
+
+
+def _port(text: str) -> int:
+    if number(1)(text) > 65535:
+        raise ValueError(text)
+    return int(text)
+
+
+def _tables(raw: RawOptions) -> tuple[tuple[str, str], ...]:
+    found = []
+    for text in raw.need("tables").split(","):
+        schema, dot, table = text.strip().partition(".")
+        if not (schema and dot and table):
+            raise raw.bad("tables", f"{text.strip()!r} is no table")
+        found.append((schema, table))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -51,32 +59,15 @@ class Database:
         user: who reads.
         password: of the user.
         tables: `(schema, table)` of each.
+        snapshot: whether to begin with the rows that are there.
     """
 
-    host: str
-    port: int
-    user: str
-    password: str = field(repr=False)
-    tables: tuple[tuple[str, str], ...]
-
-    @classmethod
-    def of(cls, options: MutableMapping[str, str]) -> Database:
-        """From the source's options.
-
-        Raises:
-            ConfigError: an option is missing, malformed or not known.
-        """
-        given = Given(options, OPTIONS)
-        port = given.read("port", 3306, number(1))
-        if port > 65535:
-            raise given.bad("port")
-        tables = []
-        for text in given.need("tables").split(","):
-            schema, dot, table = text.strip().partition(".")
-            if not (schema and dot and table):
-                raise given.bad("tables", f"{text.strip()!r} is no table")
-            tables.append((schema, table))
-        return cls(given.need("host"), port, given.need("user"), options.get("password") or "", tuple(tables))
+    host: str = required("host", "the server's name or address", str)
+    port: int = option("port", "a port, 1 to 65535", _port, 3306)
+    user: str = required("user", "who may read the tables and the binlog", str)
+    password: str = several({"password": "of the user"}, lambda raw: raw.verbatim("password") or "", secret=True)
+    tables: tuple[tuple[str, str], ...] = several({"tables": "schema.table, several joined by commas"}, _tables)
+    snapshot: bool = switch("snapshot", True, ": whether to begin with the rows that are there")
 
     def settings(self) -> dict[str, Any]:
         """The arguments of a connection."""
@@ -168,8 +159,7 @@ class BinlogSource(Shipped, DataSource):
             ConfigError: an option is wrong.
         """
         del schema
-        snapshot = Given(self.options, OPTIONS).read("snapshot", True, flag)
-        return BinlogReader(Database.of(self.options), snapshot)
+        return BinlogReader(RawOptions(self.options, Database).parse(Database))
 
 
 class Piece(InputPartition):
@@ -186,12 +176,10 @@ class BinlogReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     Args:
         database: what to read.
-        snapshot: whether to begin with the rows that are there.
     """
 
-    def __init__(self, database: Database, snapshot: bool) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._snapshot = snapshot
         self._initial: dict[str, Any] | None = None
         self._target: Position | None = None
 
@@ -199,7 +187,7 @@ class BinlogReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Where a query without a checkpoint begins."""
         if self._initial is None:
             self._database.check()
-            end = None if self._snapshot else self._database.files()[-1]
+            end = None if self._database.snapshot else self._database.files()[-1]
             self._initial = {"from": end, "end": end}
         return self._initial
 

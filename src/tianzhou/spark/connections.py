@@ -23,6 +23,7 @@ from tianzhou.errors import BrokerError, ClientError
 from tianzhou.model import MessageQueue
 from tianzhou.remoting.loop import loop_factory
 from tianzhou.remoting.tls import client_context, load_tls
+from tianzhou.spark.option_values import ServerOptions
 from tianzhou.spark.sink.options import WriteOptions
 from tianzhou.spark.source.offsets import Bounds, Positions
 from tianzhou.spark.source.read_options import ReadOptions
@@ -236,13 +237,13 @@ async def _gathered(work: Iterable[Awaitable[T]]) -> list[T]:
     return results  # type: ignore[return-value]
 
 
-def _tls(options: ReadOptions | WriteOptions) -> Tls:
+def _tls(options: ServerOptions) -> Tls:
     if options.tls_config_file is None:
         return options.tls
     return client_context(load_tls({"tls.config.file": options.tls_config_file}, source="tlsConfigFile"))
 
 
-def _tls_key(options: ReadOptions | WriteOptions) -> tuple[str, str]:
+def _tls_key(options: ServerOptions) -> tuple[str, str]:
     return str(options.tls), options.tls_config_file or ""
 
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from tianzhou.spark.option_values import BATCH, STREAM
 from tianzhou.spark.pickling import Shipped
 from tianzhou.spark.rows.schema import row_schema
-from tianzhou.spark.source.read_options import BATCH, STREAM, parse_read
+from tianzhou.spark.source.read_options import parse_read
 
 if TYPE_CHECKING:
     from tianzhou.spark.sink.sink import StreamWriter, Writer

@@ -1,6 +1,8 @@
-"""Options as somebody gave them, and how each kind of value is read. Pure.
+"""Tables of options, and one parser for all of them. Pure.
 
-Every mistake is a `ConfigError` that names the option, its value and what is allowed.
+A table is a dataclass whose fields are made by `option`, `required` or `several`: each says the option's name, what is
+expected, how its value is read and what it is otherwise. Every mistake is a `ConfigError` that names the option, its
+value and what is allowed.
 """
 
 from __future__ import annotations
@@ -8,56 +10,129 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from typing import Final, TypeVar
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, TypeVar
 
 from tianzhou.errors import ConfigError, FilterSyntaxError
 from tianzhou.filter.tags import parse_tags
 
 T = TypeVar("T")
+D = TypeVar("D")
 
+BATCH: Final = "batch read"
+STREAM: Final = "stream"
 LONGEST_NAME: Final = 127
 NAME_RULE: Final = f"letters, digits and % | _ -, at most {LONGEST_NAME} characters"
-NAMESRV_RULE: Final = "name servers as host:port, several joined by ; or ,"
-TLS_FILE_RULE: Final = "a file of RocketMQ's tls.* keys, under this name on every machine"
+TAGS_RULE: Final = "tags joined by ||, or * for all"
 
 # What Spark itself hands to a source or a sink beside the options of the user.
 _SPARKS_OWN: Final = frozenset({"path", "paths", "checkpointlocation", "queryname", "outputmode"})
 _HOST: Final = re.compile(r"[^\s,;/]+")
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+_RULES, _READ = "rules", "read"
 
 
-class Given:
-    """The options as given, whatever the case of their names.
+def option(name: str, rule: str, convert: Callable[[str], T], default: D) -> T | D:
+    """A field for one option.
 
     Args:
-        values: as given.
-        known: the options there are, and what is expected of each.
+        name: the option.
+        rule: what is expected of it.
+        convert: makes the value of the text; raises `ValueError`, `KeyError`, `re.error` or `FilterSyntaxError` when it
+            cannot be.
+        default: the value when the option is not there.
+    """
+    return several({name: rule}, lambda raw: raw.read(name, default, convert))
+
+
+def required(name: str, rule: str, convert: Callable[[str], T]) -> T:
+    """A field for an option that must be there, see `option`."""
+
+    def read(raw: RawOptions) -> T:
+        raw.need(name)
+        return raw.read(name, None, convert)  # type: ignore[return-value]
+
+    return several({name: rule}, read)
+
+
+def switch(name: str, default: T, more: str = "") -> bool | T:
+    """A field for an option that is `true` or `false`; `more` is added to what is expected."""
+    return option(name, "true or false" + more, flag, default)
+
+
+def count(name: str, default: T, more: str = "") -> int | T:
+    """A field for an option that is a whole number from 1; `more` is added to what is expected."""
+    return option(name, "a whole number from 1" + more, number(1), default)
+
+
+def several(rules: Mapping[str, str], read: Callable[[RawOptions], T], *, secret: bool = False) -> T:
+    """A field whose value is made of several options, or of one in its own way.
+
+    Args:
+        rules: the options that no field above it has, and what is expected of each.
+        read: makes the value; raises `ConfigError` when it cannot be.
+        secret: whether the value is left out where the options are shown.
+    """
+    made: T = field(repr=not secret, metadata={_RULES: rules, _READ: read})
+    return made
+
+
+def rules_of(table: type) -> dict[str, str]:
+    """The options of a table, and what is expected of each."""
+    return {name: rule for one in fields(table) for name, rule in one.metadata[_RULES].items()}
+
+
+class RawOptions:
+    """Options as a user wrote them, whatever the case of their names.
+
+    Args:
+        values: as written.
+        table: the dataclass of the options there are.
+        mode: what they are for, where that matters to how they are read; None when it is not known yet.
+        prefixes: names that begin with these, in lower case, are not in the table but for `below`.
 
     Raises:
-        ConfigError: one is given that is not known; names the nearest that is.
+        ConfigError: one is there that the table does not have; names the nearest that it has.
     """
 
-    def __init__(self, values: Mapping[str, str], known: Mapping[str, str]) -> None:
+    def __init__(
+        self, values: Mapping[str, str], table: type, mode: str | None = None, prefixes: tuple[str, ...] = ()
+    ) -> None:
+        self.mode = mode
+        self._written = values
         self._values = {key.lower(): value for key, value in values.items()}
-        self._known = known
-        by_lower = {name.lower() for name in known}
+        self._known = rules_of(table)
+        by_lower = {name.lower() for name in self._known}
         for key in values:
-            if key.lower() not in by_lower | _SPARKS_OWN:
+            if key.lower() not in by_lower | _SPARKS_OWN and not key.lower().startswith(prefixes):
                 self._refuse_unknown(key, values[key])
+
+    def parse(self, table: type[T]) -> T:
+        """Read all fields of the table, in their order.
+
+        Raises:
+            ConfigError: an option is missing or malformed.
+        """
+        columns: Any = fields(table)  # type: ignore[arg-type]
+        return table(**{one.name: one.metadata[_READ](self) for one in columns})
 
     def _refuse_unknown(self, key: str, value: str) -> None:
         near = difflib.get_close_matches(key.lower(), [name.lower() for name in self._known], n=1, cutoff=0.6)
         hint = next((f" (did you mean {name}?)" for name in self._known if name.lower() in near), "")
         raise ConfigError(f"there is no option {key}={value}{hint}; there are {', '.join(self._known)}")
 
+    def verbatim(self, name: str) -> str | None:
+        """The option as written, None when it is not there."""
+        return self._values.get(name.lower())
+
     def text(self, name: str) -> str | None:
-        """The option without blanks around it, None when it is not given."""
-        value = self._values.get(name.lower())
+        """The option without blanks around it, None when it is not there."""
+        value = self.verbatim(name)
         return None if value is None else value.strip()
 
-    def rule(self, name: str) -> str:
-        """What is expected of an option."""
-        return self._known[name]
+    def below(self, prefix: str) -> dict[str, str]:
+        """What begins with a prefix, as written, without it."""
+        return {name[len(prefix) :]: value for name, value in self._written.items() if name.lower().startswith(prefix)}
 
     def need(self, name: str) -> str:
         """An option that must be there.
@@ -90,13 +165,8 @@ class Given:
             raise ConfigError(f"{one}={first} and {other}={second} are both given; give one of them")
         return first, second
 
-    def read(self, name: str, default: T, convert: Callable[[str], T]) -> T:
-        """An option's value, `default` when it is not given.
-
-        Args:
-            name: the option.
-            default: what it is otherwise.
-            convert: makes the value of the text; raises `ValueError` or `FilterSyntaxError` when it cannot be.
+    def read(self, name: str, default: D, convert: Callable[[str], T]) -> T | D:
+        """An option's value, see `option`.
 
         Raises:
             ConfigError: the text cannot be a value.
@@ -106,7 +176,7 @@ class Given:
             return default
         try:
             return convert(value)
-        except (ValueError, FilterSyntaxError):
+        except (ValueError, KeyError, re.error, FilterSyntaxError):
             raise self.bad(name) from None
 
 
@@ -129,10 +199,7 @@ def number(least: int) -> Callable[[str], int]:
 
 def flag(text: str) -> bool:
     """`true` or `false`, in any case."""
-    try:
-        return {"true": True, "false": False}[text.lower()]
-    except KeyError:
-        raise ValueError(text) from None
+    return {"true": True, "false": False}[text.lower()]
 
 
 def addresses(text: str) -> str:
@@ -156,17 +223,41 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name(part.strip()) for part in text.split(",")))
 
 
-def tls(given: Given) -> tuple[bool | None, str | None]:
-    """The options `tls` and `tlsConfigFile`.
+def name_list(text: str) -> tuple[str, ...]:
+    """Texts joined by commas, each once."""
+    parts = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    if not all(parts):
+        raise ValueError(text)
+    return parts
 
-    Raises:
-        ConfigError: one of them is wrong, or the file is given without `tls=true`.
-    """
-    wanted = given.read("tls", None, flag)
-    file = given.text("tlsConfigFile")
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """What reads one of some words, in any case."""
+    return lambda text: {word: word for word in words}[text.lower()]
+
+
+def _tls_config_file(raw: RawOptions) -> str | None:
+    file = raw.text("tlsConfigFile")
     if file is not None and not file:
-        raise given.bad("tlsConfigFile")
-    if file is not None and not wanted:
+        raise raw.bad("tlsConfigFile")
+    if file is not None and not raw.read("tls", None, flag):
         # Whoever names whom to trust would otherwise speak plain.
         raise ConfigError(f"tlsConfigFile={file}: is read with tls=true only; give that too, or leave the file out")
-    return wanted, file
+    return file
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Options of all that talks to servers.
+
+    Attributes:
+        namesrv_addr: name servers, `host:port` joined by `;`.
+        tls: whether to speak TLS; None leaves it to each process's environment.
+        tls_config_file: where RocketMQ's `tls.*` keys are, on every machine; None leaves that to the environment.
+    """
+
+    namesrv_addr: str = required("namesrvAddr", "name servers as host:port, several joined by ; or ,", addresses)
+    tls: bool | None = switch("tls", None)
+    tls_config_file: str | None = several(
+        {"tlsConfigFile": "a file of RocketMQ's tls.* keys, under this name on every machine"}, _tls_config_file
+    )

@@ -22,6 +22,7 @@ from tianzhou.pipelines.binlog_source import Database
 from tianzhou.pipelines.queries import TRIES, run
 from tianzhou.pipelines.replay import a_second_each
 from tianzhou.pipelines.retention import HOUR_MS, Standing, standing
+from tianzhou.spark.option_values import RawOptions
 
 
 @dataclass
@@ -141,7 +142,7 @@ def test_what_json_has_no_type_for_becomes_text():
 )
 def test_options_of_the_binlog_source(options, text):
     with pytest.raises(ConfigError, match=text):
-        Database.of(options)
+        RawOptions(options, Database).parse(Database)
 
 
 # --- an archive's standing

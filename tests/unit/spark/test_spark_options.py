@@ -5,9 +5,10 @@ import json
 import pytest
 
 from tianzhou.errors import ConfigError
+from tianzhou.spark.option_values import BATCH, STREAM, rules_of
 from tianzhou.spark.sink.options import parse_write
 from tianzhou.spark.source.offsets import EARLIEST, LATEST
-from tianzhou.spark.source.read_options import BATCH, READ_KNOWN, STREAM, parse_read
+from tianzhou.spark.source.read_options import ReadOptions, parse_read
 
 NEEDED = {"namesrvAddr": "127.0.0.1:9876", "subscribe": "orders"}
 
@@ -163,7 +164,7 @@ def test_what_depends_on_the_mode_waits_for_it():
 
 
 def test_every_option_says_what_is_expected():
-    assert all(READ_KNOWN.values())
+    assert all(rules_of(ReadOptions).values())
 
 
 def test_the_sink_needs_a_topic_from_somewhere():

@@ -6,10 +6,11 @@ pytest.importorskip("pyspark")
 
 from tianzhou.errors import BrokerError, ConfigError, ConnectionLost
 from tianzhou.model import MessageQueue, PullStatus
+from tianzhou.spark.option_values import BATCH
 from tianzhou.spark.rows.columns import to_batch
 from tianzhou.spark.rows.schema import COLUMNS, arrow_schema, row_schema
 from tianzhou.spark.source.offsets import Bounds, DataLoss, Span
-from tianzhou.spark.source.read_options import BATCH, parse_read
+from tianzhou.spark.source.read_options import parse_read
 from tianzhou.spark.source.span_reader import MOST_AT_ONCE, Pulled, Step, judge, locate, read_span
 
 A = MessageQueue("orders", "broker-a", 0)

@@ -6,7 +6,8 @@ import pytest
 
 from tianzhou.errors import ConfigError
 from tianzhou.model import MessageQueue
-from tianzhou.spark.source.read_options import BATCH, parse_read
+from tianzhou.spark.option_values import BATCH
+from tianzhou.spark.source.read_options import parse_read
 
 THERE = ["orders", "orders-eu", "bills", "TBW102", "%RETRY%audit", "%DLQ%audit", "rmq_sys_x", "broker-a", "East",
          "East_REPLY_TOPIC", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRACE_TOPIC", "OFFSET_MOVED_EVENT"]  # fmt: skip

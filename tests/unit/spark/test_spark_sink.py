@@ -25,8 +25,9 @@ from pyspark.sql.types import (
 
 from tianzhou.errors import BrokerError, ConfigError
 from tianzhou.model import MessageQueue
+from tianzhou.spark.option_values import rules_of
 from tianzhou.spark.rows.schema import arrow_schema
-from tianzhou.spark.sink.options import WRITE_KNOWN
+from tianzhou.spark.sink.options import WriteOptions
 from tianzhou.spark.sink.outgoing import RowNotSent
 from tianzhou.spark.sink.sink import Sender, StreamWriter, Writer, check_columns
 
@@ -282,4 +283,4 @@ def test_the_page_has_every_option():
     named = {
         name for row in re.findall(r"^\| (`.+?) \|", section, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
     }
-    assert named == WRITE_KNOWN.keys()
+    assert named == rules_of(WriteOptions).keys()

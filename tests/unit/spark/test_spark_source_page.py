@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tianzhou.errors import ConfigError
-from tianzhou.spark.source.read_options import BATCH, READ_KNOWN, STREAM, parse_read
+from tianzhou.spark.option_values import BATCH, STREAM, rules_of
+from tianzhou.spark.source.read_options import ReadOptions, parse_read
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "spark-source.md"
 ROWS = {
@@ -27,10 +28,10 @@ def given(name, value):
 
 
 def test_every_option_has_its_row():
-    assert ROWS.keys() == READ_KNOWN.keys()
+    assert ROWS.keys() == rules_of(ReadOptions).keys()
 
 
-@pytest.mark.parametrize("name", READ_KNOWN)
+@pytest.mark.parametrize("name", rules_of(ReadOptions))
 def test_examples_are_taken_and_defaults_are_those_of_the_source(name):
     mode = STREAM if name in STREAMS_ONLY else BATCH
     default, example = ROWS[name]

@@ -14,8 +14,8 @@ import bad_input_rows as rows
 from tianzhou.errors import ConfigError
 from tianzhou.model import MessageQueue
 from tianzhou.spark.lake.options import parse_lake
+from tianzhou.spark.option_values import BATCH, STREAM
 from tianzhou.spark.source.offsets import Bounds
-from tianzhou.spark.source.read_options import BATCH, STREAM
 from tianzhou.spark.store.store_options import parse_store
 
 GIVEN = {"storePath": "data", "subscribe": "orders"}

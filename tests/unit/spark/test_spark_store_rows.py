@@ -14,9 +14,9 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from tianzhou.errors import StoreUnreadable
 from tianzhou.model import MessageQueue
+from tianzhou.spark.option_values import STREAM
 from tianzhou.spark.rows.schema import arrow_schema, columns_of, row_schema
 from tianzhou.spark.source.offsets import DataLoss, Span
-from tianzhou.spark.source.read_options import STREAM
 from tianzhou.spark.store import store_source
 from tianzhou.spark.store.store_files import StoreFiles, root_of
 from tianzhou.spark.store.store_options import parse_store

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from tianzhou.errors import ConfigError
-from tianzhou.spark.option_values import Given, flag, number
+from tianzhou.spark.option_values import RawOptions, count, number, one_of, option, several, switch
 
 DELTA: Final = "delta"
 ICEBERG: Final = "iceberg"
@@ -19,23 +19,13 @@ TIMES: Final = ("year", "month", "day", "hour")
 _TABLE: Final = re.compile(r"\w+(\.\w+)+")
 _PART: Final = re.compile(r"(?:(?P<times>\w+)\((?P<of>[^,()]+)\)|(?P<column>[^,()]+))")
 
-KNOWN: Final[Mapping[str, str]] = {
-    "tableFormat": "delta, iceberg or parquet",
-    "path": "the table's folder or URI, as given to save(), start() or load()",
+_CATALOG_RULES: Final = {
     "table": "namespace.name of an Iceberg table",
     "catalogUri": "where an Iceberg catalog is, such as sqlite:////var/lake/catalog.db or a REST address",
     "catalogType": "sql, rest, hive, glue, dynamodb or in-memory",
     "warehouse": "the folder or URI below which an Iceberg catalog keeps its tables",
-    "partitionBy": "columns with commas between them; Iceberg also takes year(c), month(c), day(c) and hour(c)",
-    "compression": "zstd, snappy, gzip or none",
-    "targetFileBytes": "a whole number from 65536",
-    "compactEvery": "a whole number from 1: small files are merged after so many batches; streams only",
-    "mergeSchema": "true or false",
-    "filterPushdown": "true or false; true for reads whose every query has a load() of its own",
-    "txnAppId": "a name for who writes, given together with txnVersion to write a batch at most once",
-    "txnVersion": "a whole number from 0, higher for every batch of the same txnAppId",
 }
-_PASSED_ON: Final = ("catalog.", "storage.")
+_CATALOG, _STORAGE = "catalog.", "storage."
 _CATALOGS: Final = ("sql", "rest", "hive", "glue", "dynamodb", "in-memory")
 
 
@@ -60,6 +50,91 @@ class Part:
         return self.column if self.transform is None else f"{self.transform}({self.column})"
 
 
+def _table_format(raw: RawOptions) -> str:
+    return raw.read("tableFormat", DELTA, one_of(*FORMATS))
+
+
+def _path(raw: RawOptions) -> str:
+    text, table_format = raw.text("path") or "", _table_format(raw)
+    if table_format == ICEBERG:
+        if text:
+            raise ConfigError(
+                f"path={text}: an Iceberg table is named by its catalog; give table, catalogUri and warehouse, and "
+                "save() or start() without a path"
+            )
+        return ""
+    raw.need("path")
+    for name in _CATALOG_RULES:
+        if raw.text(name) is not None:
+            raise ConfigError(f"{name}={raw.text(name)}: goes with tableFormat=iceberg only")
+    if table_format == PARQUET and "://" in text and not text.startswith("file://"):
+        raise ConfigError(
+            f"path={text}: Parquet directories need renames that are atomic, so they are written to local or mounted "
+            "folders only; use tableFormat=delta or iceberg"
+        )
+    return text.removeprefix("file://")
+
+
+def _table(raw: RawOptions) -> str:
+    if _table_format(raw) != ICEBERG:
+        return ""
+    raw.need("table")
+    return raw.read("table", "", _full_name)
+
+
+def _parts(raw: RawOptions) -> tuple[Part, ...]:
+    found: tuple[Part, ...] = raw.read("partitionBy", (), _listed_parts)
+    text = raw.text("partitionBy")
+    for part in found:
+        if part.transform is not None and _table_format(raw) != ICEBERG:
+            raise ConfigError(
+                f"partitionBy={text}: {part} goes with tableFormat=iceberg only; make a column of it (to_date for "
+                "days) and give that"
+            )
+    if len({part.column for part in found}) < len(found):
+        raise ConfigError(f"partitionBy={text}: names a column twice; name it once")
+    return found
+
+
+def _listed_parts(text: str) -> tuple[Part, ...]:
+    found = []
+    for one in text.split(","):
+        match = _PART.fullmatch(one.strip())
+        if match is None or (match["times"] and match["times"].lower() not in TIMES):
+            raise ValueError(text)
+        found.append(Part(match["column"]) if match["column"] else Part(match["of"].strip(), match["times"].lower()))
+    return tuple(found)
+
+
+def _app_id(raw: RawOptions) -> str | None:
+    app_id, version = raw.text("txnAppId"), raw.read("txnVersion", None, number(0))
+    if (app_id is None) != (version is None) or app_id == "":
+        here, other = ("txnAppId", "txnVersion") if app_id is not None else ("txnVersion", "txnAppId")
+        raise ConfigError(f"{here}={raw.text(here)}: is of no use without {other}; give both, or neither")
+    return app_id
+
+
+def _catalog(raw: RawOptions) -> dict[str, str]:
+    options = raw.below(_CATALOG)
+    if _table_format(raw) != ICEBERG:
+        return options
+    uri, warehouse = raw.text("catalogUri"), raw.text("warehouse")
+    kind = raw.read("catalogType", None, one_of(*_CATALOGS))
+    if kind not in {"glue", "dynamodb", "in-memory"}:
+        raw.need("catalogUri")
+    if kind is None and uri is not None and uri.startswith(("sqlite:", "postgresql")):
+        kind = "sql"
+        raw.need("warehouse")
+    named = {"uri": uri, "warehouse": warehouse, "type": kind}
+    return options | {name: value for name, value in named.items() if value}
+
+
+def _full_name(text: str) -> str:
+    if not _TABLE.fullmatch(text):
+        raise ValueError(text)
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class LakeOptions:
     """Options of a lake table.
@@ -80,19 +155,28 @@ class LakeOptions:
         version: which batch it is.
     """
 
-    table_format: str
-    path: str
-    table: str
-    catalog: Mapping[str, str]
-    storage: Mapping[str, str]
-    parts: tuple[Part, ...]
-    compression: str
-    target_bytes: int
-    compact_every: int
-    merge_schema: bool
-    filter_pushdown: bool
-    app_id: str | None
-    version: int | None
+    table_format: str = several({"tableFormat": "delta, iceberg or parquet"}, _table_format)
+    path: str = several({"path": "the table's folder or URI, as given to save(), start() or load()"}, _path)
+    table: str = several({}, _table)
+    catalog: Mapping[str, str] = several(_CATALOG_RULES, _catalog)
+    storage: Mapping[str, str] = several({}, lambda raw: raw.below(_STORAGE))
+    parts: tuple[Part, ...] = several(
+        {"partitionBy": "columns with commas between them; Iceberg also takes year(c), month(c), day(c) and hour(c)"},
+        _parts,
+    )
+    compression: str = option("compression", "zstd, snappy, gzip or none", one_of(*COMPRESSIONS), "zstd")
+    target_bytes: int = option("targetFileBytes", "a whole number from 65536", number(1 << 16), 128 << 20)
+    compact_every: int = count("compactEvery", 0, ": small files are merged after so many batches; streams only")
+    merge_schema: bool = switch("mergeSchema", False)
+    filter_pushdown: bool = switch(
+        "filterPushdown", False, "; true for reads whose every query has a load() of its own"
+    )
+    app_id: str | None = several(
+        {"txnAppId": "a name for who writes, given together with txnVersion to write a batch at most once"}, _app_id
+    )
+    version: int | None = option(
+        "txnVersion", "a whole number from 0, higher for every batch of the same txnAppId", number(0), None
+    )
 
     @property
     def name(self) -> str:
@@ -106,106 +190,9 @@ def parse_lake(values: Mapping[str, str]) -> LakeOptions:
     Options that begin with `catalog.` or `storage.` go on to pyiceberg's catalog and deltalake's storage without it.
 
     Args:
-        values: as given; names in any case.
+        values: as written; names in any case.
 
     Raises:
         ConfigError: an option is missing, unknown, malformed or in another's way.
     """
-    given = Given({name: value for name, value in values.items() if not name.lower().startswith(_PASSED_ON)}, KNOWN)
-    table_format = given.read("tableFormat", DELTA, _one_of(FORMATS))
-    version = given.read("txnVersion", None, number(0))
-    app_id = given.text("txnAppId")
-    if (app_id is None) != (version is None) or app_id == "":
-        here, other = ("txnAppId", "txnVersion") if app_id is not None else ("txnVersion", "txnAppId")
-        raise ConfigError(f"{here}={given.text(here)}: is of no use without {other}; give both, or neither")
-    catalog, storage = (_beginning(values, prefix) for prefix in _PASSED_ON)
-    if table_format == ICEBERG:
-        if given.text("path"):
-            raise ConfigError(
-                f"path={given.text('path')}: an Iceberg table is named by its catalog; give table, catalogUri and "
-                "warehouse, and save() or start() without a path"
-            )
-        given.need("table")
-        given.read("table", "", _table)
-        catalog |= _catalog(given)
-    else:
-        if not given.text("path"):
-            raise ConfigError(f"the option path is missing; expected {KNOWN['path']}")
-        for name in ("table", "catalogUri", "catalogType", "warehouse"):
-            if given.text(name) is not None:
-                raise ConfigError(f"{name}={given.text(name)}: goes with tableFormat=iceberg only")
-        if table_format == PARQUET and "://" in given.need("path") and not given.need("path").startswith("file://"):
-            raise ConfigError(
-                f"path={given.text('path')}: Parquet directories need renames that are atomic, so they are written to "
-                "local or mounted folders only; use tableFormat=delta or iceberg"
-            )
-    return LakeOptions(
-        table_format=table_format,
-        path=(given.text("path") or "").removeprefix("file://"),
-        table=given.read("table", "", _table) if table_format == ICEBERG else "",
-        catalog=catalog,
-        storage=storage,
-        parts=_parts(given, table_format),
-        compression=given.read("compression", "zstd", _one_of(COMPRESSIONS)),
-        target_bytes=given.read("targetFileBytes", 128 << 20, number(1 << 16)),
-        compact_every=given.read("compactEvery", 0, number(1)),
-        merge_schema=given.read("mergeSchema", False, flag),
-        filter_pushdown=given.read("filterPushdown", False, flag),
-        app_id=app_id,
-        version=version,
-    )
-
-
-def _parts(given: Given, table_format: str) -> tuple[Part, ...]:
-    found: tuple[Part, ...] = given.read("partitionBy", (), _listed_parts)
-    text = given.text("partitionBy")
-    for part in found:
-        if part.transform is not None and table_format != ICEBERG:
-            raise ConfigError(
-                f"partitionBy={text}: {part} goes with tableFormat=iceberg only; make a column of it (to_date for "
-                "days) and give that"
-            )
-    if len({part.column for part in found}) < len(found):
-        raise ConfigError(f"partitionBy={text}: names a column twice; name it once")
-    return found
-
-
-def _listed_parts(text: str) -> tuple[Part, ...]:
-    found = []
-    for one in text.split(","):
-        match = _PART.fullmatch(one.strip())
-        if match is None or (match["times"] and match["times"].lower() not in TIMES):
-            raise ValueError(text)
-        found.append(Part(match["column"]) if match["column"] else Part(match["of"].strip(), match["times"].lower()))
-    return tuple(found)
-
-
-def _catalog(given: Given) -> dict[str, str]:
-    uri, warehouse = given.text("catalogUri"), given.text("warehouse")
-    kind = given.read("catalogType", None, _one_of(_CATALOGS))
-    if kind not in {"glue", "dynamodb", "in-memory"}:
-        given.need("catalogUri")
-    if kind is None and uri is not None and uri.startswith(("sqlite:", "postgresql")):
-        kind = "sql"
-        given.need("warehouse")
-    named = {"uri": uri, "warehouse": warehouse, "type": kind}
-    return {name: value for name, value in named.items() if value}
-
-
-def _beginning(values: Mapping[str, str], prefix: str) -> dict[str, str]:
-    return {name[len(prefix) :]: value for name, value in values.items() if name.lower().startswith(prefix)}
-
-
-def _one_of(allowed: Collection[str]) -> Callable[[str], str]:
-    def convert(text: str) -> str:
-        if text.lower() not in allowed:
-            raise ValueError(text)
-        return text.lower()
-
-    return convert
-
-
-def _table(text: str) -> str:
-    if not _TABLE.fullmatch(text):
-        raise ValueError(text)
-    return text
+    return RawOptions(values, LakeOptions, prefixes=(_CATALOG, _STORAGE)).parse(LakeOptions)

@@ -1,7 +1,6 @@
 """The options of the source, read and checked. Pure.
 
-Names and defaults follow Spark's own Kafka source where both have the notion. Every mistake is a `ConfigError`
-that names the option, its value and what is allowed.
+Names and defaults follow Spark's own Kafka source where both have the notion. How they are parsed: `option_values`.
 """
 
 from __future__ import annotations
@@ -9,13 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from tianzhou.errors import ConfigError, FilterSyntaxError
 from tianzhou.filter import check_whole
 from tianzhou.filter.tags import parse_tags
 from tianzhou.spark import option_values as values
-from tianzhou.spark.option_values import Given
+from tianzhou.spark.option_values import BATCH, STREAM, RawOptions, ServerOptions, count, option, several, switch
 from tianzhou.spark.source.offsets import EARLIEST, LATEST
 from tianzhou.spark.source.positions import (
     OFFSETS_RULE,
@@ -26,10 +26,8 @@ from tianzhou.spark.source.positions import (
     parse_offsets,
     parse_times,
 )
-from tianzhou.spark.source.selection import ASSIGN_RULE, PATTERN_RULE, Selection, parse_selection
+from tianzhou.spark.source.selection import ASSIGN_RULE, PATTERN_RULE, TOPICS_RULE, Selection, parse_selection
 
-BATCH: Final = "batch read"
-STREAM: Final = "stream"
 DEFAULT_GROUP: Final = "tianzhou-spark"
 
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h|d)?", re.ASCII)
@@ -63,14 +61,48 @@ class Where:
         return self.timestamp_ms is not None or self.timestamps_ms is not None
 
 
+def _duration(text: str) -> int:
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise ValueError(text)
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def _sql(raw: RawOptions) -> str | None:
+    text = raw.text("sql")
+    if text is None:
+        return None
+    if not text:
+        raise raw.bad("sql")
+    try:
+        check_whole(text)
+    except FilterSyntaxError as error:
+        raise raw.bad("sql", str(error)) from None
+    return text
+
+
+def _where(side: str, raw: RawOptions) -> Where:
+    by_offset, by_time = f"{side}Offsets", f"{side}Timestamp"
+    text, time = raw.either(by_offset, by_time)
+    if time is not None and time.startswith("{"):
+        return Where(by_time, timestamps_ms=parse_times(time, by_time))
+    if time is not None:
+        return Where(by_time, timestamp_ms=raw.read(by_time, 0, milliseconds))
+    if text is None:
+        return Where(by_offset, mark=EARLIEST if side == "starting" and raw.mode == BATCH else LATEST)
+    marks = {"earliest": EARLIEST, "latest": LATEST}
+    if text.lower() in marks:
+        return Where(by_offset, mark=marks[text.lower()])
+    if not text.startswith("{"):
+        raise raw.bad(by_offset)
+    return Where(by_offset, offsets=parse_offsets(text, by_offset))
+
+
 @dataclass(frozen=True, slots=True)
-class ReadOptions:
+class ReadOptions(ServerOptions):
     """Options of a batch read or a stream.
 
     Attributes:
-        namesrv_addr: name servers, `host:port` joined by `;`.
-        tls: whether to speak TLS; None leaves it to each process's environment.
-        tls_config_file: where RocketMQ's `tls.*` keys are, on every machine; None leaves that to the environment.
         selection: the topics or queues to read.
         starting: where to begin: earliest for a batch, latest for a stream.
         ending: where a batch ends; latest.
@@ -90,25 +122,34 @@ class ReadOptions:
             for people to see; on when `consumerGroup` is given.
     """
 
-    namesrv_addr: str
-    tls: bool | None
-    tls_config_file: str | None
-    selection: Selection
-    starting: Where
-    ending: Where
-    max_offsets_per_trigger: int | None
-    min_offsets_per_trigger: int | None
-    max_trigger_delay_ms: int
-    min_partitions: int
-    max_records_per_partition: int
-    fail_on_data_loss: bool
-    include_properties: bool
-    tags: str
-    sql: str | None
-    filter_pushdown: bool
-    poll_timeout_ms: int
-    consumer_group: str
-    publish_progress: bool
+    selection: Selection = several(
+        {"subscribe": TOPICS_RULE, "subscribePattern": PATTERN_RULE, "assign": ASSIGN_RULE}, parse_selection
+    )
+    starting: Where = several(
+        {
+            "startingOffsets": f"earliest, latest (streams only) or {OFFSETS_RULE}",
+            "endingOffsets": f"latest or {OFFSETS_RULE.removesuffix(' and -2 for earliest')}; batch reads only",
+            "startingTimestamp": f"{TIME_RULE}, {_TIMES_PER_QUEUE}",
+            "endingTimestamp": f"{TIME_RULE}, {_TIMES_PER_QUEUE}; batch reads only",
+        },
+        partial(_where, "starting"),
+    )
+    ending: Where = several({}, partial(_where, "ending"))
+    max_offsets_per_trigger: int | None = count("maxOffsetsPerTrigger", None, "; streams only")
+    min_offsets_per_trigger: int | None = count("minOffsetsPerTrigger", None, "; streams only")
+    max_trigger_delay_ms: int = option(
+        "maxTriggerDelay", "a time like 500ms, 30s, 15m or 1h; streams only", _duration, 15 * 60_000
+    )
+    min_partitions: int = count("minPartitions", 0)
+    max_records_per_partition: int = count("maxRecordsPerPartition", 0)
+    fail_on_data_loss: bool = switch("failOnDataLoss", True)
+    include_properties: bool = switch("includeProperties", True)
+    tags: str = option("tags", values.TAGS_RULE, values.tags, "*")
+    sql: str | None = several({"sql": "an SQL92 expression over properties, like price > 10 AND TAGS = 'paid'"}, _sql)
+    filter_pushdown: bool = switch("filterPushdown", False, "; true for batch reads only")
+    poll_timeout_ms: int = option("pollTimeoutMs", "milliseconds, a whole number from 1", values.number(1), 60_000)
+    consumer_group: str = option("consumerGroup", f"a group name: {values.NAME_RULE}", values.name, DEFAULT_GROUP)
+    publish_progress: bool = several({}, lambda raw: raw.text("consumerGroup") is not None)
 
     @property
     def wanted_tags(self) -> frozenset[str]:
@@ -121,118 +162,30 @@ class ReadOptions:
         return self.sql is not None or bool(self.wanted_tags)
 
 
-READ_KNOWN: Final[Mapping[str, str]] = {
-    "namesrvAddr": values.NAMESRV_RULE,
-    "tls": "true or false",
-    "tlsConfigFile": values.TLS_FILE_RULE,
-    "subscribe": f"topics joined by commas; {values.NAME_RULE}",
-    "subscribePattern": PATTERN_RULE,
-    "assign": ASSIGN_RULE,
-    "startingOffsets": f"earliest, latest (streams only) or {OFFSETS_RULE}",
-    "endingOffsets": f"latest or {OFFSETS_RULE.removesuffix(' and -2 for earliest')}; batch reads only",
-    "startingTimestamp": f"{TIME_RULE}, {_TIMES_PER_QUEUE}",
-    "endingTimestamp": f"{TIME_RULE}, {_TIMES_PER_QUEUE}; batch reads only",
-    "maxOffsetsPerTrigger": "a whole number from 1; streams only",
-    "minOffsetsPerTrigger": "a whole number from 1; streams only",
-    "maxTriggerDelay": "a time like 500ms, 30s, 15m or 1h; streams only",
-    "minPartitions": "a whole number from 1",
-    "maxRecordsPerPartition": "a whole number from 1",
-    "failOnDataLoss": "true or false",
-    "includeProperties": "true or false",
-    "tags": "tags joined by ||, or * for all",
-    "sql": "an SQL92 expression over properties, like price > 10 AND TAGS = 'paid'",
-    "filterPushdown": "true or false; true for batch reads only",
-    "pollTimeoutMs": "milliseconds, a whole number from 1",
-    "consumerGroup": f"a group name: {values.NAME_RULE}",
-}
-"""The options there are, and what is expected of each."""
-
-
 def parse_read(options: Mapping[str, str], mode: str | None = None) -> ReadOptions:
     """Read the options of a source.
 
     Args:
-        options: as given; names in any case.
+        options: as written; names in any case.
         mode: BATCH or STREAM; None while that is not known yet, which leaves out what depends on it.
 
     Raises:
         ConfigError: an option is missing, unknown, malformed, not for this mode or in another's way.
     """
-    given = Given(options, READ_KNOWN)
-    given.need("namesrvAddr")
-    namesrv_addr = given.read("namesrvAddr", "", values.addresses)
-    selection = parse_selection(given)
-    tls, tls_file = values.tls(given)
-    result = ReadOptions(
-        namesrv_addr=namesrv_addr,
-        tls=tls,
-        tls_config_file=tls_file,
-        selection=selection,
-        starting=_where(given, "starting", EARLIEST if mode == BATCH else LATEST),
-        ending=_where(given, "ending", LATEST),
-        max_offsets_per_trigger=given.read("maxOffsetsPerTrigger", None, values.number(1)),
-        min_offsets_per_trigger=given.read("minOffsetsPerTrigger", None, values.number(1)),
-        max_trigger_delay_ms=given.read("maxTriggerDelay", 15 * 60_000, _duration),
-        min_partitions=given.read("minPartitions", 0, values.number(1)),
-        max_records_per_partition=given.read("maxRecordsPerPartition", 0, values.number(1)),
-        fail_on_data_loss=given.read("failOnDataLoss", True, values.flag),
-        include_properties=given.read("includeProperties", True, values.flag),
-        tags=given.read("tags", "*", values.tags),
-        sql=_sql(given),
-        filter_pushdown=given.read("filterPushdown", False, values.flag),
-        poll_timeout_ms=given.read("pollTimeoutMs", 60_000, values.number(1)),
-        consumer_group=given.read("consumerGroup", DEFAULT_GROUP, values.name),
-        publish_progress=given.text("consumerGroup") is not None,
-    )
-    _check_mode(given, result, mode)
-    _check_together(given, result)
+    raw = RawOptions(options, ReadOptions, mode)
+    result = raw.parse(ReadOptions)
+    _check_mode(raw, result)
+    _check_together(raw, result)
     return result
 
 
-def _duration(text: str) -> int:
-    found = _DURATION.fullmatch(text)
-    if found is None:
-        raise ValueError(text)
-    return int(found[1]) * _UNITS[found[2]]
-
-
-def _sql(given: Given) -> str | None:
-    text = given.text("sql")
-    if text is None:
-        return None
-    if not text:
-        raise given.bad("sql")
-    try:
-        check_whole(text)
-    except FilterSyntaxError as error:
-        raise given.bad("sql", str(error)) from None
-    return text
-
-
-def _where(given: Given, side: str, default: int) -> Where:
-    by_offset, by_time = f"{side}Offsets", f"{side}Timestamp"
-    text, time = given.either(by_offset, by_time)
-    if time is not None and time.startswith("{"):
-        return Where(by_time, timestamps_ms=parse_times(time, by_time))
-    if time is not None:
-        return Where(by_time, timestamp_ms=given.read(by_time, 0, milliseconds))
-    if text is None:
-        return Where(by_offset, mark=default)
-    marks = {"earliest": EARLIEST, "latest": LATEST}
-    if text.lower() in marks:
-        return Where(by_offset, mark=marks[text.lower()])
-    if not text.startswith("{"):
-        raise given.bad(by_offset)
-    return Where(by_offset, offsets=parse_offsets(text, by_offset))
-
-
-def _check_together(given: Given, options: ReadOptions) -> None:
+def _check_together(raw: RawOptions, options: ReadOptions) -> None:
     if options.sql is not None and options.wanted_tags:
         raise ConfigError(
             f"tags={options.tags} and sql={options.sql} are both given; give one of them, SQL has TAGS for the tag"
         )
     least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
-    if least is None and (delay := given.text("maxTriggerDelay")) is not None:
+    if least is None and (delay := raw.text("maxTriggerDelay")) is not None:
         raise ConfigError(f"maxTriggerDelay={delay}: bounds how long minOffsetsPerTrigger waits; give that too")
     if least is not None and most is not None and least > most:
         raise ConfigError(
@@ -240,40 +193,40 @@ def _check_together(given: Given, options: ReadOptions) -> None:
             "have enough; expected at most that"
         )
     if options.ending.mark == EARLIEST or _marked(options.ending, EARLIEST):
-        raise given.bad("endingOffsets")
+        raise raw.bad("endingOffsets")
 
 
-def _check_mode(given: Given, options: ReadOptions, mode: str | None) -> None:
-    if mode == BATCH:
+def _check_mode(raw: RawOptions, options: ReadOptions) -> None:
+    if raw.mode == BATCH:
         for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
-            if given.text(name) is not None:
-                raise given.bad(name)
+            if raw.text(name) is not None:
+                raise raw.bad(name)
         if options.starting.mark == LATEST or _marked(options.starting, LATEST):
-            raise reads_nothing(given)
-    if mode == STREAM:
+            raise reads_nothing(raw)
+    if raw.mode == STREAM:
         if options.filter_pushdown:
-            raise given.bad("filterPushdown", "Spark pushes no conditions down into streams")
-        check_no_end(given)
+            raise raw.bad("filterPushdown", "Spark pushes no conditions down into streams")
+        check_no_end(raw)
 
 
-def reads_nothing(given: Given) -> ConfigError:
+def reads_nothing(raw: RawOptions) -> ConfigError:
     """The error for a batch that would begin where all queues end."""
     return ConfigError(
-        f"startingOffsets={given.text('startingOffsets')}: a batch read that starts at the latest offset "
+        f"startingOffsets={raw.text('startingOffsets')}: a batch read that starts at the latest offset "
         "reads nothing; expected earliest or offsets that exist"
     )
 
 
-def check_no_end(given: Given) -> None:
+def check_no_end(raw: RawOptions) -> None:
     """See that a stream is given no end.
 
     Raises:
         ConfigError: it is.
     """
     for name in ("endingOffsets", "endingTimestamp"):
-        if given.text(name) is not None:
+        if raw.text(name) is not None:
             raise ConfigError(
-                f"{name}={given.text(name)}: a stream has no end; read in batches, or use "
+                f"{name}={raw.text(name)}: a stream has no end; read in batches, or use "
                 "trigger(availableNow=True) to stop at what is there now"
             )
 

@@ -10,8 +10,11 @@ from typing import Any, Final
 
 from tianzhou.errors import ConfigError
 from tianzhou.model import MessageQueue, names
-from tianzhou.spark import option_values
+from tianzhou.spark.option_values import NAME_RULE, RawOptions
+from tianzhou.spark.option_values import name as topic_name
+from tianzhou.spark.option_values import names as topic_names
 
+TOPICS_RULE: Final = f"topics joined by commas; {NAME_RULE}"
 ASSIGN_RULE: Final = 'JSON like {"topic": [0, 1]} or {"topic": {"broker": [0, 1]}}, with ids of queues'
 PATTERN_RULE: Final = "a regular expression that whole topic names match"
 WAYS: Final = ("subscribe", "subscribePattern", "assign")
@@ -104,66 +107,66 @@ class Selection:
             )
 
 
-def parse_selection(options: option_values.Given) -> Selection:
-    """The one of the three options that is given.
+def parse_selection(raw: RawOptions) -> Selection:
+    """The one of the three options that is there.
 
     Raises:
         ConfigError: none is, several are, or it is malformed.
     """
-    used = [name for name in WAYS if options.text(name) is not None]
+    used = [name for name in WAYS if raw.text(name) is not None]
     if len(used) > 1:
         raise ConfigError(
-            f"{' and '.join(f'{name}={options.text(name)}' for name in used)} are given; give one of {', '.join(WAYS)}"
+            f"{' and '.join(f'{name}={raw.text(name)}' for name in used)} are given; give one of {', '.join(WAYS)}"
         )
     match used:
         case ["subscribePattern"]:
-            options.need("subscribePattern")
-            return Selection("subscribePattern", pattern=_pattern(options))
+            raw.need("subscribePattern")
+            return Selection("subscribePattern", pattern=_pattern(raw))
         case ["assign"]:
-            options.need("assign")
-            assigned = _assigned(options)
+            raw.need("assign")
+            assigned = _assigned(raw)
             return Selection("assign", tuple(assigned), assigned=assigned)
-    if not options.text("subscribe"):
+    if not raw.text("subscribe"):
         raise ConfigError(
-            "the option subscribe is missing; expected "
-            f"{options.rule('subscribe')}. Or choose topics by subscribePattern, or queues by assign"
+            f"the option subscribe is missing; expected {TOPICS_RULE}. Or choose topics by subscribePattern, or queues "
+            "by assign"
         )
-    return Selection("subscribe", options.read("subscribe", (), option_values.names))
+    return Selection("subscribe", raw.read("subscribe", (), topic_names))
 
 
-def _pattern(options: option_values.Given) -> str:
-    text = options.text("subscribePattern") or ""
+def _pattern(raw: RawOptions) -> str:
+    text = raw.text("subscribePattern") or ""
     try:
         re.compile(text)
     except re.error as error:
-        raise options.bad("subscribePattern", f"{error}") from None
+        raise raw.bad("subscribePattern", f"{error}") from None
     return text
 
 
-def _assigned(options: option_values.Given) -> dict[str, dict[str | None, frozenset[int]]]:
+def _assigned(raw: RawOptions) -> dict[str, dict[str | None, frozenset[int]]]:
     try:
-        parsed = json.loads(options.text("assign") or "")
+        parsed = json.loads(raw.text("assign") or "")
     except ValueError as error:
-        raise options.bad("assign", f"{error}") from None
+        raise raw.bad("assign", f"{error}") from None
     if not isinstance(parsed, dict) or not parsed:
-        raise options.bad("assign")
+        raise raw.bad("assign")
     result: dict[str, dict[str | None, frozenset[int]]] = {}
     for topic, chosen in parsed.items():
         try:
-            option_values.name(topic)
+            topic_name(topic)
         except ValueError:
-            raise options.bad("assign", f"{topic!r} is no topic") from None
+            raise raw.bad("assign", f"{topic!r} is no topic") from None
         brokers: dict[Any, Any] = chosen if isinstance(chosen, dict) else {None: chosen}
         if not brokers:
-            raise options.bad("assign", f"no broker of {topic} is named")
-        result[topic] = {broker: _ids(options, topic, numbers) for broker, numbers in brokers.items()}
+            raise raw.bad("assign", f"no broker of {topic} is named")
+        result[topic] = {broker: _ids(raw, topic, numbers) for broker, numbers in brokers.items()}
     return result
 
 
-def _ids(options: option_values.Given, topic: str, numbers: Any) -> frozenset[int]:
+def _ids(raw: RawOptions, topic: str, numbers: Any) -> frozenset[int]:
     if not isinstance(numbers, list) or not numbers:
-        raise options.bad("assign", f"{json.dumps(numbers)} of {topic} is no list of queue ids")
+        raise raw.bad("assign", f"{json.dumps(numbers)} of {topic} is no list of queue ids")
     for number in numbers:
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise options.bad("assign", f"{json.dumps(number)} of {topic} is no queue id")
+            raise raw.bad("assign", f"{json.dumps(number)} of {topic} is no queue id")
     return frozenset(numbers)

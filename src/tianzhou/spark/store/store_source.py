@@ -20,11 +20,11 @@ from pyspark.sql.types import StructType
 
 from tianzhou.errors import ConfigError, StoreUnreadable
 from tianzhou.model import MessageQueue
+from tianzhou.spark.option_values import BATCH, STREAM
 from tianzhou.spark.pickling import Shipped
 from tianzhou.spark.rows.schema import arrow_schema, columns_of, row_schema
 from tianzhou.spark.source import offsets
 from tianzhou.spark.source.offsets import Bounds, Loss, Positions, Span
-from tianzhou.spark.source.read_options import BATCH, STREAM
 from tianzhou.spark.store.store_options import Point, StoreOptions, parse_store
 
 if TYPE_CHECKING:
