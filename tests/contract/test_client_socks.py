@@ -28,9 +28,13 @@ def config(port: int, network: str = "0.0.0.0/0", **login: str) -> dict[str, dic
     return {network: {"addr": f"127.0.0.1:{port}", **login}}
 
 
-@pytest.mark.parametrize("login", [{}, {"username": "me", "password": "secret"}], ids=["open", "login"])
+@pytest.mark.parametrize(
+    "login",
+    [{}, {"username": "me", "password": "secret"}, {"username": "mé", "password": "geheimß"}, {"username": "me"}],
+    ids=["open", "login", "utf-8", "no password"],
+)
 def test_every_connection_goes_through_the_proxy(login: dict[str, str], tmp_path: Path) -> None:
-    users = {"me": "secret"} if login else None
+    users = {login["username"]: login.get("password", "")} if login else None
 
     async def main() -> None:
         async with asyncio.timeout(60), own_server(tmp_path) as namesrv, socks_server(users) as proxy:
