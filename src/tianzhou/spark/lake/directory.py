@@ -36,7 +36,7 @@ from tianzhou.spark.lake.partitions import (
     value_of,
 )
 from tianzhou.spark.lake.pruning import Condition, may_hold
-from tianzhou.spark.lake.reading import TableFile
+from tianzhou.spark.lake.reading import TableFile, file_batches
 from tianzhou.spark.lake.tables import Batch, LakeError, fitting, refuse_new
 
 logger = logging.getLogger(__name__)
@@ -277,7 +277,7 @@ class ParquetDirectory:
         for folder, paths in by_folder.items():
             if len(paths) > 1:
                 schema = pa.unify_schemas([pq.read_schema(path) for path in paths])
-                batches = (batch for path in paths for batch in _rows(path, schema))
+                batches = (batch for path in paths for batch in file_batches(TableFile(str(path)), schema))
                 prefix = "/".join(part for part in (STAGING, folder, "part") if part)
                 files = write_files(batches, schema, self.location, prefix, self._options.compression, target_bytes)
                 moves |= {file.path: file.path.removeprefix(f"{STAGING}/") for file in files}
@@ -302,15 +302,6 @@ class ParquetDirectory:
         if not files:
             raise LakeError(f"{self._options.name} has no files")
         return files
-
-
-def _rows(path: Path, schema: pa.Schema) -> list[pa.RecordBatch]:
-    table = pq.read_table(path, partitioning=None)
-    for field in schema:
-        if field.name not in table.column_names:
-            table = table.append_column(field, pa.nulls(len(table), field.type))
-    batches: list[pa.RecordBatch] = table.select(schema.names).cast(schema).to_batches()
-    return batches
 
 
 def _replace(path: Path, value: object) -> None:
