@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from tianzhou.admin.cluster import Cluster
 from tianzhou.admin.groups import Groups
 from tianzhou.admin.messages import Messages
 from tianzhou.admin.reach import Reach
 from tianzhou.admin.topics import Topics
-from tianzhou.client.borrowed_instance import given_or_made
+from tianzhou.client.borrowed_instance import shared_or_own
 from tianzhou.client.instance import ClientInstance
+from tianzhou.client.options import ClientKeywords
 
 
 class Admin:
@@ -22,7 +23,7 @@ class Admin:
         namesrv_addr: name servers, see `ClientInstance`.
         instance: an instance to share; by default it owns one.
         timeout_ms: limit of each request.
-        client_options: further arguments of `ClientInstance`, when it owns one.
+        client_options: as of `ClientInstance`, when it owns one.
 
     Attributes:
         topics: create, change, delete, list, describe topics.
@@ -37,10 +38,10 @@ class Admin:
         *,
         instance: ClientInstance | None = None,
         timeout_ms: int = 5_000,
-        **client_options: Any,
+        **client_options: Unpack[ClientKeywords],
     ) -> None:
         self._owns_instance = instance is None
-        self._instance = given_or_made(instance, namesrv_addr, client_options, self)
+        self._instance = shared_or_own(instance, namesrv_addr, client_options, type(self))
         reach = Reach(self._instance, timeout_ms)
         self.cluster = Cluster(reach)
         self.topics = Topics(reach)

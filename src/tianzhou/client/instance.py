@@ -10,12 +10,11 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
-from tianzhou.client.cluster import address_server
 from tianzhou.client.cluster.broker_requests import answer
 from tianzhou.client.cluster.heartbeats import Heartbeats
 from tianzhou.client.cluster.identity import endpoint_namespace, instance_name, local_ip, make_client_id, vip_address
@@ -27,13 +26,12 @@ from tianzhou.client.cluster.requests import PendingReplies
 from tianzhou.client.cluster.routes import RouteTable, borrowed, check_route, subscribe_queues
 from tianzhou.client.cluster.signing import signing
 from tianzhou.client.cluster.tasks import Tasks
-from tianzhou.client.cluster.tls import Tls, context_of
+from tianzhou.client.cluster.tls import context_of
 from tianzhou.client.namespaces.namespaces import unwrap
 from tianzhou.client.namespaces.request_names import border
-from tianzhou.client.validation import check_number
+from tianzhou.client.options import ClientKeywords, ClientOptions, check_option_names
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import ClientError, LimitExceeded, ProtocolError, TianzhouError, TopicUnavailable
-from tianzhou.limits import UNPACKED_BODY
 from tianzhou.model import HeartbeatData, MessageQueue, TopicRoute
 from tianzhou.remoting.client import Exchange, RemotingClient, RpcHook
 from tianzhou.remoting.connection import Connection
@@ -53,90 +51,40 @@ class ClientInstance:
     """Connections, routes and heartbeats of one client id; an async context manager.
 
     Args:
-        namesrv_addr: name servers, `host:port` joined by `;` or a list; None takes the environment's
-            `NAMESRV_ADDR`, or else asks `namesrv_domain`.
-        client_id: the id to go by; None makes one that is unique on this machine.
-        namesrv_domain: an address server that lists the name servers, when no address is given.
-        namesrv_domain_subgroup: which of its lists.
-        unit_name: appended to the id and to the address server's URL, where RocketMQ deployments use units.
-        unit_mode: whether producers and consumers say that they work in unit mode.
-        namespace: wraps the names of topics and groups, see `tianzhou.client.namespaces`; by default what a name
-            server address of the form `http://MQ_INST_….…` says.
-        namespace_v2: travels with each request and leaves the names as they are; brokers of RocketMQ 5 know it.
-        vip_channel_enabled: send to, and ask, the brokers' port minus two; pulls use the usual port.
-        rpc_hooks: called around each request, see `tianzhou.remoting.client.RpcHook`.
-        poll_name_server_interval_ms: how often known routes are asked for again.
-        heartbeat_broker_interval_ms: how often brokers are told that this client lives.
-        mq_client_api_timeout_ms: limit of small requests.
-        connect_timeout_ms: limit of connection attempts.
-        max_unpacked_body_bytes: most bytes a compressed message body may have unpacked, as it is when it is looked at;
-            looking at a larger one raises, which in a handler means that the message is not consumed.
-        tls: speak TLS: True by RocketMQ's rules, **which trust any server** unless `tls.client.authServer` says
-            otherwise; or an `ssl.SSLContext`, or `TlsSettings`. None asks the environment's `TIANZHOU_TLS_ENABLE`, see
-            `tianzhou.client.cluster.tls.context_of`.
-        socks_proxy_config: SOCKS 5 proxies by network, as an object or as RocketMQ's JSON:
-            `{"10.0.0.0/8": {"addr": "proxy:1080", "username": "", "password": ""}}`; `0.0.0.0/0` is everywhere.
-        access_key: signs requests, with `secret_key`, for brokers that check that (ACL); see
-            `tianzhou.client.cluster.signing`.
-        secret_key: never sent.
-        security_token: goes with each signed request, where a cloud service wants one.
-        clock: source of time.
-        rng: source of randomness.
+        namesrv_addr: name servers, `host:port` joined by `;` or a list.
+        keywords: see `tianzhou.client.options.ClientOptions`.
+
+    Raises:
+        ConfigError: there is no such option, or one has a value it cannot have.
     """
 
-    def __init__(
-        self,
-        namesrv_addr: str | Sequence[str] | None = None,
-        *,
-        client_id: str | None = None,
-        namesrv_domain: str | None = None,
-        namesrv_domain_subgroup: str = address_server.DEFAULT_SUBGROUP,
-        unit_name: str | None = None,
-        unit_mode: bool = False,
-        namespace: str | None = None,
-        namespace_v2: str | None = None,
-        vip_channel_enabled: bool = False,
-        rpc_hooks: Iterable[RpcHook] = (),
-        poll_name_server_interval_ms: int = 30_000,
-        heartbeat_broker_interval_ms: int = 30_000,
-        mq_client_api_timeout_ms: int = 3_000,
-        connect_timeout_ms: int = 3_000,
-        max_unpacked_body_bytes: int = UNPACKED_BODY.default,
-        tls: Tls = None,
-        socks_proxy_config: str | Mapping[str, Mapping[str, str]] | None = None,
-        access_key: str | None = None,
-        secret_key: str | None = None,
-        security_token: str | None = None,
-        clock: Clock | None = None,
-        rng: random.Random | None = None,
-    ) -> None:
-        self.clock: Clock = clock or SystemClock()
-        self.rng = rng or random.Random()
-        self._name_servers = NameServers(namesrv_addr, namesrv_domain, namesrv_domain_subgroup, unit_name, self.rng)
-        self.namespace = namespace or endpoint_namespace(namesrv_addr)
-        self.unit_mode = unit_mode
-        self._vip = vip_channel_enabled
+    def __init__(self, namesrv_addr: str | Sequence[str] | None = None, **keywords: Unpack[ClientKeywords]) -> None:
+        check_option_names(keywords, type(self))
+        self.options = options = ClientOptions(namesrv_addr=namesrv_addr, **keywords)
+        self.clock: Clock = options.clock or SystemClock()
+        self.rng = options.rng or random.Random()
+        self._name_servers = NameServers(
+            namesrv_addr, options.namesrv_domain, options.namesrv_domain_subgroup, options.unit_name, self.rng
+        )
+        self.namespace = options.namespace or endpoint_namespace(namesrv_addr)
+        self.unit_mode = options.unit_mode
         ip = local_ip(self.name_servers[0] if self.name_servers else "")
-        self.client_id = client_id or make_client_id(ip, instance_name(), unit_name)
+        self.client_id = options.client_id or make_client_id(ip, instance_name(), options.unit_name)
         self.ids = UniqueIdGenerator(address_bytes(ip), os.getpid(), self.rng.getrandbits(32))
         self.routes = RouteTable()
-        check_number("max_unpacked_body_bytes", max_unpacked_body_bytes, 1)
-        self.max_unpacked_body_bytes = max_unpacked_body_bytes
-        self.api_timeout_ms = mq_client_api_timeout_ms
-        hooks = [_namespace_hook(namespace_v2), *rpc_hooks] if namespace_v2 else list(rpc_hooks)
-        if (sign := signing(access_key, secret_key, security_token)) is not None:
-            hooks.append(sign)  # the last one, because it signs what the others have added
+        self.max_unpacked_body_bytes = options.max_unpacked_body_bytes
+        self.api_timeout_ms = options.mq_client_api_timeout_ms
         self.remoting = RemotingClient(
             self._answer,
-            connect_timeout_ms=connect_timeout_ms,
-            hooks=hooks,
+            connect_timeout_ms=options.connect_timeout_ms,
+            hooks=_request_hooks(options),
             border=border(self.namespace) if self.namespace else None,
             clock=self.clock,
-            tls=context_of(tls),
-            socks=socks_proxy_config,
+            tls=context_of(options.tls),
+            socks=options.socks_proxy_config,
         )
         self.replies = PendingReplies()
-        self._route_interval_s = poll_name_server_interval_ms / 1000
+        self._route_interval_s = options.poll_name_server_interval_ms / 1000
         self._producers: dict[str, StateCheck | None] = {}
         self._consumers: dict[str, GroupMember] = {}
         self._borrowed: set[str] = set()
@@ -150,8 +98,8 @@ class ClientInstance:
             self._heartbeat_data,
             self.spawn,
             self._wake_consumers,
-            interval_s=heartbeat_broker_interval_ms / 1000,
-            timeout_ms=mq_client_api_timeout_ms,
+            interval_s=options.heartbeat_broker_interval_ms / 1000,
+            timeout_ms=options.mq_client_api_timeout_ms,
         )
         """Tells the brokers that this client lives."""
         self._started = False
@@ -362,7 +310,7 @@ class ClientInstance:
 
     def send_address(self, address: str) -> str:
         """Where a broker takes sends and questions: its address, or its fast port (client.md §21)."""
-        return vip_address(address) if self._vip else address
+        return vip_address(address) if self.options.vip_channel_enabled else address
 
     async def reader(self, queue: MessageQueue, broker_id: int = 0) -> str:
         """Address to read a queue from: the wanted replica, else any (client.md §3.5).
@@ -441,6 +389,17 @@ class ClientInstance:
         member = self.consumer(group)
         if member is not None:
             member.wake_rebalance()
+
+
+def _request_hooks(options: ClientOptions) -> list[RpcHook]:
+    """The hooks around each request, in their order."""
+    hooks = list(options.rpc_hooks)
+    if options.namespace_v2:
+        hooks.insert(0, _namespace_hook(options.namespace_v2))
+    sign = signing(options.access_key, options.secret_key, options.security_token)
+    if sign is not None:
+        hooks.append(sign)  # the last one, because it signs what the others have added
+    return hooks
 
 
 def _namespace_hook(namespace: str) -> RpcHook:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from tianzhou.client.cluster.remedies import broker_error, check
 from tianzhou.client.cluster.rpc import request
 from tianzhou.client.instance import ClientInstance
+from tianzhou.client.options import ClientKeywords
 from tianzhou.client.producer.message_builder import Composer
 from tianzhou.client.producer.publish_plan import Plans
 from tianzhou.client.producer.selector import select_by_hash
@@ -76,10 +77,10 @@ class Staging:
     Args:
         namesrv_addr: name servers, see `ClientInstance`.
         timeout_ms: how long a question may take, repetitions included.
-        options: further arguments of `ClientInstance`.
+        options: further ones of its instance, see `ClientOptions`.
     """
 
-    def __init__(self, namesrv_addr: str, *, timeout_ms: int, **options: Any) -> None:
+    def __init__(self, namesrv_addr: str, *, timeout_ms: int, **options: Unpack[ClientKeywords]) -> None:
         self.instance = ClientInstance(namesrv_addr, **options)
         self.plans = Plans(self.instance, GROUP, names.AUTO_CREATE_TOPIC, 4)
         self.composer = Composer(

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from tianzhou.client.borrowed_instance import given_or_made
+from tianzhou.client.borrowed_instance import shared_or_own
 from tianzhou.client.cluster.member import StateCheck
 from tianzhou.client.hooks import ForbiddenHook, Hooks, MessageKind, SendHook, StampHook
 from tianzhou.client.instance import ClientInstance
@@ -144,7 +144,7 @@ class Sender:
         check_number("retry_times_when_send_failed", retry_times_when_send_failed, 0)
         self._group = group
         self._owns_instance = instance is None
-        self._instance = given_or_made(instance, namesrv_addr, client_options, self)
+        self._instance = shared_or_own(instance, namesrv_addr, client_options, type(self))
         self._wire_group = wrap(self._instance.namespace, group)
         self._timeout_ms = send_msg_timeout_ms
         self._compress_over = compress_msg_body_over_howmuch

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tianzhou.client.borrowed_instance import given_or_made
+from tianzhou.client.borrowed_instance import shared_or_own
 from tianzhou.client.consumer.allocation import AllocateStrategy, Averagely, check_strategy
 from tianzhou.client.consumer.offset_store import LocalOffsets, OffsetStore, RemoteOffsets
 from tianzhou.client.consumer.pull.auto_commit import Commits
@@ -121,7 +121,7 @@ class PullConsumer(QueueReader):
         check_number("topic_check_interval_ms", topic_check_interval_ms, 1)
         strategy = check_strategy(allocate_message_queue_strategy or Averagely())
         self._owns_instance = instance is None
-        shared = given_or_made(instance, namesrv_addr, client_options, self)
+        shared = shared_or_own(instance, namesrv_addr, client_options, type(self))
         offsets: OffsetStore = RemoteOffsets(shared, group)
         if message_model is MessageModel.BROADCASTING:
             offsets = LocalOffsets.of(shared, local_offset_dir, instance_name, group)

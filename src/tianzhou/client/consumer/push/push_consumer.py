@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tianzhou.client.borrowed_instance import given_or_made
+from tianzhou.client.borrowed_instance import shared_or_own
 from tianzhou.client.cluster.tasks import Tasks
 from tianzhou.client.consumer.allocation import AllocateStrategy, Averagely, check_strategy
 from tianzhou.client.consumer.offset_store import LocalOffsets, OffsetStore, RemoteOffsets
@@ -148,7 +148,7 @@ class PushConsumer:
         strategy = check_strategy(allocate_message_queue_strategy or Averagely())
         self._group = group
         self._owns_instance = instance is None
-        self._instance = given_or_made(instance, namesrv_addr, client_options, self)
+        self._instance = shared_or_own(instance, namesrv_addr, client_options, type(self))
         clock = self._instance.clock
         now_ms = clock.now_ms()
         self._settings = settings = ConsumerSettings(
