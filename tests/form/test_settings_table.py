@@ -41,7 +41,9 @@ SHOWN_ONLY = {
 
 def sources() -> str:
     root = table.ROOT / "src" / "tianzhou"
-    return "\n".join(path.read_text(encoding="utf-8") for path in sorted(root.rglob("*.py")))
+    # Clients have options of the same names, which are none of the servers' settings.
+    paths = [path for path in sorted(root.rglob("*.py")) if not path.is_relative_to(root / "client")]
+    return "\n".join(path.read_text(encoding="utf-8") for path in paths)
 
 
 SOURCE = sources()

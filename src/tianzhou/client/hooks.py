@@ -171,7 +171,6 @@ class Hooks:
     send: list[SendHook] = field(default_factory=list)
     forbidden: list[ForbiddenHook] = field(default_factory=list)
     end_transaction: list[EndTransactionHook] = field(default_factory=list)
-    stamp: list[StampHook] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.send or self.forbidden)

@@ -10,7 +10,7 @@ import difflib
 import inspect
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, TypedDict, TypeVar
 
 from tianzhou.client.cluster.address_server import DEFAULT_SUBGROUP
@@ -107,10 +107,10 @@ class ClientOptions:
     connect_timeout_ms: int = 3_000
     max_unpacked_body_bytes: int = UNPACKED_BODY.default
     tls: Tls = None
-    socks_proxy_config: str | Mapping[str, Mapping[str, str]] | None = None
+    socks_proxy_config: str | Mapping[str, Mapping[str, str]] | None = field(default=None, repr=False)
     access_key: str | None = None
-    secret_key: str | None = None
-    security_token: str | None = None
+    secret_key: str | None = field(default=None, repr=False)
+    security_token: str | None = field(default=None, repr=False)
     clock: Clock | None = None
     rng: random.Random | None = None
 
@@ -135,7 +135,7 @@ def split_options(keywords: Mapping[str, Any], kind: type[T]) -> tuple[T, dict[s
 
 def option_names(kind: Any) -> set[str]:
     """The names of a dataclass's options."""
-    return {field.name for field in fields(kind)}
+    return {option.name for option in fields(kind)}
 
 
 def check_option_names(names: Iterable[str], client: type, kind: type | None = None) -> None:

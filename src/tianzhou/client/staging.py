@@ -15,10 +15,10 @@ from tianzhou.client.cluster.remedies import broker_error, check
 from tianzhou.client.cluster.rpc import request
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.options import ClientKeywords
-from tianzhou.client.producer.message_builder import Composer
-from tianzhou.client.producer.publish_plan import Plans
+from tianzhou.client.producer.message_builder import MessageBuilder
+from tianzhou.client.producer.options import ProducerOptions
+from tianzhou.client.producer.publish_plan import PublishPlans
 from tianzhou.client.producer.selector import select_by_hash
-from tianzhou.client.validation import MAX_MESSAGE_SIZE
 from tianzhou.errors import ClientError, ConnectFailed, RemotingError, TianzhouError
 from tianzhou.model import Message, MessageQueue, names
 from tianzhou.wire import bodies
@@ -33,7 +33,6 @@ from tianzhou.wire.bodies.staging import (
 )
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
-from tianzhou.wire.compression import ZLIB
 from tianzhou.wire.fields import read_reply
 from tianzhou.wire.hashing import crc32
 from tianzhou.wire.staging import StagedMessage, encode_unit
@@ -82,14 +81,9 @@ class Staging:
 
     def __init__(self, namesrv_addr: str, *, timeout_ms: int, **options: Unpack[ClientKeywords]) -> None:
         self.instance = ClientInstance(namesrv_addr, **options)
-        self.plans = Plans(self.instance, GROUP, names.AUTO_CREATE_TOPIC, 4)
-        self.composer = Composer(
-            self.instance,
-            max_message_size=MAX_MESSAGE_SIZE,
-            compress_over=COMPRESS_OVER,
-            compress_kind=ZLIB,
-            compress_level=5,
-        )
+        defaults = ProducerOptions()
+        self.plans = PublishPlans(self.instance, GROUP, defaults)
+        self.builder = MessageBuilder(self.instance, defaults)
         self._timeout_ms = timeout_ms
         self._masters: dict[str, str] = {}
         self._able: dict[str, StagingState] = {}
@@ -372,7 +366,7 @@ class StagingTask:
             queue = select_by_hash(plan.queues, message, None)
         else:
             queue = plan.next_target().queue
-        return queue.broker_name, self._staging.composer.staged(message, queue.queue_id)
+        return queue.broker_name, self._staging.builder.staged(message, queue.queue_id)
 
     async def _send(self, broker_name: str, unit: _Unit, *, last: bool = False) -> None:
         # One unit is on its way while the next is made.

@@ -252,24 +252,25 @@ class RemotingClient:
 
     async def invoke_frame(self, address: str, opaque: int, frame: bytes, timeout_ms: float = 3000) -> Command:
         """`invoke` for a request the caller encoded with an id of `group.opaques`; GO_AWAY is just returned."""
+        exchange = None
         if self.hooks:
             exchange = Exchange(address, decode(memoryview(frame)[4:]))
             afters = self._before(exchange, self.hooks)
             exchange.request.opaque = opaque
-            exchange.reply = await self._invoke_frame(address, opaque, encode(exchange.request), timeout_ms)
-            for after in afters:
-                after(exchange)
-            return exchange.reply
-        return await self._invoke_frame(address, opaque, frame, timeout_ms)
-
-    async def _invoke_frame(self, address: str, opaque: int, frame: bytes, timeout_ms: float) -> Command:
+            frame = encode(exchange.request)
         connection = self.connected(address)
         if connection is None:
             _, reply = await self._with_new_connection(
                 address, timeout_ms, lambda new, left: new.invoke_frame(opaque, frame, left)
             )
+        else:
+            reply = await connection.invoke_frame(opaque, frame, timeout_ms)
+        if exchange is None:
             return reply
-        return await connection.invoke_frame(opaque, frame, timeout_ms)
+        exchange.reply = reply
+        for after in afters:
+            after(exchange)
+        return exchange.reply
 
     async def invoke_oneway(self, address: str, command: Command) -> None:
         """Send a request that is never answered; connects first when there is no connection.

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from tianzhou.client.producer.batching import Accumulator, AutoBatch, members
+from tianzhou.client.producer.batching import Accumulator, members
+from tianzhou.client.producer.options import ProducerOptions
 from tianzhou.errors import BrokerError, ClientError, ConfigError
 from tianzhou.model import Message, MessageQueue, SendResult, SendStatus
 from tianzhou.testing.clock import VirtualClock, run
@@ -38,7 +39,7 @@ def accumulate(body, fails: bool = False, **options) -> None:
 
     async def main() -> None:
         broker = Broker(fails)
-        accumulator = Accumulator(AutoBatch(**options), 4 * 1024 * 1024, broker.send)
+        accumulator = Accumulator(ProducerOptions(auto_batch=True, **options), broker.send)
         await body(accumulator, broker)
         await accumulator.close()
         assert accumulator.held_bytes == 0
@@ -70,7 +71,7 @@ def test_a_full_batch_does_not_wait() -> None:
         assert loop.time() - began < 1
         assert [len(batch) for batch in broker.batches] == [3]
 
-    accumulate(body, delay_ms=30_000, bytes=1_000)
+    accumulate(body, batch_max_delay_ms=30_000, batch_max_bytes=1_000)
 
 
 def test_topic_queue_wait_and_tag_are_kept_apart() -> None:
@@ -100,7 +101,7 @@ def test_what_cannot_travel_with_others_is_not_taken() -> None:
         await adding
         assert accumulator.takes(Message("T", b"x" * 200))
 
-    accumulate(body, held_bytes=1_000)
+    accumulate(body, total_batch_max_bytes=1_000)
 
 
 def test_a_bad_message_concerns_only_its_sender() -> None:
@@ -136,7 +137,7 @@ def test_closing_sends_what_waits() -> None:
         await accumulator.close()
         assert (await adding).msg_id == "K0"
 
-    accumulate(body, delay_ms=30_000)
+    accumulate(body, batch_max_delay_ms=30_000)
 
 
 def test_a_batch_kept_as_one_record_has_one_place() -> None:
@@ -145,8 +146,10 @@ def test_a_batch_kept_as_one_record_has_one_place() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"delay_ms": 0}, {"delay_ms": 30_001}, {"bytes": 0}, {"bytes": 3_000_000}, {"held_bytes": 0}]
-)
-def test_options_have_ranges(options) -> None:
-    with pytest.raises(ConfigError, match="has to be"):
-        AutoBatch(**options).check()
+    ("name", "value"),
+    [("batch_max_delay_ms", 0), ("batch_max_delay_ms", 30_001), ("batch_max_bytes", 0), ("batch_max_bytes", 3_000_000),
+     ("total_batch_max_bytes", 0)],
+)  # fmt: skip
+def test_options_have_ranges(name: str, value: int) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is {value}; it has to be"):
+        ProducerOptions(auto_batch=True, **{name: value})

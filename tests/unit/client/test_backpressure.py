@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from tianzhou.client.producer.backpressure import Backpressure
+from tianzhou.client.producer.options import ProducerOptions
 from tianzhou.errors import ConfigError, TooManyRequests
 from tianzhou.testing.clock import VirtualClock, run
 
@@ -85,6 +86,6 @@ def test_who_gets_no_room_in_time_is_told_the_limits() -> None:
 
 def test_limits_have_least_values() -> None:
     with pytest.raises(ConfigError, match="at least 10"):
-        Backpressure(9, 100 * MIB)
+        ProducerOptions(enable_backpressure_for_async_mode=True, back_pressure_for_async_send_num=9)
     with pytest.raises(ConfigError, match="at least 1048576"):
-        Backpressure(10, 1000)
+        ProducerOptions(enable_backpressure_for_async_mode=True, back_pressure_for_async_send_size=1000)

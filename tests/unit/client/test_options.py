@@ -9,6 +9,7 @@ import pytest
 from tianzhou.admin import Admin
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.options import ClientKeywords, ClientOptions
+from tianzhou.client.producer.options import ProducerKeywords, ProducerOptions
 from tianzhou.errors import ConfigError
 
 NOWHERE = "127.0.0.1:1"
@@ -22,6 +23,7 @@ def annotated(kind: Any) -> dict[str, str]:
 
 def test_keywords_and_options_have_the_same_names_and_types() -> None:
     assert annotated(ClientKeywords) == {n: t for n, t in annotated(ClientOptions).items() if n != "namesrv_addr"}
+    assert annotated(ProducerKeywords) == annotated(ClientKeywords) | annotated(ProducerOptions)
 
 
 @pytest.mark.parametrize(("client", "name"), [(ClientInstance, "ClientInstance"), (Admin, "Admin")])

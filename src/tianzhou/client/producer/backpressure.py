@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from tianzhou.errors import ConfigError, TooManyRequests
-
-LEAST_MESSAGES = 10
-LEAST_BYTES = 1024 * 1024
+from tianzhou.client.producer.send_request import Layer, SendRequest
+from tianzhou.errors import TooManyRequests
+from tianzhou.model import SendResult
 
 
 class Backpressure:
@@ -19,15 +18,11 @@ class Backpressure:
     A message larger than the limit of bytes passes when nothing else is on its way.
 
     Args:
-        messages: most messages, at least 10.
-        size: most bytes of bodies, at least 1 MiB.
+        messages: most messages.
+        size: most bytes of bodies.
     """
 
     def __init__(self, messages: int, size: int) -> None:
-        if messages < LEAST_MESSAGES:
-            raise ConfigError(f"back_pressure_for_async_send_num is {messages}; it has to be at least {LEAST_MESSAGES}")
-        if size < LEAST_BYTES:
-            raise ConfigError(f"back_pressure_for_async_send_size is {size}; it has to be at least {LEAST_BYTES}")
         self._most = messages
         self._most_bytes = size
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -90,3 +85,21 @@ class Backpressure:
                     f"back_pressure_for_async_send_size {self._most_bytes}); send more slowly or raise the limits"
                 ) from None
             raise
+
+
+def with_backpressure(send: Layer, pressure: Backpressure, monotonic: Callable[[], float]) -> Layer:
+    """A layer that waits for room first; the time it takes counts to the limit of the send.
+
+    Args:
+        send: the layer below.
+        pressure: lets senders wait.
+        monotonic: seconds of a clock.
+    """
+
+    async def send_when_there_is_room(request: SendRequest) -> SendResult:
+        started_s = monotonic()
+        async with pressure.room(len(request.prepared.body), request.timeout_ms):
+            waited_ms = (monotonic() - started_s) * 1000
+            return await send(request._replace(timeout_ms=request.timeout_ms - waited_ms))
+
+    return send_when_there_is_room

@@ -10,14 +10,11 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeAlias
 
 from tianzhou.client.producer.frames import check_properties_size, message_properties
+from tianzhou.client.producer.options import ProducerOptions
 from tianzhou.client.validation import check_message
-from tianzhou.errors import ConfigError
 from tianzhou.model import Message, MessageQueue, SendResult, names
 from tianzhou.wire.properties import encode_properties
 
-DEFAULT_DELAY_MS = 10
-DEFAULT_BATCH_BYTES = 32 * 1024
-DEFAULT_HELD_BYTES = 32 * 1024 * 1024
 ENTRY_BYTES = 22
 """What a batch adds to each message (wire.md §4.5)."""
 _ID_LENGTH = 32
@@ -26,34 +23,6 @@ _ALONE = frozenset(
 )
 
 SendTogether: TypeAlias = Callable[[list[Message], MessageQueue | None], Awaitable[SendResult]]
-
-
-class AutoBatch(NamedTuple):
-    """When waiting messages are sent.
-
-    Args:
-        delay_ms: how long a message waits at most, 1 to 30,000.
-        bytes: a batch is sent at once when it has more, 1 to 2 MiB.
-        held_bytes: with so much waiting already, messages are sent alone.
-    """
-
-    delay_ms: int = DEFAULT_DELAY_MS
-    bytes: int = DEFAULT_BATCH_BYTES
-    held_bytes: int = DEFAULT_HELD_BYTES
-
-    def check(self) -> AutoBatch:
-        """The options themselves.
-
-        Raises:
-            ConfigError: one of them is out of range.
-        """
-        if not 1 <= self.delay_ms <= 30_000:
-            raise ConfigError(f"batch_max_delay_ms is {self.delay_ms}; it has to be 1 to 30000")
-        if not 1 <= self.bytes <= 2 * 1024 * 1024:
-            raise ConfigError(f"batch_max_bytes is {self.bytes}; it has to be 1 to 2097152")
-        if self.held_bytes < 1:
-            raise ConfigError(f"total_batch_max_bytes is {self.held_bytes}; it has to be at least 1")
-        return self
 
 
 class _Key(NamedTuple):
@@ -77,14 +46,13 @@ class Accumulator:
     """Collects messages and sends them together.
 
     Args:
-        options: when they are sent.
-        max_message_size: longest body, and most bytes of a batch.
+        options: how long and how much waits, and most bytes of a body or batch.
         send: sends messages of one topic as one.
     """
 
-    def __init__(self, options: AutoBatch, max_message_size: int, send: SendTogether) -> None:
+    def __init__(self, options: ProducerOptions, send: SendTogether) -> None:
         self._options = options
-        self._max_message_size = max_message_size
+        self._max_message_size = options.max_message_size
         self._send = send
         self._batches: dict[_Key, _Batch] = {}
         self._sends: set[asyncio.Task[None]] = set()
@@ -98,7 +66,7 @@ class Accumulator:
             and not message.topic.startswith(names.RETRY_PREFIX)
             and (not message.properties or _ALONE.isdisjoint(message.properties))
             and len(message.body) + ENTRY_BYTES < self._max_message_size
-            and self.held_bytes + len(message.body) <= self._options.held_bytes
+            and self.held_bytes + len(message.body) <= self._options.total_batch_max_bytes
         )
 
     async def add(self, message: Message, queue: MessageQueue | None) -> SendResult:
@@ -124,13 +92,13 @@ class Accumulator:
             batch = None
         if batch is None:
             batch = self._batches[key] = _Batch()
-            batch.timer = loop.call_later(self._options.delay_ms / 1000, self._flush, key)
+            batch.timer = loop.call_later(self._options.batch_max_delay_ms / 1000, self._flush, key)
         waiter: asyncio.Future[SendResult] = loop.create_future()
         batch.messages.append(message)
         batch.waiters.append(waiter)
         batch.size += size
         self.held_bytes += size
-        if batch.size > self._options.bytes:
+        if batch.size > self._options.batch_max_bytes:
             self._flush(key)
         return await waiter
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tianzhou.client.hooks import MessageKind, StampHook, stamps
+from tianzhou.client.hooks import MessageKind, stamps
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.namespaces.namespaces import wrap
 from tianzhou.client.producer.frames import (
@@ -14,9 +14,10 @@ from tianzhou.client.producer.frames import (
     properties_json,
     retry_properties,
 )
+from tianzhou.client.producer.options import ProducerOptions
 from tianzhou.client.producer.outbox.outbox_entry import Kept
-from tianzhou.client.producer.publish_plan import BATCH, REPLY, SINGLE, Outgoing
-from tianzhou.client.validation import check_attributes, check_batch, check_body, check_is_message
+from tianzhou.client.producer.send_request import BATCH, REPLY, SINGLE, PreparedMessage
+from tianzhou.client.validation import COMPRESSION_KINDS, check_attributes, check_batch, check_body, check_is_message
 from tianzhou.errors import ClientError
 from tianzhou.model import Message, MessageExt, MessageQueue, names
 from tianzhou.wire.batch import encode_batch
@@ -27,42 +28,29 @@ TRANSACTION_PREPARED = 0x4
 """Bit of sysFlag (wire.md §4.4)."""
 
 
-class Composer:
+class MessageBuilder:
     """Makes what is sent.
 
     Args:
         instance: its clock, namespace and source of unique keys are used.
-        max_message_size: longest body in bytes.
-        compress_over: bodies of so many bytes or more are compressed.
-        compress_kind: ZLIB, LZ4 or ZSTD.
-        compress_level: 0 to 9.
-        stamp_hooks: add properties to messages.
+        options: how long a body may be, how it is compressed, and hooks that add properties.
     """
 
-    def __init__(
-        self,
-        instance: ClientInstance,
-        *,
-        max_message_size: int,
-        compress_over: int,
-        compress_kind: int,
-        compress_level: int,
-        stamp_hooks: Sequence[StampHook] = (),
-    ) -> None:
+    def __init__(self, instance: ClientInstance, options: ProducerOptions) -> None:
         self._namespace = instance.namespace
         self._ids = instance.ids
         self._now_ms = instance.clock.now_ms
-        self._max_message_size = max_message_size
-        self._compress_over = compress_over
-        self._compress_kind = compress_kind
-        self._compress_level = compress_level
-        self._stamp_hooks = stamp_hooks
+        self._max_message_size = options.max_message_size
+        self._compress_over = options.compress_msg_body_over_howmuch
+        self._compress_kind = COMPRESSION_KINDS[options.compress_type]
+        self._compress_level = options.compress_level
+        self._stamp_hooks = tuple(options.stamp_hooks)
 
     def pack(self, body: bytes) -> tuple[bytes, int]:
         """A body as it is sent, and the sysFlag bits that say so."""
         return pack_body(body, self._compress_over, self._compress_kind, self._compress_level)
 
-    def single(self, message: Message, extra: Mapping[str, str] | None = None) -> Outgoing:
+    def single(self, message: Message, extra: Mapping[str, str] | None = None) -> PreparedMessage:
         """A message.
 
         Args:
@@ -90,7 +78,7 @@ class Composer:
         if names.DELAY in properties or names.START_DELIVER_TIME in properties:
             kind = MessageKind.DELAY
         is_reply = properties.get(names.MSG_TYPE) == names.REPLY_TYPE
-        return Outgoing(
+        return PreparedMessage(
             # Reply topics are the brokers' own, outside of any namespace.
             message.topic if is_reply else wrap(self._namespace, message.topic),
             REPLY if is_reply else SINGLE,
@@ -105,7 +93,7 @@ class Composer:
             stamped=(stamped,),
         )
 
-    def batch(self, messages: Sequence[Message]) -> Outgoing:
+    def batch(self, messages: Sequence[Message]) -> PreparedMessage:
         """Messages that travel as one.
 
         Raises:
@@ -129,7 +117,7 @@ class Composer:
                 f"the batch of {len(messages)} messages has {len(body)} bytes, the limit is {self._max_message_size} "
                 "(max_message_size); split it"
             )
-        return Outgoing(
+        return PreparedMessage(
             wrap(self._namespace, messages[0].topic),
             BATCH,
             ",".join(unique_keys),
@@ -157,11 +145,11 @@ class Composer:
         body, sys_flag = self.pack(bytes(message.body))
         return StagedMessage(wrap(self._namespace, message.topic), queue_id, message.flag, sys_flag, encoded, body)
 
-    def to_keep(self, outgoing: Outgoing, queue: MessageQueue | None) -> list[Kept]:
+    def outbox_entries(self, prepared: PreparedMessage, queue: MessageQueue | None) -> list[Kept]:
         """What goes into an outbox for messages made by `single` or `batch`.
 
         Args:
-            outgoing: the messages, none of them a reply or part of a transaction.
+            prepared: the messages, none of them a reply or part of a transaction.
             queue: the queue they have to go to, None for any.
         """
         where = (queue.broker_name, queue.queue_id) if queue is not None else ("", -1)
@@ -171,32 +159,34 @@ class Composer:
                 bytes(message.body),
                 message_properties(message, unique_key, self._namespace) | stamped,
                 message.flag,
-                outgoing.born_ms,
+                prepared.born_ms,
                 *where,
             )
             for message, unique_key, stamped in zip(
-                outgoing.messages, outgoing.unique_keys.split(","), outgoing.stamped, strict=True
+                prepared.messages, prepared.unique_keys.split(","), prepared.stamped, strict=True
             )
         ]
 
-    def kept(self, kept: Sequence[Kept]) -> Outgoing:
+    def from_outbox(self, entries: Sequence[Kept]) -> PreparedMessage:
         """Messages from an outbox, as they were when they were first sent."""
-        first = kept[0]
-        messages = [one.message() for one in kept]
-        keys = ",".join([one.properties[names.UNIQ_KEY] for one in kept])
+        first = entries[0]
+        messages = [entry.message() for entry in entries]
+        keys = ",".join([entry.properties[names.UNIQ_KEY] for entry in entries])
         topic = wrap(self._namespace, first.topic)
-        if len(kept) == 1:
+        if len(entries) == 1:
             body, sys_flag = self.pack(first.body)
             kind = MessageKind.DELAY if names.DELAY in first.properties else MessageKind.NORMAL
             properties = properties_json(first.properties)
-            return Outgoing(
+            return PreparedMessage(
                 topic, SINGLE, keys, first.born_ms, first.flag, sys_flag, properties, body, 0, None, messages, kind
             )
-        body = encode_batch([(one.flag, one.body, encode_properties(one.properties)) for one in kept])
+        body = encode_batch([(entry.flag, entry.body, encode_properties(entry.properties)) for entry in entries])
         shared = "" if messages[0].wait_store_ok else properties_json({names.WAIT: "false"})
-        return Outgoing(topic, BATCH, keys, first.born_ms, 0, 0, shared, body, messages=messages)
+        return PreparedMessage(topic, BATCH, keys, first.born_ms, 0, 0, shared, body, messages=messages)
 
-    def retried(self, message: MessageExt, group: str, *, max_reconsume_times: int, delay_level: int) -> Outgoing:
+    def retried(
+        self, message: MessageExt, group: str, *, max_reconsume_times: int, delay_level: int
+    ) -> PreparedMessage:
         """A delivered message that is stored in a group's retry topic (client.md §13.4).
 
         Args:
@@ -206,7 +196,7 @@ class Composer:
             delay_level: when it is delivered again.
         """
         body, sys_flag = self.pack(message.body)
-        return Outgoing(
+        return PreparedMessage(
             wrap(self._namespace, names.retry_topic(group)),
             SINGLE,
             message.msg_id,

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tianzhou.client.cluster.requests import create_reply_message
+from tianzhou.client.producer.delivery import FailedAttempt
 from tianzhou.client.producer.frames import (
     is_plain,
     mark,
@@ -21,9 +22,9 @@ from tianzhou.client.producer.frames import (
     plain_properties_json,
     properties_json,
 )
-from tianzhou.client.producer.producer_base import Sender
-from tianzhou.client.producer.publish_plan import SINGLE, Failed, Outgoing
-from tianzhou.client.producer.selector import QueueSelector
+from tianzhou.client.producer.producer_base import BaseProducer
+from tianzhou.client.producer.selector import QueueSelector, choose_queue
+from tianzhou.client.producer.send_request import SINGLE, PreparedMessage, SendRequest
 from tianzhou.client.validation import (
     check_attributes,
     check_body,
@@ -33,11 +34,12 @@ from tianzhou.errors import ClientError, ReplyTimeout, TianzhouError
 from tianzhou.model import Message, MessageExt, MessageQueue, SendResult, names
 
 
-class Producer(Sender):
+class Producer(BaseProducer):
     """Sends messages to topics; an async context manager.
 
     Any number of tasks may send at the same time: what they send in one turn of the loop shares a write. Its options
-    are those of `tianzhou.client.producer.producer_base.Sender`.
+    are those of `tianzhou.client.producer.options.ProducerOptions` and, unless it shares an instance, of
+    `tianzhou.client.options.ClientOptions`.
     """
 
     # --- sending ---------------------------------------------------------------------------------------------
@@ -72,27 +74,37 @@ class Producer(Sender):
             RemotingError: no broker answered in time; the message may be stored all the same.
         """
         try:
+            plain = is_plain(message)
             ordered = message.sharding_key is not None
         except AttributeError:
             check_is_message(message)
             raise
-        if not self._straight or queue is not None or selector is not None or ordered:
-            return await self._send_carefully(message, queue, selector, selector_arg, timeout_ms)
+        limit_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        if (
+            not self._is_bare
+            or queue is not None
+            or selector is not None
+            or ordered
+            or not (plain or names.SPECIAL.isdisjoint(message.properties))
+        ):
+            batching = self._stack.batching
+            if batching is not None and timeout_ms is None and batching.takes(message):
+                if queue is None and (ordered or selector is not None):
+                    queue = choose_queue(await self.queues(message.topic), message, selector, selector_arg)
+                self._check_running()
+                return await batching.add(message, queue)
+            prepared = self._builder.single(message)
+            return await self._stack.send(SendRequest(prepared, limit_ms, queue, selector, selector_arg))
         body = message.body
         if type(body) is not bytes or not body or len(body) > self._max_message_size:
             check_body(body, self._max_message_size)
             body = bytes(body)
-        plain = is_plain(message)
         labelled = message.tags or message.keys
-        if not plain:
-            if not names.SPECIAL.isdisjoint(message.properties):
-                return await self._send_carefully(message, None, None, None, timeout_ms)
+        if labelled or not plain:
             check_attributes(message)
-        elif labelled:
-            check_attributes(message)
-        plan = self._ready_plans.get(message.topic)
+        plan = self._plan_table.get(message.topic)
         if plan is None or plan.version != self._routes.version or not self._running:
-            plan = await self._plan_of(message.topic)
+            plan = await self._plans.make(message.topic)
         now_ms = self._now_ms()
         if now_ms != self._marked_ms:
             self._marked_ms, self._mark = now_ms, mark(now_ms)
@@ -105,17 +117,15 @@ class Producer(Sender):
             properties = properties_json(message_properties(message, unique_key))
         sys_flag = 0
         if len(body) >= self._compress_over:
-            body, sys_flag = self._composer.pack(body)
-        limit_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+            body, sys_flag = self._builder.pack(body)
         # The path of nearly every message; when it fails, the usual attempts go on from there.
         target = plan.next_target()
-        address = target.address
         try:
-            connection = self._remoting.connected(address)
+            connection = self._remoting.connected(target.address)
             left_ms = limit_ms
             if connection is None:
-                address = await self._attempts.address(target, message.topic)
-                connection, left_ms = await self._remoting.reach(address, limit_ms)
+                target = await self._transport.located(target, message.topic)
+                connection, left_ms = await self._remoting.reach(target.address, limit_ms)
             opaque = self._next_opaque()
             usual = self._mark if not message.flag and not sys_flag else mark(now_ms, message.flag, sys_flag)
             frame = target.template.single(opaque, usual, properties, body)
@@ -125,12 +135,12 @@ class Producer(Sender):
             except CancelledError:
                 connection.forget(opaque)
                 raise
-            return self._attempts.result(reply, target, address, unique_key)
+            return self._transport.result(reply, target, unique_key)
         except TianzhouError as error:
             elapsed_s = max(0, self._now_ms() - now_ms) / 1000
-            failed = Failed(error, target.queue, self._monotonic() - elapsed_s)
-        outgoing = Outgoing(message.topic, SINGLE, unique_key, now_ms, message.flag, sys_flag, properties, body)
-        return await self._attempts.anywhere(plan, outgoing, limit_ms, failed)
+            failed = FailedAttempt(plan, target.queue, self._monotonic() - elapsed_s, error)
+        prepared = PreparedMessage(message.topic, SINGLE, unique_key, now_ms, message.flag, sys_flag, properties, body)
+        return await self._stack.delivery.send(SendRequest(prepared, limit_ms), failed)
 
     async def send_batch(
         self, messages: Iterable[Message], queue: MessageQueue | None = None, timeout_ms: float | None = None
@@ -152,8 +162,9 @@ class Producer(Sender):
         """
         if isinstance(messages, Message):
             raise ClientError("send_batch takes several messages and got one; send it with send, or give a list of it")
-        outgoing = self._composer.batch(list(messages))
-        return await self._deliver_or_keep(outgoing, queue, None, None, timeout_ms)
+        prepared = self._builder.batch(list(messages))
+        limit_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        return await self._stack.send(SendRequest(prepared, limit_ms, queue))
 
     async def send_oneway(
         self,
@@ -174,14 +185,8 @@ class Producer(Sender):
             ClientError: the message, topic or queue cannot be used.
             ConnectFailed: the broker cannot be reached.
         """
-        outgoing = self._composer.single(message)
-
-        async def attempt() -> None:
-            plan = await self._plan_of(outgoing.topic)
-            target = self._attempts.target(plan, outgoing, queue, selector, selector_arg)
-            await self._attempts.oneway(target or plan.next_target(), outgoing)
-
-        await self._or_keep(outgoing, queue, selector, selector_arg, attempt)
+        prepared = self._builder.single(message)
+        await self._stack.send_oneway(SendRequest(prepared, self._timeout_ms, queue, selector, selector_arg))
 
     async def resend_for_retry(
         self, message: MessageExt, group: str, *, max_reconsume_times: int, delay_level: int, timeout_ms: float
@@ -197,10 +202,10 @@ class Producer(Sender):
             delay_level: when it is delivered again.
             timeout_ms: limit of all attempts together.
         """
-        outgoing = self._composer.retried(
+        prepared = self._builder.retried(
             message, group, max_reconsume_times=max_reconsume_times, delay_level=delay_level
         )
-        return await self._deliver(outgoing, None, None, None, timeout_ms)
+        return await self._stack.send_without_outbox(SendRequest(prepared, timeout_ms))
 
     # --- request and reply -----------------------------------------------------------------------------------
 
@@ -229,7 +234,7 @@ class Producer(Sender):
         """
         started_s = self._monotonic()
         correlation_id = str(uuid.uuid4())
-        outgoing = self._composer.single(
+        prepared = self._builder.single(
             message,
             {
                 names.CORRELATION_ID: correlation_id,
@@ -237,20 +242,20 @@ class Producer(Sender):
                 names.TTL: str(int(timeout_ms)),
             },
         )
-        plan = await self._plan_of(outgoing.topic)
+        plan = await self._plans.make(prepared.topic)
         # The reply may come through any broker of the cluster, so all of them have to know this client.
         for cluster in {broker.cluster for broker in plan.route.broker_datas if broker.cluster}:
             await self._instance.route(names.reply_topic(cluster))
         await self._instance.heartbeats.all(strangers_only=True)
         waiter = self._instance.replies.expect(correlation_id)
         try:
-            await self._deliver(outgoing, queue, selector, selector_arg, timeout_ms)
+            await self._stack.send_without_outbox(SendRequest(prepared, timeout_ms, queue, selector, selector_arg))
             left_s = timeout_ms / 1000 - (self._monotonic() - started_s)
             async with asyncio.timeout(max(left_s, 0)):
                 return await waiter
         except TimeoutError:
             raise ReplyTimeout(
-                f"no reply within {timeout_ms:.0f} ms to request {outgoing.unique_keys} of topic {message.topic}; "
+                f"no reply within {timeout_ms:.0f} ms to request {prepared.unique_keys} of topic {message.topic}; "
                 "is there a consumer that replies?"
             ) from None
         finally:
@@ -285,19 +290,17 @@ class Producer(Sender):
             RemotingError: no broker answered in time.
         """
         message = create_reply_message(request, body, tags=tags, keys=keys, properties=properties)
-        outgoing = self._composer.single(message)
-        plan = await self._plan_of(outgoing.topic)
+        prepared = self._builder.single(message)
+        plan = await self._plans.make(prepared.topic)
         near = next((queue for queue in plan.queues if queue.broker_name == request.broker_name), None)
         limit_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         if near is None:
-            return await self._attempts.anywhere(plan, outgoing, limit_ms)
+            return await self._stack.delivery.send(SendRequest(prepared, limit_ms))
         started_s = self._monotonic()
         try:
-            return await self._attempts.once(plan.targets[near], outgoing, limit_ms)
+            return await self._stack.attempt.send(plan.targets[near], prepared, limit_ms)
         except TianzhouError as error:
             if {queue.broker_name for queue in plan.queues} == {near.broker_name}:
                 raise
-            failed = Failed(error, near, started_s)
-        return await self._attempts.anywhere(plan, outgoing, limit_ms, failed)
-
-    # --- steps -----------------------------------------------------------------------------------------------
+            failed = FailedAttempt(plan, near, started_s, error)
+        return await self._stack.delivery.send(SendRequest(prepared, limit_ms), failed)

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tianzhou.client.cluster.routes import publish_queues
-from tianzhou.client.hooks import MessageKind
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.namespaces.namespaces import unwrap, wrap
 from tianzhou.client.producer.frames import FrameTemplate
+from tianzhou.client.producer.options import ProducerOptions
 from tianzhou.client.producer.selector import RoundRobin
 from tianzhou.client.validation import check_sendable
-from tianzhou.errors import TianzhouError, TopicUnavailable
-from tianzhou.model import Message, MessageQueue, TopicRoute
-from tianzhou.wire.codes import RequestCode
-
-SINGLE = int(RequestCode.SEND_MESSAGE_V2)
-BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
-REPLY = int(RequestCode.SEND_REPLY_MESSAGE_V2)
+from tianzhou.errors import TopicUnavailable
+from tianzhou.model import MessageQueue, TopicRoute
 
 
 class Target(NamedTuple):
@@ -29,7 +24,7 @@ class Target(NamedTuple):
     template: FrameTemplate
 
 
-class Plan:
+class PublishPlan:
     """What sending to one topic needs, derived from its route once.
 
     Args:
@@ -57,36 +52,7 @@ class Plan:
         return self._ring[index % self._count]
 
 
-class Failed(NamedTuple):
-    """An attempt that did not end well."""
-
-    error: TianzhouError
-    queue: MessageQueue
-    started_s: float
-
-
-class Outgoing(NamedTuple):
-    """A message ready to be framed for whatever queue it goes to.
-
-    `messages` is what it was made of, `stamped` what stamp hooks have added to each of them.
-    """
-
-    topic: str
-    code: int
-    unique_keys: str
-    born_ms: int
-    flag: int
-    sys_flag: int
-    properties: str
-    body: bytes
-    reconsume_times: int = 0
-    max_reconsume_times: int | None = None
-    messages: Sequence[Message] = ()
-    kind: MessageKind = MessageKind.NORMAL
-    stamped: Sequence[dict[str, str]] = ()
-
-
-class Plans:
+class PublishPlans:
     """The plans of one producer, made when first needed and again when routes have changed.
 
     Topics are named as the servers know them, inside a namespace too; the queues of a plan as users know them.
@@ -94,28 +60,37 @@ class Plans:
     Args:
         instance: knows the routes, and the namespace.
         group: the producer group, as the servers know it.
-        default_topic: the topic whose route and permission an unknown topic borrows.
-        default_queue_nums: how many queues it takes of that.
+        options: what a topic is made like that does not exist.
+        check_usable: raises while its owner cannot send.
     """
 
-    def __init__(self, instance: ClientInstance, group: str, default_topic: str, default_queue_nums: int) -> None:
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        options: ProducerOptions,
+        check_usable: Callable[[], None] = lambda: None,
+    ) -> None:
         self._instance = instance
         self._group = group
-        self._default_topic = default_topic
-        self._default_queue_nums = default_queue_nums
-        self.table: dict[str, Plan] = {}
+        self._default_topic = options.create_topic_key
+        self._default_queue_nums = options.default_topic_queue_nums
+        self._check_usable = check_usable
+        self.table: dict[str, PublishPlan] = {}
         """Plans by topic; valid are those of the route table's present version."""
 
     def wire_topic(self, topic: str) -> str:
         """A topic as the servers know it."""
         return wrap(self._instance.namespace, topic)
 
-    async def make(self, topic: str) -> Plan:
+    async def make(self, topic: str) -> PublishPlan:
         """The valid plan of a topic, named as the servers know it.
 
         Raises:
+            ClientError: the owner cannot send.
             TopicUnavailable: it has no queue that can be written, or does not exist and cannot be made by sending.
         """
+        self._check_usable()
         plan = self.table.get(topic)
         routes = self._instance.routes
         if plan is not None and plan.version == routes.version:
@@ -142,7 +117,7 @@ class Plans:
             )
         start = self._instance.rng.randrange(len(queues))
         targets = [self.target(queue, topic) for queue in queues]
-        plan = self.table[topic] = Plan(route, routes.version, targets, start)
+        plan = self.table[topic] = PublishPlan(route, routes.version, targets, start)
         return plan
 
     def target(self, queue: MessageQueue, topic: str) -> Target:

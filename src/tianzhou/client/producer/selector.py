@@ -112,3 +112,27 @@ def select_at_random(rng: Rng) -> QueueSelector:
         return queues[rng.randrange(len(queues))]
 
     return select
+
+
+def choose_queue(
+    queues: Sequence[MessageQueue], message: Message, selector: QueueSelector | None, selector_arg: Any
+) -> MessageQueue | None:
+    """The queue a selector or the message's sharding key chooses; None without either.
+
+    Raises:
+        ClientError: the selector raised, or returned no queue.
+    """
+    if selector is None:
+        if message.sharding_key is None:
+            return None
+        selector = select_by_hash
+    try:
+        queue = selector(queues, message, selector_arg)
+    except Exception as error:
+        raise ClientError(
+            f"the queue selector failed for a message of topic {message.topic}: {type(error).__name__}: {error}; it is "
+            "called with the list of queues, the message and selector_arg"
+        ) from error
+    if not isinstance(queue, MessageQueue):
+        raise ClientError(f"the queue selector returned {queue!r}; it has to return one of the queues it was given")
+    return queue

@@ -8,12 +8,15 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, Unpack
 
 from tianzhou.client.cluster import rpc
 from tianzhou.client.cluster.member import StateQuestion
 from tianzhou.client.hooks import EndTransactionContext, EndTransactionHook, begin, end
+from tianzhou.client.instance import ClientInstance
+from tianzhou.client.producer.options import ProducerKeywords
 from tianzhou.client.producer.producer import Producer
+from tianzhou.client.producer.send_request import SendRequest
 from tianzhou.client.validation import check_is_message
 from tianzhou.errors import ConfigError, TianzhouError
 from tianzhou.model import (
@@ -71,7 +74,8 @@ class TransactionProducer(Producer):
         check_concurrency: how many checks run at the same time.
         check_request_hold_max: most checks that wait; what comes above is dropped, and asked again by the broker.
         end_transaction_hooks: called around each END_TRANSACTION, see `tianzhou.client.hooks`.
-        options: further arguments of `Producer`.
+        instance: an instance to share; by default the producer owns one.
+        keywords: as of `Producer`.
     """
 
     def __init__(
@@ -83,14 +87,15 @@ class TransactionProducer(Producer):
         check_concurrency: int = 1,
         check_request_hold_max: int = 2_000,
         end_transaction_hooks: Iterable[EndTransactionHook] = (),
-        **options: Any,
+        instance: ClientInstance | None = None,
+        **keywords: Unpack[ProducerKeywords],
     ) -> None:
         if check_concurrency < 1 or check_request_hold_max < 1:
             raise ConfigError(
                 f"check_concurrency is {check_concurrency} and check_request_hold_max {check_request_hold_max}; "
                 "both have to be at least 1"
             )
-        super().__init__(group, namesrv_addr, **options)
+        super().__init__(group, namesrv_addr, instance=instance, **keywords)
         self._check = check
         self._check_concurrency = check_concurrency
         self._hold_max = check_request_hold_max
@@ -153,8 +158,8 @@ class TransactionProducer(Producer):
         """Store a message that is not delivered yet: the first half of `send_in_transaction`."""
         check_is_message(message)
         half = replace(message, delay_level=0, properties=_without(message.properties, names.DELAY))
-        outgoing = self._composer.single(half, {names.TRAN_MSG: "true", names.PGROUP: self._wire_group})
-        result = await self._deliver(outgoing, None, None, None, None)
+        prepared = self._builder.single(half, {names.TRAN_MSG: "true", names.PGROUP: self._wire_group})
+        result = await self._stack.send_without_outbox(SendRequest(prepared, self._timeout_ms))
         known = {names.UNIQ_KEY: result.msg_id}
         if result.transaction_id is not None:
             known[names.TRANSACTION_ID] = result.transaction_id

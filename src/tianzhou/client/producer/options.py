@@ -1,0 +1,155 @@
+"""The options of producers (client.md §4 to §6): one record that holds and checks them.
+
+`ProducerKeywords` names them once more for type checkers, with those of every client, for constructors that take
+`**keywords: Unpack[ProducerKeywords]`. A test holds the two together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tianzhou.client.hooks import ForbiddenHook, SendHook, StampHook
+from tianzhou.client.options import ClientKeywords
+from tianzhou.client.retry import RETRY_ON_OTHER_BROKER
+from tianzhou.client.tracing.trace import TraceOptions
+from tianzhou.client.validation import MAX_MESSAGE_SIZE, check_compression, check_number
+from tianzhou.model import names
+
+MIB = 1024 * 1024
+
+
+class ProducerKeywords(ClientKeywords, total=False):
+    """Keyword arguments of producers; see `ProducerOptions` and `ClientOptions`."""
+
+    send_msg_timeout_ms: int
+    send_msg_max_timeout_per_request_ms: int | None
+    retry_times_when_send_failed: int
+    retry_another_broker_when_not_store_ok: bool
+    retry_response_codes: Iterable[int]
+    compress_msg_body_over_howmuch: int
+    compress_level: int
+    compress_type: str
+    max_message_size: int
+    create_topic_key: str
+    default_topic_queue_nums: int
+    send_latency_fault_enable: bool
+    start_detector_enable: bool
+    detect_timeout_ms: int
+    detect_interval_ms: int
+    send_hooks: Iterable[SendHook]
+    check_forbidden_hooks: Iterable[ForbiddenHook]
+    stamp_hooks: Iterable[StampHook]
+    auto_batch: bool
+    batch_max_delay_ms: int
+    batch_max_bytes: int
+    total_batch_max_bytes: int
+    enable_backpressure_for_async_mode: bool
+    back_pressure_for_async_send_num: int
+    back_pressure_for_async_send_size: int
+    outbox: Path | str | None
+    outbox_max_bytes: int
+    trace: bool
+    trace_topic: str | None
+    trace_msg_batch_num: int
+    access_channel: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerOptions:
+    """What a producer is told, under RocketMQ's names.
+
+    Args:
+        send_msg_timeout_ms: limit of one send with all its attempts.
+        send_msg_max_timeout_per_request_ms: limit of one attempt while another one remains; None for none.
+        retry_times_when_send_failed: further attempts, on another broker where there is one. A repeated attempt
+            whose predecessor was lost on the way back stores the message twice; both have the same unique key.
+        retry_another_broker_when_not_store_ok: repeat also when flush or replication was not confirmed.
+        retry_response_codes: the answers worth another attempt.
+        compress_msg_body_over_howmuch: bodies of so many bytes or more are compressed.
+        compress_level: 0 to 9.
+        compress_type: `ZLIB`, `LZ4` or `ZSTD`; consumers before RocketMQ 5 know only ZLIB.
+        max_message_size: longest body in bytes; brokers have a limit of their own.
+        create_topic_key: the topic whose route and permission an unknown topic borrows.
+        default_topic_queue_nums: queues asked for when a topic is created by sending to it.
+        send_latency_fault_enable: avoid brokers for a while that were slow or failed.
+        start_detector_enable: with the above, ask brokers that did not answer whether they do again.
+        detect_timeout_ms: how long such a question may take.
+        detect_interval_ms: how often a broker is asked.
+        send_hooks: called around each attempt, see `tianzhou.client.hooks`.
+        check_forbidden_hooks: called before each attempt; one that raises prevents it.
+        stamp_hooks: called with each message before the first attempt; what they return is stored as its properties.
+        auto_batch: let messages wait a moment and travel together; not those with a time limit of their own, delayed
+            ones, requests, replies and parts of transactions.
+        batch_max_delay_ms: how long a message waits at most, 1 to 30,000.
+        batch_max_bytes: a batch of more bytes is sent at once, 1 to 2 MiB.
+        total_batch_max_bytes: with so much waiting, messages are sent alone.
+        enable_backpressure_for_async_mode: let senders wait while too much is on its way.
+        back_pressure_for_async_send_num: most messages on their way, at least 10.
+        back_pressure_for_async_send_size: most bytes of bodies on their way, at least 1 MiB.
+        outbox: a folder; messages that no broker takes are kept there, and sent in order once one does, see
+            `tianzhou.client.producer.outbox`. `send` then returns the status KEPT_IN_OUTBOX. Not for requests, replies
+            and transactions. Off by default.
+        outbox_max_bytes: most bytes that may wait there; above it `send` raises OutboxFull.
+        trace: note each send in the trace topic, see `tianzhou.client.tracing.trace`.
+        trace_topic: the trace topic; by default `RMQ_SYS_TRACE_TOPIC`.
+        trace_msg_batch_num: so many sends are noted in one message; 20 at most.
+        access_channel: `LOCAL`, or `CLOUD` for the trace form of the cloud service.
+
+    Raises:
+        ConfigError: a value is out of its range.
+    """
+
+    send_msg_timeout_ms: int = 3_000
+    send_msg_max_timeout_per_request_ms: int | None = None
+    retry_times_when_send_failed: int = 2
+    retry_another_broker_when_not_store_ok: bool = False
+    retry_response_codes: Iterable[int] = RETRY_ON_OTHER_BROKER
+    compress_msg_body_over_howmuch: int = 4_096
+    compress_level: int = 5
+    compress_type: str = "ZLIB"
+    max_message_size: int = MAX_MESSAGE_SIZE
+    create_topic_key: str = names.AUTO_CREATE_TOPIC
+    default_topic_queue_nums: int = 4
+    send_latency_fault_enable: bool = False
+    start_detector_enable: bool = False
+    detect_timeout_ms: int = 200
+    detect_interval_ms: int = 2_000
+    send_hooks: Iterable[SendHook] = ()
+    check_forbidden_hooks: Iterable[ForbiddenHook] = ()
+    stamp_hooks: Iterable[StampHook] = ()
+    auto_batch: bool = False
+    batch_max_delay_ms: int = 10
+    batch_max_bytes: int = 32 * 1024
+    total_batch_max_bytes: int = 32 * MIB
+    enable_backpressure_for_async_mode: bool = False
+    back_pressure_for_async_send_num: int = 10_000
+    back_pressure_for_async_send_size: int = 100 * MIB
+    outbox: Path | str | None = None
+    outbox_max_bytes: int = 256 * MIB
+    trace: bool = False
+    trace_topic: str | None = None
+    trace_msg_batch_num: int = 10
+    access_channel: str = "LOCAL"
+
+    def __post_init__(self) -> None:
+        check_compression(self.compress_type, self.compress_level)
+        check_number("send_msg_timeout_ms", self.send_msg_timeout_ms, 1)
+        check_number("retry_times_when_send_failed", self.retry_times_when_send_failed, 0)
+        if self.trace:
+            self.tracing.check()
+        if self.auto_batch:
+            check_number("batch_max_delay_ms", self.batch_max_delay_ms, 1, 30_000)
+            check_number("batch_max_bytes", self.batch_max_bytes, 1, 2 * MIB)
+            check_number("total_batch_max_bytes", self.total_batch_max_bytes, 1)
+        if self.enable_backpressure_for_async_mode:
+            check_number("back_pressure_for_async_send_num", self.back_pressure_for_async_send_num, 10)
+            check_number("back_pressure_for_async_send_size", self.back_pressure_for_async_send_size, MIB)
+        for hooks in ("send_hooks", "check_forbidden_hooks", "stamp_hooks"):
+            object.__setattr__(self, hooks, tuple(getattr(self, hooks)))  # what can be read once is read here
+
+    @property
+    def tracing(self) -> TraceOptions:
+        """How sends are traced, when they are."""
+        return TraceOptions(self.trace_topic, self.trace_msg_batch_num, self.access_channel)
