@@ -58,13 +58,13 @@ class Producer(BaseProducer):
         broker, `retry_times_when_send_failed` times at most. With either of them there is one attempt, because another
         queue would break the order wished for. There is no second setting for asynchronous sends as in RocketMQ's
         Java client (`retryTimesWhenSendAsyncFailed`): every send here is asynchronous, keeps to this one, and a
-        repeated attempt is framed anew for the queue it goes to.
+        repeated attempt is framed again for the queue it goes to.
 
         Args:
             message: the message; it is not changed.
             queue: the queue it has to go to.
             selector: chooses the queue, as `tianzhou.client.select_by_hash` does; a message with a
-                `sharding_key` is sent by its hash without being told.
+                `sharding_key` is sent by its hash by default.
             selector_arg: handed to the selector.
             timeout_ms: limit of all attempts together; by default `send_msg_timeout_ms`.
 
@@ -118,7 +118,7 @@ class Producer(BaseProducer):
         sys_flag = 0
         if len(body) >= self._compress_over:
             body, sys_flag = self._builder.pack(body)
-        # The path of nearly every message; when it fails, the usual attempts go on from there.
+        # The path of nearly every message; when it fails, `Delivery` goes on from there.
         target = plan.next_target()
         try:
             connection = self._remoting.connected(target.address)
@@ -127,8 +127,8 @@ class Producer(BaseProducer):
                 target = await self._transport.located(target, message.topic)
                 connection, left_ms = await self._remoting.reach(target.address, limit_ms)
             opaque = self._next_opaque()
-            usual = self._mark if not message.flag and not sys_flag else mark(now_ms, message.flag, sys_flag)
-            frame = target.template.single(opaque, usual, properties, body)
+            numbers = self._mark if not message.flag and not sys_flag else mark(now_ms, message.flag, sys_flag)
+            frame = target.template.single(opaque, numbers, properties, body)
             waiter = connection.ask(opaque, frame, left_ms)
             try:
                 reply = await waiter

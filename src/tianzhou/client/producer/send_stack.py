@@ -81,7 +81,7 @@ class SendStack:
             # Imported here because it needs locks that not every system has.
             from tianzhou.client.producer.outbox.outbox import Outbox
 
-            self.outbox = Outbox(instance, options.outbox, options.outbox_max_bytes, self._send_kept)
+            self.outbox = Outbox(instance, options.outbox, options.outbox_max_bytes, self._send_entries)
             self.send = with_outbox(self.send_without_outbox, self.outbox, builder, plans)
             self.send_oneway = with_outbox(self.delivery.send_oneway, self.outbox, builder, plans)
         self.batching = Accumulator(options, self._send_together) if options.auto_batch else None
@@ -103,7 +103,7 @@ class SendStack:
         prepared = self._builder.single(messages[0]) if alone else self._builder.batch(messages)
         return await self.send(SendRequest(prepared, self._timeout_ms, queue))
 
-    async def _send_kept(self, entries: Sequence[Kept]) -> SendResult:
+    async def _send_entries(self, entries: Sequence[Kept]) -> SendResult:
         """Send entries of the outbox; those of one sharding key go to the queue of its hash also as a batch."""
         prepared = self._builder.from_outbox(entries)
         selector = select_by_hash if prepared.messages[0].sharding_key is not None else None

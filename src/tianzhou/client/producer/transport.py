@@ -123,8 +123,7 @@ class HookedTransport:
 
     async def send(self, target: Target, prepared: PreparedMessage, timeout_ms: float) -> SendResult:
         """As `Transport.send`; what a `check_forbidden` hook raises prevents it."""
-        if not target.address:
-            target = await self._transport.located(target, prepared.topic)
+        target = await self._transport.located(target, prepared.topic)
         with _Observed(self._hooks, self._context(target, prepared)) as context:
             result = context.result = await self._transport.send(target, prepared, timeout_ms)
         return result
