@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import cast
 
 from tianzhou.model import ConsumerData, HeartbeatData, SubscriptionData
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.heartbeat import HEARTBEAT
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command, decode, encode
 
@@ -17,7 +17,7 @@ MEMBERS = 10
 HEARTBEAT_S = 30.0
 POLL_MS = 60_000
 CONNECTS_AT_ONCE = 200
-HEARTBEAT, POLL = 1, 2
+HEARTBEAT_OPAQUE, POLL_OPAQUE = 1, 2
 """Opaques of the two requests a consumer has on its way."""
 
 
@@ -58,8 +58,8 @@ class Consumer(asyncio.Protocol):
             f"group{self.group:04}",
             subscription_data_set=[SubscriptionData(self.topic, sub_version=1)],
         )
-        body = bodies.encode_heartbeat(HeartbeatData(f"client@{self.number}", [], [consumer]))
-        self.transport.write(encode(Command(RequestCode.HEART_BEAT, opaque=HEARTBEAT, body=body)))
+        body = HEARTBEAT.dumps(HeartbeatData(f"client@{self.number}", [], [consumer]))
+        self.transport.write(encode(Command(RequestCode.HEART_BEAT, opaque=HEARTBEAT_OPAQUE, body=body)))
 
     def poll(self) -> None:
         """Ask for what comes next in the queue, and wait for it."""
@@ -75,7 +75,7 @@ class Consumer(asyncio.Protocol):
             "suspendTimeoutMillis": str(POLL_MS),
             "subVersion": "1",
         }
-        self.transport.write(encode(Command(RequestCode.PULL_MESSAGE, opaque=POLL, fields=fields)))
+        self.transport.write(encode(Command(RequestCode.PULL_MESSAGE, opaque=POLL_OPAQUE, fields=fields)))
 
     def data_received(self, data: bytes) -> None:
         self.buffer += data
@@ -85,7 +85,7 @@ class Consumer(asyncio.Protocol):
             reply = decode(frame)
             if not reply.flag & 1:
                 self.crowd.notices += 1
-            elif reply.opaque == HEARTBEAT:
+            elif reply.opaque == HEARTBEAT_OPAQUE:
                 self.crowd.beats += 1
                 self.crowd.bad += reply.code != ResponseCode.SUCCESS
             else:

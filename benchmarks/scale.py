@@ -39,7 +39,8 @@ from tianzhou.errors import TianzhouError  # noqa: E402
 from tianzhou.model import TopicConfig  # noqa: E402
 from tianzhou.remoting.client import RemotingClient  # noqa: E402
 from tianzhou.remoting.loop import run  # noqa: E402
-from tianzhou.wire import bodies  # noqa: E402
+from tianzhou.wire.bodies.tables import KV_TABLE  # noqa: E402
+from tianzhou.wire.bodies.topics import TOPIC_CONFIGS  # noqa: E402
 from tianzhou.wire.codes import RequestCode, ResponseCode  # noqa: E402
 from tianzhou.wire.command import Command  # noqa: E402
 
@@ -203,7 +204,7 @@ class Scale:
         async with RemotingClient() as client:
             for first in range(0, len(names), TOPICS_AT_ONCE):
                 chunk = [TopicConfig(name, queues, queues) for name in names[first : first + TOPICS_AT_ONCE]]
-                command = Command(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=bodies.encode_topic_config_list(chunk))
+                command = Command(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=TOPIC_CONFIGS.dumps(chunk))
                 reply = await client.invoke(BROKER, command, 30_000)
                 if reply.code != ResponseCode.SUCCESS:
                     raise SystemExit(f"topics were not made: {reply.remark}")
@@ -226,7 +227,7 @@ class Scale:
         async with RemotingClient() as client:
             while time.monotonic() < began + 300:
                 reply = await client.invoke(BROKER, Command(RequestCode.GET_BROKER_RUNTIME_INFO), 30_000)
-                if int(bodies.decode_kv_table(reply.body)["dispatchBehindBytes"]) == 0:
+                if int(KV_TABLE.loads(reply.body)["dispatchBehindBytes"]) == 0:
                     break
                 await asyncio.sleep(0.1)
         self.note("queues.consumable_after_s", time.monotonic() - began)

@@ -37,7 +37,7 @@ from tianzhou.model import ConsumerData, HeartbeatData, SubscriptionData, TopicC
 from tianzhou.namesrv.server import NameServer  # noqa: E402
 from tianzhou.namesrv.settings import NamesrvSettings  # noqa: E402
 from tianzhou.store import NewRecord, StoreSettings  # noqa: E402
-from tianzhou.wire import bodies  # noqa: E402
+from tianzhou.wire.bodies.heartbeat import HEARTBEAT  # noqa: E402
 from tianzhou.wire.codes import RequestCode  # noqa: E402
 from tianzhou.wire.command import Command, encode  # noqa: E402
 
@@ -253,7 +253,7 @@ class Turns:
         """The heartbeat of a member of a large group."""
         subscription = SubscriptionData(BENCHMARK_TOPIC, expression, sub_version=1)
         consumer = ConsumerData("large", subscription_data_set=[subscription])
-        body = bodies.encode_heartbeat(HeartbeatData(f"client@{number}", [], [consumer]))
+        body = HEARTBEAT.dumps(HeartbeatData(f"client@{number}", [], [consumer]))
         return [encode(Command(RequestCode.HEART_BEAT, opaque=number, body=body))]
 
     async def members(self) -> None:

@@ -10,7 +10,9 @@ from typing import Self
 
 from tianzhou.model import BrokerData, QueueData, TopicRoute
 from tianzhou.remoting.server import RemotingServer
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.clients import CONSUMER_IDS
+from tianzhou.wire.bodies.heartbeat import HEARTBEAT
+from tianzhou.wire.bodies.route import STANDARD_ROUTE
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_reply
 from tianzhou.wire.record import Record, encode_record
@@ -64,7 +66,7 @@ class ScriptedBroker:
         return command.reply(0, fields=sent(header.queue_id, len(self.asked(310)) - 1))
 
     def _on_34(self, command: Command) -> Command:
-        heartbeat = bodies.decode_heartbeat(command.body)
+        heartbeat = HEARTBEAT.loads(command.body)
         if heartbeat.client_id not in self.consumer_ids:
             self.consumer_ids.append(heartbeat.client_id)
         return command.reply(0)
@@ -73,7 +75,7 @@ class ScriptedBroker:
         return command.reply(0)
 
     def _on_38(self, command: Command) -> Command:
-        return command.reply(0, body=bodies.encode_consumer_ids(self.consumer_ids))
+        return command.reply(0, body=CONSUMER_IDS.dumps(self.consumer_ids))
 
     def _on_14(self, command: Command) -> Command:
         header = read_header(command)
@@ -164,7 +166,7 @@ class ScriptedCluster:
         self.asked.append(topic)
         if topic not in self.topics and not topic.startswith("%RETRY%"):
             return command.reply(17, "no such topic")
-        return command.reply(0, body=bodies.encode_route(self.route(), standard=True))
+        return command.reply(0, body=STANDARD_ROUTE.dumps(self.route()))
 
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self._server)

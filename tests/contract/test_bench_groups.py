@@ -12,7 +12,7 @@ from tianzhou.bench import run_groups
 from tianzhou.bench.run_groups import RunGroups
 from tianzhou.model import BrokerData, ClusterInfo
 from tianzhou.remoting.server import RemotingServer
-from tianzhou.wire.bodies import encode_cluster_info
+from tianzhou.wire.bodies.route import CLUSTER_INFO
 from tianzhou.wire.codes import LanguageCode, RequestCode
 from tianzhou.wire.fields import read_header
 
@@ -40,7 +40,7 @@ class MakesAnew:
         reply = command.reply(0)
         if command.code == RequestCode.GET_BROKER_CLUSTER_INFO:
             broker = BrokerData("b", "c", {0: self.address})
-            reply = command.reply(0, body=encode_cluster_info(ClusterInfo({"b": broker}, {"c": ["b"]})))
+            reply = command.reply(0, body=CLUSTER_INFO.dumps(ClusterInfo({"b": broker}, {"c": ["b"]})))
         elif command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
             reply = command.reply(17, "no such topic")
         elif command.code == RequestCode.DELETE_SUBSCRIPTIONGROUP:

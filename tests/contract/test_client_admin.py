@@ -8,7 +8,10 @@ from scripted import ScriptedCluster
 from tianzhou.admin import Admin
 from tianzhou.errors import BrokerError, ClientError
 from tianzhou.model import BrokerData, ClusterInfo, MessageQueue, TopicConfig
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.clients import CONSUMER_CONNECTION, Connection, ConsumerConnection
+from tianzhou.wire.bodies.route import CLUSTER_INFO
+from tianzhou.wire.bodies.tables import KV_TABLE
+from tianzhou.wire.bodies.topics import TOPIC_TABLE, TopicTable
 from tianzhou.wire.fields import read_header
 
 V4_9 = 411
@@ -25,7 +28,7 @@ class AgedCluster(ScriptedCluster):
         for broker in self.brokers:
             broker.max_offset = 100
             broker.answers |= {
-                28: lambda c: self.aged(c.reply(0, body=bodies.encode_kv_table({})), version),
+                28: lambda c: self.aged(c.reply(0, body=KV_TABLE.dumps({})), version),
                 31: lambda c: c.reply(0, fields={"offset": "10"}),
                 203: lambda c: c.reply(206, "offline") if not self.online else c.reply(0, body=self.members()),
                 17: lambda c: self.create(c),
@@ -40,7 +43,7 @@ class AgedCluster(ScriptedCluster):
 
     @staticmethod
     def members() -> bytes:
-        return bodies.encode_consumer_connection(bodies.ConsumerConnection([bodies.Connection("me")]))
+        return CONSUMER_CONNECTION.dumps(ConsumerConnection([Connection("me")]))
 
     def create(self, command):
         self.topics.add(read_header(command).topic)
@@ -52,7 +55,7 @@ class AgedCluster(ScriptedCluster):
             case 106:
                 datas = {b.name: BrokerData(b.name, "c", {0: b.address}) for b in self.brokers}
                 info = ClusterInfo(datas, {"c": sorted(datas)})
-                return command.reply(0, body=bodies.encode_cluster_info(info))
+                return command.reply(0, body=CLUSTER_INFO.dumps(info))
             case 100:
                 self.kv[header.key] = header.value
                 return command.reply(0)
@@ -199,8 +202,8 @@ def test_an_old_broker_gives_its_topics_in_one_table():
     cluster = AgedCluster(version=V4_9)
 
     async def main(admin) -> None:
-        table = bodies.TopicTable({"T": TopicConfig("T", 2, 2, 4)})
-        cluster.brokers[0].answers[21] = lambda c: c.reply(0, body=bodies.encode_topic_table(table))
+        table = TopicTable({"T": TopicConfig("T", 2, 2, 4)})
+        cluster.brokers[0].answers[21] = lambda c: c.reply(0, body=TOPIC_TABLE.dumps(table))
         assert (await admin.topics.config("T"))["broker-0"].perm == 4
 
     run(cluster, main)

@@ -9,7 +9,9 @@ from tianzhou import ConsumeFromWhere, ConsumeResult, Message, Producer, PullCon
 from tianzhou.client.consumer.push import concurrent
 from tianzhou.errors import BrokerError, ClientError, ConnectionLost, RequestTimeout
 from tianzhou.model import MessageQueue
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.clients import RUNNING_INFO
+from tianzhou.wire.bodies.heartbeat import HEARTBEAT
+from tianzhou.wire.bodies.offsets import OFFSET_TABLE
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
@@ -230,7 +232,7 @@ def test_a_consumer_announces_itself_before_it_pulls_and_takes_its_leave():
                 await until(lambda: seen == [5], "it consumes")
             codes = broker.codes()
             assert codes.index(34) < codes.index(38) < codes.index(14) < codes.index(11)
-            (data,) = bodies.decode_heartbeat(broker.bodies_of(34)[0]).consumers
+            (data,) = HEARTBEAT.loads(broker.bodies_of(34)[0]).consumers
             assert (data.group_name, [s.topic for s in data.subscription_data_set]) == ("G", ["%RETRY%G", "T"])
             assert data.subscription_data_set[1].tags_set == {"A", "B"}
             # The offsets are stored, and confirmed, before the others may take the queues.
@@ -420,7 +422,7 @@ def test_a_pushed_reset_moves_the_consumer_and_drops_what_is_in_hand():
                 reset = Command(
                     220,
                     fields=write_header(220, topic="T", group="G", timestamp=0, is_force=True),
-                    body=bodies.encode_offset_table({queue: 2}),
+                    body=OFFSET_TABLE.dumps({queue: 2}),
                 )
                 broker.connections[0].invoke_oneway(reset)
                 await until(lambda: broker.offsets["T", 0] == 2, "the new offset is stored")
@@ -621,14 +623,14 @@ def test_a_polling_member_answers_and_is_moved_too():
             broker.deliver(record("T", 5, properties="TAGS\x01A\x02"))
             await consumer.poll(10_000)
             await until(lambda: broker.asked(34), "it is announced")
-            (data,) = bodies.decode_heartbeat(broker.bodies_of(34)[-1]).consumers
+            (data,) = HEARTBEAT.loads(broker.bodies_of(34)[-1]).consumers
             assert (data.consume_type.value, data.subscription_data_set[0].sub_string) == ("CONSUME_ACTIVELY", "A")
             connection = broker.connections[0]
             ask = Command(307, fields=write_header(307, consumer_group="G", client_id="x"))
-            info = bodies.decode_running_info((await connection.invoke(ask)).body)
+            info = RUNNING_INFO.loads((await connection.invoke(ask)).body)
             assert info.mq_table[queue].commit_offset == 6
             fields = write_header(220, topic="T", group="G", timestamp=0, is_force=True)
-            connection.invoke_oneway(Command(220, fields=fields, body=bodies.encode_offset_table({queue: 2})))
+            connection.invoke_oneway(Command(220, fields=fields, body=OFFSET_TABLE.dumps({queue: 2})))
             await until(lambda: consumer.instance.consumer("G").consume_offsets("T") == {queue: 2}, "it is moved")
             polling = asyncio.create_task(consumer.poll(10_000))
             await until(lambda: [h for h in broker.asked(11) if h.queue_offset == 2], "it pulls there")

@@ -8,7 +8,8 @@ from scripted import ScriptedCluster, record, until
 from tianzhou import PushConsumer
 from tianzhou.client.consumer.push import assigned_queues, process_queue
 from tianzhou.model import MessageQueue
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.clients import LOCK_REQUEST, LOCKED_QUEUES
+from tianzhou.wire.bodies.offsets import OFFSET_TABLE
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
 
@@ -35,13 +36,13 @@ class Locks:
         self._broker = broker
 
     def _lock(self, command):
-        asked = bodies.decode_lock_request(command.body)
+        asked = LOCK_REQUEST.loads(command.body)
         self.locked.append([queue for queue in asked.queues if queue.topic == "T"])
         granted = [queue for queue in asked.queues if self.grants or queue.topic != "T"]
-        return command.reply(0, body=bodies.encode_locked_queues(granted))
+        return command.reply(0, body=LOCKED_QUEUES.dumps(granted))
 
     def _unlock(self, command):
-        self.unlocked += [queue for queue in bodies.decode_lock_request(command.body).queues if queue.topic == "T"]
+        self.unlocked += [queue for queue in LOCK_REQUEST.loads(command.body).queues if queue.topic == "T"]
         return command.reply(0)
 
 
@@ -230,7 +231,7 @@ def test_a_lock_granted_without_our_hearing_of_it_is_freed(monkeypatch):
             grant = broker.answers[41]
 
             def fail_once(command):
-                queues = bodies.decode_lock_request(command.body).queues
+                queues = LOCK_REQUEST.loads(command.body).queues
                 if any(queue.topic == "T" for queue in queues):
                     broker.consumer_ids.insert(0, "!")  # meanwhile the queue has become another member's
                     broker.answers[41] = grant
@@ -268,7 +269,7 @@ def test_a_reset_waits_for_the_handler_at_work():
                 broker.deliver(record("T", 0), record("T", 1))
                 await until(lambda: at_work == 1, "it consumes")
                 fields = write_header(220, topic="T", group="G", timestamp=0, is_force=True)
-                body = bodies.encode_offset_table({MessageQueue("T", broker.name, 0): 5})
+                body = OFFSET_TABLE.dumps({MessageQueue("T", broker.name, 0): 5})
                 broker.connections[0].invoke_oneway(Command(220, fields=fields, body=body))
                 await until(lambda: pulls(broker)[-1].queue_offset == 5, "it pulls there")
                 broker.deliver(record("T", 5))
@@ -296,7 +297,7 @@ def test_what_concerns_other_groups_is_no_reason_to_stir(code):
                     40: lambda: write_header(40, consumer_group="other"),
                     220: lambda: write_header(220, topic="T", group="other", timestamp=0, is_force=True),
                 }[code]()
-                body = bodies.encode_offset_table({queue: 5}) if code == 220 else b""
+                body = OFFSET_TABLE.dumps({queue: 5}) if code == 220 else b""
                 asked = len(broker.asked(38))
                 broker.connections[0].invoke_oneway(Command(code, fields=fields, body=body))
                 await asyncio.sleep(0.1)

@@ -12,7 +12,7 @@ from tianzhou import Message, Producer, PushConsumer, SendStatus, TransactionPro
 from tianzhou.client import ClientInstance
 from tianzhou.client.cluster.address_server import lookup_url
 from tianzhou.errors import BrokerError, ClientError, ConfigError, ConnectFailed, RequestTimeout
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.heartbeat import HEARTBEAT
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_header, write_reply
 from tianzhou.wire.properties import decode_properties
@@ -251,7 +251,7 @@ def test_unit_mode_and_the_second_kind_of_namespace_are_on_the_wire() -> None:
         assert (sent.topic, sent.unit_mode, sent.ns, sent.nsd) == ("T", True, "space", True)
         for code in (34, 11, 38):
             assert {(header.ns, header.nsd) for header in broker.asked(code)} == {("space", True)}
-        heartbeats = [bodies.decode_heartbeat(body) for body in broker.bodies_of(34)]
+        heartbeats = [HEARTBEAT.loads(body) for body in broker.bodies_of(34)]
         assert all(data.unit_mode for heartbeat in heartbeats for data in heartbeat.consumers)
 
     with_cluster(body)

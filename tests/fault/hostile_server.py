@@ -14,7 +14,9 @@ from tianzhou.admin import Admin
 from tianzhou.model import BrokerData, ClusterInfo, MessageQueue, QueueData, TopicRoute
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.server import RemotingServer
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.clients import CONSUMER_IDS, LOCK_REQUEST, LOCKED_QUEUES
+from tianzhou.wire.bodies.heartbeat import HEARTBEAT
+from tianzhou.wire.bodies.route import CLUSTER_INFO, STANDARD_ROUTE
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command, encode
 from tianzhou.wire.compression import compress
@@ -83,14 +85,14 @@ class Server:
         topic = read_header(command).topic
         if topic not in (TOPIC, "TBW102") and not topic.startswith("%RETRY%"):
             return command.reply(17, "no such topic")
-        return command.reply(0, body=bodies.encode_route(self.route(), standard=True))
+        return command.reply(0, body=STANDARD_ROUTE.dumps(self.route()))
 
     def _on_106(self, command: Command) -> Command:
         info = ClusterInfo({BROKER: self.route().broker_datas[0]}, {"c": [BROKER]})
-        return command.reply(0, body=bodies.encode_cluster_info(info))
+        return command.reply(0, body=CLUSTER_INFO.dumps(info))
 
     def _on_34(self, command: Command) -> Command:
-        said = bodies.decode_heartbeat(command.body)
+        said = HEARTBEAT.loads(command.body)
         for consumer in said.consumers:
             members = self.members.setdefault(consumer.group_name, [])
             if said.client_id not in members:
@@ -99,11 +101,11 @@ class Server:
 
     def _on_38(self, command: Command) -> Command:
         members = self.members.get(read_header(command).consumer_group, [])
-        return command.reply(0, body=bodies.encode_consumer_ids(members))
+        return command.reply(0, body=CONSUMER_IDS.dumps(members))
 
     def _on_41(self, command: Command) -> Command:
-        queues = bodies.decode_lock_request(command.body).queues
-        return command.reply(0, body=bodies.encode_locked_queues(queues))
+        queues = LOCK_REQUEST.loads(command.body).queues
+        return command.reply(0, body=LOCKED_QUEUES.dumps(queues))
 
     def _on_14(self, command: Command) -> Command:
         header = read_header(command)

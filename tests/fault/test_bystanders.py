@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from processes import Tianzhou, serve
 
 from tianzhou.remoting.client import RemotingClient
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.route import CLUSTER_INFO
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
@@ -74,7 +74,7 @@ def broker_of(server: Tianzhou) -> str:
     async def ask() -> str:
         async with RemotingClient() as client:
             reply = await client.invoke(server.ready()["namesrv"], Command(RequestCode.GET_BROKER_CLUSTER_INFO))
-        (broker,) = bodies.decode_cluster_info(reply.body).broker_addr_table.values()
+        (broker,) = CLUSTER_INFO.loads(reply.body).broker_addr_table.values()
         return broker.broker_addrs[0]
 
     return asyncio.run(ask())

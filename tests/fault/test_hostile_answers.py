@@ -27,7 +27,8 @@ from tianzhou.admin import Admin
 from tianzhou.errors import LimitExceeded, RemotingError, TianzhouError
 from tianzhou.model import BrokerData
 from tianzhou.testing import run_virtual
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.clients import CONSUMER_IDS
+from tianzhou.wire.bodies.route import STANDARD_ROUTE
 from tianzhou.wire.codes import RequestCode
 
 HOSTILE_S = 8.0
@@ -247,7 +248,7 @@ def test_a_route_above_the_limits_is_refused_and_the_one_known_before_stays_in_u
                 replace(server.route(), broker_datas=[BrokerData(BROKER, "c", dict.fromkeys(range(16385), "h:1"))]),
             ):
                 server.code = RequestCode.GET_ROUTEINFO_BY_TOPIC
-                server.twist = hostile.other_body(bodies.encode_route(route, standard=True))
+                server.twist = hostile.other_body(STANDARD_ROUTE.dumps(route))
                 said = f"the route of topic {TOPIC} that name server {server.address} tells: .* at most .* are allowed"
                 with pytest.raises(LimitExceeded, match=said):
                     await admin.topics.route(TOPIC)
@@ -264,7 +265,7 @@ def test_a_group_with_more_members_than_the_limit_leaves_the_queues_as_they_are(
         async with server.server, Clients(server) as clients:
             await asyncio.sleep(3)
             server.code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
-            server.twist = hostile.other_body(bodies.encode_consumer_ids(["a"] * 65_537))
+            server.twist = hostile.other_body(CONSUMER_IDS.dumps(["a"] * 65_537))
             await asyncio.sleep(10)
             server.store(b"for those who had it")
             await asyncio.sleep(5)

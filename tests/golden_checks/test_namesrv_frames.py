@@ -27,7 +27,9 @@ from tianzhou.remoting.session import Session
 from tianzhou.settings import dump, parse_properties
 from tianzhou.testing.clock import VirtualClock
 from tianzhou.testing.memory import MemoryTransport
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.register import RegisterCodec
+from tianzhou.wire.bodies.route import CLUSTER_INFO, ROUTE
+from tianzhou.wire.bodies.topics import TOPIC_LIST
 from tianzhou.wire.codes import V5_0_0
 from tianzhou.wire.command import Command, decode
 
@@ -127,16 +129,16 @@ class Desk:
 def prime(desk: Desk, request: Command, reply: Command) -> None:
     """Put into the tables what the recorded server must have known."""
     if request.code == 105 and reply.code == 0:
-        route = bodies.decode_route(reply.body)
+        route = ROUTE.loads(reply.body)
         for broker in route.broker_datas:
             (queues,) = (q for q in route.queue_datas if q.broker_name == broker.broker_name)
             desk.register(broker, {request.fields["topic"]: queues})
     elif request.code == 106:
-        for broker in bodies.decode_cluster_info(reply.body).broker_addr_table.values():
+        for broker in CLUSTER_INFO.loads(reply.body).broker_addr_table.values():
             desk.register(broker, {})
     elif request.code in (206, 205, 327):
         count = int(reply.fields.get("wipeTopicCount") or reply.fields.get("addTopicCount") or 0)
-        names = bodies.decode_topic_list(reply.body).topic_list if reply.body else [f"t{i}" for i in range(count)]
+        names = TOPIC_LIST.loads(reply.body).topic_list if reply.body else [f"t{i}" for i in range(count)]
         desk.register(
             BrokerData("broker-a", "DefaultCluster", {0: "127.0.0.1:1"}),
             {name: QueueData("broker-a", 4, 4, 6) for name in names},
@@ -156,7 +158,7 @@ def same(code: int, ours: Command, theirs: Command) -> None:
         assert ours.remark == theirs.remark
     assert ours.fields == theirs.fields
     if code == 206:
-        lists = [bodies.decode_topic_list(reply.body) for reply in (ours, theirs)]
+        lists = [TOPIC_LIST.loads(reply.body) for reply in (ours, theirs)]
         assert sorted(lists[0].topic_list) == sorted(lists[1].topic_list)
         assert lists[0].broker_addr == lists[1].broker_addr
     elif code == 319:
@@ -207,7 +209,7 @@ def test_a_broker_registers_and_leaves_as_at_apache(version: str, tmp_path: Path
                 same(request.code, ours, exchange.reply)
             if request.code == 103:
                 registered += 1
-                sent = bodies.decode_register_body(request.body, False, request.version).table
+                sent = RegisterCodec(request.version).loads(request.body).table
                 assert set(sent.topic_config_table) <= set(desk.routes.topics())
                 assert desk.routes.members("broker-a") == {0: request.fields["brokerAddr"]}
                 assert desk.routes.data_version("DefaultCluster", request.fields["brokerAddr"]) == sent.data_version

@@ -16,7 +16,9 @@ from tianzhou.broker.settings import BrokerSettings
 from tianzhou.model import DataVersion, TopicConfig
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.store.settings import StoreSettings
-from tianzhou.wire.bodies import decode_data_version, decode_register_body, decode_route, encode_data_version
+from tianzhou.wire.bodies.register import REGISTER_BODY
+from tianzhou.wire.bodies.route import ROUTE
+from tianzhou.wire.bodies.topics import DATA_VERSION
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
@@ -31,7 +33,7 @@ def test_apaches_name_server_takes_changed_topics_and_keeps_the_others(
     register = Registrar._register
 
     async def noted(self: Registrar, address: str, body: bytes) -> bool | None:
-        told.append(set(decode_register_body(body).table.topic_config_table))
+        told.append(set(REGISTER_BODY.loads(body).table.topic_config_table))
         return await register(self, address, body)
 
     monkeypatch.setattr(Registrar, "_register", noted)
@@ -53,16 +55,16 @@ def test_apaches_name_server_takes_changed_topics_and_keeps_the_others(
                 fields = {"topic": topic}
                 reply = await client.invoke(where, Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=fields), 10_000)
                 assert reply.code == ResponseCode.SUCCESS, (topic, reply.remark)
-                return decode_route(reply.body).queue_datas[0].read_queue_nums
+                return ROUTE.loads(reply.body).queue_datas[0].read_queue_nums
 
             async def known() -> DataVersion:
                 fields = write_header(
                     RequestCode.QUERY_DATA_VERSION, broker_name="broker-a", broker_addr=broker.address,
                     cluster_name=settings.broker_cluster_name, broker_id=0,
                 )  # fmt: skip
-                body = encode_data_version(topics.version)
+                body = DATA_VERSION.dumps(topics.version)
                 command = Command(RequestCode.QUERY_DATA_VERSION, fields=fields, body=body)
-                return decode_data_version((await client.invoke(where, command, 10_000)).body)
+                return DATA_VERSION.loads((await client.invoke(where, command, 10_000)).body)
 
             for name, count in (("new", 3), ("newer", 5), ("new", 7)):
                 topics.put(TopicConfig(name, count, count), 1)

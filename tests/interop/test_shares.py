@@ -13,7 +13,7 @@ from jvm import ask_java
 from tianzhou.client import Averagely, ByCircle, ByMachineRoom, ConsistentHash, FixedQueues, NearbyRoom
 from tianzhou.client.consumer.allocation import AllocateStrategy, sorted_client_ids, sorted_queues
 from tianzhou.model import MessageQueue
-from tianzhou.wire.bodies import decode_offset_table, encode_offset_table
+from tianzhou.wire.bodies.offsets import OFFSET_TABLE
 
 CASES = 400
 """Groups per strategy; each member of each group is asked."""
@@ -99,9 +99,9 @@ def test_offset_files_are_read_by_both(version: str, tmp_path: Path) -> None:
         for broker in ("broker-a", 'quo"te')
         for i in range(3)
     }
-    (answer,) = ask_java("Shares", version, [f"offsets\t{encode_offset_table(table).decode()}"], tmp_path)
+    (answer,) = ask_java("Shares", version, [f"offsets\t{OFFSET_TABLE.dumps(table).decode()}"], tmp_path)
     assert not answer.startswith("error"), answer
-    assert decode_offset_table(answer.replace("\\n", "\n").encode()) == table
+    assert OFFSET_TABLE.loads(answer.replace("\\n", "\n").encode()) == table
 
 
 def ask_go(lines: list[str]) -> list[str]:

@@ -24,17 +24,10 @@ from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.store.settings import StoreSettings
-from tianzhou.wire.bodies import (
-    LockRequest,
-    decode_data_version,
-    decode_lock_request,
-    decode_locked_queues,
-    decode_register_body,
-    decode_route,
-    encode_lock_request,
-    encode_locked_queues,
-    encode_member_group,
-)
+from tianzhou.wire.bodies.clients import LOCK_REQUEST, LOCKED_QUEUES, LockRequest
+from tianzhou.wire.bodies.register import REGISTER_BODY, RegisterCodec
+from tianzhou.wire.bodies.route import MEMBER_GROUP, ROUTE
+from tianzhou.wire.bodies.topics import DATA_VERSION
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_header, write_reply
@@ -98,7 +91,7 @@ class Scripted:
         if command.code == RequestCode.QUERY_DATA_VERSION:
             return command.reply(0, fields=write_reply(322, changed=self.changed), body=command.body)
         if command.code == RequestCode.GET_BROKER_MEMBER_GROUP:
-            return command.reply(0, body=encode_member_group(BrokerData("broker-a", "c", self.members)))
+            return command.reply(0, body=MEMBER_GROUP.dumps(BrokerData("broker-a", "c", self.members)))
         if command.code == RequestCode.REGISTER_BROKER:
             return command.reply(0, body=self.taken)
         return command.reply(0)
@@ -137,7 +130,7 @@ def test_an_address_server_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
                 async def knows() -> bool:
                     reply = await client.invoke(f"127.0.0.1:{second.port}", Command(105, fields=topic))
-                    return reply.code == 0 and decode_route(reply.body).broker_datas[0].master == broker.address
+                    return reply.code == 0 and ROUTE.loads(reply.body).broker_datas[0].master == broker.address
 
                 async with asyncio.timeout(10):
                     while not await knows():
@@ -199,7 +192,7 @@ def test_registrations_can_be_compressed(tmp_path: Path, *, compressed: bool) ->
                 (said,) = scripted.asked(103)
                 header = read_header(said)
                 assert header.compressed == compressed
-                body = decode_register_body(said.body, header.compressed)
+                body = RegisterCodec(compressed=header.compressed).loads(said.body)
                 assert "TBW102" in body.table.topic_config_table
                 assert bytes(said.body).startswith(b"{") != compressed
                 assert real.routes.route("TBW102") is not None
@@ -222,7 +215,7 @@ def test_a_broker_need_not_repeat_what_is_known(tmp_path: Path, monkeypatch: pyt
                 await broker.ready()
                 await until(lambda: len(scripted.asked(322)) > 3)
                 assert len(scripted.asked(103)) == 1
-                assert decode_data_version(scripted.asked(322)[0].body) == broker.tables.topics.version
+                assert DATA_VERSION.loads(scripted.asked(322)[0].body) == broker.tables.topics.version
                 scripted.changed = True
                 await until(lambda: len(scripted.asked(103)) > 2)
                 scripted.changed = False
@@ -259,10 +252,10 @@ class Member:
         self.server = RemotingServer("127.0.0.1", 0, self._serve)
 
     def _serve(self, _: Connection, command: Command) -> Command:
-        asked = decode_lock_request(bytes(command.body))
+        asked = LOCK_REQUEST.loads(bytes(command.body))
         self.requests.append((command.code, asked))
         granted = [queue for queue in asked.queues if queue.queue_id in self.granted]
-        return command.reply(0, body=encode_locked_queues(granted) if command.code == 41 else b"")
+        return command.reply(0, body=LOCKED_QUEUES.dumps(granted) if command.code == 41 else b"")
 
 
 @pytest.mark.parametrize(
@@ -283,16 +276,16 @@ def test_a_queue_is_locked_when_most_members_grant_it(
                     3: "127.0.0.1:1",
                 }  # fmt: skip
                 queues = [MessageQueue("T", "broker-a", number) for number in range(3)]
-                wish = encode_lock_request(LockRequest("c1", "G", queues))
+                wish = LOCK_REQUEST.dumps(LockRequest("c1", "G", queues))
                 reply = await client.invoke(broker.address, Command(41, body=wish))
-                granted = sorted(queue.queue_id for queue in decode_locked_queues(reply.body))
+                granted = sorted(queue.queue_id for queue in LOCKED_QUEUES.loads(reply.body))
                 assert granted == expected
                 alone = not strict or replicas == 1
                 assert [asked.only_this_broker for _, asked in one.requests] == ([] if alone else [True])
                 # Whoever asks on behalf of another member gets this broker's word alone.
-                for_another = encode_lock_request(LockRequest("c1", "G", queues, only_this_broker=True))
+                for_another = LOCK_REQUEST.dumps(LockRequest("c1", "G", queues, only_this_broker=True))
                 reply = await client.invoke(broker.address, Command(41, body=for_another))
-                assert len(decode_locked_queues(reply.body)) == 3
+                assert len(LOCKED_QUEUES.loads(reply.body)) == 3
                 assert (await client.invoke(broker.address, Command(42, body=wish))).code == 0
                 assert [code for code, _ in two.requests] == ([] if alone else [41, 42])
                 # Name servers are asked now and then only.
@@ -306,9 +299,9 @@ def test_without_a_word_of_name_servers_a_broker_counts_alone(tmp_path: Path) ->
         async with RemotingClient() as client:
             settings: dict[str, Any] = {"namesrv_addr": "127.0.0.1:1", "lock_in_strict_mode": True}
             async with make_broker(tmp_path, {"total_replicas": 3}, **settings) as broker:
-                wish = encode_lock_request(LockRequest("c1", "G", [MessageQueue("T", "broker-a", 0)]))
+                wish = LOCK_REQUEST.dumps(LockRequest("c1", "G", [MessageQueue("T", "broker-a", 0)]))
                 reply = await client.invoke(broker.address, Command(41, body=wish))
-                assert (reply.code, decode_locked_queues(reply.body)) == (0, [])
+                assert (reply.code, LOCKED_QUEUES.loads(reply.body)) == (0, [])
 
     run(main())
 
@@ -333,7 +326,7 @@ class Careful(Scripted):
 
     def told(self) -> list[set[str]]:
         """Topics of each registration."""
-        return [set(decode_register_body(said.body).table.topic_config_table) for said in self.asked(103)]
+        return [set(REGISTER_BODY.loads(said.body).table.topic_config_table) for said in self.asked(103)]
 
 
 def test_of_many_topics_those_that_changed_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,10 +352,10 @@ def test_of_many_topics_those_that_changed_are_told(tmp_path: Path, monkeypatch:
                 assert len(whole) > 10
                 assert await change("one") == {"one"}
                 assert await change("two", "three") == {"two", "three"}
-                version = decode_register_body(careful.asked(103)[-1].body).table.data_version
+                version = REGISTER_BODY.loads(careful.asked(103)[-1].body).table.data_version
                 assert version == topics.version
                 # Asked before: what it was told last, and whether it drops what a registration does not list.
-                assert decode_data_version(careful.asked(322)[0].body) != version
+                assert DATA_VERSION.loads(careful.asked(322)[0].body) != version
                 for name in ("one", "two", "three", "TBW102"):
                     route = real.routes.route(name)
                     assert route is not None, name

@@ -18,7 +18,8 @@ from tianzhou.namesrv.server import NameServer
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.store.settings import StoreSettings
-from tianzhou.wire.bodies import decode_route, encode_heartbeat
+from tianzhou.wire.bodies.heartbeat import HEARTBEAT
+from tianzhou.wire.bodies.route import ROUTE
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_reply, write_header
@@ -75,7 +76,7 @@ async def pull(client: RemotingClient, address: str, topic: str, offset: int = 0
 
 async def brokers_of(client: RemotingClient, namesrv: str, topic: str) -> list[str]:
     reply = await ask(client, namesrv, 105, topic=topic)
-    return [] if reply.code else [data.master or "" for data in decode_route(reply.body).broker_datas]
+    return [] if reply.code else [data.master or "" for data in ROUTE.loads(reply.body).broker_datas]
 
 
 async def until(condition: Any, seconds: float = 5.0) -> None:
@@ -241,7 +242,7 @@ def test_members_hear_of_each_other(tmp_path: Path) -> None:
         ):
             for client, name in ((first, "c1"), (second, "c2")):
                 consumer = ConsumerData("G", subscription_data_set=[SubscriptionData("T")])
-                body = encode_heartbeat(HeartbeatData(name, consumers=[consumer]))
+                body = HEARTBEAT.dumps(HeartbeatData(name, consumers=[consumer]))
                 assert (await ask(client, broker.address, RequestCode.HEART_BEAT, body)).code == 0
             await second.close()
 

@@ -16,7 +16,7 @@ from tianzhou.model import HeartbeatData
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.store.settings import StoreSettings
 from tianzhou.testing.cold_disk import ColdDisk
-from tianzhou.wire.bodies import encode_heartbeat
+from tianzhou.wire.bodies.heartbeat import HEARTBEAT
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, read_reply, write_header
@@ -176,7 +176,7 @@ def test_checks_of_cold_messages_hold_up_nobody(tmp_path: Path) -> None:
         world.forget(2)
         world.disk.shut()
         said = HeartbeatData("c1", ["P"], [])
-        assert (await world.ask(RequestCode.HEART_BEAT, encode_heartbeat(said))).code == ResponseCode.SUCCESS
+        assert (await world.ask(RequestCode.HEART_BEAT, HEARTBEAT.dumps(said))).code == ResponseCode.SUCCESS
         await world.others_are_served()
         decided = asyncio.ensure_future(world.end(world.halves[0], ROLLBACK))
         world.disk.open()
@@ -197,7 +197,7 @@ def test_checks_of_cold_messages_hold_up_nobody(tmp_path: Path) -> None:
 def test_a_message_put_aside_is_resumed_from_a_cold_disk(tmp_path: Path, *, cold: bool) -> None:
     async def body(world: World) -> None:
         said = HeartbeatData("c1", ["P"], [])
-        assert (await world.ask(RequestCode.HEART_BEAT, encode_heartbeat(said))).code == ResponseCode.SUCCESS
+        assert (await world.ask(RequestCode.HEART_BEAT, HEARTBEAT.dumps(said))).code == ResponseCode.SUCCESS
         store = world.broker.store
         await until(lambda: store.max_offset(GIVEN_UP, 0) == HALVES)
         place, _, _ = store.queue_unit(GIVEN_UP, 0, 0) or (-1, 0, 0)

@@ -11,7 +11,7 @@ from tianzhou.broker.settings import BrokerSettings
 from tianzhou.model import ConsumerData, HeartbeatData, SubscriptionData
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.store.settings import StoreSettings
-from tianzhou.wire.bodies import encode_heartbeat
+from tianzhou.wire.bodies.heartbeat import HEARTBEAT
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
 from tianzhou.wire.record import decode_records
@@ -54,7 +54,7 @@ async def send(client: RemotingClient, address: str, number: int) -> None:
 async def announce(client: RemotingClient, address: str, expression: str, version: int) -> None:
     wish = SubscriptionData("T", expression, expression_type="SQL92", sub_version=version)
     said = HeartbeatData("c1", [], [ConsumerData("G", subscription_data_set=[wish])])
-    assert (await ask(client, address, 34, encode_heartbeat(said))).code == 0
+    assert (await ask(client, address, 34, HEARTBEAT.dumps(said))).code == 0
 
 
 async def pull(client: RemotingClient, address: str, version: int) -> list[int]:

@@ -10,7 +10,7 @@ from tianzhou.admin.reach import Reach, is_absent
 from tianzhou.errors import TianzhouError
 from tianzhou.model import ClusterInfo
 from tianzhou.settings import format_properties, parse_properties
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.tables import KV_TABLE
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.fields import read_reply
 
@@ -173,7 +173,7 @@ class Cluster:
     async def runtime(self, address: str) -> dict[str, str]:
         """What a broker says about itself (wire.md §9.11)."""
         reply = await self._reach.call(address, RequestCode.GET_BROKER_RUNTIME_INFO)
-        return bodies.decode_kv_table(reply.body)
+        return KV_TABLE.loads(reply.body)
 
     # --- configuration ---------------------------------------------------------------------------------------
 

@@ -13,8 +13,16 @@ from tianzhou.client.cluster.routes import subscribe_queues
 from tianzhou.client.validation import DEFAULT_CONSUMER_GROUP, check_group
 from tianzhou.errors import BrokerError, ClientError, ConfigError, TianzhouError
 from tianzhou.model import MessageQueue, SubscriptionGroupConfig, names
-from tianzhou.wire import bodies
-from tianzhou.wire.bodies import ConsumerConnection, ConsumerRunningInfo, ConsumeStats, DirectConsumption
+from tianzhou.wire.bodies.clients import (
+    CONSUMER_CONNECTION,
+    DIRECT_CONSUMPTION,
+    RUNNING_INFO,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    DirectConsumption,
+)
+from tianzhou.wire.bodies.groups import SUBSCRIPTION_GROUP, SUBSCRIPTION_GROUP_TABLE
+from tianzhou.wire.bodies.offsets import CONSUME_STATS, ConsumeStats
 from tianzhou.wire.codes import V5_0_0, RequestCode, ResponseCode
 from tianzhou.wire.ids import parse_offset_msg_id
 
@@ -125,7 +133,7 @@ class Groups:
 
         async def one(address: str) -> dict[str, SubscriptionGroupConfig]:
             reply = await self._reach.call(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-            return bodies.decode_subscription_group_table(reply.body).subscription_group_table
+            return SUBSCRIPTION_GROUP_TABLE.loads(reply.body).subscription_group_table
 
         found = await self._reach.each(masters.values(), one)
         return {name: found[address] for name, address in sorted(masters.items())}
@@ -179,7 +187,7 @@ class Groups:
         return configs
 
     async def _put(self, config: SubscriptionGroupConfig, addresses: Iterable[str]) -> None:
-        body = bodies.encode_subscription_group(config)
+        body = SUBSCRIPTION_GROUP.dumps(config)
         await self._reach.each(
             addresses,
             lambda address: self._reach.call(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body),
@@ -244,7 +252,7 @@ class Groups:
                 if is_absent(error, ResponseCode.CONSUMER_NOT_ONLINE):
                     continue
                 raise
-            found = bodies.decode_consumer_connection(reply.body)
+            found = CONSUMER_CONNECTION.loads(reply.body)
             if merged is None:
                 merged = found
             else:
@@ -273,7 +281,7 @@ class Groups:
             except TianzhouError as error:
                 failure = error
             else:
-                return bodies.decode_running_info(reply.body)
+                return RUNNING_INFO.loads(reply.body)
         raise failure or ClientError(f"no broker knows member {client_id} of group {group}")
 
     async def consume_directly(self, group: str, client_id: str, offset_msg_id: str, topic: str) -> DirectConsumption:
@@ -294,7 +302,7 @@ class Groups:
             msg_id=offset_msg_id,
             topic=topic,
         )
-        return bodies.decode_direct_consumption(reply.body)
+        return DIRECT_CONSUMPTION.loads(reply.body)
 
     async def _masters_of_group(self, group: str) -> dict[str, str]:
         """The brokers with the group's retry topic; all of them when it has none."""
@@ -329,7 +337,7 @@ class Groups:
                 if is_absent(error):
                     return ConsumeStats()
                 raise
-            return bodies.decode_consume_stats(reply.body)
+            return CONSUME_STATS.loads(reply.body)
 
         owners = await self._owners(group) if clients else {}
         result = GroupLag(group)

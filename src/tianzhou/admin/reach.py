@@ -12,7 +12,7 @@ from tianzhou.client.instance import ClientInstance
 from tianzhou.errors import BrokerError, ClientError, TianzhouError
 from tianzhou.model import BrokerData, ClusterInfo, TopicRoute
 from tianzhou.remoting.client import RemotingClient
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.route import CLUSTER_INFO
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 
@@ -78,7 +78,7 @@ class Reach:
     async def cluster_info(self) -> ClusterInfo:
         """All brokers the name server knows."""
         reply = await self.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
-        return bodies.decode_cluster_info(reply.body)
+        return CLUSTER_INFO.loads(reply.body)
 
     async def brokers(self, cluster: str | None = None) -> list[BrokerData]:
         """The brokers of a cluster, or of all.

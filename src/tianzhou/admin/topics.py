@@ -11,8 +11,9 @@ from tianzhou.client.validation import check_new_topic, check_topic
 from tianzhou.errors import ClientError, ConfigError, RemotingError, RequestTimeout, TianzhouError
 from tianzhou.model import BrokerData, MessageQueue, TopicConfig, TopicRoute, names
 from tianzhou.model.topic import PERM_READ, PERM_WRITE
-from tianzhou.wire import bodies
-from tianzhou.wire.bodies import TopicOffset, TopicStats
+from tianzhou.wire.bodies.groups import GROUP_LIST
+from tianzhou.wire.bodies.offsets import TOPIC_STATS, TopicOffset, TopicStats
+from tianzhou.wire.bodies.topics import TOPIC_CONFIG, TOPIC_LIST, TOPIC_TABLE
 from tianzhou.wire.codes import V5_0_0, RequestCode, ResponseCode
 
 CREATE_ATTEMPTS = 5
@@ -262,7 +263,7 @@ class Topics:
             reply = await self._reach.ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         else:
             reply = await self._reach.ask_name_server(RequestCode.GET_TOPICS_BY_CLUSTER, cluster=cluster)
-        return sorted(bodies.decode_topic_list(reply.body).topic_list)
+        return sorted(TOPIC_LIST.loads(reply.body).topic_list)
 
     async def system_names(self) -> set[str]:
         """Topics every broker has for its own use, and those named like clusters and brokers."""
@@ -271,7 +272,7 @@ class Topics:
 
         async def one(address: str) -> list[str]:
             reply = await self._reach.call(address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
-            return bodies.decode_topic_list(reply.body).topic_list
+            return TOPIC_LIST.loads(reply.body).topic_list
 
         found = await self._reach.each(masters.values(), one)
         own = {topic for topics in found.values() for topic in topics}
@@ -307,14 +308,14 @@ class Topics:
         async def one(address: str) -> TopicConfig | None:
             if await self._reach.version(address) < V5_0_0:
                 reply = await self._reach.call(address, RequestCode.GET_ALL_TOPIC_CONFIG)
-                return bodies.decode_topic_table(reply.body).topic_config_table.get(topic)
+                return TOPIC_TABLE.loads(reply.body).topic_config_table.get(topic)
             try:
                 reply = await self._reach.call(address, RequestCode.GET_TOPIC_CONFIG, topic=topic, lo=True)
             except TianzhouError as error:
                 if is_absent(error):
                     return None
                 raise
-            return bodies.decode_topic_config(reply.body)
+            return TOPIC_CONFIG.loads(reply.body)
 
         found = await self._reach.each(masters.values(), one)
         return {name: config for name, address in sorted(masters.items()) if (config := found[address]) is not None}
@@ -329,7 +330,7 @@ class Topics:
 
         async def one(address: str) -> TopicStats:
             reply = await self._reach.call(address, RequestCode.GET_TOPIC_STATS_INFO, topic=topic)
-            return bodies.decode_topic_stats(reply.body)
+            return TOPIC_STATS.loads(reply.body)
 
         merged = TopicStats()
         for found in (await self._reach.each(masters.values(), one)).values():
@@ -348,7 +349,7 @@ class Topics:
 
         async def one(address: str) -> list[str]:
             reply = await self._reach.call(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic=topic)
-            return bodies.decode_group_list(reply.body)
+            return GROUP_LIST.loads(reply.body)
 
         found = await self._reach.each(masters.values(), one)
         return sorted({group for groups in found.values() for group in groups})

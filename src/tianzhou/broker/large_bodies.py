@@ -14,8 +14,11 @@ from tianzhou.limits import HEARTBEAT_SIZE, JSON_SIZE, Limit, Refusals
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.side_thread import ASIDE
 from tianzhou.remoting.turns import Slices, Turns
-from tianzhou.wire import bodies
 from tianzhou.wire.bodies import staging
+from tianzhou.wire.bodies.clients import LOCK_REQUEST
+from tianzhou.wire.bodies.groups import SUBSCRIPTION_GROUP, SUBSCRIPTION_GROUPS
+from tianzhou.wire.bodies.heartbeat import CLIENT_CONFIG_CHECK, HEARTBEAT
+from tianzhou.wire.bodies.topics import TOPIC_CONFIGS
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.hashing import Octets
@@ -53,13 +56,13 @@ IN_ORDER: Final = frozenset((int(RequestCode.HEART_BEAT), int(RequestCode.UNREGI
 _UNDER_WAY: Final = "broker.under_way"
 
 DECODERS: Final[Mapping[int, Callable[[Octets], Any]]] = {
-    int(RequestCode.HEART_BEAT): bodies.decode_heartbeat,
-    int(RequestCode.CHECK_CLIENT_CONFIG): bodies.decode_client_config_check,
-    int(RequestCode.LOCK_BATCH_MQ): bodies.decode_lock_request,
-    int(RequestCode.UNLOCK_BATCH_MQ): bodies.decode_lock_request,
-    int(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP): bodies.decode_subscription_group,
-    int(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST): bodies.decode_subscription_group_list,
-    int(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST): bodies.decode_topic_config_list,
+    int(RequestCode.HEART_BEAT): HEARTBEAT.loads,
+    int(RequestCode.CHECK_CLIENT_CONFIG): CLIENT_CONFIG_CHECK.loads,
+    int(RequestCode.LOCK_BATCH_MQ): LOCK_REQUEST.loads,
+    int(RequestCode.UNLOCK_BATCH_MQ): LOCK_REQUEST.loads,
+    int(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP): SUBSCRIPTION_GROUP.loads,
+    int(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST): SUBSCRIPTION_GROUPS.loads,
+    int(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST): TOPIC_CONFIGS.loads,
     **dict.fromkeys((int(RequestCode.DECIDE_BATCH), int(RequestCode.PUBLISH_BATCH)), staging.DECISION.loads),
     **dict.fromkeys((int(RequestCode.SETTLE_ATTEMPTS), int(RequestCode.DISCARD_ATTEMPTS)), staging.ATTEMPTS.loads),
 }

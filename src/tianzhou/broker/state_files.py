@@ -25,8 +25,8 @@ from tianzhou.store.files.config_file import JsonFile
 from tianzhou.supervision import Supervisor
 from tianzhou.troubles import reason
 from tianzhou.watermark import Watermark
-from tianzhou.wire.bodies import SUBSCRIPTION_GROUP_TABLE, TOPIC_TABLE, SubscriptionGroupTable
-from tianzhou.wire.bodies.topics import DATA_VERSION, TOPIC_CONFIG
+from tianzhou.wire.bodies.groups import SUBSCRIPTION_GROUP_TABLE, SubscriptionGroupTable
+from tianzhou.wire.bodies.topics import DATA_VERSION, TOPIC_CONFIG, TOPIC_TABLE
 from tianzhou.wire.json_dialect import dumps, dumps_pretty
 from tianzhou.wire.json_pieces import pretty_entries, pretty_pieces, pretty_table
 

@@ -35,7 +35,7 @@ from tianzhou.errors import ClientError, LimitExceeded, ProtocolError, TianzhouE
 from tianzhou.model import HeartbeatData, MessageQueue, TopicRoute
 from tianzhou.remoting.client import Exchange, RemotingClient, RpcHook
 from tianzhou.remoting.connection import Connection
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.route import ROUTE
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.ids import UniqueIdGenerator, address_bytes
@@ -286,7 +286,7 @@ class ClientInstance:
         if reply.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
         told_by = self._name_servers.in_use
-        route = bodies.decode_route(check(reply, told_by).body)
+        route = ROUTE.loads(check(reply, told_by).body)
         return check_route(route, f"the route of topic {topic} that name server {told_by} tells")
 
     async def queues_to_read(self, topic: str, *, refresh: bool = False) -> list[MessageQueue]:

@@ -21,7 +21,7 @@ from tianzhou.client.producer.publish_plan import PublishPlans
 from tianzhou.client.producer.selector import select_by_hash
 from tianzhou.errors import ClientError, ConnectFailed, RemotingError, TianzhouError
 from tianzhou.model import Message, MessageQueue, names
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.route import CLUSTER_INFO
 from tianzhou.wire.bodies.staging import (
     ATTEMPTS,
     DECISION,
@@ -288,7 +288,7 @@ class Staging:
 
     async def _find_masters(self) -> None:
         reply = check(await self.instance.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO))
-        table = bodies.decode_cluster_info(reply.body).broker_addr_table
+        table = CLUSTER_INFO.loads(reply.body).broker_addr_table
         self._masters = {name: broker.master for name, broker in table.items() if broker.master is not None}
 
 

@@ -29,7 +29,9 @@ from tianzhou.remoting.turns import Slices, Turns
 from tianzhou.remoting.unserved import Unserved
 from tianzhou.setting_updates import Update
 from tianzhou.settings import differing, dump, format_properties
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.route import CLUSTER_INFO, ROUTE, STANDARD_ROUTE
+from tianzhou.wire.bodies.tables import KV_TABLE
+from tianzhou.wire.bodies.topics import TOPIC_LIST, TopicList
 from tianzhou.wire.codes import STANDARD_JSON_SINCE, RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_reply
@@ -197,7 +199,8 @@ class Handlers:
             route.order_topic_conf = self._order.of(topic)
         yield
         route, standard = _as_asked(request, route)
-        return request.reply(SUCCESS, body=(yield from bodies.write_route(route, standard=standard)))
+        body = yield from (STANDARD_ROUTE if standard else ROUTE).slices(route)
+        return request.reply(SUCCESS, body=body)
 
     async def _route_elsewhere(self, request: Command, topic: str, elsewhere: OtherEnvironment) -> Command:
         route = await elsewhere.route(topic, self.settings)
@@ -207,10 +210,10 @@ class Handlers:
 
     def _route_reply(self, request: Command, route: TopicRoute) -> Command:
         route, standard = _as_asked(request, route)
-        return request.reply(SUCCESS, body=bodies.encode_route(route, standard=standard))
+        return request.reply(SUCCESS, body=(STANDARD_ROUTE if standard else ROUTE).dumps(route))
 
     def _cluster_info(self, _connection: Connection, request: Command) -> Slices[Command]:
-        body = yield from bodies.write_cluster_info(self.routes.cluster_info())
+        body = yield from CLUSTER_INFO.slices(self.routes.cluster_info())
         return request.reply(SUCCESS, body=body)
 
     def _wipe_write_permission(self, _connection: Connection, request: Command) -> Command:
@@ -229,12 +232,12 @@ class Handlers:
         if len(request.body) >= LARGE_ROUTE or b"$ref" in bytes(request.body):
             return self._register_topic_aside(request)
         if request.fields.get("topic") and request.body:
-            self._add_queues(request, bodies.decode_route(request.body))
+            self._add_queues(request, ROUTE.loads(request.body))
         return request.reply(SUCCESS)
 
     async def _register_topic_aside(self, request: Command) -> Command:
         check_objects(bytes(request.body))
-        self._add_queues(request, await ASIDE.run(bodies.decode_route, bytes(request.body)))
+        self._add_queues(request, await ASIDE.run(ROUTE.loads, bytes(request.body)))
         return request.reply(SUCCESS)
 
     def _add_queues(self, request: Command, route: TopicRoute) -> None:
@@ -245,15 +248,15 @@ class Handlers:
     def _all_topics(self, _connection: Connection, request: Command) -> Slices[Command]:
         if not self.settings.enable_all_topic_list:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "disable")
-        return request.reply(SUCCESS, body=(yield from bodies.write_topic_list(self.routes.topics())))
+        return request.reply(SUCCESS, body=(yield from TOPIC_LIST.slices(TopicList(self.routes.topics()))))
 
     def _topics_of_cluster(self, _connection: Connection, request: Command) -> Slices[Command]:
         topics = self.routes.topics_of_cluster(request.fields.get("cluster", ""))
-        return request.reply(SUCCESS, body=(yield from bodies.write_topic_list(topics)))
+        return request.reply(SUCCESS, body=(yield from TOPIC_LIST.slices(TopicList(topics))))
 
     def _system_topics(self, _connection: Connection, request: Command) -> Command:
         topics, address = self.routes.system_topics()
-        return request.reply(SUCCESS, body=bodies.encode_topic_list(topics, broker_addr=address))
+        return request.reply(SUCCESS, body=TOPIC_LIST.dumps(TopicList(topics, address)))
 
     def _unit_topics(self, _connection: Connection, request: Command) -> Slices[Command]:
         return self._topic_list(request, self.routes.unit_topics)
@@ -267,7 +270,7 @@ class Handlers:
     def _topic_list(self, request: Command, topics: Callable[[], list[str]]) -> Slices[Command]:
         if not self.settings.enable_topic_list:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "disable")
-        return request.reply(SUCCESS, body=(yield from bodies.write_topic_list(topics())))
+        return request.reply(SUCCESS, body=(yield from TOPIC_LIST.slices(TopicList(topics()))))
 
     # KV configuration
 
@@ -300,7 +303,7 @@ class Handlers:
         if values is None:
             text = f"No config item, Namespace: {namespace or 'null'}"
             raise BrokerError(ResponseCode.QUERY_NOT_FOUND, text)
-        return request.reply(SUCCESS, body=(yield from bodies.write_kv_table(dict(values))))
+        return request.reply(SUCCESS, body=(yield from KV_TABLE.slices(dict(values))))
 
     # Configuration
 

@@ -19,7 +19,7 @@ from tianzhou.errors import TianzhouError
 from tianzhou.model import TopicRoute
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.client import RemotingClient
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.route import ROUTE
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 
@@ -88,7 +88,7 @@ class OtherEnvironment:
             )
             try:
                 reply = await self._remoting.invoke(address, question, TIMEOUT_MS)
-                route = bodies.decode_route(reply.body) if reply.code == ResponseCode.SUCCESS else None
+                route = ROUTE.loads(reply.body) if reply.code == ResponseCode.SUCCESS else None
             except TianzhouError as error:
                 self._warn(f"clusterTest: no route from {settings.product_env_name}: {error}")
                 continue

@@ -22,7 +22,10 @@ from tianzhou.remoting.locality import is_on_this_machine, origin
 from tianzhou.remoting.side_thread import ASIDE
 from tianzhou.repeats import Repeats
 from tianzhou.slices import in_turns
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.register import RegisterBody, RegisterCodec
+from tianzhou.wire.bodies.route import MEMBER_GROUP
+from tianzhou.wire.bodies.tables import KV_TABLE
+from tianzhou.wire.bodies.topics import DATA_VERSION
 from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_reply
@@ -78,7 +81,7 @@ class Registrations:
         self._decoding = WeightedSemaphore()
         self._log_throttle = Repeats()
         # The last registrations of brokers with many topics, and those that are being decoded.
-        self._large: dict[tuple[str, str], tuple[bytes, bodies.RegisterBody]] = {}
+        self._large: dict[tuple[str, str], tuple[bytes, RegisterBody]] = {}
         self._arriving: dict[tuple[str, str], object] = {}
 
     @property
@@ -93,12 +96,13 @@ class Registrations:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         key = header.cluster_name, header.broker_addr
         self._arriving.pop(key, None)
-        packed = bodies.is_packed(request.body, header.compressed)
+        codec = RegisterCodec(request.version, header.compressed)
+        packed = codec.is_packed(request.body)
         if len(request.body) < (LARGE_PACKED if packed else LARGE_BODY):
             self._large.pop(key, None)
             most = self._bounds.most(REGISTRATION_BYTES)
             try:
-                body = bodies.decode_register_body(request.body, header.compressed, request.version, most)
+                body = codec.loads(request.body, most)
             except BodyTooLarge:
                 raise self._unpacks_too_large(header, most) from None
             return self._registered(connection, request, header, body)
@@ -113,7 +117,8 @@ class Registrations:
         key, mine = (header.cluster_name, header.broker_addr), object()
         self._arriving[key] = mine
         data, most = bytes(request.body), self._bounds.most(REGISTRATION_BYTES)
-        packed = bodies.is_packed(data, header.compressed)
+        codec = RegisterCodec(request.version, header.compressed)
+        packed = codec.is_packed(data)
         # Those decoded at the same time take as much memory together as all the topics they list.
         size = most if packed else len(data)
         aside = packed or len(data) >= ASIDE_BODY
@@ -122,11 +127,9 @@ class Registrations:
                 if not packed:
                     await ASIDE.run(check_objects, data)
                 if aside:
-                    body = await ASIDE.run(bodies.decode_register_body, data, header.compressed, request.version, most)
+                    body = await ASIDE.run(codec.loads, data, most)
                 else:
-                    body = await _decode_in_turns(
-                        bodies.decode_register_steps(data, header.compressed, request.version, most)
-                    )
+                    body = await _decode_in_turns(codec.load_decode_in_turns(data, most))
             except BodyTooLarge:
                 raise self._unpacks_too_large(header, most) from None
         if self._arriving.pop(key, None) is not mine or connection.closed:
@@ -137,7 +140,7 @@ class Registrations:
             self._large[key] = bytes(request.body), body
         return reply
 
-    def _registered(self, connection: Connection, request: Command, header: Any, body: bodies.RegisterBody) -> Command:
+    def _registered(self, connection: Connection, request: Command, header: Any, body: RegisterBody) -> Command:
         if not header.broker_name or not header.broker_addr:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "register broker failed: brokerName or brokerAddr is blank")
         for address in body.filter_servers:
@@ -189,7 +192,7 @@ class Registrations:
             fields=write_reply(
                 request.code, ha_server_addr=registered.ha_server_address, master_addr=registered.master_address
             ),
-            body=b"" if order is None else bodies.encode_kv_table(order),
+            body=b"" if order is None else KV_TABLE.dumps(dict(order)),
         )
 
     def _unpacks_too_large(self, header: Any, most: int) -> LimitExceeded:
@@ -256,14 +259,14 @@ class Registrations:
         header = read_header(request)
         if len(request.body) > LARGEST_VERSION:
             raise ProtocolError(f"a data version of {len(request.body)} bytes; it has {LARGEST_VERSION} at most")
-        version = bodies.decode_data_version(request.body)
+        version = DATA_VERSION.loads(request.body)
         changed = self._routes.changed(header.cluster_name, header.broker_addr, version)
         self._routes.refresh(header.cluster_name, header.broker_addr, self._now_ms())
         known = self._routes.data_version(header.cluster_name, header.broker_addr)
         return request.reply(
             SUCCESS,
             fields=write_reply(request.code, changed=changed),
-            body=b"" if known is None else bodies.encode_data_version(known),
+            body=b"" if known is None else DATA_VERSION.dumps(known),
         )
 
     def members(self, _connection: Connection, request: Command) -> Command:
@@ -272,7 +275,7 @@ class Registrations:
         return request.reply(
             SUCCESS,
             _PLACEHOLDER_REMARK,
-            body=bodies.encode_member_group(BrokerData(name, cluster, self._routes.members(name))),
+            body=MEMBER_GROUP.dumps(BrokerData(name, cluster, self._routes.members(name))),
         )
 
     def disconnected(self, connection: Connection) -> None:
@@ -306,16 +309,16 @@ class Registrations:
             self._on_change(change)
 
 
-async def _decode_in_turns(steps: Generator[None, None, bodies.RegisterBody]) -> bodies.RegisterBody:
+async def _decode_in_turns(steps: Generator[None, None, RegisterBody]) -> RegisterBody:
     """Decoded body: the first step, all of the JSON, in the side thread, the others one per loop turn."""
     found = await ASIDE.run(_step, steps)
     return await in_turns(steps) if found is None else found
 
 
-def _step(steps: Generator[None, None, bodies.RegisterBody]) -> bodies.RegisterBody | None:
+def _step(steps: Generator[None, None, RegisterBody]) -> RegisterBody | None:
     try:
         next(steps)
     except StopIteration as end:
-        found: bodies.RegisterBody = end.value
+        found: RegisterBody = end.value
         return found
     return None

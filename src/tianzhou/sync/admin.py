@@ -22,7 +22,8 @@ from tianzhou.model import (
 )
 from tianzhou.model.topic import PERM_READ, PERM_WRITE
 from tianzhou.sync.background import Blocking
-from tianzhou.wire.bodies import ConsumerConnection, ConsumerRunningInfo, DirectConsumption, TopicStats
+from tianzhou.wire.bodies.clients import ConsumerConnection, ConsumerRunningInfo, DirectConsumption
+from tianzhou.wire.bodies.offsets import TopicStats
 
 
 class Topics(Blocking):

@@ -11,7 +11,7 @@ from tianzhou.broker.server import Broker
 from tianzhou.errors import ClientError, ProtocolError, RemotingError
 from tianzhou.model import MessageExt, MessageModel, MessageQueue, names
 from tianzhou.remoting.connection import Connection
-from tianzhou.wire.bodies import decode_offset_table
+from tianzhou.wire.bodies.offsets import OFFSET_TABLE
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
@@ -172,6 +172,6 @@ async def _told(connection: object, group: str, topic: str) -> dict[MessageQueue
         answer = await connection.invoke(
             Command(code, fields=write_header(code, topic=topic, group=group)), ASK_TIMEOUT_MS
         )
-        return dict(decode_offset_table(answer.body)) if answer.code == ResponseCode.SUCCESS else {}
+        return dict(OFFSET_TABLE.loads(answer.body)) if answer.code == ResponseCode.SUCCESS else {}
     except (RemotingError, ProtocolError):
         return {}

@@ -7,7 +7,7 @@ import pytest
 from tianzhou.admin import Admin, BrokerStatus, GroupLag, QueueLag, TopicDescription
 from tianzhou.errors import ClientError, ConfigError
 from tianzhou.model import MessageQueue, TopicRoute
-from tianzhou.wire.bodies import TopicOffset
+from tianzhou.wire.bodies.offsets import TopicOffset
 
 QUEUE = MessageQueue("T", "b", 0)
 

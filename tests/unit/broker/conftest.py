@@ -24,7 +24,7 @@ from tianzhou.store.settings import StoreSettings
 from tianzhou.store.store import MessageStore
 from tianzhou.testing.clock import VirtualClock, run
 from tianzhou.testing.memory import MemoryTransport
-from tianzhou.wire.bodies import encode_heartbeat
+from tianzhou.wire.bodies.heartbeat import HEARTBEAT
 from tianzhou.wire.codes import FLAG_ONEWAY, RequestCode
 from tianzhou.wire.command import Command, encode
 from tianzhou.wire.fields import write_header
@@ -143,7 +143,7 @@ class Peer:
         ]
         consumers = [ConsumerData(group, message_model=model, subscription_data_set=subscriptions)] if topics else []
         said = HeartbeatData(client_id, [producer] if producer else [], consumers)
-        return await self.ask(RequestCode.HEART_BEAT, encode_heartbeat(said))
+        return await self.ask(RequestCode.HEART_BEAT, HEARTBEAT.dumps(said))
 
     def notices(self) -> int:
         """How often this peer was told that its group changed, since last asked."""

@@ -10,21 +10,10 @@ from tianzhou.broker.settings import BrokerSettings
 from tianzhou.model import MessageQueue, SubscriptionGroupConfig, TopicConfig
 from tianzhou.settings import parse_properties
 from tianzhou.store.settings import StoreSettings
-from tianzhou.wire.bodies import (
-    decode_broker_consume_stats,
-    decode_consume_stats,
-    decode_group_list,
-    decode_kv_table,
-    decode_subscription_group,
-    decode_subscription_group_table,
-    decode_topic_config,
-    decode_topic_list,
-    decode_topic_stats,
-    decode_topic_table,
-    encode_subscription_group,
-    encode_subscription_group_list,
-    encode_topic_config_list,
-)
+from tianzhou.wire.bodies.groups import GROUP_LIST, SUBSCRIPTION_GROUP, SUBSCRIPTION_GROUP_TABLE, SUBSCRIPTION_GROUPS
+from tianzhou.wire.bodies.offsets import BROKER_CONSUME_STATS, CONSUME_STATS, TOPIC_STATS
+from tianzhou.wire.bodies.tables import KV_TABLE
+from tianzhou.wire.bodies.topics import TOPIC_CONFIG, TOPIC_CONFIGS, TOPIC_LIST, TOPIC_TABLE
 from tianzhou.wire.json_dialect import loads
 
 Run = Callable[..., None]
@@ -42,13 +31,13 @@ def test_topics_are_made_changed_shown_and_deleted(broker: Run) -> None:
     async def body(bench: Any) -> None:
         peer = bench.peer()
         assert (await create(peer, "orders")).code == 0
-        shown = decode_topic_config((await peer.ask(351, topic="orders", lo=True)).body)
+        shown = TOPIC_CONFIG.loads((await peer.ask(351, topic="orders", lo=True)).body)
         assert shown == TopicConfig("orders", 3, 3, 6)
         version = bench.tables.topics.version
         assert (await create(peer, "orders")).code == 0
         assert bench.tables.topics.version == version, "the same again is no change"
         await create(peer, "orders", perm=4, attributes="+message.type=FIFO")
-        table = decode_topic_table((await peer.ask(21)).body)
+        table = TOPIC_TABLE.loads((await peer.ask(21)).body)
         assert table.topic_config_table["orders"] == TopicConfig("orders", 3, 3, 4, attributes={"message.type": "FIFO"})
         assert table.data_version == bench.tables.topics.version
         await peer.send("orders")
@@ -83,7 +72,7 @@ def test_system_topics_cannot_be_deleted(broker: Run) -> None:
         for topic in ("TBW102", "DefaultCluster", "", "  "):
             assert (await peer.ask(215, topic=topic)).code == 29
         assert (await peer.ask(215, topic="never")).code == 0
-        names = decode_topic_list((await peer.ask(305)).body).topic_list
+        names = TOPIC_LIST.loads((await peer.ask(305)).body).topic_list
         assert {"TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest"} <= set(names)
 
     broker(body)
@@ -93,7 +82,7 @@ def test_several_topics_are_one_change(broker: Run) -> None:
     async def body(bench: Any) -> None:
         before = bench.tables.topics.version.counter
         configs = [TopicConfig("a", 1, 1), TopicConfig("b", 2, 2, attributes={"+message.type": "FIFO"})]
-        assert (await bench.peer().ask(18, encode_topic_config_list(configs))).code == 0
+        assert (await bench.peer().ask(18, TOPIC_CONFIGS.dumps(configs))).code == 0
         assert bench.tables.topics.get("b").attributes == {"message.type": "FIFO"}
         assert bench.tables.topics.version.counter == before + 1
 
@@ -105,7 +94,7 @@ def test_topic_figures_list_every_queue(broker: Run) -> None:
         peer = bench.peer()
         bench.tables.topics.put(TopicConfig("T", 3, 2), 1)
         await peer.send("T", queue_id=1)
-        stats = decode_topic_stats((await peer.ask(202, topic="T")).body)
+        stats = TOPIC_STATS.loads((await peer.ask(202, topic="T")).body)
         assert {queue.queue_id: (one.min_offset, one.max_offset) for queue, one in stats.offset_table.items()} == {
             0: (0, 0), 1: (0, 1), 2: (0, 0),
         }  # fmt: skip
@@ -122,8 +111,8 @@ def test_who_reads_a_topic_and_what_a_group_reads(broker: Run) -> None:
         await peer.heartbeat("c1", "T", expression="TagA", group="online")
         bench.tables.offsets.commit("past", "T", 0, 1, 1)
         bench.tables.offsets.commit("online", "T", 0, 1, 1)
-        assert decode_group_list((await peer.ask(300, topic="T")).body) == ["online", "past"]
-        assert decode_topic_list((await peer.ask(343, group="past")).body).topic_list == ["T"]
+        assert GROUP_LIST.loads((await peer.ask(300, topic="T")).body) == ["online", "past"]
+        assert TOPIC_LIST.loads((await peer.ask(343, group="past")).body).topic_list == ["T"]
         shown = loads((await peer.ask(345, group="online", topic="T")).body)
         assert shown["subscriptionData"]["subString"] == "TagA"
 
@@ -134,11 +123,11 @@ def test_groups_are_made_shown_and_deleted(broker: Run) -> None:
     async def body(bench: Any) -> None:
         peer = bench.peer()
         config = SubscriptionGroupConfig("G", retry_max_times=5)
-        assert (await peer.ask(200, encode_subscription_group(config))).code == 0
-        assert decode_subscription_group((await peer.ask(352, group="G")).body) == config
+        assert (await peer.ask(200, SUBSCRIPTION_GROUP.dumps(config))).code == 0
+        assert SUBSCRIPTION_GROUP.loads((await peer.ask(352, group="G")).body) == config
         others = [SubscriptionGroupConfig("H"), SubscriptionGroupConfig("I")]
-        assert (await peer.ask(225, encode_subscription_group_list(others))).code == 0
-        table = decode_subscription_group_table((await peer.ask(201)).body)
+        assert (await peer.ask(225, SUBSCRIPTION_GROUPS.dumps(others))).code == 0
+        table = SUBSCRIPTION_GROUP_TABLE.loads((await peer.ask(201)).body)
         assert {"G", "H", "I", "TOOLS_CONSUMER"} <= set(table.subscription_group_table)
         bench.tables.offsets.commit("G", "T", 0, 1, 1)
         bench.tables.offsets.commit("H", "T", 0, 1, 1)
@@ -147,7 +136,7 @@ def test_groups_are_made_shown_and_deleted(broker: Run) -> None:
         assert "G" not in bench.tables.groups
         assert bench.tables.offsets.topics_of("G") == ["T"]
         assert bench.tables.offsets.topics_of("H") == []
-        assert (await peer.ask(200, encode_subscription_group(SubscriptionGroupConfig("bad name")))).code == 29
+        assert (await peer.ask(200, SUBSCRIPTION_GROUP.dumps(SubscriptionGroupConfig("bad name")))).code == 29
         bench.tables.topics.put(TopicConfig("T", 1, 1), 1)
         shut = await peer.ask(353, group="I", topic="T", readable=False)
         assert loads(shut.body) == {"group": "I", "readable": False, "topic": "T"}
@@ -175,20 +164,20 @@ def test_how_far_a_group_is(broker: Run) -> None:
         bench.tables.offsets.commit("G", "gone", 0, 1, 1)
         queue = MessageQueue("T", "broker-a", 0)
         for fields in ({}, {"topic": "T"}, {"topic_list": "T;"}):
-            stats = decode_consume_stats((await peer.ask(208, consumer_group="G", **fields)).body)
+            stats = CONSUME_STATS.loads((await peer.ask(208, consumer_group="G", **fields)).body)
             assert len(stats.offset_table) == 2
             one = stats.offset_table[queue]
             assert (one.broker_offset, one.consumer_offset, one.pull_offset) == (3, 1, 2)
             assert one.last_timestamp == bench.records("T")[0].store_timestamp
         await peer.heartbeat("c1", "other")
-        stats = decode_consume_stats((await peer.ask(208, consumer_group="G")).body)
+        stats = CONSUME_STATS.loads((await peer.ask(208, consumer_group="G")).body)
         assert queue in stats.offset_table, "its pull brought the subscription along a moment ago"
-        everyone = decode_broker_consume_stats((await peer.ask(317, is_order=False)).body)
+        everyone = BROKER_CONSUME_STATS.loads((await peer.ask(317, is_order=False)).body)
         assert everyone.total_diff == 2
         bench.tables.clients.forget_pulls(bench.clock.now_ms() + 1)
-        stats = decode_consume_stats((await peer.ask(208, consumer_group="G")).body)
+        stats = CONSUME_STATS.loads((await peer.ask(208, consumer_group="G")).body)
         assert stats.offset_table == {}, "a group online is asked what it subscribes"
-        everyone = decode_broker_consume_stats((await peer.ask(317, is_order=False)).body)
+        everyone = BROKER_CONSUME_STATS.loads((await peer.ask(317, is_order=False)).body)
         assert everyone.total_diff == 0
 
     broker(body)
@@ -200,7 +189,7 @@ def test_runtime_figures_are_those_tools_read(broker: Run) -> None:
         await peer.send("T")
         await peer.send("T", properties={"UNIQ_KEY": "U", "DELAY": "3"})
         await peer.pull("T")
-        figures = decode_kv_table((await peer.ask(28)).body)
+        figures = KV_TABLE.loads((await peer.ask(28)).body)
         assert (figures["brokerVersion"], figures["brokerVersionDesc"]) == ("479", "V5_3_3")
         assert (figures["msgPutTotalTodayNow"], figures["msgGetTotalTodayNow"]) == ("1", "1")
         assert figures["putMessageTimesTotal"] == "2"

@@ -8,23 +8,22 @@ from typing import Any
 import pytest
 
 from tianzhou.model import MessageModel, MessageQueue, SubscriptionData, SubscriptionGroupConfig, TopicConfig
-from tianzhou.wire.bodies import (
-    ClientConfigCheck,
+from tianzhou.wire.bodies.clients import (
+    CONSUMER_CONNECTION,
+    CONSUMER_IDS,
+    LOCK_REQUEST,
+    LOCKED_QUEUES,
+    PRODUCER_CONNECTION,
+    PRODUCER_TABLE,
     LockRequest,
-    decode_consumer_connection,
-    decode_consumer_ids,
-    decode_locked_queues,
-    decode_producer_connection,
-    decode_producer_table,
-    encode_client_config_check,
-    encode_lock_request,
 )
+from tianzhou.wire.bodies.heartbeat import CLIENT_CONFIG_CHECK, ClientConfigCheck
 
 Run = Callable[..., None]
 
 
 async def ids(peer: Any, group: str = "G") -> list[str]:
-    return decode_consumer_ids((await peer.ask(38, consumer_group=group)).body)
+    return CONSUMER_IDS.loads((await peer.ask(38, consumer_group=group)).body)
 
 
 def test_a_heartbeat_makes_group_and_retry_topic(broker: Run) -> None:
@@ -109,14 +108,14 @@ def test_connections_as_tools_see_them(broker: Run) -> None:
     async def body(bench: Any) -> None:
         peer = bench.peer()
         await peer.heartbeat("c1", "T", producer="P")
-        shown = decode_consumer_connection((await peer.ask(203, consumer_group="G")).body)
+        shown = CONSUMER_CONNECTION.loads((await peer.ask(203, consumer_group="G")).body)
         assert [(one.client_id, one.client_addr, one.version) for one in shown.connection_set] == [
             ("c1", peer.connection.remote_address, 479)
         ]
         assert shown.subscription_table["T"].sub_string == "*"
-        producers = decode_producer_connection((await peer.ask(204, producer_group="P")).body)
+        producers = PRODUCER_CONNECTION.loads((await peer.ask(204, producer_group="P")).body)
         assert [one.client_id for one in producers] == ["c1"]
-        table = decode_producer_table((await peer.ask(328)).body)
+        table = PRODUCER_TABLE.loads((await peer.ask(328)).body)
         assert table["P"][0].remote_ip == f"/{peer.connection.remote_address}"
         assert (await peer.ask(203, consumer_group="nobody")).code == 206
         assert (await peer.ask(204, producer_group="nobody")).code == 1
@@ -152,7 +151,7 @@ def test_client_config_is_checked(broker: Run) -> None:
         peer = bench.peer()
         for kind, text, code in (("TAG", "a || b", 0), ("TAG", "||", 23), ("SQL92", "a > 1", 1)):
             check = ClientConfigCheck("c1", "G", SubscriptionData("T", text, expression_type=kind))
-            assert (await peer.ask(46, encode_client_config_check(check))).code == code
+            assert (await peer.ask(46, CLIENT_CONFIG_CHECK.dumps(check))).code == code
 
     broker(body)
 
@@ -163,7 +162,7 @@ def queues(*numbers: int) -> list[MessageQueue]:
 
 async def lock(peer: Any, client: str, *numbers: int) -> list[int]:
     request = LockRequest(client, "G", queues(*numbers))
-    return [queue.queue_id for queue in decode_locked_queues((await peer.ask(41, encode_lock_request(request))).body)]
+    return [queue.queue_id for queue in LOCKED_QUEUES.loads((await peer.ask(41, LOCK_REQUEST.dumps(request))).body)]
 
 
 def test_locks_are_free_at_once_when_their_owner_leaves(broker: Run) -> None:
@@ -173,7 +172,7 @@ def test_locks_are_free_at_once_when_their_owner_leaves(broker: Run) -> None:
         await second.heartbeat("c2", "T")
         assert await lock(first, "c1", 0, 1) == [0, 1]
         assert await lock(second, "c2", 0, 1, 2) == [2]
-        await first.ask(42, encode_lock_request(LockRequest("c1", "G", queues(1))))
+        await first.ask(42, LOCK_REQUEST.dumps(LockRequest("c1", "G", queues(1))))
         assert await lock(second, "c2", 0, 1, 2) == [1, 2]
         first.transport.lose()
         assert await lock(second, "c2", 0, 1, 2) == [0, 1, 2]

@@ -7,7 +7,7 @@ import pytest
 
 from tianzhou.model import SubscriptionData, TopicConfig
 from tianzhou.store.queues.extension import ExtendedQueue
-from tianzhou.wire.bodies import ClientConfigCheck, encode_client_config_check
+from tianzhou.wire.bodies.heartbeat import CLIENT_CONFIG_CHECK, ClientConfigCheck
 from tianzhou.wire.fields import read_reply
 from tianzhou.wire.record import decode_records
 
@@ -84,7 +84,7 @@ def test_sql_is_off_by_default_and_the_answer_says_how_to_turn_it_on(broker: Run
             reply = await peer.pull("T", **sql(expression))
             assert (reply.code, reply.remark.startswith(expected)) == (1, True)
         check = ClientConfigCheck("c1", "G", SubscriptionData("T", "n = 1", expression_type="SQL92"))
-        reply = await peer.ask(46, encode_client_config_check(check))
+        reply = await peer.ask(46, CLIENT_CONFIG_CHECK.dumps(check))
         assert (reply.code, reply.remark.startswith(expected)) == (1, True)
         await peer.heartbeat("c1", "T", expression="n = 1", kind="SQL92", version=7)
         reply = await peer.pull("T", sys_flag=0, sub_version=7)
@@ -97,7 +97,7 @@ def test_sql_is_off_by_default_and_the_answer_says_how_to_turn_it_on(broker: Run
 def test_the_check_before_a_consumer_starts(broker: Run, text: str, code: int) -> None:
     async def body(bench: Any) -> None:
         check = ClientConfigCheck("c1", "G", SubscriptionData("T", text, expression_type="SQL92"))
-        reply = await bench.peer().ask(46, encode_client_config_check(check))
+        reply = await bench.peer().ask(46, CLIENT_CONFIG_CHECK.dumps(check))
         assert reply.code == code
         assert code == 0 or "position" in reply.remark
 

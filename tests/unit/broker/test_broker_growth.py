@@ -14,13 +14,9 @@ from tianzhou.broker.state_files import StateFiles
 from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.limits import FIGURES, Bounds
 from tianzhou.model import ConsumerData, HeartbeatData, MessageQueue
-from tianzhou.wire.bodies import (
-    LockRequest,
-    decode_kv_table,
-    decode_locked_queues,
-    encode_heartbeat,
-    encode_lock_request,
-)
+from tianzhou.wire.bodies.clients import LOCK_REQUEST, LOCKED_QUEUES, LockRequest
+from tianzhou.wire.bodies.heartbeat import HEARTBEAT
+from tianzhou.wire.bodies.tables import KV_TABLE
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command, encode
 
@@ -31,7 +27,7 @@ REFUSED = ResponseCode.INVALID_PARAMETER
 async def refused(peer: Any) -> dict[str, str]:
     """The refusals in the runtime figures."""
     reply = await peer.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
-    figures = decode_kv_table(reply.body)
+    figures = KV_TABLE.loads(reply.body)
     return {key.removeprefix("refused_"): value for key, value in figures.items() if key.startswith("refused_")}
 
 
@@ -224,7 +220,7 @@ def test_a_group_too_many_does_not_end_the_clients_other_groups(broker: Run) -> 
         bench.settings.max_groups = len(bench.tables.groups.all())
         bench.clock.advance(100)
         said = HeartbeatData("c", ["P"], [ConsumerData(name) for name in ("more", "G")])
-        reply = await peer.ask(RequestCode.HEART_BEAT, encode_heartbeat(said))
+        reply = await peer.ask(RequestCode.HEART_BEAT, HEARTBEAT.dumps(said))
         assert (reply.code, reply.remark[:10]) == (REFUSED, "group more")
         bench.clock.advance(100)
         bench.parts.clients.sweep()
@@ -472,7 +468,7 @@ def test_figures_by_what_peers_write_come_to_an_end_and_totals_go_on() -> None:
 
 def lock(peer: Any, group: str, *numbers: int, client: str = "c") -> Any:
     queues = [MessageQueue("T", "broker-a", number) for number in numbers]
-    return peer.ask(RequestCode.LOCK_BATCH_MQ, encode_lock_request(LockRequest(client, group, queues)))
+    return peer.ask(RequestCode.LOCK_BATCH_MQ, LOCK_REQUEST.dumps(LockRequest(client, group, queues)))
 
 
 @pytest.mark.over_limit("maxLocksPerGroup")
@@ -484,10 +480,10 @@ def test_locks_of_who_never_registered_come_to_an_end_and_go_with_time(broker: R
         assert (await lock(peer, "G", 0, 1)).code == 0
         reply = await lock(peer, "G", 2, 1)
         assert (reply.code, f"raise {name}" in reply.remark) == (REFUSED, True)
-        assert [one.queue_id for one in decode_locked_queues((await lock(peer, "G", 0, 1)).body)] == [0, 1]
+        assert [one.queue_id for one in LOCKED_QUEUES.loads((await lock(peer, "G", 0, 1)).body)] == [0, 1]
         bench.clock.advance(61)
-        assert [one.queue_id for one in decode_locked_queues((await lock(peer, "G", 2, 3)).body)] == [2, 3]
-        assert (await peer.ask(RequestCode.UNLOCK_BATCH_MQ, encode_lock_request(
+        assert [one.queue_id for one in LOCKED_QUEUES.loads((await lock(peer, "G", 2, 3)).body)] == [2, 3]
+        assert (await peer.ask(RequestCode.UNLOCK_BATCH_MQ, LOCK_REQUEST.dumps(
             LockRequest("c", "G", [MessageQueue("T", "broker-a", 3)])
         ))).code == 0  # fmt: skip
         assert (await lock(peer, "G", 4)).code == 0

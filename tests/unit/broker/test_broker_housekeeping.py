@@ -13,7 +13,8 @@ from tianzhou.broker.stats.channels import Channels
 from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.broker.tables.broadcast_offsets import BroadcastOffsets
 from tianzhou.model import MessageModel, SubscriptionGroupConfig, TopicConfig
-from tianzhou.wire.bodies import decode_broker_stats, decode_group_list
+from tianzhou.wire.bodies.groups import GROUP_LIST
+from tianzhou.wire.bodies.tables import BROKER_STATS
 from tianzhou.wire.fields import read_reply
 
 Run = Callable[..., None]
@@ -121,7 +122,7 @@ def test_registrations_and_connections_are_counted(broker: Run) -> None:
         assert found["CHANNEL_ACTIVITY", "IDLE"] == (1, 1)
         assert found["CHANNEL_ACTIVITY", "EXCEPTION"] == (1, 1)
         reply = await peer.ask(315, stats_name="CHANNEL_ACTIVITY", stats_key="CONNECT")
-        assert decode_broker_stats(reply.body).stats_minute.sum == 4
+        assert BROKER_STATS.loads(reply.body).stats_minute.sum == 4
         # Nothing in Apache's own broker counts these either: plug-ins do.
         for name in ("COMMERCIAL_SEND_TIMES", "COMMERCIAL_RCV_SIZE", "DLQ_PUT_NUMS", "GROUP_GET_FALL_SIZE"):
             missing = await peer.ask(315, stats_name=name, stats_key="Owner@T@G@SEND_SUCCESS")
@@ -302,7 +303,7 @@ def test_offsets_of_broadcast_consumers_are_committed_and_a_proxy_goes_on_there(
         assert (await peer.pull("T", 3)).code == 0
         bench.parts.housekeeping.commit_broadcasts()
         assert bench.tables.offsets.queues("G@broadcast", "T") == {0: 3}
-        assert decode_group_list((await peer.ask(300, topic="T")).body) == ["G"], "it is no group of its own"
+        assert GROUP_LIST.loads((await peer.ask(300, topic="T")).body) == ["G"], "it is no group of its own"
         # A client that is new to the proxy begins where the slowest is; one that comes from it, where it was.
         told = await proxy.pull("T", -1, **PROXY)
         assert (told.code, told.remark, read_reply(11, told).next_begin_offset) == (21, "OFFSET_RESET", 3)

@@ -12,14 +12,16 @@ import pytest
 from tianzhou.broker.tables.clients import Client
 from tianzhou.model import ConsumerData, MessageQueue, SubscriptionData, SubscriptionGroupConfig, TopicConfig
 from tianzhou.remoting import turns
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.clients import LOCK_REQUEST, LockRequest
+from tianzhou.wire.bodies.groups import SUBSCRIPTION_GROUPS
+from tianzhou.wire.bodies.topics import TOPIC_CONFIGS
 from tianzhou.wire.codes import RequestCode
 
 Run = Callable[..., None]
 MANY = 1_500
-GROUPS = bodies.encode_subscription_group_list(SubscriptionGroupConfig(f"N{n}") for n in range(MANY))
-TOPICS = bodies.encode_topic_config_list(TopicConfig(f"N{n}", 1, 1) for n in range(MANY))
-LOCK = bodies.encode_lock_request(bodies.LockRequest("c", "G", [MessageQueue("W", "b", n) for n in range(MANY)]))
+GROUPS = SUBSCRIPTION_GROUPS.dumps(SubscriptionGroupConfig(f"N{n}") for n in range(MANY))
+TOPICS = TOPIC_CONFIGS.dumps(TopicConfig(f"N{n}", 1, 1) for n in range(MANY))
+LOCK = LOCK_REQUEST.dumps(LockRequest("c", "G", [MessageQueue("W", "b", n) for n in range(MANY)]))
 
 ASKED: dict[str, tuple[int, bytes, dict[str, Any]]] = {
     "41": (RequestCode.LOCK_BATCH_MQ, LOCK, {}),
@@ -137,8 +139,8 @@ def test_few_locks_wait_for_nobody(broker: Run, monkeypatch: pytest.MonkeyPatch)
 
     async def body(bench: Any) -> None:
         peer = bench.peer()
-        wish = bodies.LockRequest("c", "G", [MessageQueue("T", "b", n) for n in range(8)])
-        reply = peer.peek(peer.post(RequestCode.LOCK_BATCH_MQ, bodies.encode_lock_request(wish)))
+        wish = LockRequest("c", "G", [MessageQueue("T", "b", n) for n in range(8)])
+        reply = peer.peek(peer.post(RequestCode.LOCK_BATCH_MQ, LOCK_REQUEST.dumps(wish)))
         assert len(json.loads(bytes(reply.body))["lockOKMQSet"]) == 8
 
     broker(body)

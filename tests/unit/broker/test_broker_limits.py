@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tianzhou.wire.bodies import decode_kv_table
+from tianzhou.wire.bodies.tables import KV_TABLE
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 
@@ -17,7 +17,7 @@ Run = Callable[..., None]
 async def refused_of(peer: Any) -> dict[str, str]:
     """The refusals in the runtime figures."""
     reply = await peer.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
-    return {key: value for key, value in decode_kv_table(reply.body).items() if key.startswith("refused_")}
+    return {key: value for key, value in KV_TABLE.loads(reply.body).items() if key.startswith("refused_")}
 
 
 def create(peer: Any, topic: str, queues: int) -> Any:

@@ -12,7 +12,8 @@ import pytest
 from tianzhou.broker.router import NOT_ON_FAST_PORT
 from tianzhou.errors import IllegalName
 from tianzhou.model import ConsumerData, HeartbeatData, MessageQueue, SubscriptionData, TopicConfig
-from tianzhou.wire.bodies import LockRequest, encode_heartbeat, encode_lock_request
+from tianzhou.wire.bodies.clients import LOCK_REQUEST, LockRequest
+from tianzhou.wire.bodies.heartbeat import HEARTBEAT
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.json_dialect import loads
@@ -92,7 +93,7 @@ def test_names_in_bodies_are_judged_before_they_are_kept(broker: Run, name: str)
                 LockRequest("c", "G", [MessageQueue(name, "broker-a", 0)]),
                 LockRequest("c", "G", [MessageQueue("T", name, 0)]),
             ):
-                reply = await peer.ask(code, encode_lock_request(wish))
+                reply = await peer.ask(code, LOCK_REQUEST.dumps(wish))
                 assert reply.code == ResponseCode.INVALID_PARAMETER
         said = [
             HeartbeatData("c\n" + name, ["P"], []),
@@ -101,7 +102,7 @@ def test_names_in_bodies_are_judged_before_they_are_kept(broker: Run, name: str)
             HeartbeatData("c", [], [ConsumerData("H", subscription_data_set=[SubscriptionData(name, "*")])]),
         ]
         for heartbeat in said:
-            reply = await peer.ask(RequestCode.HEART_BEAT, encode_heartbeat(heartbeat))
+            reply = await peer.ask(RequestCode.HEART_BEAT, HEARTBEAT.dumps(heartbeat))
             assert reply.code == ResponseCode.INVALID_PARAMETER
         assert kept(bench) == before
         assert bench.tables.clients.producers == {}
@@ -115,7 +116,7 @@ def test_a_wrong_group_in_a_heartbeat_does_not_harm_the_others_of_its_client(bro
         consumers = [
             ConsumerData(group, subscription_data_set=[SubscriptionData("T", "*")]) for group in ("bad\ngroup", "good")
         ]
-        reply = await peer.ask(RequestCode.HEART_BEAT, encode_heartbeat(HeartbeatData("c", ["P"], consumers)))
+        reply = await peer.ask(RequestCode.HEART_BEAT, HEARTBEAT.dumps(HeartbeatData("c", ["P"], consumers)))
         assert (reply.code, reply.remark) == (
             29,
             "the group 'bad\\ngroup' has '\\n' at position 3; use characters that can be seen, without / and \\",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tianzhou.model import MessageQueue, SubscriptionGroupConfig, TopicConfig
-from tianzhou.wire.bodies import decode_consumer_offsets, decode_delay_offsets, decode_offset_table
+from tianzhou.wire.bodies.offsets import CONSUMER_OFFSETS, DELAY_OFFSETS, OFFSET_TABLE
 from tianzhou.wire.fields import read_reply
 from tianzhou.wire.record import decode_record, decode_records
 
@@ -32,7 +32,7 @@ def test_committed_offsets(broker: Run) -> None:
         assert read_reply(14, await peer.ask(14, **HERE)).offset == 2
         assert (await peer.ask(15, commit_offset=1, **HERE)).code == 0
         assert read_reply(14, await peer.ask(14, **HERE)).offset == 1
-        table = decode_consumer_offsets((await peer.ask(43)).body)
+        table = CONSUMER_OFFSETS.loads((await peer.ask(43)).body)
         assert table.offset_table == {"T@G": {0: 1}}
 
     broker(body)
@@ -107,7 +107,7 @@ def test_reset_by_time_by_offset_and_to_the_end(broker: Run) -> None:
         third = bench.records("T")[2].store_timestamp
         common = {"topic": "T", "group": "G", "is_force": True}
         reply = await peer.ask(222, timestamp=third, **common)
-        table = decode_offset_table(reply.body)
+        table = OFFSET_TABLE.loads(reply.body)
         assert table[MessageQueue("T", "broker-a", 0)] == 2
         assert len(table) == 4
         assert read_reply(14, await peer.ask(14, **HERE)).offset == 2
@@ -118,7 +118,7 @@ def test_reset_by_time_by_offset_and_to_the_end(broker: Run) -> None:
         assert read_reply(14, await peer.ask(14, **HERE)).offset == 3
         await peer.ask(222, timestamp=-1, **common)
         assert read_reply(14, await peer.ask(14, **HERE)).offset == 5
-        assert decode_offset_table((await peer.ask(222, timestamp=0, queue_id=0, offset=1, **common)).body) == {
+        assert OFFSET_TABLE.loads((await peer.ask(222, timestamp=0, queue_id=0, offset=1, **common)).body) == {
             MessageQueue("T", "broker-a", 0): 1
         }
         assert (await peer.ask(222, timestamp=0, queue_id=0, offset=9, **common)).code == 1
@@ -149,7 +149,7 @@ def test_offsets_of_a_group_can_be_copied(broker: Run) -> None:
 def test_delay_offsets(broker: Run) -> None:
     async def body(bench: Any) -> None:
         bench.tables.delays.advance(3, 5, 1)
-        assert decode_delay_offsets((await bench.peer().ask(45)).body).offset_table == {3: 5}
+        assert DELAY_OFFSETS.loads((await bench.peer().ask(45)).body).offset_table == {3: 5}
 
     broker(body)
 

@@ -11,7 +11,7 @@ import pytest
 from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.broker.stats.stats_windows import Window, Windows
 from tianzhou.model import SubscriptionGroupConfig
-from tianzhou.wire.bodies import StatsSample, decode_broker_stats, decode_kv_table
+from tianzhou.wire.bodies.tables import BROKER_STATS, KV_TABLE, StatsSample
 
 Run = Callable[..., None]
 SECOND, MINUTE, HOUR = 1000, 60_000, 3_600_000
@@ -150,7 +150,7 @@ def test_figures_on_request(broker: Run) -> None:
             await peer.send("T")
         await peer.pull("T")
         reply = await peer.ask(315, stats_name="TOPIC_PUT_NUMS", stats_key="T")
-        assert decode_broker_stats(reply.body).stats_minute.sum == 0
+        assert BROKER_STATS.loads(reply.body).stats_minute.sum == 0
         await asyncio.sleep(10)
         bench.stats.sample(bench.clock.now_ms())
         for name, key, total in (
@@ -161,12 +161,12 @@ def test_figures_on_request(broker: Run) -> None:
             ("TOPIC_PUT_LATENCY", "0@T", 0),
         ):
             reply = await peer.ask(315, stats_name=name, stats_key=key)
-            assert (name, decode_broker_stats(reply.body).stats_minute.sum) == (name, total)
-        size = decode_broker_stats((await peer.ask(315, stats_name="TOPIC_PUT_SIZE", stats_key="T")).body)
+            assert (name, BROKER_STATS.loads(reply.body).stats_minute.sum) == (name, total)
+        size = BROKER_STATS.loads((await peer.ask(315, stats_name="TOPIC_PUT_SIZE", stats_key="T")).body)
         assert size.stats_minute.sum == bench.store.end_offset
         missing = await peer.ask(315, stats_name="TOPIC_PUT_NUMS", stats_key="nope")
         assert (missing.code, missing.remark) == (1, "The stats <TOPIC_PUT_NUMS> <nope> not exist")
-        figures = decode_kv_table((await peer.ask(28)).body)
+        figures = KV_TABLE.loads((await peer.ask(28)).body)
         assert figures["putMessageSizeTotal"] == str(bench.store.end_offset)
 
     broker(body)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tianzhou.model import ConsumerData, ConsumeType, HeartbeatData, SubscriptionData, TopicConfig
-from tianzhou.wire.bodies import decode_queue_units, encode_heartbeat
+from tianzhou.wire.bodies.heartbeat import HEARTBEAT
+from tianzhou.wire.bodies.offsets import QUEUE_UNITS
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.json_dialect import loads
@@ -31,7 +32,7 @@ def test_what_pulls_bring_along_is_shown_for_ten_minutes(broker: Run) -> None:
         assert (said["subString"], said["expressionType"]) == ("a || b", "TAG")
         assert sorted(said["tagsSet"]) == ["a", "b"]
         assert sorted(said["codeSet"]) == sorted([tags_code("a"), tags_code("b")])
-        units = decode_queue_units((await peer.ask(321, topic="T", queue_id=0, count=1, consumer_group="G")).body)
+        units = QUEUE_UNITS.loads((await peer.ask(321, topic="T", queue_id=0, count=1, consumer_group="G")).body)
         assert [unit.eval for unit in units.queue_data or []] == [True]
         await peer.pull("T", subscription="||")
         assert (await shown())["subString"] == "a || b", "what was refused is not remembered"
@@ -68,7 +69,7 @@ def test_where_pull_consumers_are_rejected_only_push_groups_pull(broker: Run) ->
         assert "rejectPullConsumerEnable" in refused.remark
         said = [SubscriptionData("T")]
         pulling = HeartbeatData("p1", [], [ConsumerData("P", ConsumeType.CONSUME_ACTIVELY, subscription_data_set=said)])
-        await peer.ask(RequestCode.HEART_BEAT, encode_heartbeat(pulling))
+        await peer.ask(RequestCode.HEART_BEAT, HEARTBEAT.dumps(pulling))
         assert (await peer.pull("T", consumer_group="P")).code == ResponseCode.SUBSCRIPTION_NOT_EXIST
         await peer.heartbeat("c1", "T")
         assert (await peer.pull("T")).code == ResponseCode.SUCCESS

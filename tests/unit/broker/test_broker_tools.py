@@ -13,17 +13,17 @@ import pytest
 from tianzhou.model import MessageQueue, SubscriptionGroupConfig
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.wire.bodies import (
+from tianzhou.wire.bodies.clients import CONSUMER_CONNECTION
+from tianzhou.wire.bodies.offsets import (
+    CLIENT_OFFSETS,
+    CONSUMER_STATUS,
+    CORRECTION_OFFSETS,
+    OFFSET_TABLE,
+    QUEUE_UNITS,
+    TIME_SPANS,
     QueueUnit,
-    decode_cold_read_limits,
-    decode_consumer_connection,
-    decode_consumer_status,
-    decode_correction_offsets,
-    decode_ha_status,
-    decode_offset_table,
-    decode_queue_units,
-    decode_time_spans,
-    encode_offset_table,
 )
+from tianzhou.wire.bodies.replication import COLD_READ_LIMITS, HA_STATUS
 from tianzhou.wire.codes import LanguageCode
 from tianzhou.wire.command import Command, encode
 from tianzhou.wire.fields import read_header, write_header
@@ -104,12 +104,12 @@ def test_members_say_how_far_they_are(broker: Run) -> None:
         for peer, offsets in ((first, {queue(0): 3}), (second, {queue(1): 4})):
             question = await asked(peer, 221)
             assert (question.fields["topic"], question.fields["group"]) == ("T", "G")
-            peer.post_frame(encode(question.reply(0, None, {}, encode_offset_table(offsets, "messageQueueTable"))))
-        assert decode_consumer_status((await tool.reply(opaque)).body) == {"c1": {queue(0): 3}, "c2": {queue(1): 4}}
+            peer.post_frame(encode(question.reply(0, None, {}, CLIENT_OFFSETS.dumps(offsets))))
+        assert CONSUMER_STATUS.loads((await tool.reply(opaque)).body) == {"c1": {queue(0): 3}, "c2": {queue(1): 4}}
         opaque = tool.post(223, topic="T", group="G", client_addr="c2")
         question = await asked(second, 221)
         second.post_frame(encode(question.reply(1, "no", {}, b"")))
-        assert decode_consumer_status((await tool.reply(opaque)).body) == {}
+        assert CONSUMER_STATUS.loads((await tool.reply(opaque)).body) == {}
         offline = await tool.ask(223, topic="T", group="H")
         assert (offline.code, "No Any Consumer online" in (offline.remark or "")) == (1, True)
         bench.tables.clients.find_consumer("G", "c1").version = 20
@@ -136,17 +136,17 @@ def test_members_are_told_of_a_reset_when_that_is_configured(broker: Run) -> Non
         reply = await tool.ask(222, **common)
         # Without force an offset only goes back.
         table = {queue(0): 0, queue(1): 0, queue(2): 0, queue(3): 0}
-        assert decode_offset_table(reply.body) == table
+        assert OFFSET_TABLE.loads(reply.body) == table
         told = await asked(consumer, 220)
         assert told.flag & 2
-        assert decode_offset_table(told.body) == table
+        assert OFFSET_TABLE.loads(told.body) == table
         header = read_header(told)
         assert (header.topic, header.group, header.timestamp, header.is_force) == ("T", "G", 0, False)
         assert bench.tables.offsets.committed("G", "T", 0) == 2
         ahead = await tool.ask(222, **common | {"timestamp": -1})
-        assert decode_offset_table(ahead.body)[queue(0)] == 2
+        assert OFFSET_TABLE.loads(ahead.body)[queue(0)] == 2
         forced = await tool.ask(222, **common | {"timestamp": -1, "is_force": True})
-        assert decode_offset_table(forced.body)[queue(0)] == 3
+        assert OFFSET_TABLE.loads(forced.body)[queue(0)] == 3
         bench.tables.clients.find_consumer("G", "c1").version = 27
         assert (await tool.ask(222, **common)).code == 1
 
@@ -166,7 +166,7 @@ def test_callers_in_cpp_have_their_members_told_in_a_list(broker: Run) -> None:
         assert (await tool.reply(99)).code == 0
         told = await asked(consumer, 220)
         assert isinstance(loads(told.body)["offsetTable"], list)
-        assert decode_offset_table(told.body)[queue(0)] == 1
+        assert OFFSET_TABLE.loads(told.body)[queue(0)] == 1
 
     broker(body, use_server_side_reset_offset=False)
 
@@ -200,7 +200,7 @@ def test_what_a_group_should_be_set_to(broker: Run) -> None:
 
         async def correction(compared: str, without: str = "") -> dict[int, int]:
             reply = await bench.peer().ask(308, topic="T", compare_group=compared, filter_groups=without)
-            return decode_correction_offsets(reply.body)
+            return CORRECTION_OFFSETS.loads(reply.body)
 
         assert await correction("A") == {0: 3, 1: 7}
         assert await correction("A", "B,C") == {0: 5, 1: 9}
@@ -222,16 +222,16 @@ def test_units_of_a_queue(broker: Run) -> None:
         places = [*(record.physical_offset for record in bench.records("T")), bench.store.end_offset]
         sizes = [end - begin for begin, end in pairwise(places)]
         reply = await peer.ask(321, topic="T", queue_id=0, index=1, count=10)
-        shown = decode_queue_units(reply.body)
+        shown = QUEUE_UNITS.loads(reply.body)
         assert (shown.min_queue_index, shown.max_queue_index) == (0, 3)
         assert shown.queue_data == [
             QueueUnit(sizes[0], sizes[1], tags_code("b")),
             QueueUnit(sizes[0] + sizes[1], sizes[2], tags_code("a")),
         ]
-        offline = decode_queue_units((await peer.ask(321, topic="T", queue_id=0, count=1, consumer_group="G")).body)
+        offline = QUEUE_UNITS.loads((await peer.ask(321, topic="T", queue_id=0, count=1, consumer_group="G")).body)
         assert offline.filter_data == "G@T is not online!"
         await peer.heartbeat("c1", "T", expression="a")
-        found = decode_queue_units((await peer.ask(321, topic="T", queue_id=0, count=3, consumer_group="G")).body)
+        found = QUEUE_UNITS.loads((await peer.ask(321, topic="T", queue_id=0, count=3, consumer_group="G")).body)
         assert [unit.eval for unit in found.queue_data or []] == [True, False, True]
         assert found.subscription_data is not None
         assert found.subscription_data.sub_string == "a"
@@ -252,14 +252,14 @@ def test_how_far_behind_a_group_is_in_time(broker: Run) -> None:
         times = [record.store_timestamp for record in bench.records("T")]
         bench.tables.offsets.commit("G", "T", 0, 1, 1)
         spans = {
-            span.message_queue: span for span in decode_time_spans((await peer.ask(303, topic="T", group="G")).body)
+            span.message_queue: span for span in TIME_SPANS.loads((await peer.ask(303, topic="T", group="G")).body)
         }
         assert len(spans) == 4
         span = spans[queue(0)]
         assert (span.min_time_stamp, span.max_time_stamp, span.consume_time_stamp) == (times[0], times[2], times[0])
         assert span.delay_time == pytest.approx(bench.clock.now_ms() - times[1], abs=50)
         assert spans[queue(1)].delay_time == 0
-        new = decode_time_spans((await peer.ask(303, topic="T", group="new")).body)[0]
+        new = TIME_SPANS.loads((await peer.ask(303, topic="T", group="new")).body)[0]
         assert new.delay_time == pytest.approx(bench.clock.now_ms() - times[0], abs=50)
         assert (await peer.ask(303, topic="nowhere", group="G")).code == 17
 
@@ -280,7 +280,7 @@ def test_a_master_without_replicas(broker: Run) -> None:
     async def body(bench: Any) -> None:
         peer = bench.peer()
         await peer.send("T")
-        status = decode_ha_status((await peer.ask(907)).body)
+        status = HA_STATUS.loads((await peer.ask(907)).body)
         assert (status.master, status.in_sync_slave_nums, status.ha_connection_info) == (True, 0, [])
         assert status.master_commit_log_max_offset == bench.store.end_offset
         told = await peer.ask(906)
@@ -301,12 +301,12 @@ def test_limits_of_cold_reads_are_kept_and_shown(broker: Run) -> None:
     async def body(bench: Any) -> None:
         peer = bench.peer()
         assert (await peer.ask(2001, b"G=1000\nH=2000\nbad=x\n")).code == 0
-        limits = decode_cold_read_limits((await peer.ask(2003)).body)
+        limits = COLD_READ_LIMITS.loads((await peer.ask(2003)).body)
         assert limits.configs == {"G": 1000, "H": 2000}
         assert (limits.cg_cold_read_threshold, limits.global_cold_read_threshold) == (3_145_728, 104_857_600)
         await peer.ask(2002, b"G")
         await peer.ask(2002, b"nobody")
-        assert decode_cold_read_limits((await peer.ask(2003)).body).configs == {"H": 2000}
+        assert COLD_READ_LIMITS.loads((await peer.ask(2003)).body).configs == {"H": 2000}
         assert (await peer.ask(2001, b"\xff\xfe")).code == 1
 
     broker(body)
@@ -344,7 +344,7 @@ def test_members_that_subscribe_different_things_are_found(broker: Run, caplog: 
         first, second = bench.peer(), bench.peer()
 
         async def shown() -> Any:
-            return decode_consumer_connection((await first.ask(203, consumer_group="G")).body)
+            return CONSUMER_CONNECTION.loads((await first.ask(203, consumer_group="G")).body)
 
         await first.heartbeat("c1", "T", expression="a")
         await second.heartbeat("c2", "T", expression="a", version=2)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tianzhou.broker.stats.put_latency import PutLatency
-from tianzhou.wire.bodies import decode_kv_table
+from tianzhou.wire.bodies.tables import KV_TABLE
 
 Run = Callable[..., None]
 
@@ -46,7 +46,7 @@ def test_the_broker_shows_how_long_its_puts_took(broker: Run) -> None:
         peer = bench.peer()
 
         async def figures() -> dict[str, str]:
-            found: dict[str, str] = decode_kv_table((await peer.ask(28)).body)
+            found: dict[str, str] = KV_TABLE.loads((await peer.ask(28)).body)
             return found
 
         # The first message makes the topic; the short way is that of those behind it.
@@ -77,7 +77,7 @@ def test_with_sync_flush_the_wait_for_the_disk_counts(broker: Run) -> None:
             await peer.send("T")
         await asyncio.sleep(60)
         bench.stats.sample(bench.clock.now_ms())
-        found = decode_kv_table((await peer.ask(28)).body)
+        found = KV_TABLE.loads((await peer.ask(28)).body)
         assert sum(int(one.rpartition(":")[2]) for one in found["putMessageDistributeTime"].split()) == 3
 
     broker(body, store={"flush_disk_type": "SYNC_FLUSH"})

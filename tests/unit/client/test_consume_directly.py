@@ -10,7 +10,7 @@ import pytest
 
 from tianzhou.client.cluster.broker_requests import answer
 from tianzhou.model import MessageExt
-from tianzhou.wire.bodies import DirectConsumption
+from tianzhou.wire.bodies.clients import DirectConsumption
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header

@@ -12,7 +12,9 @@ from tianzhou.namesrv.server import NameServer
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.testing.clock import VirtualClock
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.register import RegisterBody, RegisterCodec
+from tianzhou.wire.bodies.route import ROUTE
+from tianzhou.wire.bodies.topics import TopicTable
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
@@ -60,11 +62,9 @@ class Desk:
         mappings: dict[str, Any] | None = None,
         **changes: Any,
     ) -> Command:
-        table = bodies.TopicTable(
-            {name: TopicConfig(name, 4, 4) for name in topics}, DataVersion(counter, 1_700_000_000_000)
-        )
+        table = TopicTable({name: TopicConfig(name, 4, 4) for name in topics}, DataVersion(counter, 1_700_000_000_000))
         table.topic_queue_mapping_info_map = mappings or {}
-        body = bodies.encode_register_body(bodies.RegisterBody(table), compressed, version)
+        body = RegisterCodec(version, compressed).dumps(RegisterBody(table))
         header: dict[str, Any] = {
             "broker_name": "broker-a",
             "broker_addr": address,
@@ -82,4 +82,4 @@ class Desk:
 
     async def route(self, topic: str, version: int = 479, **fields: str) -> Any:
         reply = await self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic, version=version, **fields)
-        return bodies.decode_route(reply.body) if reply.code == 0 else reply.code
+        return ROUTE.loads(reply.body) if reply.code == 0 else reply.code

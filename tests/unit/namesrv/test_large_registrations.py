@@ -14,13 +14,16 @@ from name_server_desk import BROKER, Desk
 from tianzhou.limits import JSON_OBJECTS
 from tianzhou.model import QueueData, TopicRoute
 from tianzhou.remoting.side_thread import SideThread
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.register import RegisterCodec
+from tianzhou.wire.bodies.route import ROUTE
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
 
 
-def test_registrations_of_many_topics_are_read_in_between_other_requests(tmp_path: Path) -> None:
+def test_registrations_of_many_topics_are_read_in_between_other_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     many = [f"T{number:05}" for number in range(3_000)]
 
     async def main() -> None:
@@ -39,12 +42,9 @@ def test_registrations_of_many_topics_are_read_in_between_other_requests(tmp_pat
             assert desk.server.routes.route(many[-1]) is not None
             # The same again is known without being read; then one topic more, and one that is new by itself.
             order.clear()
-            decode = bodies.decode_register_steps
-            bodies.decode_register_steps = None  # type: ignore[assignment]
-            try:
+            with monkeypatch.context() as patched:
+                patched.setattr(RegisterCodec, "load_in_steps", None)
                 assert (await desk.register(*many)).code == 0
-            finally:
-                bodies.decode_register_steps = decode
             assert (await desk.register(*many, "more", counter=2)).code == 0
             assert (await desk.register("single", counter=3)).code == 0
             assert (await desk.register(*many, counter=4)).code == 0
@@ -77,7 +77,7 @@ def test_a_broker_that_goes_while_its_registration_is_read_is_gone(tmp_path: Pat
 
 
 def test_compressed_registrations_are_read_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    done = []
+    done: list[Any] = []
     run_aside = SideThread.run
 
     async def noted(self: Any, work: Any, *arguments: Any) -> Any:
@@ -90,7 +90,7 @@ def test_compressed_registrations_are_read_aside(tmp_path: Path, monkeypatch: py
     async def main() -> None:
         async with Desk(tmp_path) as desk:
             assert (await desk.register(*many, compressed=True)).code == 0
-            assert done == [bodies.decode_register_body]
+            assert [work.__func__ for work in done] == [RegisterCodec.loads]
             assert desk.server.routes.route(many[-1]) is not None
             assert (await desk.register("one", compressed=True, counter=2)).code == 0
             assert len(done) == 1
@@ -118,7 +118,7 @@ def test_large_routes_of_a_topic_are_read_aside(tmp_path: Path) -> None:
         async with Desk(tmp_path) as desk:
             assert (await desk.register("other", "another")).code == 0
             queues = [QueueData("broker-a", 4, 4, 6)] + [QueueData(f"broker-{n}", 4, 4, 6) for n in range(500)]
-            body = bodies.encode_route(TopicRoute(queue_datas=queues), standard=False)
+            body = ROUTE.dumps(TopicRoute(queue_datas=queues))
             reply = await desk.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, body, topic="T")
             assert reply.code == 0
             route = desk.server.routes.route("T")

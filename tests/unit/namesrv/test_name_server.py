@@ -17,7 +17,9 @@ from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.settings import parse_properties
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.route import MEMBER_GROUP, ROUTE
+from tianzhou.wire.bodies.tables import KV_TABLE
+from tianzhou.wire.bodies.topics import DATA_VERSION, TOPIC_LIST
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, read_reply
@@ -185,11 +187,11 @@ def test_heartbeats_and_version_queries_keep_a_broker(tmp_path: Path) -> None:
             desk.clock.advance(100)
             desk.server.scan()
             assert await desk.route("T") != 17
-            same = bodies.encode_data_version(DataVersion(1, 1_700_000_000_000))
-            for body, changed in ((same, False), (bodies.encode_data_version(DataVersion(2, 5)), True)):
+            same = DATA_VERSION.dumps(DataVersion(1, 1_700_000_000_000))
+            for body, changed in ((same, False), (DATA_VERSION.dumps(DataVersion(2, 5)), True)):
                 reply = await desk.ask(322, body, brokerId="0", **who)
                 assert read_reply(322, reply).changed is changed
-                assert bodies.decode_data_version(reply.body) == DataVersion(1, 1_700_000_000_000)
+                assert DATA_VERSION.loads(reply.body) == DataVersion(1, 1_700_000_000_000)
             reply = await desk.ask(322, same, brokerId="0", **(who | {"brokerAddr": "other:1"}))
             assert read_reply(322, reply).changed is True
             assert reply.body == b""
@@ -209,21 +211,19 @@ def test_permissions_topics_and_lists(tmp_path: Path) -> None:
             assert read_reply(327, await desk.ask(327, brokerName="broker-a")).add_topic_count == 3
             assert (await desk.route("T")).queue_datas[0].perm == 6
             await desk.ask(216, topic="V", clusterName="DefaultCluster")
-            listed = bodies.decode_topic_list((await desk.ask(206)).body)
+            listed = TOPIC_LIST.loads((await desk.ask(206)).body)
             assert sorted(listed.topic_list) == ["T", "U"]
-            assert sorted(
-                bodies.decode_topic_list((await desk.ask(224, cluster="DefaultCluster")).body).topic_list
-            ) == [
+            assert sorted(TOPIC_LIST.loads((await desk.ask(224, cluster="DefaultCluster")).body).topic_list) == [
                 "T",
                 "U",
             ]
-            system = bodies.decode_topic_list((await desk.ask(304)).body)
+            system = TOPIC_LIST.loads((await desk.ask(304)).body)
             assert (system.topic_list, system.broker_addr) == (["DefaultCluster", "broker-a"], BROKER)
             assert [bytes((await desk.ask(code)).body) for code in (311, 312, 313)] == [b'{"topicList":[]}'] * 3
-            route = bodies.encode_route((await desk.route("T")), standard=False)
+            route = ROUTE.dumps(await desk.route("T"))
             assert (await desk.ask(217, route, topic="New")).code == 0
             assert (await desk.route("New")).queue_datas[0].broker_name == "broker-a"
-            members = bodies.decode_member_group(
+            members = MEMBER_GROUP.loads(
                 (await desk.ask(901, clusterName="DefaultCluster", brokerName="broker-a")).body
             )
             assert members is not None
@@ -254,7 +254,7 @@ def test_the_kv_configuration_survives_a_restart(tmp_path: Path) -> None:
             assert read_reply(101, await desk.ask(101, namespace="golden", key="colour")).value == "red=1;日本"
             missing = await desk.ask(101, namespace="golden", key="shape")
             assert (missing.code, missing.remark) == (22, "No config item, Namespace: golden Key: shape")
-            assert bodies.decode_kv_table((await desk.ask(219, namespace="golden")).body) == {"colour": "red=1;日本"}
+            assert KV_TABLE.loads((await desk.ask(219, namespace="golden")).body) == {"colour": "red=1;日本"}
             assert (await desk.ask(219, namespace="none")).remark == "No config item, Namespace: none"
         assert json.loads((tmp_path / "kvConfig.json").read_text()) == {
             "configTable": {"golden": {"colour": "red=1;日本"}}
@@ -285,7 +285,7 @@ def test_order_configuration_goes_to_brokers_and_when_switched_on_into_routes(tm
             async with Desk(tmp_path, order_message_enable=enabled) as desk:
                 await desk.ask(100, namespace="ORDER_TOPIC_CONFIG", key="T", value="broker-a:4")
                 reply = await desk.register("T", "U")
-                assert bodies.decode_kv_table(reply.body) == {"T": "broker-a:4"}
+                assert KV_TABLE.loads(reply.body) == {"T": "broker-a:4"}
                 assert (await desk.route("T")).order_topic_conf == ("broker-a:4" if enabled else None)
                 assert (await desk.route("U")).order_topic_conf is None
         async with Desk(tmp_path, return_order_topic_config_to_broker=False) as desk:
@@ -423,7 +423,7 @@ def test_binary_headers_are_understood(tmp_path: Path) -> None:
         async with Desk(tmp_path) as desk:
             await desk.register("T", "U")
             reply = await desk.client.invoke(desk.address, Command(105, fields={"topic": "T"}, serialize_type=1))
-            assert bodies.decode_route(reply.body).broker_datas[0].broker_addrs == {0: BROKER}
+            assert ROUTE.loads(reply.body).broker_datas[0].broker_addrs == {0: BROKER}
             assert reply.serialize_type == 0
 
     asyncio.run(main())

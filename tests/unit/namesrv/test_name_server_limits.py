@@ -16,7 +16,10 @@ from name_server_desk import Desk
 
 from tianzhou.model import DataVersion, QueueData, TopicConfig, TopicRoute
 from tianzhou.namesrv.weighted_semaphore import WeightedSemaphore
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.register import REGISTER_BODY, RegisterBody, RegisterCodec
+from tianzhou.wire.bodies.route import CLUSTER_INFO, STANDARD_ROUTE
+from tianzhou.wire.bodies.tables import KV_TABLE
+from tianzhou.wire.bodies.topics import TopicTable
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.fields import write_header
 
@@ -40,8 +43,8 @@ def server(tmp_path: Path) -> Run:
 
 async def register(desk: Desk, *topics: TopicConfig, broker: str = "broker-a", **header: Any) -> Any:
     """Register topics with the queues they have."""
-    table = bodies.TopicTable({topic.topic_name: topic for topic in topics}, DataVersion(1, 1))
-    body = bodies.encode_register_body(bodies.RegisterBody(table, header.pop("filter_servers", [])))
+    table = TopicTable({topic.topic_name: topic for topic in topics}, DataVersion(1, 1))
+    body = REGISTER_BODY.dumps(RegisterBody(table, header.pop("filter_servers", [])))
     return await send(desk, body, broker, **header)
 
 
@@ -73,10 +76,8 @@ def test_a_topic_with_endless_queues_is_left_out_and_the_others_are_taken(
     server: Run, compressed: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def body(desk: Desk) -> None:
-        table = bodies.TopicTable(
-            {"A": topic("A"), "B": topic("B", 2**31 - 1), "C": topic("C", 65_535)}, DataVersion(1, 1)
-        )
-        data = bodies.encode_register_body(bodies.RegisterBody(table), compressed)
+        table = TopicTable({"A": topic("A"), "B": topic("B", 2**31 - 1), "C": topic("C", 65_535)}, DataVersion(1, 1))
+        data = RegisterCodec(compressed=compressed).dumps(RegisterBody(table))
         with caplog.at_level(logging.WARNING):
             replies = [await send(desk, data, "broker-a", compressed=compressed) for _ in range(2)]
         assert [reply.code for reply in replies] == [0, 0]
@@ -100,7 +101,7 @@ def test_a_route_that_a_tool_registers_keeps_to_the_limits(server: Run) -> None:
 
         async def add(name: str, queues: int) -> int:
             route = TopicRoute(queue_datas=[QueueData("broker-a", queues, queues, 6, 0)])
-            data = bodies.encode_route(route, standard=True)
+            data = STANDARD_ROUTE.dumps(route)
             return (await desk.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, data, topic=name)).code
 
         assert [await add("N", 65_536), await add("N", 8), await add("M", 8), await add("A", 8)] == [
@@ -147,7 +148,7 @@ def test_brokers_come_to_an_end_and_who_is_there_stays(server: Run, how: str) ->
         assert [reply.code for reply in replies] == [0, 0, REFUSED]
         assert "raise maxBrokers" in replies[2].remark
         assert (await come(1)).code == 0
-        info = bodies.decode_cluster_info((await desk.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
+        info = CLUSTER_INFO.loads((await desk.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
         assert "C2" not in info.cluster_addr_table
         assert "broker-2" not in info.broker_addr_table
 
@@ -282,6 +283,6 @@ def test_an_order_configuration_too_long_in_the_file_does_not_stop_routes(
         for key in "AC":
             await desk.ask(RequestCode.DELETE_KV_CONFIG, namespace="ORDER_TOPIC_CONFIG", key=key)
         reply = await register(desk, topic("A"), topic("B"))
-        assert bodies.decode_kv_table(reply.body) == {"B": "broker-a:4"}
+        assert KV_TABLE.loads(reply.body) == {"B": "broker-a:4"}
 
     server(body, order_message_enable=True)

@@ -19,7 +19,8 @@ from tianzhou.namesrv.kv import KvConfig
 from tianzhou.namesrv.routes import RouteTable
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.testing.clock import VirtualClock
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.register import REGISTER_BODY, RegisterBody
+from tianzhou.wire.bodies.topics import TOPIC_LIST, TopicTable
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
@@ -56,7 +57,7 @@ def test_hostile_names_are_refused_and_not_kept(tmp_path: Path, caplog: pytest.L
                 assert reply.code == 0
                 assert f"topics that are left out: {TOPIC.problem(name)}" in caplog.text
             listed = await desk.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-            assert sorted(bodies.decode_topic_list(listed.body).topic_list) == ["T", "U"]
+            assert sorted(TOPIC_LIST.loads(listed.body).topic_list) == ["T", "U"]
             assert (await desk.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="N")).code == 22
 
     asyncio.run(main())
@@ -129,8 +130,8 @@ def test_a_queue_mapping_of_ones_own_is_shown(tmp_path: Path) -> None:
 def test_filter_servers_have_addresses(tmp_path: Path) -> None:
     async def main() -> None:
         async with Desk(tmp_path) as desk:
-            table = bodies.TopicTable({name: TopicConfig(name) for name in "TU"}, DataVersion(1, 1))
-            body = bodies.encode_register_body(bodies.RegisterBody(table, ["10.0.0.1:1", "a b\n"]))
+            table = TopicTable({name: TopicConfig(name) for name in "TU"}, DataVersion(1, 1))
+            body = REGISTER_BODY.dumps(RegisterBody(table, ["10.0.0.1:1", "a b\n"]))
             fields = write_header(
                 RequestCode.REGISTER_BROKER, broker_name="b", broker_addr="10.0.0.1:10911", cluster_name="C",
                 ha_server_addr="", broker_id=0,

@@ -18,7 +18,8 @@ from tianzhou.remoting.error_codes import failure
 from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.testing.clock import VirtualClock
 from tianzhou.testing.memory import MemoryTransport
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.register import REGISTER_BODY, RegisterBody
+from tianzhou.wire.bodies.topics import TopicTable
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
@@ -47,7 +48,7 @@ class Desk:
             return failure(command, error)
 
     def register(self, connection: Connection, address: str, *, state: int = 0, **changes: Any) -> Command:
-        table = bodies.TopicTable(
+        table = TopicTable(
             {name: TopicConfig(name, 4, 4) for name in ("T", "U")}, DataVersion(1, 1, state_version=state)
         )
         header: dict[str, Any] = {
@@ -55,7 +56,7 @@ class Desk:
             "broker_id": 0, "compressed": False, "body_crc32": 0, "enable_acting_master": False,
         }  # fmt: skip
         code = RequestCode.REGISTER_BROKER
-        body = bodies.encode_register_body(bodies.RegisterBody(table), False, 479)
+        body = REGISTER_BODY.dumps(RegisterBody(table))
         return self.ask(
             connection, Command(code, fields=write_header(code, **header | changes), body=body, version=479)
         )

@@ -26,7 +26,66 @@ from tianzhou.model import (
     TopicConfig,
     TopicRoute,
 )
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.clients import (
+    ASSIGNMENT_QUERY,
+    ASSIGNMENTS,
+    CONSUMER_CONNECTION,
+    CONSUMER_IDS,
+    DIRECT_CONSUMPTION,
+    LOCK_REQUEST,
+    LOCKED_QUEUES,
+    MESSAGE_REQUEST_MODE,
+    PRODUCER_CONNECTION,
+    PRODUCER_TABLE,
+    RUNNING_INFO,
+    Assignment,
+    AssignmentQuery,
+    Connection,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    ConsumeStatus,
+    DirectConsumption,
+    LockRequest,
+    MessageRequestMode,
+    ProcessQueueInfo,
+    ProducerInfo,
+)
+from tianzhou.wire.bodies.groups import (
+    GROUP_LIST,
+    SUBSCRIPTION_GROUP,
+    SUBSCRIPTION_GROUP_TABLE,
+    SUBSCRIPTION_GROUPS,
+    SubscriptionGroupTable,
+)
+from tianzhou.wire.bodies.heartbeat import CLIENT_CONFIG_CHECK, HEARTBEAT, ClientConfigCheck
+from tianzhou.wire.bodies.offsets import (
+    BROKER_CONSUME_STATS,
+    CLIENT_OFFSETS,
+    CONSUME_STATS,
+    CONSUMER_OFFSETS,
+    CONSUMER_STATUS,
+    CORRECTION_OFFSETS,
+    DELAY_OFFSETS,
+    OFFSET_LIST,
+    OFFSET_TABLE,
+    QUEUE_UNITS,
+    TIME_SPANS,
+    TOPIC_STATS,
+    BrokerConsumeStats,
+    ConsumerOffsets,
+    ConsumeStats,
+    DelayOffsets,
+    QueueProgress,
+    QueueTimeSpan,
+    QueueUnit,
+    QueueUnits,
+    TopicOffset,
+    TopicStats,
+)
+from tianzhou.wire.bodies.register import REGISTER_BODY, RegisterBody, RegisterCodec
+from tianzhou.wire.bodies.route import CLUSTER_INFO, MEMBER_GROUP, ROUTE, STANDARD_ROUTE
+from tianzhou.wire.bodies.tables import BROKER_STATS, KV_TABLE, BrokerStats, StatsSample
+from tianzhou.wire.bodies.topics import DATA_VERSION, TOPIC_CONFIG, TOPIC_CONFIGS, TOPIC_LIST, TopicList, TopicTable
 
 QUEUE = MessageQueue("T", "b-a", 0)
 QUEUE_TEXT = '{"brokerName":"b-a","queueId":0,"topic":"T"}'
@@ -48,7 +107,7 @@ def test_a_heartbeat_reads_as_in_the_sheet() -> None:
             )
         ],
     )
-    data = bodies.encode_heartbeat(heartbeat)
+    data = HEARTBEAT.dumps(heartbeat)
     assert data.decode() == (
         '{"clientID":"10.0.0.1@1#2","consumerDataSet":[{"consumeFromWhere":"CONSUME_FROM_LAST_OFFSET",'
         '"consumeType":"CONSUME_PASSIVELY","groupName":"CG","messageModel":"CLUSTERING","subscriptionDataSet":['
@@ -56,13 +115,13 @@ def test_a_heartbeat_reads_as_in_the_sheet() -> None:
         '"subVersion":1795250906044,"tagsSet":["TagA","TagB"],"topic":"T"}],"unitMode":false}],'
         '"heartbeatFingerprint":0,"producerDataSet":[{"groupName":"PG"}],"withoutSub":false}'
     )
-    assert bodies.decode_heartbeat(data) == heartbeat
+    assert HEARTBEAT.loads(data) == heartbeat
 
 
 def test_enums_come_as_names_ordinals_and_deprecated_names() -> None:
     def read(**members: Any) -> ConsumerData:
         text = json.dumps({"clientID": "c", "consumerDataSet": [{"groupName": "g"} | members]})
-        return bodies.decode_heartbeat(text.encode()).consumers[0]
+        return HEARTBEAT.loads(text.encode()).consumers[0]
 
     assert read(messageModel=0).message_model is MessageModel.BROADCASTING
     assert read(messageModel=1).message_model is MessageModel.CLUSTERING
@@ -79,7 +138,7 @@ def test_enums_come_as_names_ordinals_and_deprecated_names() -> None:
 
 
 def test_reading_is_lenient_and_names_what_it_cannot_read() -> None:
-    read = bodies.decode_topic_config
+    read = TOPIC_CONFIG.loads
     loose = (
         b'{"topicName":7,"perm":"6","order":"TRUE","readQueueNums":4.0,"writeQueueNums":"8",'
         b'"more":[1],"attributes":null}'
@@ -104,14 +163,14 @@ def test_reading_is_lenient_and_names_what_it_cannot_read() -> None:
 
 
 def test_client_configuration_checks() -> None:
-    check = bodies.ClientConfigCheck("c", "g", SubscriptionData("T", "a > 3", expression_type="SQL92"), "ns")
-    assert bodies.decode_client_config_check(bodies.encode_client_config_check(check)) == check
+    check = ClientConfigCheck("c", "g", SubscriptionData("T", "a > 3", expression_type="SQL92"), "ns")
+    assert CLIENT_CONFIG_CHECK.loads(CLIENT_CONFIG_CHECK.dumps(check)) == check
 
 
 # Routes
 
 
-ROUTE = TopicRoute(
+FOUND = TopicRoute(
     [QueueData("b-a", 4, 4, 6)],
     [BrokerData("b-a", "DefaultCluster", {1: "10.0.0.2:10911", 0: "10.0.0.1:10911"})],
 )
@@ -123,10 +182,10 @@ def test_a_route_in_both_dialects() -> None:
         '"cluster":"DefaultCluster","enableActingMaster":false}],"filterServerTable":{},'
         '"queueDatas":[{"brokerName":"b-a","perm":6,"readQueueNums":4,"topicSysFlag":0,"writeQueueNums":4}]}'
     )
-    assert bodies.encode_route(ROUTE, standard=True).decode() == standard
+    assert STANDARD_ROUTE.dumps(FOUND).decode() == standard
     dialect = standard.replace('{"0":', "{0:").replace(',"1":', ",1:")
-    assert bodies.encode_route(ROUTE, standard=False).decode() == dialect
-    assert bodies.decode_route(standard.encode()) == bodies.decode_route(dialect.encode()) == ROUTE
+    assert ROUTE.dumps(FOUND).decode() == dialect
+    assert ROUTE.loads(standard.encode()) == ROUTE.loads(dialect.encode()) == FOUND
 
 
 def test_optional_members_of_a_route() -> None:
@@ -136,29 +195,29 @@ def test_optional_members_of_a_route() -> None:
         "b-a:4;b-b:4",
         {"h:1": ["f1", "f2"]},
     )
-    assert bodies.encode_route(route, standard=True).isascii()
-    for standard in (True, False):
-        assert bodies.decode_route(bodies.encode_route(route, standard)) == route
-    assert bodies.decode_route(b"{}") == TopicRoute()
+    assert STANDARD_ROUTE.dumps(route).isascii()
+    for codec in (STANDARD_ROUTE, ROUTE):
+        assert ROUTE.loads(codec.dumps(route)) == route
+    assert ROUTE.loads(b"{}") == TopicRoute()
 
 
 def test_the_old_name_of_the_system_flag_is_read() -> None:
     text = b'{"queueDatas":[{"brokerName":"b","perm":6,"readQueueNums":1,"writeQueueNums":1,"topicSynFlag":2}]}'
-    assert bodies.decode_route(text).queue_datas == [QueueData("b", 1, 1, 6, 2)]
+    assert ROUTE.loads(text).queue_datas == [QueueData("b", 1, 1, 6, 2)]
 
 
 def test_cluster_information_has_bare_ids() -> None:
-    info = ClusterInfo({"b-a": ROUTE.broker_datas[0]}, {"DefaultCluster": ["b-a"]})
-    data = bodies.encode_cluster_info(info)
+    info = ClusterInfo({"b-a": FOUND.broker_datas[0]}, {"DefaultCluster": ["b-a"]})
+    data = CLUSTER_INFO.dumps(info)
     assert b'"brokerAddrs":{0:"10.0.0.1:10911",1:' in data
-    assert bodies.decode_cluster_info(data) == info
+    assert CLUSTER_INFO.loads(data) == info
 
 
 def test_member_groups() -> None:
-    data = bodies.encode_member_group(BrokerData("b-a", "c", {0: "h:1"}))
+    data = MEMBER_GROUP.dumps(BrokerData("b-a", "c", {0: "h:1"}))
     assert data == b'{"brokerMemberGroup":{"brokerAddrs":{0:"h:1"},"brokerName":"b-a","cluster":"c"}}'
-    assert bodies.decode_member_group(data) == BrokerData("b-a", "c", {0: "h:1"})
-    assert bodies.decode_member_group(b"{}") is None
+    assert MEMBER_GROUP.loads(data) == BrokerData("b-a", "c", {0: "h:1"})
+    assert MEMBER_GROUP.loads(b"{}") is None
 
 
 # Topics and registration
@@ -167,31 +226,32 @@ def test_member_groups() -> None:
 def test_data_versions() -> None:
     version = DataVersion(7, 1700000000000, 2)
     data = b'{"counter":7,"stateVersion":2,"timestamp":1700000000000}'
-    assert bodies.encode_data_version(version) == data
-    assert bodies.decode_data_version(data) == version
-    assert bodies.decode_data_version(b'{"counter":7,"timestamp":1}') == DataVersion(7, 1)
+    assert DATA_VERSION.dumps(version) == data
+    assert DATA_VERSION.loads(data) == version
+    assert DATA_VERSION.loads(b'{"counter":7,"timestamp":1}') == DataVersion(7, 1)
 
 
 def test_a_topic_config_with_mapping_detail() -> None:
     config = TopicConfig("T", 4, 4, attributes={"message.type": "FIFO"})
-    assert bodies.encode_topic_config(config) == (
+    assert TOPIC_CONFIG.dumps(config) == (
         b'{"attributes":{"message.type":"FIFO"},"order":false,"perm":6,"readQueueNums":4,'
         b'"topicFilterType":"SINGLE_TAG","topicName":"T","topicSysFlag":0,"writeQueueNums":4}'
     )
-    detail = {"topic": "T", "currIdMap": {0: 0}}
-    assert b'"mappingDetail":{"currIdMap":{0:0},"topic":"T"}' in bodies.encode_topic_config(config, detail)
-    assert bodies.decode_topic_config(bodies.encode_topic_config(config, detail)) == config
+    detail = b',"mappingDetail":{"currIdMap":{0:0},"topic":"T"}}'
+    assert TOPIC_CONFIG.loads(TOPIC_CONFIG.dumps(config)[:-1] + detail) == config
+    config.attributes = {"b": "1", "a": "2"}
+    assert b'{"a":"2","b":"1"}' in TOPIC_CONFIG.dumps(config)
     configs = [config, TopicConfig("U")]
-    assert bodies.decode_topic_config_list(bodies.encode_topic_config_list(configs)) == configs
-    assert bodies.decode_topic_config_list(b"{}") == []
+    assert TOPIC_CONFIGS.loads(TOPIC_CONFIGS.dumps(configs)) == configs
+    assert TOPIC_CONFIGS.loads(b"{}") == []
 
 
 def test_topic_lists() -> None:
-    assert bodies.encode_topic_list(["a"], "h:1") == b'{"brokerAddr":"h:1","topicList":["a"]}'
-    assert bodies.decode_topic_list(b'{"topicList":["a","b"]}') == bodies.TopicList(["a", "b"])
+    assert TOPIC_LIST.dumps(TopicList(["a"], "h:1")) == b'{"brokerAddr":"h:1","topicList":["a"]}'
+    assert TOPIC_LIST.loads(b'{"topicList":["a","b"]}') == TopicList(["a", "b"])
 
 
-TABLE = bodies.TopicTable({"T": TopicConfig("T", 5, 4, 6)}, DataVersion(0, 1))
+TABLE = TopicTable({"T": TopicConfig("T", 5, 4, 6)}, DataVersion(0, 1))
 
 
 def test_the_reference_vector_of_the_compressed_form() -> None:
@@ -199,22 +259,23 @@ def test_the_reference_vector_of_the_compressed_form() -> None:
         "0000002c7b22636f756e746572223a302c22737461746556657273696f6e223a302c2274696d657374616d70223a317d0000000100"
         "000015542035203420362053494e474c455f544147207b7d000000025b5d00000000"
     )
-    body = bodies.RegisterBody(TABLE, [])
-    packed = bodies.encode_register_body(body, compressed=True, version=479)
+    body = RegisterBody(TABLE, [])
+    codec = RegisterCodec(compressed=True)
+    packed = codec.dumps(body)
     assert zlib.decompress(packed) == vector
-    assert bodies.decode_register_body(packed, compressed=True, version=479) == body
+    assert codec.loads(packed) == body
     # 5.3.3 with compressedRegister says `compressed=false`.
-    assert bodies.decode_register_body(packed, compressed=False, version=479) == body
+    assert REGISTER_BODY.loads(packed) == body
     for cut in range(len(vector)):
         with pytest.raises(ProtocolError, match=r"register body|JSON|DataVersion"):
-            bodies.decode_register_body(zlib.compress(vector[:cut]), compressed=True, version=479)
+            codec.loads(zlib.compress(vector[:cut]))
 
 
 @pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("version", [407, 479])
 def test_registration_comes_back(compressed: bool, version: int) -> None:
     modern = version == 479
-    table = bodies.TopicTable(
+    table = TopicTable(
         {
             "T": TopicConfig("T", 5, 4, 6, attributes={"message.type": "FIFO", "x": "a b"} if modern else {}),
             "%RETRY%g": TopicConfig("%RETRY%g", 1, 1),
@@ -222,19 +283,20 @@ def test_registration_comes_back(compressed: bool, version: int) -> None:
         DataVersion(3, 5, 7 if modern else 0),
         topic_queue_mapping_info_map={"S": {"topic": "S", "currIdMap": {0: 1}}} if modern else {},
     )
-    body = bodies.RegisterBody(table, ["f:1"])
-    data = bodies.encode_register_body(body, compressed, version)
-    assert bodies.decode_register_body(data, compressed, version) == body
+    body = RegisterBody(table, ["f:1"])
+    codec = RegisterCodec(version, compressed)
+    data = codec.dumps(body)
+    assert codec.loads(data) == body
     plain = zlib.decompress(data) if compressed else data
     assert (b"stateVersion" in plain) is modern
     assert (b"attributes" in plain) is (modern and not compressed)
 
 
 def test_registrations_of_old_brokers_and_without_body() -> None:
-    assert bodies.decode_register_body(b"") == bodies.RegisterBody()
+    assert REGISTER_BODY.loads(b"") == RegisterBody()
     bare = b'{"topicConfigTable":{"T":{"topicName":"T","perm":6,"readQueueNums":5,"writeQueueNums":4}}}'
-    assert bodies.decode_register_body(bare).table.topic_config_table == TABLE.topic_config_table
-    assert bodies.decode_register_body(b"{}") == bodies.RegisterBody()
+    assert REGISTER_BODY.loads(bare).table.topic_config_table == TABLE.topic_config_table
+    assert REGISTER_BODY.loads(b"{}") == RegisterBody()
 
 
 def test_compressed_registrations_that_lie_are_refused() -> None:
@@ -251,7 +313,7 @@ def test_compressed_registrations_that_lie_are_refused() -> None:
         zlib.compress(bytes(80 << 20)),
     ):
         with pytest.raises(ProtocolError):
-            bodies.decode_register_body(data, compressed=True)
+            RegisterCodec(compressed=True).loads(data)
 
 
 # Groups
@@ -259,7 +321,7 @@ def test_compressed_registrations_that_lie_are_refused() -> None:
 
 def test_groups() -> None:
     config = SubscriptionGroupConfig("CG")
-    assert bodies.encode_subscription_group(config).decode() == (
+    assert SUBSCRIPTION_GROUP.dumps(config).decode() == (
         '{"attributes":{},"brokerId":0,"consumeBroadcastEnable":true,"consumeEnable":true,"consumeFromMinEnable":true,'
         '"consumeMessageOrderly":false,"consumeTimeoutMinute":15,"groupName":"CG","groupRetryPolicy":'
         '{"type":"CUSTOMIZED"},"groupSysFlag":0,"notifyConsumerIdsChangedEnable":true,"retryMaxTimes":16,'
@@ -272,14 +334,14 @@ def test_groups() -> None:
         subscription_data_set=[{"expression": "*", "expressionType": "TAG", "topic": "T", "version": 1}],
     )
     for group in (config, full):
-        assert bodies.decode_subscription_group(bodies.encode_subscription_group(group)) == group
-    listed = bodies.encode_subscription_group_list([config, full])
-    assert bodies.decode_subscription_group_list(listed) == [config, full]
-    table = bodies.SubscriptionGroupTable({"CG": config}, DataVersion(1, 2, 3), {"CG": {"T": 4}})
-    assert bodies.decode_subscription_group_table(bodies.encode_subscription_group_table(table)) == table
-    assert bodies.decode_group_list(bodies.encode_group_list(["a", "b"])) == ["a", "b"]
+        assert SUBSCRIPTION_GROUP.loads(SUBSCRIPTION_GROUP.dumps(group)) == group
+    listed = SUBSCRIPTION_GROUPS.dumps([config, full])
+    assert SUBSCRIPTION_GROUPS.loads(listed) == [config, full]
+    table = SubscriptionGroupTable({"CG": config}, DataVersion(1, 2, 3), {"CG": {"T": 4}})
+    assert SUBSCRIPTION_GROUP_TABLE.loads(SUBSCRIPTION_GROUP_TABLE.dumps(table)) == table
+    assert GROUP_LIST.loads(GROUP_LIST.dumps(["a", "b"])) == ["a", "b"]
     # As 4.9 sends it.
-    assert bodies.decode_subscription_group(b'{"groupName":"CG","retryMaxTimes":3}').retry_max_times == 3
+    assert SUBSCRIPTION_GROUP.loads(b'{"groupName":"CG","retryMaxTimes":3}').retry_max_times == 3
 
 
 # Offsets
@@ -287,147 +349,145 @@ def test_groups() -> None:
 
 def test_offset_tables_in_their_three_shapes() -> None:
     offsets = {QUEUE: 5, MessageQueue("T", "b-a", 1): 6}
-    bare = bodies.encode_offset_table(offsets)
+    bare = OFFSET_TABLE.dumps(offsets)
     assert bare.decode().startswith('{"offsetTable":{' + QUEUE_TEXT + ":5,")
-    listed = bodies.encode_offset_list({QUEUE: 5})
+    listed = OFFSET_LIST.dumps({QUEUE: 5})
     assert listed == b'{"offsetTable":[{"brokerName":"b-a","offset":5,"queueId":0,"topic":"T"}]}'
     text = json.dumps({"offsetTable": {QUEUE_TEXT: 5}}).encode()
-    assert bodies.decode_offset_table(bare) == offsets
-    assert bodies.decode_offset_table(listed) == bodies.decode_offset_table(text) == {QUEUE: 5}
-    assert bodies.decode_offset_table(bodies.encode_offset_table(offsets, "messageQueueTable")) == offsets
-    assert bodies.decode_offset_table(b"{}") == bodies.decode_offset_table(b"") == {}
+    assert OFFSET_TABLE.loads(bare) == offsets
+    assert OFFSET_TABLE.loads(listed) == OFFSET_TABLE.loads(text) == {QUEUE: 5}
+    assert OFFSET_TABLE.loads(CLIENT_OFFSETS.dumps(offsets)) == offsets
+    assert OFFSET_TABLE.loads(b"{}") == OFFSET_TABLE.loads(b"") == {}
     for wrong in ('{"offsetTable":{"T":1}}', '{"offsetTable":{7:1}}', '{"offsetTable":[1]}', '{"offsetTable":[{}]}'):
         with pytest.raises(ProtocolError, match="offset table"):
-            bodies.decode_offset_table(wrong.encode())
+            OFFSET_TABLE.loads(wrong.encode())
 
 
 def test_offsets_of_clients_groups_and_levels() -> None:
     status = {"c1": {QUEUE: 5}}
-    assert bodies.decode_consumer_status(bodies.encode_consumer_status(status)) == status
-    consumers = bodies.ConsumerOffsets({"T@G": {0: 5, 1: 6}}, DataVersion(1, 2))
-    assert bodies.encode_consumer_offsets(consumers) == (
+    assert CONSUMER_STATUS.loads(CONSUMER_STATUS.dumps(status)) == status
+    consumers = ConsumerOffsets({"T@G": {0: 5, 1: 6}}, DataVersion(1, 2))
+    assert CONSUMER_OFFSETS.dumps(consumers) == (
         b'{"dataVersion":{"counter":1,"stateVersion":0,"timestamp":2},"offsetTable":{"T@G":{0:5,1:6}}}'
     )
-    assert bodies.decode_consumer_offsets(bodies.encode_consumer_offsets(consumers)) == consumers
-    old = bodies.ConsumerOffsets({"T@G": {0: 5}})
-    assert bodies.encode_consumer_offsets(old) == b'{"offsetTable":{"T@G":{0:5}}}'
-    assert bodies.decode_consumer_offsets(b'{"offsetTable":{"T@G":{"0":5}}}') == old
-    delays = bodies.DelayOffsets({1: 100, 2: 7})
-    assert bodies.encode_delay_offsets(delays) == b'{"offsetTable":{1:100,2:7}}'
-    assert bodies.decode_delay_offsets(bodies.encode_delay_offsets(delays)) == delays
-    corrections = bodies.encode_correction_offsets({0: 4})
+    assert CONSUMER_OFFSETS.loads(CONSUMER_OFFSETS.dumps(consumers)) == consumers
+    old = ConsumerOffsets({"T@G": {0: 5}})
+    assert CONSUMER_OFFSETS.dumps(old) == b'{"offsetTable":{"T@G":{0:5}}}'
+    assert CONSUMER_OFFSETS.loads(b'{"offsetTable":{"T@G":{"0":5}}}') == old
+    delays = DelayOffsets({1: 100, 2: 7})
+    assert DELAY_OFFSETS.dumps(delays) == b'{"offsetTable":{1:100,2:7}}'
+    assert DELAY_OFFSETS.loads(DELAY_OFFSETS.dumps(delays)) == delays
+    corrections = CORRECTION_OFFSETS.dumps({0: 4})
     assert corrections == b'{"correctionOffsets":{0:4}}'
-    assert bodies.decode_correction_offsets(corrections) == {0: 4}
+    assert CORRECTION_OFFSETS.loads(corrections) == {0: 4}
 
 
 def test_statistics_as_in_the_sheet() -> None:
-    stats = bodies.TopicStats({QUEUE: bodies.TopicOffset(0, 4, 0)})
-    assert bodies.encode_topic_stats(stats).decode() == (
+    stats = TopicStats({QUEUE: TopicOffset(0, 4, 0)})
+    assert TOPIC_STATS.dumps(stats).decode() == (
         '{"offsetTable":{' + QUEUE_TEXT + ':{"lastUpdateTimestamp":0,"maxOffset":4,"minOffset":0}},"topicPutTps":0.0}'
     )
-    progress = bodies.ConsumeStats({QUEUE: bodies.QueueProgress(10, 5)})
-    assert bodies.encode_consume_stats(progress).decode() == (
+    progress = ConsumeStats({QUEUE: QueueProgress(10, 5)})
+    assert CONSUME_STATS.dumps(progress).decode() == (
         '{"consumeTps":0.0,"offsetTable":{'
         + QUEUE_TEXT
         + ':{"brokerOffset":10,"consumerOffset":5,"lastTimestamp":0,"pullOffset":0}}}'
     )
-    everything = bodies.BrokerConsumeStats([{"CG": [progress]}], "h:1", 5, 3)
-    assert bodies.decode_broker_consume_stats(bodies.encode_broker_consume_stats(everything)) == everything
+    everything = BrokerConsumeStats([{"CG": [progress]}], "h:1", 5, 3)
+    assert BROKER_CONSUME_STATS.loads(BROKER_CONSUME_STATS.dumps(everything)) == everything
     # 4.9 leaves members out.
     old = b'{"consumeTps":0,"offsetTable":{' + QUEUE_TEXT.encode() + b':{"brokerOffset":10,"consumerOffset":5}}}'
-    assert bodies.decode_consume_stats(old) == progress
+    assert CONSUME_STATS.loads(old) == progress
 
 
 def test_time_spans_and_queue_units() -> None:
-    spans = [bodies.QueueTimeSpan(QUEUE, 1, 2, 3, 4)]
-    assert bodies.decode_time_spans(bodies.encode_time_spans(spans)) == spans
-    units = bodies.QueueUnits(
-        [bodies.QueueUnit(1, 101, -5, eval=True, bit_map="b", msg="m")], 0, 10, "f", SubscriptionData("T")
-    )
-    assert bodies.decode_queue_units(bodies.encode_queue_units(units)) == units
-    assert bodies.encode_queue_units(bodies.QueueUnits()) == b'{"maxQueueIndex":0,"minQueueIndex":0}'
+    spans = [QueueTimeSpan(QUEUE, 1, 2, 3, 4)]
+    assert TIME_SPANS.loads(TIME_SPANS.dumps(spans)) == spans
+    units = QueueUnits([QueueUnit(1, 101, -5, eval=True, bit_map="b", msg="m")], 0, 10, "f", SubscriptionData("T"))
+    assert QUEUE_UNITS.loads(QUEUE_UNITS.dumps(units)) == units
+    assert QUEUE_UNITS.dumps(QueueUnits()) == b'{"maxQueueIndex":0,"minQueueIndex":0}'
 
 
 # Clients
 
 
 def test_consumer_ids_and_locks() -> None:
-    assert bodies.encode_consumer_ids(["id1", "id2"]) == b'{"consumerIdList":["id1","id2"]}'
-    assert bodies.decode_consumer_ids(b'{"consumerIdList":["id1"]}') == ["id1"]
-    assert bodies.decode_consumer_ids(b"") == []
-    request = bodies.LockRequest("c1", "CG", [QUEUE])
-    assert bodies.encode_lock_request(request).decode() == (
+    assert CONSUMER_IDS.dumps(["id1", "id2"]) == b'{"consumerIdList":["id1","id2"]}'
+    assert CONSUMER_IDS.loads(b'{"consumerIdList":["id1"]}') == ["id1"]
+    assert CONSUMER_IDS.loads(b"") == []
+    request = LockRequest("c1", "CG", [QUEUE])
+    assert LOCK_REQUEST.dumps(request).decode() == (
         '{"clientId":"c1","consumerGroup":"CG","mqSet":[' + QUEUE_TEXT + '],"onlyThisBroker":false}'
     )
-    assert bodies.decode_lock_request(bodies.encode_lock_request(request)) == request
-    assert bodies.encode_locked_queues([QUEUE]).decode() == '{"lockOKMQSet":[' + QUEUE_TEXT + "]}"
-    assert bodies.decode_locked_queues(bodies.encode_locked_queues([QUEUE])) == [QUEUE]
+    assert LOCK_REQUEST.loads(LOCK_REQUEST.dumps(request)) == request
+    assert LOCKED_QUEUES.dumps([QUEUE]).decode() == '{"lockOKMQSet":[' + QUEUE_TEXT + "]}"
+    assert LOCKED_QUEUES.loads(LOCKED_QUEUES.dumps([QUEUE])) == [QUEUE]
     with pytest.raises(ProtocolError, match=r"mqSet\[0\]"):
-        bodies.decode_lock_request(b'{"clientId":"c","consumerGroup":"g","mqSet":[{"topic":"T"}]}')
+        LOCK_REQUEST.loads(b'{"clientId":"c","consumerGroup":"g","mqSet":[{"topic":"T"}]}')
 
 
 def test_connections() -> None:
-    connection = bodies.Connection("c", "10.0.0.9:50000", "JAVA", 479)
-    consumers = bodies.ConsumerConnection(
+    connection = Connection("c", "10.0.0.9:50000", "JAVA", 479)
+    consumers = ConsumerConnection(
         [connection],
         {"T": SubscriptionData("T")},
         ConsumeType.CONSUME_POP,
         MessageModel.BROADCASTING,
         ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
     )
-    assert bodies.decode_consumer_connection(bodies.encode_consumer_connection(consumers)) == consumers
-    assert bodies.encode_producer_connection([connection]) == (
+    assert CONSUMER_CONNECTION.loads(CONSUMER_CONNECTION.dumps(consumers)) == consumers
+    assert PRODUCER_CONNECTION.dumps([connection]) == (
         b'{"connectionSet":[{"clientAddr":"10.0.0.9:50000","clientId":"c","language":"JAVA","version":479}]}'
     )
-    assert bodies.decode_producer_connection(bodies.encode_producer_connection([connection])) == [connection]
-    table = {"g": [bodies.ProducerInfo("c", "/10.0.0.9:5", "GO", 317, 5)]}
-    assert bodies.decode_producer_table(bodies.encode_producer_table(table)) == table
+    assert PRODUCER_CONNECTION.loads(PRODUCER_CONNECTION.dumps([connection])) == [connection]
+    table = {"g": [ProducerInfo("c", "/10.0.0.9:5", "GO", 317, 5)]}
+    assert PRODUCER_TABLE.loads(PRODUCER_TABLE.dumps(table)) == table
 
 
 def test_running_information() -> None:
-    info = bodies.ConsumerRunningInfo(
+    info = ConsumerRunningInfo(
         {"PROP_CONSUME_TYPE": "CONSUME_PASSIVELY"},
         [SubscriptionData("T")],
-        {QUEUE: bodies.ProcessQueueInfo(5, cached_msg_size_in_mib=1, dropped=True)},
+        {QUEUE: ProcessQueueInfo(5, cached_msg_size_in_mib=1, dropped=True)},
         {QUEUE: {"droped": False}},
-        {"T": bodies.ConsumeStatus(consume_ok_tps=1.5, consume_rt=2.0)},
+        {"T": ConsumeStatus(consume_ok_tps=1.5, consume_rt=2.0)},
         {"k": "v"},
         "stack",
     )
-    data = bodies.encode_running_info(info)
+    data = RUNNING_INFO.dumps(info)
     for name in ("cachedMsgSizeInMiB", "droped", "consumeOKTPS", "consumeRT", "pullTPS", "mqPopTable"):
         assert name in data.decode()
-    assert bodies.decode_running_info(data) == info
+    assert RUNNING_INFO.loads(data) == info
     shared = data.decode().replace('"mqTable":{' + QUEUE_TEXT, '"mqTable":{{"$ref":"$.mqPopTable.null"}')
-    assert bodies.decode_running_info(shared.encode()) == info
+    assert RUNNING_INFO.loads(shared.encode()) == info
 
 
 def test_direct_consumption() -> None:
-    result = bodies.DirectConsumption("CR_LATER", remark="no")
-    assert bodies.encode_direct_consumption(result) == (
+    result = DirectConsumption("CR_LATER", remark="no")
+    assert DIRECT_CONSUMPTION.dumps(result) == (
         b'{"autoCommit":true,"consumeResult":"CR_LATER","order":false,"remark":"no","spentTimeMills":0}'
     )
-    assert bodies.decode_direct_consumption(bodies.encode_direct_consumption(result)) == result
-    assert bodies.decode_direct_consumption(b'{"consumeResult":4}').consume_result == "CR_THROW_EXCEPTION"
+    assert DIRECT_CONSUMPTION.loads(DIRECT_CONSUMPTION.dumps(result)) == result
+    assert DIRECT_CONSUMPTION.loads(b'{"consumeResult":4}').consume_result == "CR_THROW_EXCEPTION"
 
 
 def test_assignments() -> None:
-    query = bodies.AssignmentQuery("c", "CG", "T")
-    assert bodies.decode_assignment_query(bodies.encode_assignment_query(query)) == query
-    assignments = [bodies.Assignment(QUEUE, "POP"), bodies.Assignment(QUEUE, attachments={"a": "b"})]
-    assert bodies.decode_assignments(bodies.encode_assignments(assignments)) == assignments
-    assert bodies.decode_assignments(bodies.encode_assignments([])) == []
-    assert bodies.decode_assignments(b"{}") is None
-    mode = bodies.MessageRequestMode("T", "CG", "POP", 4)
-    assert bodies.decode_message_request_mode(bodies.encode_message_request_mode(mode)) == mode
+    query = AssignmentQuery("c", "CG", "T")
+    assert ASSIGNMENT_QUERY.loads(ASSIGNMENT_QUERY.dumps(query)) == query
+    assignments = [Assignment(QUEUE, "POP"), Assignment(QUEUE, attachments={"a": "b"})]
+    assert ASSIGNMENTS.loads(ASSIGNMENTS.dumps(assignments)) == assignments
+    assert ASSIGNMENTS.loads(ASSIGNMENTS.dumps([])) == []
+    assert ASSIGNMENTS.loads(b"{}") is None
+    mode = MessageRequestMode("T", "CG", "POP", 4)
+    assert MESSAGE_REQUEST_MODE.loads(MESSAGE_REQUEST_MODE.dumps(mode)) == mode
 
 
 # Tables
 
 
 def test_tables() -> None:
-    assert bodies.encode_kv_table({"b": "1", "a": "2"}) == b'{"table":{"b":"1","a":"2"}}'
-    assert bodies.decode_kv_table(b'{"table":{"b":1,"a":"2"}}') == {"b": "1", "a": "2"}
-    assert bodies.decode_kv_table(b"") == {}
-    stats = bodies.BrokerStats(bodies.StatsSample(12, 0.2, 1.0))
-    assert bodies.decode_broker_stats(bodies.encode_broker_stats(stats)) == stats
+    assert KV_TABLE.dumps({"b": "1", "a": "2"}) == b'{"table":{"b":"1","a":"2"}}'
+    assert KV_TABLE.loads(b'{"table":{"b":1,"a":"2"}}') == {"b": "1", "a": "2"}
+    assert KV_TABLE.loads(b"") == {}
+    stats = BrokerStats(StatsSample(12, 0.2, 1.0))
+    assert BROKER_STATS.loads(BROKER_STATS.dumps(stats)) == stats

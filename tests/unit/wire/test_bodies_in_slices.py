@@ -19,84 +19,111 @@ from tianzhou.model import (
     TopicConfig,
     TopicRoute,
 )
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.clients import (
+    CONSUMER_CONNECTION,
+    LOCK_REQUEST,
+    LOCKED_QUEUES,
+    PRODUCER_CONNECTION,
+    PRODUCER_TABLE,
+    Connection,
+    ConsumerConnection,
+    LockRequest,
+    ProducerInfo,
+)
+from tianzhou.wire.bodies.groups import GROUP_LIST, SUBSCRIPTION_GROUP_TABLE, SubscriptionGroupTable
+from tianzhou.wire.bodies.offsets import (
+    BROKER_CONSUME_STATS,
+    CONSUME_STATS,
+    CORRECTION_OFFSETS,
+    OFFSET_TABLE,
+    TIME_SPANS,
+    TOPIC_STATS,
+    BrokerConsumeStats,
+    ConsumeStats,
+    QueueProgress,
+    QueueTimeSpan,
+    TopicOffset,
+    TopicStats,
+    write_consumer_offsets,
+)
+from tianzhou.wire.bodies.route import CLUSTER_INFO, ROUTE, STANDARD_ROUTE
+from tianzhou.wire.bodies.tables import KV_TABLE
+from tianzhou.wire.bodies.topics import DATA_VERSION, TOPIC_LIST, TOPIC_TABLE, TopicList, TopicTable
 from tianzhou.wire.json_dialect import Members, dumps, dumps_slices
 
 MANY = 2_000
 QUEUES = [MessageQueue(f"T{n % 3}", "b-\u00fc", n) for n in range(MANY)]
 NAMES = [f"n\u2028{n}" for n in range(MANY)]
 VERSION = DataVersion(3, 17)
-CLIENTS = [bodies.Connection(f"c{n}", "1.2.3.4:5", "PYTHON", 479) for n in range(MANY)]
-PRODUCERS = {f"P{n}": [bodies.ProducerInfo(f"c{n}", "/1.2.3.4:5", last_update_timestamp=n)] for n in range(MANY)}
+CLIENTS = [Connection(f"c{n}", "1.2.3.4:5", "PYTHON", 479) for n in range(MANY)]
+PRODUCERS = {f"P{n}": [ProducerInfo(f"c{n}", "/1.2.3.4:5", last_update_timestamp=n)] for n in range(MANY)}
 TOPICS = {f"T{n}": TopicConfig(f"T{n}", n, 4, attributes={"a": "\u00fc"} if n % 2 else {}) for n in range(MANY)}
 GROUPS = {f"G{n}": SubscriptionGroupConfig(f"G{n}", attributes={"k": "v"} if n % 2 else {}) for n in range(MANY)}
-TOPIC_TABLE = bodies.TopicTable(TOPICS, VERSION, topic_queue_mapping_info_map={"T": {"epoch": 1}})
-GROUP_TABLE = bodies.SubscriptionGroupTable(GROUPS, VERSION, {"G1": {"T": 4}})
-STATS = bodies.TopicStats({queue: bodies.TopicOffset(1, 2, 3) for queue in QUEUES}, 1.5)
-PROGRESS = bodies.ConsumeStats({queue: bodies.QueueProgress(4, 3, 2, 4) for queue in QUEUES}, 0.25)
-ALL_PROGRESS = bodies.BrokerConsumeStats([{"G": [PROGRESS, bodies.ConsumeStats()]}, {"H": []}], "a:1", 3, 2)
-SPANS = [bodies.QueueTimeSpan(queue, 1, 2, 3, 4) for queue in QUEUES]
-ROUTE = TopicRoute(
+TOPICS_AND_VERSION = TopicTable(TOPICS, VERSION, topic_queue_mapping_info_map={"T": {"epoch": 1}})
+GROUP_TABLE = SubscriptionGroupTable(GROUPS, VERSION, {"G1": {"T": 4}})
+STATS = TopicStats({queue: TopicOffset(1, 2, 3) for queue in QUEUES}, 1.5)
+PROGRESS = ConsumeStats({queue: QueueProgress(4, 3, 2, 4) for queue in QUEUES}, 0.25)
+ALL_PROGRESS = BrokerConsumeStats([{"G": [PROGRESS, ConsumeStats()]}, {"H": []}], "a:1", 3, 2)
+SPANS = [QueueTimeSpan(queue, 1, 2, 3, 4) for queue in QUEUES]
+WIDE = TopicRoute(
     [QueueData(f"b{n}", 4, 4, 6, 0) for n in range(MANY)],
     [BrokerData(f"b{n}", "c\u00fc", {1: "h:2", 0: "h:1"}) for n in range(MANY)],
     filter_server_table={"h:1": ["f:1"]},
 )
-CLUSTER = ClusterInfo({broker.broker_name: broker for broker in ROUTE.broker_datas}, {"c": ["b1", "b2"]})
-LOCK = bodies.LockRequest("c", "G", QUEUES, only_this_broker=True)
-MEMBERS = bodies.ConsumerConnection(
+CLUSTER = ClusterInfo({broker.broker_name: broker for broker in WIDE.broker_datas}, {"c": ["b1", "b2"]})
+LOCK = LockRequest("c", "G", QUEUES, only_this_broker=True)
+MEMBERS = ConsumerConnection(
     CLIENTS,
     {"T": SubscriptionData("T", "a")},
     ConsumeType.CONSUME_PASSIVELY,
     different_subscriptions={"c1": {"T": "b"}},
 )
-SHARED = bodies.ConsumerConnection(
-    [], MEMBERS.subscription_table, ConsumeType.CONSUME_PASSIVELY, different_subscriptions={}
-)
-AGREED = bodies.ConsumerConnection(CLIENTS[:2])
+SHARED = ConsumerConnection([], MEMBERS.subscription_table, ConsumeType.CONSUME_PASSIVELY, different_subscriptions={})
+AGREED = ConsumerConnection(CLIENTS[:2])
 
 BODIES: dict[str, tuple[Generator[None, None, bytes], bytes]] = {
-    "locked queues": (bodies.write_locked_queues(QUEUES), bodies.encode_locked_queues(QUEUES)),
-    "no locked queues": (bodies.write_locked_queues([]), bodies.encode_locked_queues([])),
-    "lock request": (bodies.write_lock_request(LOCK), bodies.encode_lock_request(LOCK)),
+    "locked queues": (LOCKED_QUEUES.slices(QUEUES), LOCKED_QUEUES.dumps(QUEUES)),
+    "no locked queues": (LOCKED_QUEUES.slices([]), LOCKED_QUEUES.dumps([])),
+    "lock request": (LOCK_REQUEST.slices(LOCK), LOCK_REQUEST.dumps(LOCK)),
     "consumers": (
-        bodies.write_consumer_connection(SHARED, iter(CLIENTS), iter([("c1", {"T": "b"})])),
-        bodies.encode_consumer_connection(MEMBERS),
+        CONSUMER_CONNECTION.slices_of(SHARED, iter(CLIENTS), iter([("c1", {"T": "b"})])),
+        CONSUMER_CONNECTION.dumps(MEMBERS),
     ),
     "consumers that agree": (
-        bodies.write_consumer_connection(bodies.ConsumerConnection(), iter(CLIENTS[:2]), iter(())),
-        bodies.encode_consumer_connection(AGREED),
+        CONSUMER_CONNECTION.slices_of(ConsumerConnection(), iter(CLIENTS[:2]), iter(())),
+        CONSUMER_CONNECTION.dumps(AGREED),
     ),
-    "producers": (bodies.write_producer_connection(CLIENTS), bodies.encode_producer_connection(CLIENTS)),
-    "all producers": (bodies.write_producer_table(PRODUCERS.items()), bodies.encode_producer_table(PRODUCERS)),
-    "topics": (bodies.write_topic_table(TOPIC_TABLE), bodies.encode_topic_table(TOPIC_TABLE)),
-    "groups": (bodies.write_subscription_group_table(GROUP_TABLE), bodies.encode_subscription_group_table(GROUP_TABLE)),
-    "names of groups": (bodies.write_group_list(NAMES), bodies.encode_group_list(NAMES)),
-    "names of topics": (bodies.write_topic_list(NAMES, "a:1"), bodies.encode_topic_list(NAMES, "a:1")),
-    "names of topics alone": (bodies.write_topic_list(NAMES), bodies.encode_topic_list(NAMES)),
-    "topic figures": (bodies.write_topic_stats(STATS), bodies.encode_topic_stats(STATS)),
-    "progress": (bodies.write_consume_stats(PROGRESS), bodies.encode_consume_stats(PROGRESS)),
+    "producers": (PRODUCER_CONNECTION.slices(CLIENTS), PRODUCER_CONNECTION.dumps(CLIENTS)),
+    "all producers": (PRODUCER_TABLE.slices(PRODUCERS.items()), PRODUCER_TABLE.dumps(PRODUCERS)),
+    "topics": (TOPIC_TABLE.slices(TOPICS_AND_VERSION), TOPIC_TABLE.dumps(TOPICS_AND_VERSION)),
+    "groups": (SUBSCRIPTION_GROUP_TABLE.slices(GROUP_TABLE), SUBSCRIPTION_GROUP_TABLE.dumps(GROUP_TABLE)),
+    "names of groups": (GROUP_LIST.slices(NAMES), GROUP_LIST.dumps(NAMES)),
+    "names of topics": (TOPIC_LIST.slices(TopicList(NAMES, "a:1")), TOPIC_LIST.dumps(TopicList(NAMES, "a:1"))),
+    "names of topics alone": (TOPIC_LIST.slices(TopicList(NAMES)), TOPIC_LIST.dumps(TopicList(NAMES))),
+    "topic figures": (TOPIC_STATS.slices(STATS), TOPIC_STATS.dumps(STATS)),
+    "progress": (CONSUME_STATS.slices(PROGRESS), CONSUME_STATS.dumps(PROGRESS)),
     "progress of all": (
-        bodies.write_broker_consume_stats(ALL_PROGRESS), bodies.encode_broker_consume_stats(ALL_PROGRESS)
+        BROKER_CONSUME_STATS.slices(ALL_PROGRESS), BROKER_CONSUME_STATS.dumps(ALL_PROGRESS)
     ),
-    "time spans": (bodies.write_time_spans(SPANS), bodies.encode_time_spans(SPANS)),
+    "time spans": (TIME_SPANS.slices(SPANS), TIME_SPANS.dumps(SPANS)),
     "offsets": (
-        bodies.write_offset_table(dict.fromkeys(QUEUES, 7)), bodies.encode_offset_table(dict.fromkeys(QUEUES, 7))
+        OFFSET_TABLE.slices(dict.fromkeys(QUEUES, 7)), OFFSET_TABLE.dumps(dict.fromkeys(QUEUES, 7))
     ),
     "corrections": (
-        bodies.write_correction_offsets(dict.fromkeys(range(MANY), 7)),
-        bodies.encode_correction_offsets(dict.fromkeys(range(MANY), 7)),
+        CORRECTION_OFFSETS.slices(dict.fromkeys(range(MANY), 7)),
+        CORRECTION_OFFSETS.dumps(dict.fromkeys(range(MANY), 7)),
     ),
     "all offsets": (
-        bodies.write_consumer_offsets({"offsetTable": [(name, {1: 2, 0: 1}) for name in NAMES]}, VERSION),
+        write_consumer_offsets({"offsetTable": [(name, {1: 2, 0: 1}) for name in NAMES]}, VERSION),
         dumps(
-            {"dataVersion": bodies.DATA_VERSION.encode(VERSION), "offsetTable": {name: {0: 1, 1: 2} for name in NAMES}},
+            {"dataVersion": DATA_VERSION.encode(VERSION), "offsetTable": {name: {0: 1, 1: 2} for name in NAMES}},
             sort_keys=False,
         ),
     ),
-    "a route": (bodies.write_route(ROUTE, standard=False), bodies.encode_route(ROUTE, standard=False)),
-    "a route in standard form": (bodies.write_route(ROUTE, standard=True), bodies.encode_route(ROUTE, standard=True)),
-    "the cluster": (bodies.write_cluster_info(CLUSTER), bodies.encode_cluster_info(CLUSTER)),
-    "a table": (bodies.write_kv_table({name: name for name in NAMES}), bodies.encode_kv_table({n: n for n in NAMES})),
+    "a route": (ROUTE.slices(WIDE), ROUTE.dumps(WIDE)),
+    "a route in standard form": (STANDARD_ROUTE.slices(WIDE), STANDARD_ROUTE.dumps(WIDE)),
+    "the cluster": (CLUSTER_INFO.slices(CLUSTER), CLUSTER_INFO.dumps(CLUSTER)),
+    "a table": (KV_TABLE.slices({name: name for name in NAMES}), KV_TABLE.dumps({n: n for n in NAMES})),
 }  # fmt: skip
 
 

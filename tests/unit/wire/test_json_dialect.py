@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tianzhou.errors import LimitExceeded, ProtocolError
 from tianzhou.limits import JSON_REFERENCES
 from tianzhou.model import MessageQueue
-from tianzhou.wire.bodies import SubscriptionGroupTable, decode_subscription_group, encode_subscription_group_table
+from tianzhou.wire.bodies.groups import SUBSCRIPTION_GROUP, SUBSCRIPTION_GROUP_TABLE, SubscriptionGroupTable
 from tianzhou.wire.json_dialect import dumps, dumps_plain, dumps_pretty, dumps_standard, loads
 from tianzhou.wire.json_shape import FOREIGN_DEPTH, MAX_DEPTH
 
@@ -134,12 +134,12 @@ def test_a_member_of_any_shape_can_be_written_inside_others() -> None:
     def group(levels: int) -> bytes:
         return b'{"groupName":"g","groupRetryPolicy":{"p":' + b"[" * levels + b"]" * levels + b"}}"
 
-    config = decode_subscription_group(group(FOREIGN_DEPTH))
+    config = SUBSCRIPTION_GROUP.loads(group(FOREIGN_DEPTH))
     table = SubscriptionGroupTable({"g": config})
-    assert loads(encode_subscription_group_table(table))
-    assert loads(dumps_pretty(loads(encode_subscription_group_table(table))))
+    assert loads(SUBSCRIPTION_GROUP_TABLE.dumps(table))
+    assert loads(dumps_pretty(loads(SUBSCRIPTION_GROUP_TABLE.dumps(table))))
     with pytest.raises(ProtocolError, match=f"groupRetryPolicy.p: more than {FOREIGN_DEPTH} levels"):
-        decode_subscription_group(group(FOREIGN_DEPTH + 1))
+        SUBSCRIPTION_GROUP.loads(group(FOREIGN_DEPTH + 1))
 
 
 def test_many_brackets_in_texts_are_no_nesting() -> None:

@@ -8,8 +8,14 @@ import pytest
 
 from tianzhou.errors import ProtocolError
 from tianzhou.model import DataVersion, TopicConfig
-from tianzhou.wire import bodies
-from tianzhou.wire.bodies.register import TOPICS_A_STEP
+from tianzhou.wire.bodies.register import (
+    REGISTER_BODY,
+    TOPICS_A_STEP,
+    RegisterBody,
+    encode_registered_topic,
+    join_register_body,
+)
+from tianzhou.wire.bodies.topics import TopicTable
 from tianzhou.wire.json_dialect import dumps_plain, dumps_pretty
 from tianzhou.wire.json_pieces import ENTRIES, pretty_entries, pretty_pieces, pretty_table
 
@@ -55,15 +61,15 @@ def test_nothing_but_absent_entries_is_an_empty_member() -> None:
 def test_a_registration_of_single_texts_is_the_same(count: int) -> None:
     table = topics(count)
     version = DataVersion(7, 1_700_000_000_000)
-    whole = bodies.encode_register_body(bodies.RegisterBody(bodies.TopicTable(table, version)))
-    texts = [bodies.encode_registered_topic(topic) for topic in table.values()]
-    assert bodies.join_register_body(version, texts) == whole
-    assert bodies.decode_register_body(whole).table.topic_config_table == table
+    whole = REGISTER_BODY.dumps(RegisterBody(TopicTable(table, version)))
+    texts = [encode_registered_topic(topic) for topic in table.values()]
+    assert join_register_body(version, texts) == whole
+    assert REGISTER_BODY.loads(whole).table.topic_config_table == table
 
 
-def read(data: bytes) -> tuple[bodies.RegisterBody, int]:
+def read(data: bytes) -> tuple[RegisterBody, int]:
     """A registration read in steps, and in how many."""
-    steps, count = bodies.decode_register_steps(data), 0
+    steps, count = REGISTER_BODY.load_in_steps(data), 0
     while True:
         try:
             next(steps)
@@ -75,13 +81,11 @@ def read(data: bytes) -> tuple[bodies.RegisterBody, int]:
 def test_a_large_registration_is_read_in_steps() -> None:
     table = topics(4 * TOPICS_A_STEP)
     mapping = {"T1": {"bname": "b", "topic": "T1"}}
-    said = bodies.RegisterBody(
-        bodies.TopicTable(table, DataVersion(1, 2), topic_queue_mapping_info_map=mapping), ["filter:1"]
-    )
-    found, steps = read(bodies.encode_register_body(said))
+    said = RegisterBody(TopicTable(table, DataVersion(1, 2), topic_queue_mapping_info_map=mapping), ["filter:1"])
+    found, steps = read(REGISTER_BODY.dumps(said))
     assert found == said
     assert steps >= 4
-    assert read(bodies.encode_register_body(bodies.RegisterBody()))[1] == 0
+    assert read(REGISTER_BODY.dumps(RegisterBody()))[1] == 0
 
 
 def test_a_wrong_topic_among_many_is_named() -> None:

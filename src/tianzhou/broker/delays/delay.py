@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tianzhou.model import DataVersion, names
-from tianzhou.wire.bodies import DATA_VERSION
+from tianzhou.wire.bodies.topics import DATA_VERSION
 
 NO_TIMERS = "this version delivers no messages at arbitrary times (timers); use a delay level"
 """Remark for senders of messages with a `TIMER_` property."""

@@ -13,7 +13,7 @@ from tianzhou.limits import CLIENT_REQUESTS, Bounds
 from tianzhou.model import MessageQueue
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.store.store import MessageStore
-from tianzhou.wire.bodies import decode_offset_table, encode_consumer_status
+from tianzhou.wire.bodies.offsets import CONSUMER_STATUS, OFFSET_TABLE
 from tianzhou.wire.codes import RESET_CLIENT_OFFSET_SINCE, RUNNING_INFO_SINCE, RequestCode, ResponseCode, version_name
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_header
@@ -124,14 +124,14 @@ class ClientRelayHandler:
             for client, offsets in zip(members, offsets_of_members, strict=True)
             if offsets is not None
         }
-        return command.reply(ResponseCode.SUCCESS, body=encode_consumer_status(table))
+        return command.reply(ResponseCode.SUCCESS, body=CONSUMER_STATUS.dumps(table))
 
     async def _status_of(self, client: Client, topic: str, group: str) -> dict[MessageQueue, int] | None:
         code = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
         question = Command(code, fields=write_header(code, topic=topic, group=group))
         try:
             answer = await free_connection(self._tables.bounds, client).invoke(question, STATUS_TIMEOUT_MS)
-            return decode_offset_table(answer.body) if answer.code == ResponseCode.SUCCESS else None
+            return OFFSET_TABLE.loads(answer.body) if answer.code == ResponseCode.SUCCESS else None
         except (RemotingError, ProtocolError, TooBusy) as error:
             _log.warning("consumer %s of group %s did not say how far it is: %s", client.client_id, group, error)
             return None

@@ -24,17 +24,16 @@ from tianzhou.model import ConsumerData, ConsumeType, HeartbeatData, MessageMode
 from tianzhou.model.name_rules import CLIENT_ID, GROUP, TOPIC
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.turns import Pace, Slices, Turns
-from tianzhou.wire.bodies import Connection as ConnectionBody
-from tianzhou.wire.bodies import (
+from tianzhou.wire.bodies.clients import (
+    CONSUMER_CONNECTION,
+    CONSUMER_IDS,
+    PRODUCER_CONNECTION,
+    PRODUCER_TABLE,
     ConsumerConnection,
     ProducerInfo,
-    decode_client_config_check,
-    decode_heartbeat,
-    encode_consumer_ids,
-    write_consumer_connection,
-    write_producer_connection,
-    write_producer_table,
 )
+from tianzhou.wire.bodies.clients import Connection as ConnectionBody
+from tianzhou.wire.bodies.heartbeat import CLIENT_CONFIG_CHECK, HEARTBEAT
 from tianzhou.wire.codes import LanguageCode, RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_reply
@@ -77,7 +76,7 @@ class ClientHandler:
 
     def heartbeat(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         """Note a client and its groups; new members make the group rebalance at once."""
-        said = decoded(command, decode_heartbeat)
+        said = decoded(command, HEARTBEAT.loads)
         CLIENT_ID.check(said.client_id)
         self._check_size(said)
         steps = self._heartbeat_steps(connection, command, said)
@@ -265,7 +264,7 @@ class ClientHandler:
     def check_config(self, connection: Connection, command: Command) -> Reply:
         """Whether this broker can evaluate a subscription."""
         if command.body:
-            data = decoded(command, decode_client_config_check).subscription_data
+            data = decoded(command, CLIENT_CONFIG_CHECK.loads).subscription_data
             if data.expression_type not in TAG_TYPES:
                 compile_property_filter(
                     self._tables.settings, self._tables.refusals, data.expression_type, data.sub_string
@@ -284,7 +283,7 @@ class ClientHandler:
         if group is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
         if group.ids_body is None:
-            group.ids_body = encode_consumer_ids(group.client_ids())
+            group.ids_body = CONSUMER_IDS.dumps(group.client_ids())
         return command.reply(ResponseCode.SUCCESS, body=group.ids_body)
 
     def consumer_connections(self, connection: Connection, command: Command) -> Slices[Reply]:
@@ -304,7 +303,7 @@ class ClientHandler:
             {} if different else None,
         )
         members = map(_shown, list(group.clients.values()))
-        body = yield from write_consumer_connection(shared, members, map(_expressions, different))
+        body = yield from CONSUMER_CONNECTION.slices_of(shared, members, map(_expressions, different))
         return command.reply(ResponseCode.SUCCESS, body=body)
 
     def producer_connections(self, connection: Connection, command: Command) -> Slices[Reply]:
@@ -313,14 +312,14 @@ class ClientHandler:
         clients = self._tables.clients.producers.get(name)
         if clients is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
-        body = yield from write_producer_connection(map(_shown, list(clients.values())))
+        body = yield from PRODUCER_CONNECTION.slices(map(_shown, list(clients.values())))
         return command.reply(ResponseCode.SUCCESS, body=body)
 
     def all_producers(self, connection: Connection, command: Command) -> Slices[Reply]:
         """All producer groups and their members."""
         groups = list(self._tables.clients.producers.items())
         table = ((group, map(_producer, list(clients.values()))) for group, clients in groups)
-        body = yield from write_producer_table(table)
+        body = yield from PRODUCER_TABLE.slices(table)
         return command.reply(ResponseCode.SUCCESS, body=body)
 
 

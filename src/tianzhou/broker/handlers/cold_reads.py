@@ -15,7 +15,7 @@ from tianzhou.model.name_rules import GROUP
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.setting_updates import read_update
 from tianzhou.store.store import MessageStore
-from tianzhou.wire.bodies import ColdReadLimits, encode_cold_read_limits
+from tianzhou.wire.bodies.replication import COLD_READ_LIMITS, ColdReadLimits
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header
@@ -73,7 +73,7 @@ class ColdReadHandler:
         """All limits."""
         settings = self._tables.settings
         limits = ColdReadLimits(self._limits, settings.cg_cold_read_threshold, settings.global_cold_read_threshold)
-        return command.reply(ResponseCode.SUCCESS, body=encode_cold_read_limits(limits))
+        return command.reply(ResponseCode.SUCCESS, body=COLD_READ_LIMITS.dumps(limits))
 
     def read_mode(self, connection: Connection, command: Command) -> Reply:
         """Tell the system whether the log is read in order or at random; says in the remark what was done."""

@@ -18,7 +18,7 @@ from tianzhou.remoting.settings_request import SettingsRequests, log_update
 from tianzhou.setting_updates import Update
 from tianzhou.settings import differing, dump, format_properties
 from tianzhou.store.store import MessageStore
-from tianzhou.wire.bodies import encode_data_version
+from tianzhou.wire.bodies.topics import DATA_VERSION
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_reply
@@ -63,7 +63,7 @@ class ConfigHandler:
 
     def config(self, connection: Connection, command: Command) -> Reply:
         """Every key with its value."""
-        version = encode_data_version(self._version).decode()
+        version = DATA_VERSION.dumps(self._version).decode()
         body = format_properties(dump(self._tables.settings, self._store.settings, hide_secrets=True)).encode()
         return command.reply(ResponseCode.SUCCESS, None, write_reply(command.code, version=version), body)
 

@@ -12,14 +12,14 @@ from tianzhou.model import MessageQueue
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.turns import Pace, Turns
 from tianzhou.store.store import MessageStore
-from tianzhou.wire.bodies import (
+from tianzhou.wire.bodies.offsets import (
+    BROKER_CONSUME_STATS,
+    CONSUME_STATS,
+    TIME_SPANS,
     BrokerConsumeStats,
     ConsumeStats,
     QueueProgress,
     QueueTimeSpan,
-    write_broker_consume_stats,
-    write_consume_stats,
-    write_time_spans,
 )
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -72,7 +72,7 @@ class ConsumeStatsHandler:
         async with Pace(self._turns) as pace:
             for topic in topics:
                 await self._add(stats, group, topic, pace)
-            body = await pace.through(write_consume_stats(stats))
+            body = await pace.through(CONSUME_STATS.slices(stats))
         return command.reply(ResponseCode.SUCCESS, body=body)
 
     async def of_all(self, connection: Connection, command: Command) -> Reply:
@@ -95,7 +95,7 @@ class ConsumeStatsHandler:
                         result.total_diff += one.broker_offset - one.consumer_offset
                         result.total_inflight_diff += one.pull_offset - one.consumer_offset
                 result.consume_stats_list.append({group: listed})
-            body = await pace.through(write_broker_consume_stats(result))
+            body = await pace.through(BROKER_CONSUME_STATS.slices(result))
         return command.reply(ResponseCode.SUCCESS, body=body)
 
     async def _add(self, stats: ConsumeStats, group: str, topic: str, pace: Pace) -> None:
@@ -137,5 +137,5 @@ class ConsumeStatsHandler:
                 queue = MessageQueue(topic, self._tables.settings.broker_name, queue_id)
                 spans.append(QueueTimeSpan(queue, first, last, at, delay))
                 await pace.rest()
-            body = await pace.through(write_time_spans(spans))
+            body = await pace.through(TIME_SPANS.slices(spans))
         return command.reply(ResponseCode.SUCCESS, body=body)

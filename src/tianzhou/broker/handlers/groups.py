@@ -15,15 +15,14 @@ from tianzhou.model import SubscriptionGroupConfig
 from tianzhou.model.name_rules import group_name_problem
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.turns import Pace, Slices, Turns
-from tianzhou.wire.bodies import (
-    SUBSCRIPTION,
+from tianzhou.wire.bodies.groups import (
+    SUBSCRIPTION_GROUP,
+    SUBSCRIPTION_GROUP_TABLE,
+    SUBSCRIPTION_GROUPS,
     SubscriptionGroupTable,
-    decode_subscription_group,
-    decode_subscription_group_list,
-    encode_subscription_group,
-    write_subscription_group_table,
-    write_topic_list,
 )
+from tianzhou.wire.bodies.heartbeat import SUBSCRIPTION
+from tianzhou.wire.bodies.topics import TOPIC_LIST, TopicList
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header
@@ -73,7 +72,7 @@ class GroupHandler:
 
     async def create(self, connection: Connection, command: Command) -> Reply:
         """Create or replace a group."""
-        config = decoded(command, decode_subscription_group)
+        config = decoded(command, SUBSCRIPTION_GROUP.loads)
         self._check(config)
         self._tables.groups.put(config, self._clock.now_ms())
         await self._written()
@@ -81,7 +80,7 @@ class GroupHandler:
 
     async def create_all(self, connection: Connection, command: Command) -> Reply:
         """Create or replace several groups as one change."""
-        configs = decoded(command, decode_subscription_group_list)
+        configs = decoded(command, SUBSCRIPTION_GROUPS.loads)
         if not command.body:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "the body holds no groupConfigList")
         async with Pace(self._turns) as pace:
@@ -99,7 +98,7 @@ class GroupHandler:
         bounds, where = self._tables.bounds, f"group {config.group_name}"
         bounds.check(QUEUES_OF_TOPIC, config.retry_queue_nums, f"retryQueueNums of {where}")
         if not is_plain(config):
-            bounds.check(GROUP_CONFIG, len(encode_subscription_group(config)), where)
+            bounds.check(GROUP_CONFIG, len(SUBSCRIPTION_GROUP.dumps(config)), where)
 
     async def delete(self, connection: Connection, command: Command) -> Reply:
         """Delete a group, and its offsets when that is asked for."""
@@ -118,7 +117,7 @@ class GroupHandler:
         groups = self._tables.groups
         forbidden = {group: dict(topics) for group, topics in groups.forbidden.items()}
         table = SubscriptionGroupTable(dict(groups.all()), groups.version, forbidden)
-        return command.reply(ResponseCode.SUCCESS, body=(yield from write_subscription_group_table(table)))
+        return command.reply(ResponseCode.SUCCESS, body=(yield from SUBSCRIPTION_GROUP_TABLE.slices(table)))
 
     def one(self, connection: Connection, command: Command) -> Reply:
         """One group's configuration; asking may create it."""
@@ -126,7 +125,7 @@ class GroupHandler:
         config = self._tables.groups.find(name, self._clock.now_ms())
         if config is None:
             raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {name}")
-        return command.reply(ResponseCode.SUCCESS, body=encode_subscription_group(config))
+        return command.reply(ResponseCode.SUCCESS, body=SUBSCRIPTION_GROUP.dumps(config))
 
     def forbid(self, connection: Connection, command: Command) -> Reply:
         """Forbid a group to read a topic, allow it again, or just ask."""
@@ -150,7 +149,8 @@ class GroupHandler:
     def topics(self, connection: Connection, command: Command) -> Slices[Reply]:
         """Topics a group has offsets for."""
         topics = self._tables.offsets.topics_of(command.fields.get("group", ""))
-        return command.reply(ResponseCode.SUCCESS, body=(yield from write_topic_list(topics, self._address)))
+        body = yield from TOPIC_LIST.slices(TopicList(topics, self._address))
+        return command.reply(ResponseCode.SUCCESS, body=body)
 
     def subscription(self, connection: Connection, command: Command) -> Reply:
         """A group's subscription to a topic, as its members announced it or brought it with their pulls."""

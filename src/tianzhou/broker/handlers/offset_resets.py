@@ -13,7 +13,7 @@ from tianzhou.model import MessageQueue, TopicConfig
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.turns import Pace, Slices, Turns
 from tianzhou.store.store import MessageStore
-from tianzhou.wire.bodies import encode_offset_list, encode_offset_table, write_correction_offsets, write_offset_table
+from tianzhou.wire.bodies.offsets import CORRECTION_OFFSETS, OFFSET_LIST, OFFSET_TABLE
 from tianzhou.wire.codes import RESET_CLIENT_OFFSET_SINCE, LanguageCode, RequestCode, ResponseCode, version_name
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_header
@@ -66,7 +66,7 @@ class OffsetResetHandler:
             for queue_id, offset in targets.items():
                 self._tables.offsets.reset(group, topic, queue_id, offset, now, bounded=False)
                 await pace.rest()
-            body = await pace.through(write_offset_table(self._named(topic, targets)))
+            body = await pace.through(OFFSET_TABLE.slices(self._named(topic, targets)))
         return command.reply(ResponseCode.SUCCESS, body=body)
 
     def _topic(self, topic: str) -> TopicConfig:
@@ -122,8 +122,8 @@ class OffsetResetHandler:
         named = self._named(topic, targets)
         # Who asks in C++ has told its consumers to expect a list.
         listed = command.language == LanguageCode.CPP
-        self._tell(list(online.clients), header, encode_offset_list(named) if listed else encode_offset_table(named))
-        return command.reply(ResponseCode.SUCCESS, body=encode_offset_table(named))
+        self._tell(list(online.clients), header, OFFSET_LIST.dumps(named) if listed else OFFSET_TABLE.dumps(named))
+        return command.reply(ResponseCode.SUCCESS, body=OFFSET_TABLE.dumps(named))
 
     def _tell(self, connections: list[Any], header: Any, body: bytes) -> None:
         code = RequestCode.RESET_CONSUMER_CLIENT_OFFSET
@@ -171,4 +171,4 @@ class OffsetResetHandler:
             compared_to=fields.get("compareGroup", ""),
             begin=lambda queue_id: self._store.min_offset(topic, queue_id),
         )
-        return command.reply(ResponseCode.SUCCESS, body=(yield from write_correction_offsets(offsets)))
+        return command.reply(ResponseCode.SUCCESS, body=(yield from CORRECTION_OFFSETS.slices(offsets)))

@@ -12,7 +12,7 @@ from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.turns import Slices
 from tianzhou.store.results import GetResult, GetStatus, ReadRequest
 from tianzhou.store.store import MessageStore
-from tianzhou.wire.bodies import write_consumer_offsets
+from tianzhou.wire.bodies.offsets import write_consumer_offsets
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_reply

@@ -19,15 +19,8 @@ from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.side_thread import ASIDE
 from tianzhou.remoting.turns import Slices, Turns
 from tianzhou.store.store import MessageStore
-from tianzhou.wire.bodies import (
-    LockRequest,
-    decode_lock_request,
-    decode_locked_queues,
-    decode_member_group,
-    encode_locked_queues,
-    write_lock_request,
-    write_locked_queues,
-)
+from tianzhou.wire.bodies.clients import LOCK_REQUEST, LOCKED_QUEUES, LockRequest
+from tianzhou.wire.bodies.route import MEMBER_GROUP
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
@@ -84,13 +77,13 @@ class QueueLockHandler:
         if asked.only_this_broker or self._quorum <= 1:
             # The few of an ordinary consumer wait for nobody.
             if len(granted) <= FEW:
-                return command.reply(ResponseCode.SUCCESS, body=encode_locked_queues(granted))
+                return command.reply(ResponseCode.SUCCESS, body=LOCKED_QUEUES.dumps(granted))
             return self._granted(command, granted)
         return self._agree(command, asked, granted)
 
     @staticmethod
     def _granted(command: Command, queues: list[MessageQueue]) -> Slices[Reply]:
-        return command.reply(ResponseCode.SUCCESS, body=(yield from write_locked_queues(queues)))
+        return command.reply(ResponseCode.SUCCESS, body=(yield from LOCKED_QUEUES.slices(queues)))
 
     def unlock(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         """Free a client's own locks."""
@@ -110,9 +103,9 @@ class QueueLockHandler:
         wish = LockRequest(asked.client_id, asked.consumer_group, granted, only_this_broker=True)
         for reply in await self._ask_others(RequestCode.LOCK_BATCH_MQ, wish):
             if len(reply.body) < LARGE:
-                votes.update(decode_locked_queues(reply.body))
+                votes.update(LOCKED_QUEUES.loads(reply.body))
             else:
-                votes.update(await ASIDE.run(decode_locked_queues, bytes(reply.body)))
+                votes.update(await ASIDE.run(LOCKED_QUEUES.loads, bytes(reply.body)))
         agreed = [queue for queue in granted if votes[queue] >= self._quorum]
         return await self._turns.in_slices(self._granted(command, agreed))
 
@@ -123,7 +116,7 @@ class QueueLockHandler:
 
     async def _ask_others(self, code: RequestCode, wish: LockRequest) -> list[Command]:
         """The answers of the members that say yes."""
-        body = await self._turns.in_slices(write_lock_request(wish))
+        body = await self._turns.in_slices(LOCK_REQUEST.slices(wish))
 
         async def ask(address: str) -> Command | None:
             try:
@@ -147,7 +140,7 @@ class QueueLockHandler:
         for address in self._names.addresses:
             try:
                 reply = await self._client.invoke(address, Command(code, fields=fields), MEMBER_TIMEOUT_MS)
-                found = decode_member_group(reply.body) if reply.code == ResponseCode.SUCCESS else None
+                found = MEMBER_GROUP.loads(reply.body) if reply.code == ResponseCode.SUCCESS else None
             except TianzhouError as error:
                 _log.warning("name server %s does not say who else is %s: %s", address, settings.broker_name, error)
                 continue
@@ -160,7 +153,7 @@ class QueueLockHandler:
 
 def _lock_request(command: Command) -> LockRequest:
     """What is to be locked or freed, with names that can be names."""
-    asked = decoded(command, decode_lock_request)
+    asked = decoded(command, LOCK_REQUEST.loads)
     GROUP.check(asked.consumer_group)
     CLIENT_ID.check(asked.client_id)
     for topic in {queue.topic for queue in asked.queues}:

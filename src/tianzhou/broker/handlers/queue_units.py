@@ -8,7 +8,7 @@ from tianzhou.broker.state import Tables
 from tianzhou.errors import BrokerError
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.store.store import MessageStore
-from tianzhou.wire.bodies import QueueUnit, QueueUnits, encode_queue_units
+from tianzhou.wire.bodies.offsets import QUEUE_UNITS, QueueUnit, QueueUnits
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header
@@ -60,9 +60,9 @@ class QueueUnitHandler:
                 found.append(QueueUnit(*unit, eval=codes is not None and unit[2] in codes))
         if not found:
             remark = f"Index {header.index} of {queue_id}@{topic} is not exist!"
-            return command.reply(ResponseCode.SUCCESS, remark, body=encode_queue_units(shown))
+            return command.reply(ResponseCode.SUCCESS, remark, body=QUEUE_UNITS.dumps(shown))
         shown.queue_data = found
-        return command.reply(ResponseCode.SUCCESS, _PLACEHOLDER_REMARK, body=encode_queue_units(shown))
+        return command.reply(ResponseCode.SUCCESS, _PLACEHOLDER_REMARK, body=QUEUE_UNITS.dumps(shown))
 
     def rocksdb(self, connection: Connection, command: Command) -> Reply:
         """How far queues in RocksDB are; there are none."""

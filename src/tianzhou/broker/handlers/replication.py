@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from tianzhou.errors import BrokerError
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.store.store import MessageStore
-from tianzhou.wire.bodies import HaStatus, encode_ha_status
+from tianzhou.wire.bodies.replication import HA_STATUS, HaStatus
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_reply
@@ -59,7 +59,7 @@ class ReplicationHandler:
 
     def status(self, connection: Connection, command: Command) -> Reply:
         """The master's end of its log, and no connections."""
-        body = encode_ha_status(HaStatus(master=True, master_commit_log_max_offset=self._store.end_offset))
+        body = HA_STATUS.dumps(HaStatus(master=True, master_commit_log_max_offset=self._store.end_offset))
         return command.reply(ResponseCode.SUCCESS, body=body)
 
     def epochs(self, connection: Connection, command: Command) -> Reply:

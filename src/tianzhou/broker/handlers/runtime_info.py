@@ -16,7 +16,7 @@ from tianzhou.errors import BrokerError
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.store.store import MessageStore
 from tianzhou.troubles import Troubles
-from tianzhou.wire.bodies import encode_broker_stats, encode_kv_table
+from tianzhou.wire.bodies.tables import BROKER_STATS, KV_TABLE
 from tianzhou.wire.codes import VERSION, RequestCode, ResponseCode, version_name
 from tianzhou.wire.command import Command
 
@@ -59,12 +59,12 @@ class RuntimeInfoHandler:
         found = self._stats.view(name, key)
         if found is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
-        return command.reply(ResponseCode.SUCCESS, body=encode_broker_stats(found))
+        return command.reply(ResponseCode.SUCCESS, body=BROKER_STATS.dumps(found))
 
     async def runtime(self, connection: Connection, command: Command) -> Reply:
         """Figures as text, under the keys tools look for (broker.md §20.2)."""
         earliest = await self._store.find(self._store.lookups.record_time_steps(max(self._store.begin_offset, 0)))
-        return command.reply(ResponseCode.SUCCESS, body=encode_kv_table(self._figures(earliest)))
+        return command.reply(ResponseCode.SUCCESS, body=KV_TABLE.dumps(self._figures(earliest)))
 
     def _figures(self, earliest: int) -> dict[str, str]:
         now = self._clock.now_ms()

@@ -16,17 +16,9 @@ from tianzhou.model.name_rules import topic_name_problem
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.turns import Pace, Slices, Turns
 from tianzhou.store.store import MessageStore
-from tianzhou.wire.bodies import (
-    TopicOffset,
-    TopicStats,
-    TopicTable,
-    decode_topic_config_list,
-    encode_topic_config,
-    encode_topic_list,
-    write_group_list,
-    write_topic_stats,
-    write_topic_table,
-)
+from tianzhou.wire.bodies.groups import GROUP_LIST
+from tianzhou.wire.bodies.offsets import TOPIC_STATS, TopicOffset, TopicStats
+from tianzhou.wire.bodies.topics import TOPIC_CONFIG, TOPIC_CONFIGS, TOPIC_LIST, TOPIC_TABLE, TopicList, TopicTable
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header
@@ -102,7 +94,7 @@ class TopicHandler:
 
     async def create_all(self, connection: Connection, command: Command) -> Reply:
         """Create or replace several topics as one change."""
-        configs = decoded(command, decode_topic_config_list)
+        configs = decoded(command, TOPIC_CONFIGS.loads)
         if not command.body:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "the body holds no topicConfigList")
         async with Pace(self._turns) as pace:
@@ -172,12 +164,12 @@ class TopicHandler:
     def all(self, connection: Connection, command: Command) -> Slices[Reply]:
         """The whole table."""
         topics = self._tables.topics
-        body = yield from write_topic_table(TopicTable(dict(topics.all()), topics.version))
+        body = yield from TOPIC_TABLE.slices(TopicTable(dict(topics.all()), topics.version))
         return command.reply(ResponseCode.SUCCESS, body=body)
 
     def one(self, connection: Connection, command: Command) -> Reply:
         """One topic's configuration."""
-        return command.reply(ResponseCode.SUCCESS, body=encode_topic_config(self._existing(read_header(command).topic)))
+        return command.reply(ResponseCode.SUCCESS, body=TOPIC_CONFIG.dumps(self._existing(read_header(command).topic)))
 
     def _existing(self, topic: str) -> TopicConfig:
         config = self._tables.topics.get(topic)
@@ -198,7 +190,7 @@ class TopicHandler:
                 queue = MessageQueue(topic, self._tables.settings.broker_name, queue_id)
                 stats.offset_table[queue] = TopicOffset(low, high, max(last, 0))
                 await pace.rest()
-            body = await pace.through(write_topic_stats(stats))
+            body = await pace.through(TOPIC_STATS.slices(stats))
         return command.reply(ResponseCode.SUCCESS, body=body)
 
     def consumers(self, connection: Connection, command: Command) -> Slices[Reply]:
@@ -206,8 +198,9 @@ class TopicHandler:
         topic = read_header(command).topic
         groups = dict.fromkeys(self._tables.clients.subscribers(topic))
         groups |= dict.fromkeys(self._tables.offsets.groups_of(topic))
-        return command.reply(ResponseCode.SUCCESS, body=(yield from write_group_list(groups)))
+        return command.reply(ResponseCode.SUCCESS, body=(yield from GROUP_LIST.slices(groups)))
 
     def system(self, connection: Connection, command: Command) -> Reply:
         """Names of the system topics."""
-        return command.reply(ResponseCode.SUCCESS, body=encode_topic_list(self._tables.topics.system_names()))
+        names = TopicList(self._tables.topics.system_names())
+        return command.reply(ResponseCode.SUCCESS, body=TOPIC_LIST.dumps(names))

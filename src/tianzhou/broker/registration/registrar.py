@@ -24,15 +24,14 @@ from tianzhou.settings import parse_properties
 from tianzhou.slices import in_turns
 from tianzhou.supervision import Supervisor
 from tianzhou.watermark import Watermark
-from tianzhou.wire.bodies import (
+from tianzhou.wire.bodies.register import (
     RegisterBody,
-    TopicTable,
-    decode_kv_table,
-    encode_data_version,
-    encode_register_body,
+    RegisterCodec,
     encode_registered_topic,
     join_register_body,
 )
+from tianzhou.wire.bodies.tables import KV_TABLE
+from tianzhou.wire.bodies.topics import DATA_VERSION, TopicTable
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_reply, write_header
@@ -190,7 +189,7 @@ class Registrar:
             cluster_name=settings.broker_cluster_name,
             broker_id=settings.broker_id,
         )
-        command = Command(code, fields=fields, body=encode_data_version(version))
+        command = Command(code, fields=fields, body=DATA_VERSION.dumps(version))
         try:
             reply = await self._client.invoke(address, command, settings.register_broker_timeout_mills)
             return reply.code == ResponseCode.SUCCESS and bool(reply.body) and not read_reply(code, reply).changed
@@ -284,7 +283,7 @@ class Registrar:
         if self._cached_body[0] != cache_key:
             if settings.compressed_register:
                 registered = {name: registered_topic(one, self._json_permission) for name, one in topics.all().items()}
-                body = encode_register_body(RegisterBody(TopicTable(registered, topics.version)), compressed=True)
+                body = RegisterCodec(compressed=True).dumps(RegisterBody(TopicTable(registered, topics.version)))
             else:
                 body = join_register_body(topics.version, self._topic_json.all(topics.all()))
             self._cached_body = cache_key, body
@@ -352,7 +351,7 @@ class Registrar:
         """Set which topics are ordered from the name server's list."""
         if not reply.body:
             return
-        ordered = decode_kv_table(reply.body)
+        ordered = KV_TABLE.loads(reply.body)
         topics = self._tables.topics
         changed = [
             replace(config, order=name in ordered)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.errors import BrokerError, ConnectFailed, TianzhouError
 from tianzhou.remoting.client import RemotingClient
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.route import CLUSTER_INFO
 from tianzhou.wire.bodies.staging import ATTEMPTS, DECISION, AttemptList, BatchDecision
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -61,7 +61,7 @@ class StagingPeers:
         for namesrv in self._settings.namesrv_addresses:
             try:
                 reply = await self._client.invoke(namesrv, Command(RequestCode.GET_BROKER_CLUSTER_INFO), ASK_TIMEOUT_MS)
-                broker = bodies.decode_cluster_info(reply.body).broker_addr_table.get(broker_name)
+                broker = CLUSTER_INFO.loads(reply.body).broker_addr_table.get(broker_name)
             except (TianzhouError, OSError) as error:
                 failure = error
                 continue

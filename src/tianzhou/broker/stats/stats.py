@@ -14,7 +14,7 @@ from tianzhou.broker.stats.put_latency import PutLatency
 from tianzhou.broker.stats.stats_windows import DAY_STEP_MS, HOUR_STEP_MS, MINUTE_STEP_MS, SETTLED, Windows
 from tianzhou.limits import FIGURES, Bounds
 from tianzhou.model import names
-from tianzhou.wire.bodies import BrokerStats as StatsBody
+from tianzhou.wire.bodies.tables import BrokerStats as StatsBody
 
 WINDOWS_S = (10, 60, 600)
 _SAMPLE_MS = MINUTE_STEP_MS

@@ -7,8 +7,8 @@ samples of their own.
 
 from __future__ import annotations
 
-from tianzhou.wire.bodies import BrokerStats as StatsBody
-from tianzhou.wire.bodies import StatsSample
+from tianzhou.wire.bodies.tables import BrokerStats as StatsBody
+from tianzhou.wire.bodies.tables import StatsSample
 
 MINUTE_STEP_MS = 10_000
 HOUR_STEP_MS = 600_000

@@ -10,7 +10,7 @@ from typing import Any
 
 from tianzhou.limits import OFFSETS, Bounds
 from tianzhou.model import DataVersion, names
-from tianzhou.wire.bodies import DATA_VERSION
+from tianzhou.wire.bodies.topics import DATA_VERSION
 
 SEPARATOR = "@"
 AT_ONCE = 256

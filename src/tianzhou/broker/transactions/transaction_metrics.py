@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tianzhou.model import DataVersion
-from tianzhou.wire.bodies import DATA_VERSION
+from tianzhou.wire.bodies.topics import DATA_VERSION
 
 
 @dataclass(slots=True)

@@ -35,7 +35,7 @@ from tianzhou.model import TopicConfig
 from tianzhou.namesrv.routes import Registration
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.tls import TlsSettings, client_context
-from tianzhou.wire.bodies import encode_topic_config_list
+from tianzhou.wire.bodies.topics import TOPIC_CONFIGS
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 
@@ -293,7 +293,7 @@ class Supervisor:
                 await self._make_on(broker, ports[broker], configs[at : at + TOPICS_AT_ONCE])
 
     async def _make_on(self, broker: str, port: int, configs: list[TopicConfig]) -> None:
-        body = encode_topic_config_list([_as_changes(config) for config in configs])
+        body = TOPIC_CONFIGS.dumps([_as_changes(config) for config in configs])
         address = inner_address(self.settings.host, port)
         why = ""
         for _ in range(TOPICS_TRIES):

@@ -24,7 +24,8 @@ from tianzhou.escaping import shown
 from tianzhou.model import names
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.error_codes import unsupported
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.clients import DIRECT_CONSUMPTION, RUNNING_INFO
+from tianzhou.wire.bodies.offsets import CLIENT_OFFSETS, OFFSET_TABLE
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header
@@ -128,7 +129,7 @@ async def _reset_offsets(client: Client, connection: Connection, command: Comman
     if member is None:
         _log.info("offsets of group %s are reset, but it has no consumer here", header.group)
         return
-    offsets = offsets_inside(client.namespace, bodies.decode_offset_table(command.body))
+    offsets = offsets_inside(client.namespace, OFFSET_TABLE.loads(command.body))
     if any(not 0 <= offset <= LAST_OFFSET for offset in offsets.values()):
         raise ProtocolError(f"{connection} tells group {header.group} offsets that no queue has")
     _log.warning("group %s is told to continue elsewhere in topic %s: %s", header.group, header.topic, offsets)
@@ -140,7 +141,7 @@ def _consumer_status(client: Client, command: Command) -> Command:
     member = client.consumer(header.group)
     offsets = member.consume_offsets(unwrap(client.namespace, header.topic)) if member is not None else {}
     offsets = offsets_outside(client.namespace, offsets)
-    return command.reply(ResponseCode.SUCCESS, body=bodies.encode_offset_table(offsets, "messageQueueTable"))
+    return command.reply(ResponseCode.SUCCESS, body=CLIENT_OFFSETS.dumps(offsets))
 
 
 def _running_info(client: Client, command: Command) -> Command:
@@ -151,7 +152,7 @@ def _running_info(client: Client, command: Command) -> Command:
     info = running_info_outside(client.namespace, member.running_info())
     if header.jstack_enable:
         info.jstack = stack_dump()
-    return command.reply(ResponseCode.SUCCESS, body=bodies.encode_running_info(info))
+    return command.reply(ResponseCode.SUCCESS, body=RUNNING_INFO.dumps(info))
 
 
 def stack_dump() -> str:
@@ -176,7 +177,7 @@ async def _consume_directly(client: Client, command: Command) -> Command:
         )
     message = message_inside(client.namespace, to_message(record, header.broker_name or "", limit_bytes)[0])
     result = await member.consume_directly(message)
-    return command.reply(ResponseCode.SUCCESS, body=bodies.encode_direct_consumption(result))
+    return command.reply(ResponseCode.SUCCESS, body=DIRECT_CONSUMPTION.dumps(result))
 
 
 def _offset_of(msg_id: str | None) -> int | None:

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from tianzhou.model import ConsumerData, MessageExt, MessageQueue
 from tianzhou.remoting.connection import Connection
-from tianzhou.wire.bodies import ConsumerRunningInfo, DirectConsumption
+from tianzhou.wire.bodies.clients import ConsumerRunningInfo, DirectConsumption
 
 
 class StateQuestion(NamedTuple):

@@ -14,7 +14,8 @@ from tianzhou.errors import ProtocolError
 from tianzhou.limits import MEMBERS_OF_ANSWER
 from tianzhou.model import HeartbeatData, MessageExt, MessageQueue, SubscriptionData
 from tianzhou.remoting.client import RemotingClient
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.clients import CONSUMER_IDS, LOCK_REQUEST, LOCKED_QUEUES, LockRequest
+from tianzhou.wire.bodies.heartbeat import CLIENT_CONFIG_CHECK, HEARTBEAT, ClientConfigCheck
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_reply, write_header
@@ -172,7 +173,7 @@ async def consumer_ids(
     reply = await remoting.invoke(address, request(code, consumer_group=group), timeout_ms)
     if reply.code == ResponseCode.SYSTEM_ERROR:
         return []
-    found = bodies.decode_consumer_ids(check(reply, address).body)
+    found = CONSUMER_IDS.loads(check(reply, address).body)
     if len(found) > MEMBERS_OF_ANSWER.default:
         raise MEMBERS_OF_ANSWER.error(
             len(found), MEMBERS_OF_ANSWER.default, f"the members of group {group} that {address} tells"
@@ -184,7 +185,7 @@ async def heartbeat(
     remoting: RemotingClient, address: str, data: HeartbeatData, timeout_ms: float = API_TIMEOUT_MS
 ) -> None:
     """Announce this client to a broker (wire.md §7.1)."""
-    await call(remoting, address, RequestCode.HEART_BEAT, body=bodies.encode_heartbeat(data), timeout_ms=timeout_ms)
+    await call(remoting, address, RequestCode.HEART_BEAT, body=HEARTBEAT.dumps(data), timeout_ms=timeout_ms)
 
 
 async def unregister(
@@ -221,12 +222,12 @@ async def check_client_config(
     Raises:
         BrokerError: the expression does not compile, or property filters are switched off.
     """
-    question = bodies.ClientConfigCheck(client_id, group, subscription)
+    question = ClientConfigCheck(client_id, group, subscription)
     await call(
         remoting,
         address,
         RequestCode.CHECK_CLIENT_CONFIG,
-        body=bodies.encode_client_config_check(question),
+        body=CLIENT_CONFIG_CHECK.dumps(question),
         timeout_ms=timeout_ms,
     )
 
@@ -281,9 +282,9 @@ async def lock_queues(
     Returns:
         The queues whose locks are ours now.
     """
-    body = bodies.encode_lock_request(bodies.LockRequest(client_id, group, list(queues)))
+    body = LOCK_REQUEST.dumps(LockRequest(client_id, group, list(queues)))
     reply = await call(remoting, address, RequestCode.LOCK_BATCH_MQ, body=body, timeout_ms=timeout_ms)
-    return bodies.decode_locked_queues(reply.body)
+    return LOCKED_QUEUES.loads(reply.body)
 
 
 async def unlock_queues(
@@ -295,7 +296,7 @@ async def unlock_queues(
     timeout_ms: float = LOCK_TIMEOUT_MS,
 ) -> None:
     """Free our locks on queues of one broker, and have it confirmed (wire.md §7.4)."""
-    body = bodies.encode_lock_request(bodies.LockRequest(client_id, group, list(queues)))
+    body = LOCK_REQUEST.dumps(LockRequest(client_id, group, list(queues)))
     await call(remoting, address, RequestCode.UNLOCK_BATCH_MQ, body=body, timeout_ms=timeout_ms)
 
 

@@ -16,7 +16,7 @@ from tianzhou.client.namespaces.namespaces import wrap
 from tianzhou.client.namespaces.request_names import offsets_inside, offsets_outside
 from tianzhou.errors import ClientError, TianzhouError
 from tianzhou.model import MessageQueue
-from tianzhou.wire.bodies import decode_offset_table, encode_offset_table
+from tianzhou.wire.bodies.offsets import OFFSET_TABLE
 
 _log = logging.getLogger(__name__)
 
@@ -148,7 +148,7 @@ class LocalOffsets:
             if not candidate.exists():
                 continue
             try:
-                self._offsets = offsets_inside(self._namespace, decode_offset_table(candidate.read_bytes()))
+                self._offsets = offsets_inside(self._namespace, OFFSET_TABLE.loads(candidate.read_bytes()))
             except (OSError, TianzhouError) as error:
                 failures.append(f"{candidate}: {error}")
             else:
@@ -163,7 +163,7 @@ class LocalOffsets:
     async def persist(self, offsets: Mapping[MessageQueue, int], *, confirm: bool = False) -> set[MessageQueue]:
         """See `OffsetStore.persist`; queues not given keep their offsets."""
         self._offsets.update(offsets)
-        body = encode_offset_table(offsets_outside(self._namespace, self._offsets))
+        body = OFFSET_TABLE.dumps(offsets_outside(self._namespace, self._offsets))
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             fresh = self.path.with_suffix(".json.new")

@@ -12,7 +12,10 @@ from typing import TypeVar
 
 from tianzhou.client.namespaces.namespaces import unwrap, wrap
 from tianzhou.model import MessageQueue
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.clients import CONSUMER_CONNECTION, RUNNING_INFO
+from tianzhou.wire.bodies.groups import GROUP_LIST, SUBSCRIPTION_GROUP_TABLE
+from tianzhou.wire.bodies.offsets import CONSUME_STATS, TOPIC_STATS
+from tianzhou.wire.bodies.topics import TOPIC_CONFIG, TOPIC_LIST, TOPIC_TABLE
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 
@@ -55,58 +58,58 @@ def _queues(namespace: str, table: Mapping[MessageQueue, V]) -> dict[MessageQueu
 
 
 def _topics(namespace: str, body: bytes) -> bytes:
-    said = bodies.decode_topic_list(body)
+    said = TOPIC_LIST.loads(body)
     found = [unwrap(namespace, name) for name in said.topic_list if is_inside(namespace, name)]
-    return bodies.encode_topic_list(found, said.broker_addr)
+    return TOPIC_LIST.dumps(replace(said, topic_list=found))
 
 
 def _topic(namespace: str, body: bytes) -> bytes:
-    config = bodies.decode_topic_config(body)
-    return bodies.encode_topic_config(replace(config, topic_name=unwrap(namespace, config.topic_name)))
+    config = TOPIC_CONFIG.loads(body)
+    return TOPIC_CONFIG.dumps(replace(config, topic_name=unwrap(namespace, config.topic_name)))
 
 
 def _topic_table(namespace: str, body: bytes) -> bytes:
-    said = bodies.decode_topic_table(body)
+    said = TOPIC_TABLE.loads(body)
     table = {
         name: replace(config, topic_name=name) for name, config in _named(namespace, said.topic_config_table).items()
     }
-    return bodies.encode_topic_table(replace(said, topic_config_table=table))
+    return TOPIC_TABLE.dumps(replace(said, topic_config_table=table))
 
 
 def _topic_stats(namespace: str, body: bytes) -> bytes:
-    said = bodies.decode_topic_stats(body)
-    return bodies.encode_topic_stats(replace(said, offset_table=_queues(namespace, said.offset_table)))
+    said = TOPIC_STATS.loads(body)
+    return TOPIC_STATS.dumps(replace(said, offset_table=_queues(namespace, said.offset_table)))
 
 
 def _groups(namespace: str, body: bytes) -> bytes:
-    said = bodies.decode_group_list(body)
-    return bodies.encode_group_list([unwrap(namespace, name) for name in said if is_inside(namespace, name)])
+    said = GROUP_LIST.loads(body)
+    return GROUP_LIST.dumps([unwrap(namespace, name) for name in said if is_inside(namespace, name)])
 
 
 def _group_table(namespace: str, body: bytes) -> bytes:
-    said = bodies.decode_subscription_group_table(body)
+    said = SUBSCRIPTION_GROUP_TABLE.loads(body)
     table = {
         name: replace(config, group_name=name)
         for name, config in _named(namespace, said.subscription_group_table).items()
     }
-    return bodies.encode_subscription_group_table(replace(said, subscription_group_table=table))
+    return SUBSCRIPTION_GROUP_TABLE.dumps(replace(said, subscription_group_table=table))
 
 
 def _consume_stats(namespace: str, body: bytes) -> bytes:
-    said = bodies.decode_consume_stats(body)
-    return bodies.encode_consume_stats(replace(said, offset_table=_queues(namespace, said.offset_table)))
+    said = CONSUME_STATS.loads(body)
+    return CONSUME_STATS.dumps(replace(said, offset_table=_queues(namespace, said.offset_table)))
 
 
 def _connection(namespace: str, body: bytes) -> bytes:
-    said = bodies.decode_consumer_connection(body)
+    said = CONSUMER_CONNECTION.loads(body)
     table = {name: replace(one, topic=name) for name, one in _named(namespace, said.subscription_table).items()}
-    return bodies.encode_consumer_connection(replace(said, subscription_table=table))
+    return CONSUMER_CONNECTION.dumps(replace(said, subscription_table=table))
 
 
 def _running_info(namespace: str, body: bytes) -> bytes:
-    said = bodies.decode_running_info(body)
+    said = RUNNING_INFO.loads(body)
     subscriptions = [replace(one, topic=unwrap(namespace, one.topic)) for one in said.subscription_set]
-    return bodies.encode_running_info(
+    return RUNNING_INFO.dumps(
         replace(
             said,
             subscription_set=subscriptions,

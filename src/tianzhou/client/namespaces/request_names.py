@@ -14,8 +14,9 @@ from tianzhou.client.namespaces.namespaces import unwrap, wrap
 from tianzhou.client.namespaces.reply_names import answer_inside, has_names
 from tianzhou.model import MessageExt, MessageQueue, SubscriptionData, names
 from tianzhou.remoting.client import Exchange, RpcHook
-from tianzhou.wire import bodies
-from tianzhou.wire.bodies import ConsumerRunningInfo
+from tianzhou.wire.bodies.clients import LOCK_REQUEST, LOCKED_QUEUES, ConsumerRunningInfo
+from tianzhou.wire.bodies.groups import SUBSCRIPTION_GROUP
+from tianzhou.wire.bodies.heartbeat import CLIENT_CONFIG_CHECK, HEARTBEAT
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 
@@ -43,8 +44,8 @@ def border(namespace: str) -> RpcHook:
     def locked(exchange: Exchange) -> None:
         reply = exchange.reply
         if reply is not None and reply.code == 0:
-            ours = [queue_inside(namespace, queue) for queue in bodies.decode_locked_queues(reply.body)]
-            reply.body = bodies.encode_locked_queues(ours)
+            ours = [queue_inside(namespace, queue) for queue in LOCKED_QUEUES.loads(reply.body)]
+            reply.body = LOCKED_QUEUES.dumps(ours)
 
     return translate
 
@@ -54,7 +55,7 @@ def _unchanged(namespace: str, request: Command) -> None:
 
 
 def _heartbeat(namespace: str, request: Command) -> None:
-    said = bodies.decode_heartbeat(request.body)
+    said = HEARTBEAT.loads(request.body)
     consumers = [
         replace(
             data,
@@ -64,19 +65,19 @@ def _heartbeat(namespace: str, request: Command) -> None:
         for data in said.consumers
     ]
     groups = [wrap(namespace, group) for group in said.producer_groups]
-    request.body = bodies.encode_heartbeat(replace(said, producer_groups=groups, consumers=consumers))
+    request.body = HEARTBEAT.dumps(replace(said, producer_groups=groups, consumers=consumers))
 
 
 def _locks(namespace: str, request: Command) -> None:
-    asked = bodies.decode_lock_request(request.body)
+    asked = LOCK_REQUEST.loads(request.body)
     queues = [queue_outside(namespace, queue) for queue in asked.queues]
     group = wrap(namespace, asked.consumer_group)
-    request.body = bodies.encode_lock_request(replace(asked, consumer_group=group, queues=queues))
+    request.body = LOCK_REQUEST.dumps(replace(asked, consumer_group=group, queues=queues))
 
 
 def _config_check(namespace: str, request: Command) -> None:
-    check = bodies.decode_client_config_check(request.body)
-    request.body = bodies.encode_client_config_check(
+    check = CLIENT_CONFIG_CHECK.loads(request.body)
+    request.body = CLIENT_CONFIG_CHECK.dumps(
         replace(
             check,
             group=wrap(namespace, check.group),
@@ -87,9 +88,9 @@ def _config_check(namespace: str, request: Command) -> None:
 
 
 def _group(namespace: str, request: Command) -> None:
-    config = bodies.decode_subscription_group(request.body)
+    config = SUBSCRIPTION_GROUP.loads(request.body)
     config = replace(config, group_name=wrap(namespace, config.group_name))
-    request.body = bodies.encode_subscription_group(config)
+    request.body = SUBSCRIPTION_GROUP.dumps(config)
 
 
 def _order_config(namespace: str, request: Command) -> None:

@@ -1,4 +1,4 @@
-"""How the members of a JSON object correspond to the attributes of a value: one line per class of bodies.
+"""Codecs of JSON bodies: how the members of an object correspond to the attributes of a value, one line each.
 
 Reading is as lenient as fastjson (wire.md §1.13): unknown members are ignored, missing and null ones take the
 attribute's default, numbers are accepted where text is expected and the other way round.
@@ -9,12 +9,22 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, Final, Generic, TypeVar
+from functools import partial
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from tianzhou.errors import ProtocolError
 from tianzhou.model import MessageQueue
 from tianzhou.wire.hashing import Octets
-from tianzhou.wire.json_dialect import Members, as_key, dumps, dumps_slices, loads
+from tianzhou.wire.json_dialect import (
+    Members,
+    Written,
+    as_key,
+    dumps,
+    dumps_plain,
+    dumps_slices,
+    dumps_standard,
+    loads,
+)
 from tianzhou.wire.json_shape import FOREIGN_DEPTH, check_depth
 
 T = TypeVar("T")
@@ -157,7 +167,9 @@ def map_of(key: Kind, value: Kind) -> Kind:
             for k, v in read_object(members, where).items()
             if v is not None
         },
-        lambda members: Members((k, value.lazily(v)) for k, v in members.items()),
+        lambda members: Members(
+            (k, value.lazily(v)) for k, v in (members.items() if isinstance(members, Mapping) else members)
+        ),
     )
 
 
@@ -182,17 +194,42 @@ def camel(name: str) -> str:
     return first + "".join(part.capitalize() for part in rest)
 
 
+class Form(NamedTuple):
+    """How the members of an object become text.
+
+    Attributes:
+        whole: at once.
+        slices: a little at a time; maps keep their order.
+    """
+
+    whole: Callable[[Any], bytes]
+    slices: Callable[[Any], Generator[None, None, bytes]] = dumps_slices
+
+
+IN_ORDER: Final = Form(partial(dumps, sort_keys=False))
+SORTED: Final = Form(dumps)
+"""Maps among the members are sorted."""
+PLAIN: Final = Form(dumps_plain)
+"""For large tables without doubles: ten times faster."""
+STANDARD: Final = Form(partial(dumps_standard, sort_keys=False), partial(dumps_slices, standard=True))
+"""Keys are quoted and the text is escaped."""
+
+
 class Bean(Generic[T]):
     """Writes and reads the values of one dataclass.
 
     Args:
         cls: the dataclass.
         names: wire names that are not the camelCase of their attribute.
+        form: how they become text.
         members: kind of each attribute that has a member.
     """
 
-    def __init__(self, cls: type[T], names: Mapping[str, str] | None = None, /, **members: Kind) -> None:
+    def __init__(
+        self, cls: type[T], names: Mapping[str, str] | None = None, form: Form = IN_ORDER, /, **members: Kind
+    ) -> None:
         self.cls = cls
+        self._form = form
         self.noun = cls.__name__
         wire_names = {name: (names or {}).get(name) or camel(name) for name in members}
         self._members = sorted((wire_names[name], name, kind) for name, kind in members.items())
@@ -242,23 +279,59 @@ class Bean(Generic[T]):
 
     def dumps(self, value: T) -> bytes:
         """The value as a body."""
-        return dumps(self.encode(value), sort_keys=False)
+        return self._form.whole(self.encode(value))
 
     def slices(self, value: T) -> Generator[None, None, bytes]:
         """As `dumps`, a little at a time; lists and maps must not change meanwhile, what they hold may."""
-        return dumps_slices(self.lazily(value))
+        return self._form.slices(self.lazily(value))
 
     def loads(self, data: Octets) -> T:
         """The value a body holds; raises ProtocolError."""
         return self.decode(loads(data))
 
 
+def one_by_one(bean: Bean[Any]) -> Kind:
+    """Values of large tables, each written at once by the quick writer when the table is written in slices."""
+    return Kind(bean.encode, bean.decode, lambda value: Written(dumps_plain(bean.encode(value)), "utf-8"))
+
+
+class Wrapper(Generic[T]):
+    """Writes and reads a value that is the one member of an object.
+
+    Args:
+        noun: what the body is, for error texts.
+        member: the member's name.
+        kind: what it is.
+        empty: makes what an absent body or member stands for.
+        form: how the object becomes text.
+    """
+
+    def __init__(self, noun: str, member: str, kind: Kind, empty: Callable[[], T], form: Form = IN_ORDER) -> None:
+        self.noun = noun
+        self.member = member
+        self._kind = kind
+        self._empty = empty
+        self._form = form
+
+    def dumps(self, value: T) -> bytes:
+        """The value as a body."""
+        return self._form.whole({self.member: self._kind.write(value)})
+
+    def slices(self, value: T | Iterable[Any]) -> Generator[None, None, bytes]:
+        """As `dumps`, a little at a time.
+
+        Args:
+            value: instead of lists also iterators, of a map its pairs; what they come to is made when it is written.
+        """
+        return self._form.slices({self.member: self._kind.lazily(value)})
+
+    def loads(self, data: Octets) -> T:
+        """The value a body holds; raises ProtocolError."""
+        value = load_object(data, self.noun).get(self.member)
+        found: T = self._empty() if value is None else self._kind.read(value, f"{self.noun}.{self.member}")
+        return found
+
+
 def load_object(data: Octets, noun: str) -> dict[Any, Any]:
     """The object a body holds; an absent body is an empty object."""
     return read_object(loads(data), noun) if data else {}
-
-
-def load_member(data: Octets, noun: str, member: str, kind: Kind) -> Any:
-    """One member of the object a body holds, None when it is missing."""
-    value = load_object(data, noun).get(member)
-    return None if value is None else kind.read(value, f"{noun}.{member}")

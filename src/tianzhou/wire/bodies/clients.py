@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,30 +12,23 @@ from tianzhou.wire.bodies.beans import (
     BOOLEAN,
     DOUBLE,
     INTEGER,
+    PLAIN,
     QUEUE,
     TEXT,
     Bean,
     Kind,
+    Wrapper,
     list_of,
-    load_member,
     map_of,
     read_text,
 )
 from tianzhou.wire.bodies.heartbeat import CONSUME_FROM_WHERE, CONSUME_TYPE, MESSAGE_MODEL, SUBSCRIPTION
-from tianzhou.wire.hashing import Octets
-from tianzhou.wire.json_dialect import Members, dumps, dumps_plain, dumps_slices
+from tianzhou.wire.json_dialect import Members, dumps_slices
 
-_QUEUES: Final = list_of(QUEUE)
-
-
-def encode_consumer_ids(ids: Iterable[str]) -> bytes:
-    """Client ids of a group's members (38)."""
-    return dumps_plain({"consumerIdList": list(ids)})
-
-
-def decode_consumer_ids(data: Octets) -> list[str]:
-    """Client ids of a group's members; raises ProtocolError."""
-    return load_member(data, "consumer list", "consumerIdList", list_of(TEXT)) or []
+CONSUMER_IDS: Final = Wrapper[list[str]]("consumer list", "consumerIdList", list_of(TEXT), list, PLAIN)
+"""Client ids of a group's members (38)."""
+LOCKED_QUEUES: Final = Wrapper[list[MessageQueue]]("locked queues", "lockOKMQSet", list_of(QUEUE), list)
+"""The queues that are now locked (reply of 41)."""
 
 
 @dataclass(slots=True)
@@ -48,44 +41,14 @@ class LockRequest:
     only_this_broker: bool = False
 
 
-_LOCK_REQUEST: Final = Bean(
+LOCK_REQUEST: Final = Bean(
     LockRequest,
     {"queues": "mqSet"},
     client_id=TEXT,
     consumer_group=TEXT,
-    queues=_QUEUES,
+    queues=list_of(QUEUE),
     only_this_broker=BOOLEAN,
 )
-
-
-def encode_lock_request(request: LockRequest) -> bytes:
-    """A wish to lock or unlock queues."""
-    return _LOCK_REQUEST.dumps(request)
-
-
-def write_lock_request(request: LockRequest) -> Generator[None, None, bytes]:
-    """As `encode_lock_request`, in slices."""
-    return _LOCK_REQUEST.slices(request)
-
-
-def decode_lock_request(data: Octets) -> LockRequest:
-    """A wish to lock or unlock queues; raises ProtocolError."""
-    return _LOCK_REQUEST.loads(data)
-
-
-def encode_locked_queues(queues: Iterable[MessageQueue]) -> bytes:
-    """The queues that are now locked (reply of 41)."""
-    return dumps({"lockOKMQSet": list(queues)}, sort_keys=False)
-
-
-def write_locked_queues(queues: Iterable[MessageQueue]) -> Generator[None, None, bytes]:
-    """As `encode_locked_queues`, in slices."""
-    return dumps_slices({"lockOKMQSet": iter(queues)})
-
-
-def decode_locked_queues(data: Octets) -> list[MessageQueue]:
-    """The queues that are now locked; raises ProtocolError."""
-    return load_member(data, "locked queues", "lockOKMQSet", _QUEUES) or []
 
 
 @dataclass(slots=True)
@@ -118,7 +81,30 @@ class ConsumerConnection:
 
 
 _CONNECTION: Final = Bean(Connection, client_id=TEXT, client_addr=TEXT, language=TEXT, version=INTEGER)
-_CONSUMER_CONNECTION: Final = Bean(
+
+
+class _ConsumerConnection(Bean[ConsumerConnection]):
+    def slices_of(
+        self,
+        shared: ConsumerConnection,
+        members: Iterable[Connection],
+        different: Iterable[tuple[str, Mapping[str, str]]],
+    ) -> Generator[None, None, bytes]:
+        """The body in slices.
+
+        Args:
+            shared: what the members share.
+            members: the connections.
+            different: client ids and what they subscribe, when members differ.
+        """
+        written = self.lazily(shared)
+        written["connectionSet"] = map(_CONNECTION.encode, members)
+        if shared.different_subscriptions is not None:
+            written["differentSubscriptions"] = Members(iter(different))
+        return dumps_slices(written)
+
+
+CONSUMER_CONNECTION: Final = _ConsumerConnection(
     ConsumerConnection,
     connection_set=list_of(_CONNECTION.kind),
     subscription_table=map_of(TEXT, SUBSCRIPTION.kind),
@@ -130,46 +116,10 @@ _CONSUMER_CONNECTION: Final = Bean(
 )
 
 
-def encode_consumer_connection(connection: ConsumerConnection) -> bytes:
-    """The members of a consumer group."""
-    return _CONSUMER_CONNECTION.dumps(connection)
-
-
-def write_consumer_connection(
-    connection: ConsumerConnection, members: Iterator[Connection], different: Iterator[tuple[str, Mapping[str, str]]]
-) -> Generator[None, None, bytes]:
-    """As `encode_consumer_connection`, in slices.
-
-    Args:
-        connection: what the members share.
-        members: the connections.
-        different: client ids and what they subscribe, when members differ.
-    """
-    shared = _CONSUMER_CONNECTION.lazily(connection)
-    shared["connectionSet"] = map(_CONNECTION.encode, members)
-    if connection.different_subscriptions is not None:
-        shared["differentSubscriptions"] = Members(different)
-    return dumps_slices(shared)
-
-
-def decode_consumer_connection(data: Octets) -> ConsumerConnection:
-    """The members of a consumer group; raises ProtocolError."""
-    return _CONSUMER_CONNECTION.loads(data)
-
-
-def encode_producer_connection(connections: Iterable[Connection]) -> bytes:
-    """The members of a producer group (204)."""
-    return dumps({"connectionSet": [_CONNECTION.encode(connection) for connection in connections]})
-
-
-def write_producer_connection(connections: Iterable[Connection]) -> Generator[None, None, bytes]:
-    """As `encode_producer_connection`, in slices."""
-    return dumps_slices({"connectionSet": map(_CONNECTION.encode, connections)})
-
-
-def decode_producer_connection(data: Octets) -> list[Connection]:
-    """The members of a producer group; raises ProtocolError."""
-    return load_member(data, "producer connection", "connectionSet", list_of(_CONNECTION.kind)) or []
+PRODUCER_CONNECTION: Final = Wrapper[list[Connection]](
+    "producer connection", "connectionSet", list_of(_CONNECTION.kind), list
+)
+"""The members of a producer group (204)."""
 
 
 @dataclass(slots=True)
@@ -192,25 +142,10 @@ _PRODUCER_INFO: Final = Bean(
     version=INTEGER,
     last_update_timestamp=INTEGER,
 )
-_PRODUCER_TABLE: Final = map_of(TEXT, list_of(_PRODUCER_INFO.kind))
-
-
-def encode_producer_table(table: dict[str, list[ProducerInfo]]) -> bytes:
-    """All producers of a broker by group (328)."""
-    return dumps({"data": _PRODUCER_TABLE.write(table)}, sort_keys=False)
-
-
-def write_producer_table(
-    table: Iterable[tuple[str, Iterable[ProducerInfo]]],
-) -> Generator[None, None, bytes]:
-    """As `encode_producer_table`, in slices."""
-    groups = ((group, map(_PRODUCER_INFO.encode, producers)) for group, producers in table)
-    return dumps_slices({"data": Members(groups)})
-
-
-def decode_producer_table(data: Octets) -> dict[str, list[ProducerInfo]]:
-    """All producers of a broker by group; raises ProtocolError."""
-    return load_member(data, "producer table", "data", _PRODUCER_TABLE) or {}
+PRODUCER_TABLE: Final = Wrapper[dict[str, list[ProducerInfo]]](
+    "producer table", "data", map_of(TEXT, list_of(_PRODUCER_INFO.kind)), dict
+)
+"""All producers of a broker by group (328)."""
 
 
 @dataclass(slots=True)
@@ -292,7 +227,7 @@ _CONSUME_STATUS: Final = Bean(
     consume_failed_tps=DOUBLE,
     consume_failed_msgs=INTEGER,
 )
-_RUNNING_INFO: Final = Bean(
+RUNNING_INFO: Final = Bean(
     ConsumerRunningInfo,
     properties=map_of(TEXT, TEXT),
     subscription_set=list_of(SUBSCRIPTION.kind),
@@ -302,16 +237,6 @@ _RUNNING_INFO: Final = Bean(
     user_consumer_info=map_of(TEXT, TEXT),
     jstack=TEXT,
 )
-
-
-def encode_running_info(info: ConsumerRunningInfo) -> bytes:
-    """What a consumer tells about itself."""
-    return _RUNNING_INFO.dumps(info)
-
-
-def decode_running_info(data: Octets) -> ConsumerRunningInfo:
-    """What a consumer tells about itself; raises ProtocolError."""
-    return _RUNNING_INFO.loads(data)
 
 
 CONSUME_RESULTS: Final = (
@@ -342,7 +267,7 @@ def _read_result(value: object, where: str) -> str:
     return read_text(value, where)
 
 
-_DIRECT: Final = Bean(
+DIRECT_CONSUMPTION: Final = Bean(
     DirectConsumption,
     consume_result=Kind(str, _read_result),
     order=BOOLEAN,
@@ -350,16 +275,6 @@ _DIRECT: Final = Bean(
     remark=TEXT,
     spent_time_mills=INTEGER,
 )
-
-
-def encode_direct_consumption(result: DirectConsumption) -> bytes:
-    """What came of consuming one message at once."""
-    return _DIRECT.dumps(result)
-
-
-def decode_direct_consumption(data: Octets) -> DirectConsumption:
-    """What came of consuming one message at once; raises ProtocolError."""
-    return _DIRECT.loads(data)
 
 
 @dataclass(slots=True)
@@ -392,7 +307,7 @@ class MessageRequestMode:
     pop_share_queue_num: int = 0
 
 
-_ASSIGNMENT_QUERY: Final = Bean(
+ASSIGNMENT_QUERY: Final = Bean(
     AssignmentQuery,
     client_id=TEXT,
     consumer_group=TEXT,
@@ -401,38 +316,10 @@ _ASSIGNMENT_QUERY: Final = Bean(
     message_model=MESSAGE_MODEL,
 )
 _ASSIGNMENT: Final = Bean(Assignment, message_queue=QUEUE, mode=TEXT, attachments=map_of(TEXT, TEXT))
-_REQUEST_MODE: Final = Bean(MessageRequestMode, topic=TEXT, consumer_group=TEXT, mode=TEXT, pop_share_queue_num=INTEGER)
-
-
-def encode_assignment_query(query: AssignmentQuery) -> bytes:
-    """A client's question which queues it is to consume."""
-    return _ASSIGNMENT_QUERY.dumps(query)
-
-
-def decode_assignment_query(data: Octets) -> AssignmentQuery:
-    """A client's question which queues it is to consume; raises ProtocolError."""
-    return _ASSIGNMENT_QUERY.loads(data)
-
-
-def encode_assignments(assignments: Iterable[Assignment]) -> bytes:
-    """The queues a client is to consume."""
-    rows = [_ASSIGNMENT.encode(assignment) for assignment in assignments]
-    return dumps({"messageQueueAssignments": rows}, sort_keys=False)
-
-
-def decode_assignments(data: Octets) -> list[Assignment] | None:
-    """The queues a client is to consume; None says to keep the present ones; raises ProtocolError."""
-    found: list[Assignment] | None = load_member(
-        data, "assignments", "messageQueueAssignments", list_of(_ASSIGNMENT.kind)
-    )
-    return found
-
-
-def encode_message_request_mode(mode: MessageRequestMode) -> bytes:
-    """How a group asks for a topic's messages."""
-    return _REQUEST_MODE.dumps(mode)
-
-
-def decode_message_request_mode(data: Octets) -> MessageRequestMode:
-    """How a group asks for a topic's messages; raises ProtocolError."""
-    return _REQUEST_MODE.loads(data)
+ASSIGNMENTS: Final = Wrapper[list[Assignment] | None](
+    "assignments", "messageQueueAssignments", list_of(_ASSIGNMENT.kind), lambda: None
+)
+"""The queues a client is to consume (reply of 400); None says to keep the present ones."""
+MESSAGE_REQUEST_MODE: Final = Bean(
+    MessageRequestMode, topic=TEXT, consumer_group=TEXT, mode=TEXT, pop_share_queue_num=INTEGER
+)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -11,15 +10,16 @@ from tianzhou.wire.bodies.beans import (
     ANY,
     BOOLEAN,
     INTEGER,
+    PLAIN,
+    SORTED,
     TEXT,
     Bean,
+    Wrapper,
     list_of,
-    load_member,
     map_of,
+    one_by_one,
 )
 from tianzhou.wire.bodies.topics import DATA_VERSION
-from tianzhou.wire.hashing import Octets
-from tianzhou.wire.json_dialect import Members, Written, dumps, dumps_plain, dumps_slices
 
 SUBSCRIPTION_GROUP: Final = Bean(
     SubscriptionGroupConfig,
@@ -39,26 +39,12 @@ SUBSCRIPTION_GROUP: Final = Bean(
     group_retry_policy=map_of(TEXT, ANY),
     subscription_data_set=list_of(map_of(TEXT, ANY)),
 )
-
-
-def encode_subscription_group(config: SubscriptionGroupConfig) -> bytes:
-    """One group."""
-    return SUBSCRIPTION_GROUP.dumps(config)
-
-
-def decode_subscription_group(data: Octets) -> SubscriptionGroupConfig:
-    """One group; raises ProtocolError."""
-    return SUBSCRIPTION_GROUP.loads(data)
-
-
-def encode_subscription_group_list(configs: Iterable[SubscriptionGroupConfig]) -> bytes:
-    """Several groups to create (225)."""
-    return dumps({"groupConfigList": [SUBSCRIPTION_GROUP.encode(config) for config in configs]})
-
-
-def decode_subscription_group_list(data: Octets) -> list[SubscriptionGroupConfig]:
-    """Several groups to create; raises ProtocolError."""
-    return load_member(data, "group list", "groupConfigList", list_of(SUBSCRIPTION_GROUP.kind)) or []
+SUBSCRIPTION_GROUPS: Final = Wrapper[list[SubscriptionGroupConfig]](
+    "group list", "groupConfigList", list_of(SUBSCRIPTION_GROUP.kind), list, SORTED
+)
+"""Several groups to create (225)."""
+GROUP_LIST: Final = Wrapper[list[str]]("group list", "groupList", list_of(TEXT), list)
+"""Names of groups (300)."""
 
 
 @dataclass(slots=True)
@@ -72,42 +58,9 @@ class SubscriptionGroupTable:
 
 SUBSCRIPTION_GROUP_TABLE: Final = Bean(
     SubscriptionGroupTable,
-    subscription_group_table=map_of(TEXT, SUBSCRIPTION_GROUP.kind),
+    None,
+    PLAIN,
+    subscription_group_table=map_of(TEXT, one_by_one(SUBSCRIPTION_GROUP)),
     data_version=DATA_VERSION.kind,
     forbidden_table=map_of(TEXT, map_of(TEXT, INTEGER)),
 )
-
-
-def encode_subscription_group_table(table: SubscriptionGroupTable) -> bytes:
-    """All groups of a broker."""
-    return dumps_plain(SUBSCRIPTION_GROUP_TABLE.encode(table))
-
-
-def write_subscription_group_table(table: SubscriptionGroupTable) -> Generator[None, None, bytes]:
-    """As `encode_subscription_group_table`, in slices."""
-    members = SUBSCRIPTION_GROUP_TABLE.lazily(table)
-    members["subscriptionGroupTable"] = Members(
-        (name, Written(dumps_plain(SUBSCRIPTION_GROUP.encode(config)), "utf-8"))
-        for name, config in table.subscription_group_table.items()
-    )
-    return dumps_slices(members)
-
-
-def decode_subscription_group_table(data: Octets) -> SubscriptionGroupTable:
-    """All groups of a broker; raises ProtocolError."""
-    return SUBSCRIPTION_GROUP_TABLE.loads(data)
-
-
-def encode_group_list(groups: Iterable[str]) -> bytes:
-    """Names of groups (300)."""
-    return dumps({"groupList": list(groups)})
-
-
-def write_group_list(groups: Iterable[str]) -> Generator[None, None, bytes]:
-    """As `encode_group_list`, in slices."""
-    return dumps_slices({"groupList": iter(groups)})
-
-
-def decode_group_list(data: Octets) -> list[str]:
-    """Names of groups; raises ProtocolError."""
-    return load_member(data, "group list", "groupList", list_of(TEXT)) or []

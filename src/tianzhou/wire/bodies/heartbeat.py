@@ -14,7 +14,6 @@ from tianzhou.model import (
     SubscriptionData,
 )
 from tianzhou.wire.bodies.beans import BOOLEAN, INTEGER, TEXT, Bean, Kind, enum_of, list_of, set_of
-from tianzhou.wire.hashing import Octets
 
 SUBSCRIPTION: Final = Bean(
     SubscriptionData,
@@ -55,7 +54,7 @@ _CONSUMER: Final = Bean(
     subscription_data_set=list_of(SUBSCRIPTION.kind),
     unit_mode=BOOLEAN,
 )
-_HEARTBEAT: Final = Bean(
+HEARTBEAT: Final = Bean(
     HeartbeatData,
     {"client_id": "clientID", "producer_groups": "producerDataSet", "consumers": "consumerDataSet"},
     client_id=TEXT,
@@ -69,16 +68,6 @@ _HEARTBEAT: Final = Bean(
 )
 
 
-def encode_heartbeat(heartbeat: HeartbeatData) -> bytes:
-    """The body of a heartbeat; sets are written in ascending order."""
-    return _HEARTBEAT.dumps(heartbeat)
-
-
-def decode_heartbeat(data: Octets) -> HeartbeatData:
-    """What a heartbeat announces; raises ProtocolError."""
-    return _HEARTBEAT.loads(data)
-
-
 @dataclass(slots=True)
 class ClientConfigCheck:
     """Question whether a broker can evaluate a subscription (46)."""
@@ -89,14 +78,6 @@ class ClientConfigCheck:
     namespace: str | None = None
 
 
-_CHECK: Final = Bean(ClientConfigCheck, client_id=TEXT, group=TEXT, subscription_data=SUBSCRIPTION.kind, namespace=TEXT)
-
-
-def encode_client_config_check(check: ClientConfigCheck) -> bytes:
-    """The body of code 46."""
-    return _CHECK.dumps(check)
-
-
-def decode_client_config_check(data: Octets) -> ClientConfigCheck:
-    """The question in the body of code 46; raises ProtocolError."""
-    return _CHECK.loads(data)
+CLIENT_CONFIG_CHECK: Final = Bean(
+    ClientConfigCheck, client_id=TEXT, group=TEXT, subscription_data=SUBSCRIPTION.kind, namespace=TEXT
+)

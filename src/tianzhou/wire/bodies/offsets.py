@@ -12,10 +12,12 @@ from tianzhou.wire.bodies.beans import (
     DOUBLE,
     INTEGER,
     QUEUE,
+    SORTED,
     TEXT,
     Bean,
+    Kind,
+    Wrapper,
     list_of,
-    load_member,
     load_object,
     map_of,
     read_integer,
@@ -25,49 +27,45 @@ from tianzhou.wire.bodies.beans import (
 from tianzhou.wire.bodies.heartbeat import SUBSCRIPTION
 from tianzhou.wire.bodies.topics import DATA_VERSION
 from tianzhou.wire.hashing import Octets
-from tianzhou.wire.json_dialect import Members, dumps, dumps_slices
+from tianzhou.wire.json_dialect import Members, dumps_slices, queue_members
 
 _QUEUE_OFFSETS: Final = map_of(QUEUE, INTEGER)
+_OFFSET_ROWS: Final = Kind(
+    lambda offsets: [queue_members(queue) | {"offset": offset} for queue, offset in offsets.items()],
+    _QUEUE_OFFSETS.read,
+)
 
 
-def encode_offset_table(offsets: Mapping[MessageQueue, int], member: str = "offsetTable") -> bytes:
-    """Offsets per queue (220, 222); code 221 calls the member `messageQueueTable`."""
-    return dumps({member: offsets}, sort_keys=False)
+class _OffsetTable(Wrapper[dict[MessageQueue, int]]):
+    def loads(self, data: Octets) -> dict[MessageQueue, int]:
+        """Offsets per queue in any of the three shapes; raises ProtocolError."""
+        members = load_object(data, self.noun)
+        table = members.get("offsetTable") or members.get("messageQueueTable") or {}
+        if isinstance(table, list):
+            rows = [read_object(row, self.noun) for row in table]
+            return {read_queue(row, self.noun): read_integer(row.get("offset"), f"{self.noun}.offset") for row in rows}
+        offsets: dict[MessageQueue, int] = _QUEUE_OFFSETS.read(table, self.noun)
+        return offsets
 
 
-def write_offset_table(offsets: Mapping[MessageQueue, int]) -> Generator[None, None, bytes]:
-    """As `encode_offset_table`, in slices."""
-    return dumps_slices({"offsetTable": Members(iter(offsets.items()))})
+OFFSET_TABLE: Final = _OffsetTable("offset table", "offsetTable", _QUEUE_OFFSETS, dict)
+"""Offsets per queue (220, 222)."""
+OFFSET_LIST: Final = _OffsetTable("offset table", "offsetTable", _OFFSET_ROWS, dict, SORTED)
+"""Offsets per queue as the list that C++ clients read (220, wire.md §7.10)."""
+CLIENT_OFFSETS: Final = _OffsetTable("offset table", "messageQueueTable", _QUEUE_OFFSETS, dict)
+"""Offsets per queue as a client tells its own (221)."""
+CORRECTION_OFFSETS: Final = Wrapper[dict[int, int]]("offsets", "correctionOffsets", map_of(INTEGER, INTEGER), dict)
+"""Offsets per queue id (308)."""
 
 
-def encode_offset_list(offsets: Mapping[MessageQueue, int]) -> bytes:
-    """Offsets per queue as the list that C++ clients read (220, wire.md §7.10)."""
-    rows = [
-        {"brokerName": queue.broker_name, "offset": offset, "queueId": queue.queue_id, "topic": queue.topic}
-        for queue, offset in offsets.items()
-    ]
-    return dumps({"offsetTable": rows}, sort_keys=False)
+class _ConsumerStatus(Wrapper[dict[str, dict[MessageQueue, int]]]):
+    def dumps(self, value: dict[str, dict[MessageQueue, int]]) -> bytes:
+        """The value as a body, with the table that Java's class has besides."""
+        return self._form.whole({self.member: value, "messageQueueTable": {}})
 
 
-def decode_offset_table(data: Octets) -> dict[MessageQueue, int]:
-    """Offsets per queue in any of the three shapes; raises ProtocolError."""
-    members = load_object(data, "offset table")
-    table = members.get("offsetTable") or members.get("messageQueueTable") or {}
-    if isinstance(table, list):
-        rows = [read_object(row, "offset table") for row in table]
-        return {read_queue(row, "offset table"): read_integer(row.get("offset"), "offset table.offset") for row in rows}
-    offsets: dict[MessageQueue, int] = _QUEUE_OFFSETS.read(table, "offset table")
-    return offsets
-
-
-def encode_consumer_status(offsets: Mapping[str, Mapping[MessageQueue, int]]) -> bytes:
-    """Offsets per client and queue (223)."""
-    return dumps({"consumerTable": offsets, "messageQueueTable": {}}, sort_keys=False)
-
-
-def decode_consumer_status(data: Octets) -> dict[str, dict[MessageQueue, int]]:
-    """Offsets per client and queue; raises ProtocolError."""
-    return load_member(data, "consumer status", "consumerTable", map_of(TEXT, _QUEUE_OFFSETS)) or {}
+CONSUMER_STATUS: Final = _ConsumerStatus("consumer status", "consumerTable", map_of(TEXT, _QUEUE_OFFSETS), dict)
+"""Offsets per client and queue (223)."""
 
 
 @dataclass(slots=True)
@@ -86,17 +84,11 @@ class DelayOffsets:
     data_version: DataVersion | None = None
 
 
-_CONSUMER_OFFSETS: Final = Bean(
+CONSUMER_OFFSETS: Final = Bean(
     ConsumerOffsets,
     offset_table=map_of(TEXT, map_of(INTEGER, INTEGER)),
     data_version=DATA_VERSION.kind,
 )
-_DELAY_OFFSETS: Final = Bean(DelayOffsets, offset_table=map_of(INTEGER, INTEGER), data_version=DATA_VERSION.kind)
-
-
-def encode_consumer_offsets(offsets: ConsumerOffsets) -> bytes:
-    """All committed offsets of a broker."""
-    return _CONSUMER_OFFSETS.dumps(offsets)
 
 
 def write_consumer_offsets(
@@ -116,19 +108,7 @@ def write_consumer_offsets(
     return dumps_slices(members)
 
 
-def decode_consumer_offsets(data: Octets) -> ConsumerOffsets:
-    """All committed offsets of a broker; raises ProtocolError."""
-    return _CONSUMER_OFFSETS.loads(data)
-
-
-def encode_delay_offsets(offsets: DelayOffsets) -> bytes:
-    """The offsets of the delay levels."""
-    return _DELAY_OFFSETS.dumps(offsets)
-
-
-def decode_delay_offsets(data: Octets) -> DelayOffsets:
-    """The offsets of the delay levels; raises ProtocolError."""
-    return _DELAY_OFFSETS.loads(data)
+DELAY_OFFSETS: Final = Bean(DelayOffsets, offset_table=map_of(INTEGER, INTEGER), data_version=DATA_VERSION.kind)
 
 
 @dataclass(slots=True)
@@ -149,22 +129,7 @@ class TopicStats:
 
 
 _TOPIC_OFFSET: Final = Bean(TopicOffset, min_offset=INTEGER, max_offset=INTEGER, last_update_timestamp=INTEGER)
-_TOPIC_STATS: Final = Bean(TopicStats, offset_table=map_of(QUEUE, _TOPIC_OFFSET.kind), topic_put_tps=DOUBLE)
-
-
-def encode_topic_stats(stats: TopicStats) -> bytes:
-    """Bounds of a topic's queues."""
-    return _TOPIC_STATS.dumps(stats)
-
-
-def write_topic_stats(stats: TopicStats) -> Generator[None, None, bytes]:
-    """As `encode_topic_stats`, in slices."""
-    return _TOPIC_STATS.slices(stats)
-
-
-def decode_topic_stats(data: Octets) -> TopicStats:
-    """Bounds of a topic's queues; raises ProtocolError."""
-    return _TOPIC_STATS.loads(data)
+TOPIC_STATS: Final = Bean(TopicStats, offset_table=map_of(QUEUE, _TOPIC_OFFSET.kind), topic_put_tps=DOUBLE)
 
 
 @dataclass(slots=True)
@@ -202,44 +167,14 @@ _PROGRESS: Final = Bean(
     last_timestamp=INTEGER,
     pull_offset=INTEGER,
 )
-_CONSUME_STATS: Final = Bean(ConsumeStats, offset_table=map_of(QUEUE, _PROGRESS.kind), consume_tps=DOUBLE)
-_BROKER_CONSUME_STATS: Final = Bean(
+CONSUME_STATS: Final = Bean(ConsumeStats, offset_table=map_of(QUEUE, _PROGRESS.kind), consume_tps=DOUBLE)
+BROKER_CONSUME_STATS: Final = Bean(
     BrokerConsumeStats,
-    consume_stats_list=list_of(map_of(TEXT, list_of(_CONSUME_STATS.kind))),
+    consume_stats_list=list_of(map_of(TEXT, list_of(CONSUME_STATS.kind))),
     broker_addr=TEXT,
     total_diff=INTEGER,
     total_inflight_diff=INTEGER,
 )
-
-
-def encode_consume_stats(stats: ConsumeStats) -> bytes:
-    """How far a group is."""
-    return _CONSUME_STATS.dumps(stats)
-
-
-def write_consume_stats(stats: ConsumeStats) -> Generator[None, None, bytes]:
-    """As `encode_consume_stats`, in slices."""
-    return _CONSUME_STATS.slices(stats)
-
-
-def decode_consume_stats(data: Octets) -> ConsumeStats:
-    """How far a group is; raises ProtocolError."""
-    return _CONSUME_STATS.loads(data)
-
-
-def encode_broker_consume_stats(stats: BrokerConsumeStats) -> bytes:
-    """How far all groups of a broker are."""
-    return _BROKER_CONSUME_STATS.dumps(stats)
-
-
-def write_broker_consume_stats(stats: BrokerConsumeStats) -> Generator[None, None, bytes]:
-    """As `encode_broker_consume_stats`, in slices."""
-    return _BROKER_CONSUME_STATS.slices(stats)
-
-
-def decode_broker_consume_stats(data: Octets) -> BrokerConsumeStats:
-    """How far all groups of a broker are; raises ProtocolError."""
-    return _BROKER_CONSUME_STATS.loads(data)
 
 
 @dataclass(slots=True)
@@ -261,21 +196,8 @@ _TIME_SPAN: Final = Bean(
     consume_time_stamp=INTEGER,
     delay_time=INTEGER,
 )
-
-
-def encode_time_spans(spans: list[QueueTimeSpan]) -> bytes:
-    """Time spans of a group's queues; the derived texts Java adds are left out, readers ignore them."""
-    return dumps({"consumeTimeSpanSet": [_TIME_SPAN.encode(span) for span in spans]}, sort_keys=False)
-
-
-def write_time_spans(spans: Iterable[QueueTimeSpan]) -> Generator[None, None, bytes]:
-    """As `encode_time_spans`, in slices."""
-    return dumps_slices({"consumeTimeSpanSet": map(_TIME_SPAN.encode, spans)})
-
-
-def decode_time_spans(data: Octets) -> list[QueueTimeSpan]:
-    """Time spans of a group's queues; raises ProtocolError."""
-    return load_member(data, "time spans", "consumeTimeSpanSet", list_of(_TIME_SPAN.kind)) or []
+TIME_SPANS: Final = Wrapper[list[QueueTimeSpan]]("time spans", "consumeTimeSpanSet", list_of(_TIME_SPAN.kind), list)
+"""Time spans of a group's queues; the derived texts Java adds are left out, readers ignore them."""
 
 
 @dataclass(slots=True)
@@ -312,7 +234,7 @@ _QUEUE_UNIT: Final = Bean(
     extend_data_json=TEXT,
     msg=TEXT,
 )
-_QUEUE_UNITS: Final = Bean(
+QUEUE_UNITS: Final = Bean(
     QueueUnits,
     queue_data=list_of(_QUEUE_UNIT.kind),
     min_queue_index=INTEGER,
@@ -320,28 +242,3 @@ _QUEUE_UNITS: Final = Bean(
     filter_data=TEXT,
     subscription_data=SUBSCRIPTION.kind,
 )
-
-
-def encode_queue_units(units: QueueUnits) -> bytes:
-    """Some units of a consume queue."""
-    return _QUEUE_UNITS.dumps(units)
-
-
-def decode_queue_units(data: Octets) -> QueueUnits:
-    """Some units of a consume queue; raises ProtocolError."""
-    return _QUEUE_UNITS.loads(data)
-
-
-def encode_correction_offsets(offsets: Mapping[int, int]) -> bytes:
-    """Offsets per queue id (308)."""
-    return dumps({"correctionOffsets": dict(offsets)}, sort_keys=False)
-
-
-def write_correction_offsets(offsets: Mapping[int, int]) -> Generator[None, None, bytes]:
-    """As `encode_correction_offsets`, in slices."""
-    return dumps_slices({"correctionOffsets": Members(iter(offsets.items()))})
-
-
-def decode_correction_offsets(data: Octets) -> dict[int, int]:
-    """Offsets per queue id; raises ProtocolError."""
-    return load_member(data, "offsets", "correctionOffsets", map_of(INTEGER, INTEGER)) or {}

@@ -62,22 +62,88 @@ class RegisterBody:
     unfit: list[str] = field(default_factory=list)
 
 
-def encode_register_body(body: RegisterBody, compressed: bool = False, version: int = 479) -> bytes:
-    """The body of a registration.
+@dataclass(frozen=True, slots=True)
+class RegisterCodec:
+    """Writes and reads registrations as one kind of sender makes them.
 
-    Args:
-        body: topics and filter servers.
-        compressed: the compressed form; the header field of the same name has to say so.
-        version: of the sender; below 413 in the shape of 4.9.
+    Attributes:
+        version: of the sender; below 413 in the shape of 4.9, and without the last section of the compressed form.
+        compressed: the compressed form, as the header field of this name says.
     """
-    if compressed:
-        return zlib.compress(_pack(body, version))
-    bean = TOPIC_TABLE if version >= VERSION_5 else LEGACY_TOPIC_TABLE
-    members = {
-        "filterServerList": body.filter_servers,
-        "topicConfigSerializeWrapper": bean.encode(body.table),
-    }
-    return dumps_plain(members)
+
+    version: int = 479
+    compressed: bool = False
+
+    def dumps(self, body: RegisterBody) -> bytes:
+        """The body of a registration."""
+        if self.compressed:
+            return zlib.compress(_pack(body, self.version))
+        bean = TOPIC_TABLE if self.version >= VERSION_5 else LEGACY_TOPIC_TABLE
+        members = {
+            "filterServerList": body.filter_servers,
+            "topicConfigSerializeWrapper": bean.encode(body.table),
+        }
+        return dumps_plain(members)
+
+    def is_packed(self, data: Octets) -> bool:
+        """Whether a body is in the compressed form, whatever its header says.
+
+        5.3.3 with `compressedRegister` says of compressed ones that they are plain.
+        """
+        return self.compressed or bytes(data[:1]) == b"\x78"
+
+    def loads(self, data: Octets, limit_bytes: int = MAX_UNPACKED) -> RegisterBody:
+        """The topics and filter servers of a registration; no body is an empty table.
+
+        Args:
+            data: the body.
+            limit_bytes: to how many it may unpack.
+
+        Raises:
+            ProtocolError: the body cannot be read.
+        """
+        steps = self.load_in_steps(data, limit_bytes)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                body: RegisterBody = end.value
+                return body
+
+    def load_in_steps(self, data: Octets, limit_bytes: int = MAX_UNPACKED) -> Generator[None, None, RegisterBody]:
+        """As `loads`, a few topics at a time: whenever it yields others can be served."""
+        if not data:
+            return RegisterBody()
+        if self.is_packed(data):
+            return _unpack(decompress(data, ZLIB, limit_bytes), self.version)
+        members = load_object(data, "register body")
+        wrapper = members.get("topicConfigSerializeWrapper")
+        if wrapper is None:
+            # Up to 3.0.10 the table was sent alone.
+            wrapper = members if "topicConfigTable" in members else {}
+        topics = wrapper.get("topicConfigTable") if isinstance(wrapper, dict) else None
+        if not isinstance(topics, dict) or len(topics) <= TOPICS_A_STEP:
+            table = TOPIC_TABLE.decode(wrapper, "register body")
+            unfit = _leave_out_unfit(table)
+        else:
+            yield
+            table, unfit = TOPIC_TABLE.decode({**wrapper, "topicConfigTable": {}}, "register body"), []
+            left = iter(topics.items())
+            while some := dict(islice(left, TOPICS_A_STEP)):
+                decoded = TOPIC_TABLE.decode({"topicConfigTable": some}, "register body")
+                unfit += _leave_out_unfit(decoded)
+                table.topic_config_table.update(decoded.topic_config_table)
+                yield
+        infos = table.topic_queue_mapping_info_map
+        table.topic_queue_mapping_info_map = {
+            topic: read_queue_mapping(info, "register body.topicQueueMappingInfoMap") for topic, info in infos.items()
+        }
+        servers = _SERVERS.read(members.get("filterServerList") or [], "register body.filterServerList")
+        return RegisterBody(table, servers, unfit)
+
+
+REGISTER_BODY: Final = RegisterCodec()
+"""Plain, as version 5 writes it."""
 
 
 def encode_registered_topic(config: TopicConfig) -> bytes:
@@ -86,78 +152,14 @@ def encode_registered_topic(config: TopicConfig) -> bytes:
 
 
 def join_register_body(version: DataVersion, topics: Iterable[bytes]) -> bytes:
-    """What `encode_register_body` gives for a table whose topics are texts already.
+    """What `REGISTER_BODY` writes for a table whose topics are texts already.
 
     Args:
         version: of the table.
         topics: from `encode_registered_topic`.
     """
-    head, table, tail = encode_register_body(RegisterBody(TopicTable({}, version))).partition(b'"topicConfigTable":{')
+    head, table, tail = REGISTER_BODY.dumps(RegisterBody(TopicTable({}, version))).partition(b'"topicConfigTable":{')
     return head + table + b",".join(topics) + tail
-
-
-def is_packed(data: Octets, compressed: bool = False) -> bool:
-    """Whether a registration is in the compressed form, whatever its header says."""
-    return compressed or bytes(data[:1]) == b"\x78"
-
-
-def decode_register_body(
-    data: Octets, compressed: bool = False, version: int = 479, limit_bytes: int = MAX_UNPACKED
-) -> RegisterBody:
-    """The topics and filter servers of a registration; no body is an empty table.
-
-    A compressed body whose header says it is plain is recognised: 5.3.3 with `compressedRegister` sends those.
-
-    Args:
-        data: the body.
-        compressed: the header field of this name.
-        version: of the sender; it decides about the last section of the compressed form.
-        limit_bytes: to how many it may unpack.
-
-    Raises:
-        ProtocolError: the body cannot be read.
-    """
-    steps = decode_register_steps(data, compressed, version, limit_bytes)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            body: RegisterBody = end.value
-            return body
-
-
-def decode_register_steps(
-    data: Octets, compressed: bool = False, version: int = 479, limit_bytes: int = MAX_UNPACKED
-) -> Generator[None, None, RegisterBody]:
-    """As `decode_register_body`, a few topics at a time: whenever it yields others can be served."""
-    if not data:
-        return RegisterBody()
-    if is_packed(data, compressed):
-        return _unpack(decompress(data, ZLIB, limit_bytes), version)
-    members = load_object(data, "register body")
-    wrapper = members.get("topicConfigSerializeWrapper")
-    if wrapper is None:
-        # Up to 3.0.10 the table was sent alone.
-        wrapper = members if "topicConfigTable" in members else {}
-    topics = wrapper.get("topicConfigTable") if isinstance(wrapper, dict) else None
-    if not isinstance(topics, dict) or len(topics) <= TOPICS_A_STEP:
-        table = TOPIC_TABLE.decode(wrapper, "register body")
-        unfit = _leave_out_unfit(table)
-    else:
-        yield
-        table, unfit = TOPIC_TABLE.decode({**wrapper, "topicConfigTable": {}}, "register body"), []
-        left = iter(topics.items())
-        while some := dict(islice(left, TOPICS_A_STEP)):
-            decoded = TOPIC_TABLE.decode({"topicConfigTable": some}, "register body")
-            unfit += _leave_out_unfit(decoded)
-            table.topic_config_table.update(decoded.topic_config_table)
-            yield
-    infos = table.topic_queue_mapping_info_map
-    table.topic_queue_mapping_info_map = {
-        topic: read_queue_mapping(info, "register body.topicQueueMappingInfoMap") for topic, info in infos.items()
-    }
-    servers = _SERVERS.read(members.get("filterServerList") or [], "register body.filterServerList")
-    return RegisterBody(table, servers, unfit)
 
 
 def read_queue_mapping(value: Any, where: str) -> dict[str, Any]:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-from tianzhou.wire.bodies.beans import BOOLEAN, INTEGER, TEXT, Bean, list_of, load_object, map_of
-from tianzhou.wire.hashing import Octets
-from tianzhou.wire.json_dialect import dumps
+from tianzhou.wire.bodies.beans import BOOLEAN, INTEGER, TEXT, Bean, list_of, map_of
 
 
 @dataclass(slots=True)
@@ -64,7 +61,7 @@ _CONNECTION: Final = Bean(
     transfer_from_where=INTEGER,
     transferred_byte_in_second=INTEGER,
 )
-_STATUS: Final = Bean(
+HA_STATUS: Final = Bean(
     HaStatus,
     master=BOOLEAN,
     master_commit_log_max_offset=INTEGER,
@@ -72,16 +69,6 @@ _STATUS: Final = Bean(
     ha_connection_info=list_of(_CONNECTION.kind),
     ha_client_runtime_info=_CLIENT.kind,
 )
-
-
-def encode_ha_status(status: HaStatus) -> bytes:
-    """How far replicas are."""
-    return _STATUS.dumps(status)
-
-
-def decode_ha_status(data: Octets) -> HaStatus:
-    """How far replicas are; raises ProtocolError."""
-    return _STATUS.loads(data)
 
 
 @dataclass(slots=True)
@@ -94,29 +81,19 @@ class ColdReadLimits:
     global_acc: int = 0
 
 
-def encode_cold_read_limits(limits: ColdReadLimits) -> bytes:
-    """The limits, in the order Apache writes them."""
-    members: Mapping[str, object] = {
-        "runtimeTable": {},
-        "configTable": limits.configs,
-        "cgColdReadThreshold": limits.cg_cold_read_threshold,
-        "globalColdReadThreshold": limits.global_cold_read_threshold,
-        "globalAcc": limits.global_acc,
-    }
-    return dumps(dict(members), sort_keys=False)
+class _ColdReadLimits(Bean[ColdReadLimits]):
+    def encode(self, value: ColdReadLimits) -> dict[str, Any]:
+        """The members in the order Apache writes them."""
+        members = super().encode(value)
+        order = ("configTable", "cgColdReadThreshold", "globalColdReadThreshold", "globalAcc")
+        return {"runtimeTable": {}} | {name: members[name] for name in order}
 
 
-def decode_cold_read_limits(data: Octets) -> ColdReadLimits:
-    """The limits; raises ProtocolError."""
-    members = load_object(data, "cold read limits")
-    numbers = {
-        name: INTEGER.read(members.get(member) or 0, f"cold read limits.{member}")
-        for name, member in (
-            ("cg_cold_read_threshold", "cgColdReadThreshold"),
-            ("global_cold_read_threshold", "globalColdReadThreshold"),
-            ("global_acc", "globalAcc"),
-        )
-    }
-    return ColdReadLimits(
-        map_of(TEXT, INTEGER).read(members.get("configTable") or {}, "cold read limits.configTable"), **numbers
-    )
+COLD_READ_LIMITS: Final = _ColdReadLimits(
+    ColdReadLimits,
+    {"configs": "configTable"},
+    configs=map_of(TEXT, INTEGER),
+    cg_cold_read_threshold=INTEGER,
+    global_cold_read_threshold=INTEGER,
+    global_acc=INTEGER,
+)

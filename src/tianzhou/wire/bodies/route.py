@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Any, Final
 
 from tianzhou.model import BrokerData, ClusterInfo, QueueData, TopicRoute
@@ -10,16 +9,15 @@ from tianzhou.wire.bodies.beans import (
     ANY,
     BOOLEAN,
     INTEGER,
+    STANDARD,
     TEXT,
     Bean,
     Kind,
+    Wrapper,
     list_of,
-    load_member,
     map_of,
     read_object,
 )
-from tianzhou.wire.hashing import Octets
-from tianzhou.wire.json_dialect import dumps, dumps_slices, dumps_standard
 
 _ADDRESSES: Final = map_of(INTEGER, TEXT)
 _SORTED_ADDRESSES: Final = Kind(lambda addresses: dict(sorted(addresses.items())), _ADDRESSES.read)
@@ -50,69 +48,25 @@ def _read_queue_data(value: Any, where: str) -> QueueData:
     return _QUEUE_DATA.decode(members, where)
 
 
-_ROUTE: Final = Bean(
-    TopicRoute,
-    queue_datas=list_of(Kind(_QUEUE_DATA.encode, _read_queue_data)),
-    broker_datas=list_of(_BROKER_DATA.kind),
-    order_topic_conf=TEXT,
-    filter_server_table=map_of(TEXT, list_of(TEXT)),
-    topic_queue_mapping_by_broker=map_of(TEXT, ANY),
-)
-_CLUSTER: Final = Bean(
+_ROUTE_MEMBERS: Final = {
+    "queue_datas": list_of(Kind(_QUEUE_DATA.encode, _read_queue_data)),
+    "broker_datas": list_of(_BROKER_DATA.kind),
+    "order_topic_conf": TEXT,
+    "filter_server_table": map_of(TEXT, list_of(TEXT)),
+    "topic_queue_mapping_by_broker": map_of(TEXT, ANY),
+}
+ROUTE: Final = Bean(TopicRoute, **_ROUTE_MEMBERS)
+"""The route of a topic in fastjson's dialect; either form is read."""
+STANDARD_ROUTE: Final = Bean(TopicRoute, None, STANDARD, **_ROUTE_MEMBERS)
+"""The same with quoted broker ids and escaped text, for callers from version 401 on or that ask for it."""
+CLUSTER_INFO: Final = Bean(
     ClusterInfo,
     broker_addr_table=map_of(TEXT, _BROKER_DATA.kind),
     cluster_addr_table=map_of(TEXT, list_of(TEXT)),
 )
-
-
-def encode_route(route: TopicRoute, standard: bool) -> bytes:
-    """The route of a topic.
-
-    Args:
-        route: what the name server knows.
-        standard: quoted broker ids and escaped text, for callers from version 401 on or that ask for it; the
-            others get fastjson's dialect.
-    """
-    members = _ROUTE.encode(route)
-    return dumps_standard(members, sort_keys=False) if standard else dumps(members, sort_keys=False)
-
-
-def write_route(route: TopicRoute, standard: bool) -> Generator[None, None, bytes]:
-    """As `encode_route`, in slices."""
-    return dumps_slices(_ROUTE.lazily(route), standard=standard)
-
-
-def decode_route(data: Octets) -> TopicRoute:
-    """The route in either form; raises ProtocolError."""
-    return _ROUTE.loads(data)
-
-
-def encode_cluster_info(info: ClusterInfo) -> bytes:
-    """All brokers and clusters; always with bare broker ids."""
-    return _CLUSTER.dumps(info)
-
-
-def write_cluster_info(info: ClusterInfo) -> Generator[None, None, bytes]:
-    """As `encode_cluster_info`, in slices."""
-    return _CLUSTER.slices(info)
-
-
-def decode_cluster_info(data: Octets) -> ClusterInfo:
-    """All brokers and clusters; raises ProtocolError."""
-    return _CLUSTER.loads(data)
-
-
-def encode_member_group(broker: BrokerData) -> bytes:
-    """The members of one broker name (901)."""
-    members = {
-        "brokerAddrs": _SORTED_ADDRESSES.write(broker.broker_addrs),
-        "brokerName": broker.broker_name,
-        "cluster": broker.cluster,
-    }
-    return dumps({"brokerMemberGroup": members})
-
-
-def decode_member_group(data: Octets) -> BrokerData | None:
-    """The members of one broker name, None when the reply has none; raises ProtocolError."""
-    found: BrokerData | None = load_member(data, "member group", "brokerMemberGroup", _BROKER_DATA.kind)
-    return found
+"""All brokers and clusters; always with bare broker ids."""
+_MEMBER_GROUP: Final = Bean(BrokerData, broker_name=TEXT, cluster=TEXT, broker_addrs=_SORTED_ADDRESSES)
+MEMBER_GROUP: Final = Wrapper[BrokerData | None](
+    "member group", "brokerMemberGroup", Kind(_MEMBER_GROUP.encode, _BROKER_DATA.decode), lambda: None
+)
+"""The members of one broker name (901); None when the reply has none."""

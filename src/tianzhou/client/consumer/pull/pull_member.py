@@ -16,7 +16,7 @@ from tianzhou.model import (
     MessageQueue,
     SubscriptionData,
 )
-from tianzhou.wire.bodies import ConsumerRunningInfo, DirectConsumption, ProcessQueueInfo
+from tianzhou.wire.bodies.clients import ConsumerRunningInfo, DirectConsumption, ProcessQueueInfo
 
 
 class PullMember:

@@ -6,7 +6,7 @@ from tianzhou.client.consumer.push.handlers import ConsumeContext, Handlers
 from tianzhou.client.consumer.subscription import original_topic
 from tianzhou.clock import Clock
 from tianzhou.model import ConsumeResult, MessageExt, MessageQueue
-from tianzhou.wire.bodies import DirectConsumption
+from tianzhou.wire.bodies.clients import DirectConsumption
 
 _RESULTS: dict[ConsumeResult | None, str] = {
     ConsumeResult.RECONSUME_LATER: "CR_LATER",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from tianzhou.wire.bodies import ConsumeStatus
+from tianzhou.wire.bodies.clients import ConsumeStatus
 
 MINUTE_SAMPLES = 7
 MINUTE_STEP_S = 10.0

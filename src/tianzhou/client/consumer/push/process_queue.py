@@ -11,7 +11,7 @@ from tianzhou.client.consumer.offset_tracker import OffsetTracker, PullLimits
 from tianzhou.client.consumer.pull_pace import PullPace
 from tianzhou.client.consumer.pulling import PullTemplate
 from tianzhou.model import MessageExt, MessageQueue
-from tianzhou.wire.bodies import ProcessQueueInfo
+from tianzhou.wire.bodies.clients import ProcessQueueInfo
 from tianzhou.wire.delivered import body_sizes
 
 PULL_LATE_S = 1.0

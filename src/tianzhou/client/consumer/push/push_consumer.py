@@ -45,7 +45,7 @@ from tianzhou.model import (
     names,
 )
 from tianzhou.remoting.loop_stall import caught_up, stalled
-from tianzhou.wire.bodies import ConsumerRunningInfo
+from tianzhou.wire.bodies.clients import ConsumerRunningInfo
 
 DEFAULT_HISTORY_MS = 30 * 60_000
 """CONSUME_FROM_TIMESTAMP without a time begins so long before the consumer was made."""

@@ -12,7 +12,7 @@ from tianzhou.client.consumer.push.handlers import Handlers
 from tianzhou.client.consumer.rebalancer import Sharing
 from tianzhou.client.instance import ClientInstance
 from tianzhou.model import ConsumerData, MessageExt, MessageQueue, SubscriptionData
-from tianzhou.wire.bodies import ConsumerRunningInfo, DirectConsumption
+from tianzhou.wire.bodies.clients import ConsumerRunningInfo, DirectConsumption
 
 
 class PushMember:

@@ -27,7 +27,7 @@ from tianzhou.errors import (
     TopicUnavailable,
 )
 from tianzhou.model import SendResult, names
-from tianzhou.wire import bodies
+from tianzhou.wire.bodies.route import CLUSTER_INFO
 from tianzhou.wire.codes import RequestCode, ResponseCode
 
 _log = logging.getLogger(__name__)
@@ -173,7 +173,7 @@ class Outbox:
                 reply = await self._instance.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
                 if reply.code != ResponseCode.SUCCESS:
                     return False
-                cluster = bodies.decode_cluster_info(reply.body)
+                cluster = CLUSTER_INFO.loads(reply.body)
             except TianzhouError:
                 return True
             return not any(broker.broker_addrs for broker in cluster.broker_addr_table.values())
