@@ -11,7 +11,6 @@ from tianzhou.model.name_rules import LONGEST_GROUP, LONGEST_TOPIC
 from tianzhou.wire.compression import LZ4, ZLIB, ZSTD
 
 MAX_MESSAGE_SIZE = 4 * 1024 * 1024
-MAX_PROPERTIES_BYTES = 32_767
 
 COMPRESSION_KINDS: Mapping[str, int] = {"ZLIB": ZLIB, "LZ4": LZ4, "ZSTD": ZSTD}
 

@@ -129,7 +129,7 @@ class Registrations:
                 if aside:
                     body = await ASIDE.run(codec.loads, data, most)
                 else:
-                    body = await _decode_in_turns(codec.load_decode_in_turns(data, most))
+                    body = await _decode_in_turns(codec.load_in_steps(data, most))
             except BodyTooLarge:
                 raise self._unpacks_too_large(header, most) from None
         if self._arriving.pop(key, None) is not mine or connection.closed:

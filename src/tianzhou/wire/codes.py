@@ -13,6 +13,11 @@ from tianzhou._hot.headers import FLAG_RESPONSE as FLAG_RESPONSE
 from tianzhou._hot.headers import LANGUAGE_CODES, LANGUAGES, OTHER
 from tianzhou._hot.headers import VERSION as VERSION
 
+COMMIT_OFFSET = 0x1
+SUSPEND = 0x2
+SUBSCRIPTION = 0x4
+"""Bits of a pull's sysFlag (wire.md §6.1)."""
+
 JSON = 0
 """Serialize type byte of a JSON header (wire.md §1.2)."""
 ROCKETMQ = 1

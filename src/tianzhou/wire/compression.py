@@ -41,6 +41,24 @@ def compress(body: Octets, kind: int = ZLIB, level: int = 5) -> bytes:
     raise ProtocolError(f"compression kind {kind:#x} is not LZ4 0x100, ZSTD 0x200 or ZLIB 0x300")
 
 
+def pack_body(body: bytes, threshold: int, kind: int, level: int) -> tuple[bytes, int]:
+    """A body as it is sent, and the sysFlag bits that say so (client.md §6.2).
+
+    Args:
+        body: the message's body.
+        threshold: it is compressed from this many bytes on.
+        kind: ZLIB, LZ4 or ZSTD.
+        level: 0 to 9.
+
+    Returns:
+        The compressed body when that is smaller, else the body itself with no bits.
+    """
+    if len(body) < threshold:
+        return body, 0
+    packed = compress(body, kind, level)
+    return (packed, COMPRESSED | kind & KIND_MASK) if len(packed) < len(body) else (body, 0)
+
+
 def decompress(body: Octets, sys_flag: int, limit_bytes: int) -> bytes:
     """`body` unpacked by the kind bits of `sys_flag`; 0 means ZLIB, as old clients send it.
 

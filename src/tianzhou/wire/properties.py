@@ -39,6 +39,18 @@ def _refuse_separators(properties: Mapping[str, str | None]) -> None:
             raise ClientError(f"property {name!r}: value {value!r} contains U+0002, which ends a property")
 
 
+def check_properties_size(size_bytes: int) -> None:
+    """Check the length of a property string.
+
+    Raises:
+        ClientError: it does not fit into its 16-bit length field.
+    """
+    if size_bytes > MAX_BYTES:
+        raise ClientError(
+            f"the message's properties take {size_bytes} bytes, the limit is {MAX_BYTES}; put the data into the body"
+        )
+
+
 def decode_properties(data: Octets) -> dict[str, str]:
     """The pairs of a property string; the last occurrence of a name wins, malformed and empty pairs vanish.
 

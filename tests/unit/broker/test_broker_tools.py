@@ -12,7 +12,6 @@ import pytest
 
 from tianzhou.model import MessageQueue, SubscriptionGroupConfig
 from tianzhou.store.files.lookup_steps import at_once
-from tianzhou.wire.bodies import (
 from tianzhou.wire.bodies.clients import CONSUMER_CONNECTION
 from tianzhou.wire.bodies.offsets import (
     CLIENT_OFFSETS,

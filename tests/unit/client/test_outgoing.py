@@ -4,22 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tianzhou.client.producer.frames import (
-    FrameTemplate,
-    is_plain,
-    json_text,
-    mark,
-    message_properties,
-    pack_body,
-    plain_properties_json,
-    properties_json,
-)
+from tianzhou.client.producer.message_properties import is_plain, message_properties
 from tianzhou.errors import ClientError
 from tianzhou.model import Message, MessageQueue
 from tianzhou.wire.command import decode
-from tianzhou.wire.compression import LZ4, ZLIB, ZSTD, decompress
+from tianzhou.wire.compression import LZ4, ZLIB, ZSTD, decompress, pack_body
 from tianzhou.wire.fields import read_header
 from tianzhou.wire.properties import decode_properties, encode_properties
+from tianzhou.wire.templates import (
+    SendTemplate,
+    json_text,
+    mark,
+    plain_properties_json,
+    properties_json,
+)
 
 text = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=20)
 QUEUE = MessageQueue("%RETRY%g|x", 'broker"\\a', 3)
@@ -32,7 +30,7 @@ QUEUE = MessageQueue("%RETRY%g|x", 'broker"\\a', 3)
     flag=st.integers(-(2**31), 2**31 - 1),
 )
 def test_a_frame_reads_back_as_it_was_meant(properties, body, opaque, flag):
-    frame = FrameTemplate("pg", QUEUE, "TBW102", 4).frame(
+    frame = SendTemplate("pg", QUEUE, "TBW102", 4).frame(
         opaque, 1_700_000_000_000, properties_json(properties), body, flag=flag, sys_flag=0x301
     )
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
@@ -60,14 +58,14 @@ def test_a_frame_reads_back_as_it_was_meant(properties, body, opaque, flag):
     sys_flag=st.integers(0, 1023),
 )
 def test_the_quick_way_for_a_frame_gives_the_same_bytes(properties, opaque, born_ms, flag, sys_flag):
-    template = FrameTemplate("pg", QUEUE, "TBW102", 4)
+    template = SendTemplate("pg", QUEUE, "TBW102", 4)
     pairs = properties_json(properties)
     expected = template.frame(opaque, born_ms, pairs, b"body", flag=flag, sys_flag=sys_flag)
     assert template.single(opaque, mark(born_ms, flag, sys_flag), pairs, b"body") == expected
 
 
 def test_batches_one_way_sends_and_retries_say_so():
-    template = FrameTemplate("pg", QUEUE, "TBW102", 4)
+    template = SendTemplate("pg", QUEUE, "TBW102", 4)
     batch = decode(template.frame(1, 2, "", b"x", code=320)[4:])
     assert (batch.code, read_header(batch).batch) == (320, True)
     oneway = decode(template.frame(1, 2, "", b"x", oneway=True)[4:])

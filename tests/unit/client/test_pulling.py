@@ -1,5 +1,7 @@
 """A pull from a template asks what a pull in full asks."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from tianzhou.client.consumer import pulling
@@ -10,25 +12,33 @@ from tianzhou.wire.fields import read_header
 
 
 class Asked:
-    """Stands for the connections: keeps what is asked, and answers nothing that a pull knows."""
+    """Stands for the connections, or for one of them: keeps what is asked, and answers nothing that a pull knows."""
 
-    hooked = True
-
-    def __init__(self):
+    def __init__(self, hooked):
+        self.hooked = hooked
+        self.group = SimpleNamespace(opaques=SimpleNamespace(next=lambda: 5))
         self.requests = []
+
+    def connected(self, address):
+        return self
 
     async def invoke(self, address, command, timeout_ms):
         self.requests.append((command, timeout_ms))
         raise ConnectionError
 
+    async def invoke_frame(self, opaque, frame, timeout_ms):
+        assert opaque == 5
+        self.requests.append((frame, timeout_ms))
+        raise ConnectionError
 
-def in_full(template, offset, commit_offset):
-    remoting = Asked()
+
+def asked(pulls, offset, commit_offset, *, in_full):
+    remoting = Asked(hooked=in_full)
     with pytest.raises(ConnectionError):
-        template.pull(remoting, "127.0.0.1:1", offset, commit_offset).send(None)
-    ((command, timeout_ms),) = remoting.requests
+        pulls.pull(remoting, "127.0.0.1:1", offset, commit_offset).send(None)
+    ((request, timeout_ms),) = remoting.requests
     assert timeout_ms == 30_000
-    return command
+    return request
 
 
 @pytest.mark.parametrize("commit_offset", [None, 0, 7])
@@ -44,7 +54,7 @@ def in_full(template, offset, commit_offset):
     ],
 )
 def test_a_frame_says_what_the_request_in_full_says(commit_offset, suspend_ms, max_bytes, post, subscription):
-    template = pulling.PullTemplate(
+    pulls = pulling.QueuePulls(
         'G"é',
         MessageQueue("T", "b-\\ 1", 3),
         subscription,
@@ -54,8 +64,8 @@ def test_a_frame_says_what_the_request_in_full_says(commit_offset, suspend_ms, m
         timeout_ms=30_000,
         post_subscription=post,
     )
-    expected = in_full(template, 12, commit_offset)
-    frame = template.frame(5, 12, commit_offset)
+    expected = asked(pulls, 12, commit_offset, in_full=True)
+    frame = asked(pulls, 12, commit_offset, in_full=False)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     found = decode(frame[4:])
     assert found.opaque == 5

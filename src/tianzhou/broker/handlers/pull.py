@@ -35,14 +35,9 @@ from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.turns import Turns
 from tianzhou.store.results import GetResult, GetStatus, ReadRequest
 from tianzhou.store.store import MessageStore
-from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.codes import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_reply
-
-COMMIT_OFFSET = 0x1
-SUSPEND = 0x2
-SUBSCRIPTION = 0x4
-"""Bits of a pull's sysFlag (broker.md §9.1)."""
 
 WORK_S = 3e-7
 CHARACTER_S = 5e-7

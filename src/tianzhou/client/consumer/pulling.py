@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from struct import Struct
 from typing import Any, NamedTuple
 
-from tianzhou._hot.frames import java_json
 from tianzhou._hot.headers import PullReplyHeader
 from tianzhou.client.cluster import rpc
 from tianzhou.client.cluster.remedies import broker_error
@@ -15,19 +13,15 @@ from tianzhou.client.namespaces.request_names import message_inside
 from tianzhou.errors import ProtocolError
 from tianzhou.model import MessageExt, MessageQueue, PullStatus, SubscriptionData, names
 from tianzhou.remoting.client import RemotingClient
-from tianzhou.wire.codes import VERSION, LanguageCode, RequestCode, ResponseCode
+from tianzhou.wire.codes import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.delivered import pair_behind
 from tianzhou.wire.fields import read_reply
 from tianzhou.wire.record import MAX_UNPACKED, decode_messages
+from tianzhou.wire.templates import PullTemplate
 
 FARTHEST_AHEAD = 1_000_000
 """How far behind the end a broker told the next offset may be: messages come while it answers."""
-COMMIT_OFFSET = 1
-SUSPEND = 2
-SUBSCRIPTION = 4
-_LANGUAGE = LanguageCode.PYTHON.name
-_pack_lengths = Struct(">ii").pack
 STATUSES = {status.value: status for status in PullStatus}
 
 
@@ -141,7 +135,7 @@ def _raw(reply: Command, address: str, asked: int) -> RawPull:
     )
 
 
-class PullTemplate:
+class QueuePulls:
     """The pulls of one queue, of which only few numbers change: what `pull` asks, for less.
 
     Args:
@@ -155,7 +149,7 @@ class PullTemplate:
         post_subscription: whether each pull says what is subscribed to.
     """
 
-    __slots__ = ("_before", "_between", "_end", "_flags", "_given", "queue", "subscription")
+    __slots__ = ("_frame", "_options", "_timeout_ms", "queue", "subscription")
 
     def __init__(
         self,
@@ -171,58 +165,31 @@ class PullTemplate:
     ) -> None:
         self.queue = queue
         self.subscription = subscription
-        self._given: dict[str, Any] = {
-            "group": group,
+        self._timeout_ms = timeout_ms
+        self._options: dict[str, Any] = {
             "max_messages": max_messages,
             "max_bytes": max_bytes,
             "subscription": subscription if post_subscription else None,
             "sub_version": subscription.sub_version,
             "suspend_ms": suspend_ms,
-            "timeout_ms": timeout_ms,
         }
-        self._flags = (SUSPEND if suspend_ms else 0) | (SUBSCRIPTION if post_subscription else 0)
-        posted = f'"subscription":{_text(subscription.sub_string)},' if post_subscription else ""
-        limit = "" if max_bytes is None else f'"maxMsgBytes":"{max_bytes}",'
-        self._before = (
-            f'{{"code":{RequestCode.PULL_MESSAGE:d},"extFields":{{"consumerGroup":{_text(group)},'
-            f'"topic":{_text(queue.topic)},"queueId":"{queue.queue_id}","queueOffset":"'
-        )
-        self._between = (
-            f'","maxMsgNums":"{max_messages}","suspendTimeoutMillis":"{suspend_ms}",{posted}'
-            f'"subVersion":"{subscription.sub_version}",'
-            f'"expressionType":{_text(subscription.expression_type if post_subscription else "TAG")},{limit}'
-            f'"bname":{_text(queue.broker_name)},"sysFlag":"'
-        )
-        self._end = f',"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
-
-    def frame(self, opaque: int, offset: int, commit_offset: int | None) -> bytes:
-        """The whole frame of a pull."""
-        flags = self._flags if commit_offset is None else self._flags | COMMIT_OFFSET
-        header = (
-            f'{self._before}{offset}{self._between}{flags}","commitOffset":"{commit_offset or 0}"}},"flag":0,'
-            f'"language":"{_LANGUAGE}","opaque":{opaque}{self._end}'
-        ).encode()
-        size = len(header)
-        return _pack_lengths(4 + size, size) + header
+        self._frame = PullTemplate(group, queue, **self._options).frame
+        self._options |= {"group": group, "timeout_ms": timeout_ms}
 
     async def pull(
         self, remoting: RemotingClient, address: str, offset: int, commit_offset: int | None = None
     ) -> RawPull:
         """`pull` from this queue."""
-        timeout_ms = self._given["timeout_ms"]
         connection = None if remoting.hooked else remoting.connected(address)
         if connection is not None:
             opaque = remoting.group.opaques.next()
-            reply = await connection.invoke_frame(opaque, self.frame(opaque, offset, commit_offset), timeout_ms)
+            frame = self._frame(opaque, offset, commit_offset)
+            reply = await connection.invoke_frame(opaque, frame, self._timeout_ms)
             if reply.code != ResponseCode.GO_AWAY:
                 return _raw(reply, address, offset)
         return await pull(
-            remoting, address, queue=self.queue, offset=offset, commit_offset=commit_offset, **self._given
+            remoting, address, queue=self.queue, offset=offset, commit_offset=commit_offset, **self._options
         )
-
-
-def _text(value: str) -> str:
-    return java_json(value).decode()
 
 
 def messages_of(

@@ -9,11 +9,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeAlias
 
-from tianzhou.client.producer.frames import check_properties_size, message_properties
+from tianzhou.client.producer.message_properties import message_properties
 from tianzhou.client.producer.options import ProducerOptions
 from tianzhou.client.validation import check_message
 from tianzhou.model import Message, MessageQueue, SendResult, names
-from tianzhou.wire.properties import encode_properties
+from tianzhou.wire.properties import check_properties_size, encode_properties
 
 ENTRY_BYTES = 22
 """What a batch adds to each message (wire.md §4.5)."""

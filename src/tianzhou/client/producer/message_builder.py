@@ -7,13 +7,7 @@ from collections.abc import Mapping, Sequence
 from tianzhou.client.hooks import MessageKind, stamps
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.namespaces.namespaces import wrap
-from tianzhou.client.producer.frames import (
-    check_properties_size,
-    message_properties,
-    pack_body,
-    properties_json,
-    retry_properties,
-)
+from tianzhou.client.producer.message_properties import message_properties, retry_properties
 from tianzhou.client.producer.options import ProducerOptions
 from tianzhou.client.producer.outbox.outbox_entry import Kept
 from tianzhou.client.producer.send_request import BATCH, REPLY, SINGLE, PreparedMessage
@@ -21,8 +15,10 @@ from tianzhou.client.validation import COMPRESSION_KINDS, check_attributes, chec
 from tianzhou.errors import ClientError
 from tianzhou.model import Message, MessageExt, MessageQueue, names
 from tianzhou.wire.batch import encode_batch
-from tianzhou.wire.properties import encode_properties
+from tianzhou.wire.compression import pack_body
+from tianzhou.wire.properties import check_properties_size, encode_properties
 from tianzhou.wire.staging import StagedMessage
+from tianzhou.wire.templates import properties_json
 
 TRANSACTION_PREPARED = 0x4
 """Bit of sysFlag (wire.md §4.4)."""

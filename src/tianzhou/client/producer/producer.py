@@ -15,13 +15,7 @@ from typing import Any
 
 from tianzhou.client.cluster.requests import create_reply_message
 from tianzhou.client.producer.delivery import FailedAttempt
-from tianzhou.client.producer.frames import (
-    is_plain,
-    mark,
-    message_properties,
-    plain_properties_json,
-    properties_json,
-)
+from tianzhou.client.producer.message_properties import is_plain, message_properties
 from tianzhou.client.producer.producer_base import BaseProducer
 from tianzhou.client.producer.selector import QueueSelector, choose_queue
 from tianzhou.client.producer.send_request import SINGLE, PreparedMessage, SendRequest
@@ -32,6 +26,7 @@ from tianzhou.client.validation import (
 )
 from tianzhou.errors import ClientError, ReplyTimeout, TianzhouError
 from tianzhou.model import Message, MessageExt, MessageQueue, SendResult, names
+from tianzhou.wire.templates import mark, plain_properties_json, properties_json
 
 
 class Producer(BaseProducer):

@@ -8,12 +8,12 @@ from typing import NamedTuple
 from tianzhou.client.cluster.routes import publish_queues
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.namespaces.namespaces import unwrap, wrap
-from tianzhou.client.producer.frames import FrameTemplate
 from tianzhou.client.producer.options import ProducerOptions
 from tianzhou.client.producer.selector import RoundRobin
 from tianzhou.client.validation import check_sendable
 from tianzhou.errors import TopicUnavailable
 from tianzhou.model import MessageQueue, TopicRoute
+from tianzhou.wire.templates import SendTemplate
 
 
 class Target(NamedTuple):
@@ -21,7 +21,7 @@ class Target(NamedTuple):
 
     queue: MessageQueue
     address: str
-    template: FrameTemplate
+    template: SendTemplate
 
 
 class PublishPlan:
@@ -131,7 +131,7 @@ class PublishPlans:
         return Target(
             queue,
             self._instance.send_address(master) if master else "",
-            FrameTemplate(
+            SendTemplate(
                 self._group,
                 queue,
                 self._default_topic,

@@ -349,10 +349,10 @@ class OwnedQueues:
         )
         began_s = self._instance.clock.monotonic()
         pq.carry(committable if commit else None, began_s)
-        template = pq.template
-        if template is None or template.subscription is not subscription:
-            template = pq.template = self._template(queue, subscription)
-        raw = await template.pull(self._instance.remoting, address, pq.next_offset, committable if commit else None)
+        pulls = pq.pulls
+        if pulls is None or pulls.subscription is not subscription:
+            pulls = pq.pulls = self._pulls(queue, subscription)
+        raw = await pulls.pull(self._instance.remoting, address, pq.next_offset, committable if commit else None)
         if pq.given_up:
             return
         pq.carry(None, began_s)
@@ -381,9 +381,9 @@ class OwnedQueues:
         if raw.status is PullStatus.OFFSET_ILLEGAL and not pq.given_up:
             await self._correct(pq, raw)
 
-    def _template(self, queue: MessageQueue, subscription: SubscriptionData) -> pulling.PullTemplate:
+    def _pulls(self, queue: MessageQueue, subscription: SubscriptionData) -> pulling.QueuePulls:
         options = self._options
-        return pulling.PullTemplate(
+        return pulling.QueuePulls(
             self._group,
             queue,
             subscription,

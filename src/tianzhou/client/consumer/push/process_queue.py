@@ -9,7 +9,7 @@ from math import inf
 
 from tianzhou.client.consumer.offset_tracker import OffsetTracker, PullLimits
 from tianzhou.client.consumer.pull_pace import PullPace
-from tianzhou.client.consumer.pulling import PullTemplate
+from tianzhou.client.consumer.pulling import QueuePulls
 from tianzhou.model import MessageExt, MessageQueue
 from tianzhou.wire.bodies.clients import ProcessQueueInfo
 from tianzhou.wire.delivered import body_sizes
@@ -77,12 +77,12 @@ class ProcessQueue:
         "next_offset",
         "pace",
         "pull_task",
+        "pulls",
         "queue",
         "rest",
         "room",
         "scheduled",
         "suggested_broker_id",
-        "template",
         "tracker",
         "turn",
         "unlock_tries",
@@ -112,7 +112,7 @@ class ProcessQueue:
         self.full = False
         self.room = asyncio.Event()
         self.room.set()
-        self.template: PullTemplate | None = None
+        self.pulls: QueuePulls | None = None
         self.pull_task: asyncio.Task[None] | None = None
         self.pace = PullPace()
         self.carried: int | None = None

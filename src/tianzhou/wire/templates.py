@@ -1,7 +1,7 @@
-"""Messages as they go out: properties, compression, and whole frames from byte templates (client.md §5.6, wire.md §4).
+"""Templates of request heads: the JSON that stays the same for one queue, with holes for what changes (wire.md §4, §6).
 
-A producer's cost per message is mostly its header, so everything that stays the same for one queue is text
-already, and only the few changing numbers and the properties are put in between. Pure.
+Most of what a send or a pull costs a client is its header, so everything that is the same for all requests of one queue
+is text already, and only the few numbers and properties that change are put in between.
 """
 
 from __future__ import annotations
@@ -12,24 +12,16 @@ from struct import Struct
 
 import orjson
 
-from tianzhou.client.validation import MAX_PROPERTIES_BYTES
+from tianzhou._hot.frames import java_json
 from tianzhou.errors import ClientError
-from tianzhou.model import Message, MessageExt, MessageQueue, names
-from tianzhou.wire.codes import FLAG_ONEWAY, VERSION, LanguageCode, RequestCode
-from tianzhou.wire.compression import COMPRESSED, KIND_MASK, compress
+from tianzhou.model import Message, MessageQueue, SubscriptionData, names
+from tianzhou.wire.codes import COMMIT_OFFSET, FLAG_ONEWAY, SUBSCRIPTION, SUSPEND, VERSION, LanguageCode, RequestCode
+from tianzhou.wire.properties import MAX_BYTES, check_properties_size
 
 _pack_lengths = Struct(">ii").pack
 _PLAIN = re.compile(r"[ !#-\[\]-~]*").fullmatch
 _LANGUAGE = LanguageCode.PYTHON.name
 _LAST = f',"version":{VERSION}}}'
-_OF_ONE_DELIVERY = (
-    names.TRAN_MSG,
-    names.RECONSUME_TIME,
-    names.MAX_RECONSUME_TIMES,
-    names.MIN_OFFSET,
-    names.MAX_OFFSET,
-    names.CONSUME_START_TIME,
-)
 
 
 def json_text(text: str) -> str:
@@ -46,36 +38,6 @@ def json_text(text: str) -> str:
         raise ClientError(f"{text!r} holds a lone surrogate, which cannot be sent as UTF-8; clean the text") from None
 
 
-def message_properties(message: Message, unique_key: str, namespace: str | None = None) -> dict[str, str]:
-    """All properties of a message: its own, and those its fields stand for."""
-    result = dict(message.properties)
-    result[names.UNIQ_KEY] = unique_key
-    if namespace:
-        result[names.INSTANCE_ID] = namespace
-    if message.tags:
-        result[names.TAGS] = message.tags
-    if message.keys and (keys := message.key_text()):
-        result[names.KEYS] = keys
-    if message.delay_level:
-        result[names.DELAY] = str(message.delay_level)
-    if message.sharding_key:
-        result[names.SHARDING_KEY] = message.sharding_key
-    if not message.wait_store_ok:
-        result[names.WAIT] = "false"
-    return result
-
-
-def retry_properties(message: MessageExt, delay_level: int) -> dict[str, str]:
-    """The properties of a delivered message that is stored in its group's retry topic (client.md §13.4)."""
-    result = dict(message.properties)
-    for name in _OF_ONE_DELIVERY:
-        result.pop(name, None)
-    result.setdefault(names.ORIGIN_MESSAGE_ID, message.msg_id)
-    result.setdefault(names.RETRY_TOPIC, message.topic)
-    result[names.DELAY] = str(delay_level)
-    return result
-
-
 def properties_json(properties: Mapping[str, str]) -> str:
     r"""A property string as JSON text: `name\u0001value\u0002`, repeated.
 
@@ -84,66 +46,39 @@ def properties_json(properties: Mapping[str, str]) -> str:
     """
     parts = [f"{json_text(name)}\\u0001{json_text(value)}\\u0002" for name, value in properties.items()]
     text = "".join(parts)
-    if len(text) * 4 > MAX_PROPERTIES_BYTES:
+    if len(text) * 4 > MAX_BYTES:
         check_properties_size(sum(len(n.encode()) + len(v.encode()) + 2 for n, v in properties.items()))
     return text
 
 
-def check_properties_size(size_bytes: int) -> None:
-    """Check the length of a property string.
+def plain_properties_json(unique_key: str, message: Message) -> str:
+    """As `properties_json`, quick: a message's unique key, tag and keys.
+
+    Args:
+        unique_key: the message's.
+        message: a message without other properties.
 
     Raises:
-        ClientError: it does not fit into its 16-bit length field.
+        ClientError: the string has more than 32,767 bytes.
     """
-    if size_bytes > MAX_PROPERTIES_BYTES:
-        raise ClientError(
-            f"the message's properties take {size_bytes} bytes, the limit is {MAX_PROPERTIES_BYTES}; "
-            "put the data into the body"
-        )
-
-
-def plain_properties_json(unique_key: str, message: Message) -> str:
-    """As `properties_json(message_properties(…))`, quick for messages with at most a tag and keys."""
     text = f"UNIQ_KEY\\u0001{unique_key}\\u0002"
     tags, keys = message.tags, message.keys
     if tags:
         text += f"TAGS\\u0001{json_text(tags)}\\u0002"
     if keys:
         text += f"KEYS\\u0001{json_text(keys if isinstance(keys, str) else message.key_text())}\\u0002"
-    if len(text) * 4 > MAX_PROPERTIES_BYTES:
-        return properties_json(message_properties(message, unique_key))
+    if len(text) * 4 > MAX_BYTES:
+        pairs = ((names.UNIQ_KEY, unique_key), (names.TAGS, tags), (names.KEYS, message.key_text()))
+        return properties_json({name: value for name, value in pairs if value})
     return text
 
 
-def is_plain(message: Message) -> bool:
-    """Whether a message has no properties beyond tag and keys."""
-    return not (message.properties or message.delay_level or message.sharding_key) and message.wait_store_ok
-
-
-def pack_body(body: bytes, threshold: int, kind: int, level: int) -> tuple[bytes, int]:
-    """A body as it is sent, and the sysFlag bits that say so (client.md §6.2).
-
-    Args:
-        body: the message's body.
-        threshold: it is compressed from this many bytes on.
-        kind: ZLIB, LZ4 or ZSTD.
-        level: 0 to 9.
-
-    Returns:
-        The compressed body when that is smaller, else the body itself with no bits.
-    """
-    if len(body) < threshold:
-        return body, 0
-    packed = compress(body, kind, level)
-    return (packed, COMPRESSED | kind & KIND_MASK) if len(packed) < len(body) else (body, 0)
-
-
 def mark(born_ms: int, flag: int = 0, sys_flag: int = 0) -> str:
-    """The numbers of a message that most messages of a millisecond have in common, for `FrameTemplate.single`."""
+    """The numbers of a message that most messages of a millisecond have in common, for `SendTemplate.single`."""
     return f'{sys_flag}","g":"{born_ms}","h":"{flag}","i":"'
 
 
-class FrameTemplate:
+class SendTemplate:
     """Builds send frames (code 310, or 320 for batches) for one queue.
 
     Args:
@@ -220,3 +155,61 @@ class FrameTemplate:
         ).encode()
         size = len(header)
         return b"".join((_pack_lengths(4 + size + len(body), size), header, body))
+
+
+class PullTemplate:
+    """Builds pull frames (code 11) for one queue.
+
+    Args:
+        group: the consumer group.
+        queue: the queue.
+        max_messages: at most so many.
+        max_bytes: at most so many bytes of records, None to say nothing of it.
+        subscription: sent along; None relies on the heartbeat.
+        sub_version: version of the subscription the heartbeat announced.
+        suspend_ms: how long the broker may wait for a message to come.
+    """
+
+    __slots__ = ("_before", "_between", "_end", "_flags")
+
+    def __init__(
+        self,
+        group: str,
+        queue: MessageQueue,
+        *,
+        max_messages: int,
+        max_bytes: int | None,
+        subscription: SubscriptionData | None,
+        sub_version: int,
+        suspend_ms: int,
+    ) -> None:
+        self._flags = (SUSPEND if suspend_ms else 0) | (SUBSCRIPTION if subscription is not None else 0)
+        expression, kind = "", "TAG"
+        if subscription is not None:
+            expression = f'"subscription":{_java_text(subscription.sub_string)},'
+            kind = subscription.expression_type
+        limit = "" if max_bytes is None else f'"maxMsgBytes":"{max_bytes}",'
+        self._before = (
+            f'{{"code":{RequestCode.PULL_MESSAGE:d},"extFields":{{"consumerGroup":{_java_text(group)},'
+            f'"topic":{_java_text(queue.topic)},"queueId":"{queue.queue_id}","queueOffset":"'
+        )
+        self._between = (
+            f'","maxMsgNums":"{max_messages}","suspendTimeoutMillis":"{suspend_ms}",{expression}'
+            f'"subVersion":"{sub_version}","expressionType":{_java_text(kind)},{limit}'
+            f'"bname":{_java_text(queue.broker_name)},"sysFlag":"'
+        )
+        self._end = f',"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
+
+    def frame(self, opaque: int, offset: int, commit_offset: int | None) -> bytes:
+        """The whole frame of a pull."""
+        flags = self._flags if commit_offset is None else self._flags | COMMIT_OFFSET
+        header = (
+            f'{self._before}{offset}{self._between}{flags}","commitOffset":"{commit_offset or 0}"}},"flag":0,'
+            f'"language":"{_LANGUAGE}","opaque":{opaque}{self._end}'
+        ).encode()
+        size = len(header)
+        return _pack_lengths(4 + size, size) + header
+
+
+def _java_text(text: str) -> str:
+    return java_json(text).decode()

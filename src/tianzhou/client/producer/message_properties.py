@@ -1,0 +1,49 @@
+"""The properties of a message as it goes out: its own, and those its fields stand for (client.md §5.6, §13.4)."""
+
+from __future__ import annotations
+
+from tianzhou.model import Message, MessageExt, names
+
+_OF_ONE_DELIVERY = (
+    names.TRAN_MSG,
+    names.RECONSUME_TIME,
+    names.MAX_RECONSUME_TIMES,
+    names.MIN_OFFSET,
+    names.MAX_OFFSET,
+    names.CONSUME_START_TIME,
+)
+
+
+def message_properties(message: Message, unique_key: str, namespace: str | None = None) -> dict[str, str]:
+    """All properties of a message: its own, and those its fields stand for."""
+    result = dict(message.properties)
+    result[names.UNIQ_KEY] = unique_key
+    if namespace:
+        result[names.INSTANCE_ID] = namespace
+    if message.tags:
+        result[names.TAGS] = message.tags
+    if message.keys and (keys := message.key_text()):
+        result[names.KEYS] = keys
+    if message.delay_level:
+        result[names.DELAY] = str(message.delay_level)
+    if message.sharding_key:
+        result[names.SHARDING_KEY] = message.sharding_key
+    if not message.wait_store_ok:
+        result[names.WAIT] = "false"
+    return result
+
+
+def retry_properties(message: MessageExt, delay_level: int) -> dict[str, str]:
+    """The properties of a delivered message that is stored in its group's retry topic (client.md §13.4)."""
+    result = dict(message.properties)
+    for name in _OF_ONE_DELIVERY:
+        result.pop(name, None)
+    result.setdefault(names.ORIGIN_MESSAGE_ID, message.msg_id)
+    result.setdefault(names.RETRY_TOPIC, message.topic)
+    result[names.DELAY] = str(delay_level)
+    return result
+
+
+def is_plain(message: Message) -> bool:
+    """Whether a message has no properties beyond tag and keys."""
+    return not (message.properties or message.delay_level or message.sharding_key) and message.wait_store_ok
