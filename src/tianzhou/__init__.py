@@ -6,8 +6,9 @@ The names most users need are importable from here; everything else lives in the
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tianzhou.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from tianzhou.client import Producer, PullConsumer, PushConsumer, TransactionProducer
@@ -29,26 +30,6 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "ConsumeFromWhere": "model",
-    "ConsumeResult": "model",
-    "Message": "model",
-    "MessageExt": "model",
-    "MessageModel": "model",
-    "MessageQueue": "model",
-    "Producer": "client",
-    "PullConsumer": "client",
-    "PullResult": "model",
-    "PullStatus": "model",
-    "PushConsumer": "client",
-    "SendResult": "model",
-    "SendStatus": "model",
-    "TianzhouError": "errors",
-    "TransactionProducer": "client",
-    "TransactionSendResult": "model",
-    "TransactionState": "model",
-}
-
 __all__ = [
     "ConsumeFromWhere",
     "ConsumeResult",
@@ -69,16 +50,14 @@ __all__ = [
     "TransactionState",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    # Imported when first used: `import tianzhou` stays quick, and needs none of the packages it could need.
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])
+# Imported when first used: `import tianzhou` stays quick, and needs none of the packages it could need.
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "client": "Producer PullConsumer PushConsumer TransactionProducer",
+        "errors": "TianzhouError",
+        "model": "ConsumeFromWhere ConsumeResult Message MessageExt MessageModel MessageQueue PullResult "
+        "PullStatus SendResult SendStatus TransactionSendResult TransactionState",
+    },
+    present=("__version__",),
+)

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tianzhou.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from tianzhou.admin.admin import Admin
@@ -14,19 +15,6 @@ if TYPE_CHECKING:
     from tianzhou.admin.groups import GroupLag, Groups, OffsetChange, QueueLag
     from tianzhou.admin.messages import Messages
     from tianzhou.admin.topics import TopicDescription, Topics
-
-_HOMES = {
-    "Admin": "admin",
-    "BrokerStatus": "cluster",
-    "Cluster": "cluster",
-    "GroupLag": "groups",
-    "Groups": "groups",
-    "Messages": "messages",
-    "OffsetChange": "groups",
-    "QueueLag": "groups",
-    "TopicDescription": "topics",
-    "Topics": "topics",
-}
 
 __all__ = [
     "Admin",
@@ -41,15 +29,13 @@ __all__ = [
     "Topics",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "admin": "Admin",
+        "cluster": "BrokerStatus Cluster",
+        "groups": "GroupLag Groups OffsetChange QueueLag",
+        "messages": "Messages",
+        "topics": "TopicDescription Topics",
+    },
+)

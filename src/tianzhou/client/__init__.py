@@ -5,8 +5,9 @@ Names are imported when first used, so that a program pays only for what it need
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tianzhou.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from tianzhou.client.cluster.requests import create_reply_message
@@ -32,35 +33,6 @@ if TYPE_CHECKING:
     from tianzhou.client.producer.selector import select_at_random, select_by_hash
     from tianzhou.client.producer.transactions import TransactionProducer
     from tianzhou.client.tracing.opentelemetry import Spans
-
-_HOMES = {
-    "Averagely": "consumer.allocation",
-    "ByCircle": "consumer.allocation",
-    "ByMachineRoom": "consumer.allocation",
-    "ClientInstance": "instance",
-    "ConsistentHash": "consumer.allocation",
-    "ConsumeContext": "consumer.push.handlers",
-    "FixedQueues": "consumer.allocation",
-    "Handler": "consumer.push.handlers",
-    "MemoryIds": "consumer.push.idempotence",
-    "NearbyRoom": "consumer.allocation",
-    "Producer": "producer.producer",
-    "PullConsumer": "consumer.pull.pull_consumer",
-    "PullSchedule": "consumer.pull.pull_schedule",
-    "PullTurn": "consumer.pull.pull_schedule",
-    "PushConsumer": "consumer.push.push_consumer",
-    "QueueReader": "consumer.pull.queue_reader",
-    "RawPull": "consumer.pulling",
-    "RedisIds": "consumer.push.processed_ids",
-    "Spans": "tracing.opentelemetry",
-    "SqliteIds": "consumer.push.processed_ids",
-    "TransactionProducer": "producer.transactions",
-    "create_reply_message": "cluster.requests",
-    "idempotent": "consumer.push.idempotence",
-    "in_processes": "consumer.push.process_pool",
-    "select_at_random": "producer.selector",
-    "select_by_hash": "producer.selector",
-}
 
 __all__ = [
     "Averagely",
@@ -91,15 +63,24 @@ __all__ = [
     "select_by_hash",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "cluster.requests": "create_reply_message",
+        "consumer.allocation": "Averagely ByCircle ByMachineRoom ConsistentHash FixedQueues NearbyRoom",
+        "consumer.pull.pull_consumer": "PullConsumer",
+        "consumer.pull.pull_schedule": "PullSchedule PullTurn",
+        "consumer.pull.queue_reader": "QueueReader",
+        "consumer.pulling": "RawPull",
+        "consumer.push.handlers": "ConsumeContext Handler",
+        "consumer.push.idempotence": "MemoryIds idempotent",
+        "consumer.push.process_pool": "in_processes",
+        "consumer.push.processed_ids": "RedisIds SqliteIds",
+        "consumer.push.push_consumer": "PushConsumer",
+        "instance": "ClientInstance",
+        "producer.producer": "Producer",
+        "producer.selector": "select_at_random select_by_hash",
+        "producer.transactions": "TransactionProducer",
+        "tracing.opentelemetry": "Spans",
+    },
+)

@@ -6,8 +6,9 @@ loop below it; so these names are looked up when they are asked for.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
+
+from tianzhou.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from tianzhou.store.results import (
@@ -22,22 +23,6 @@ if TYPE_CHECKING:
     from tianzhou.store.settings import StoreSettings
     from tianzhou.store.store import MessageStore
 
-_HOMES: Final = {
-    **dict.fromkeys(
-        ("GetResult", "GetStatus", "NewRecord", "PutResult", "PutStatus", "QueryResult", "ReadRequest"), "results"
-    ),
-    "StoreSettings": "settings",
-    "MessageStore": "store",
-}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
-
-
 __all__ = [
     "GetResult",
     "GetStatus",
@@ -49,3 +34,12 @@ __all__ = [
     "ReadRequest",
     "StoreSettings",
 ]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "results": "GetResult GetStatus NewRecord PutResult PutStatus QueryResult ReadRequest",
+        "settings": "StoreSettings",
+        "store": "MessageStore",
+    },
+)

@@ -6,8 +6,9 @@ its own, which all objects of the process share, and waits. Names are imported w
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tianzhou.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from tianzhou.sync.admin import Admin
@@ -16,25 +17,15 @@ if TYPE_CHECKING:
     from tianzhou.sync.push_consumer import PushConsumer
     from tianzhou.sync.transactions import TransactionProducer
 
-_HOMES = {
-    "Admin": "admin",
-    "Producer": "producer",
-    "PullConsumer": "pull_consumer",
-    "PushConsumer": "push_consumer",
-    "TransactionProducer": "transactions",
-}
-
 __all__ = ["Admin", "Producer", "PullConsumer", "PushConsumer", "TransactionProducer"]
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "admin": "Admin",
+        "producer": "Producer",
+        "pull_consumer": "PullConsumer",
+        "push_consumer": "PushConsumer",
+        "transactions": "TransactionProducer",
+    },
+)

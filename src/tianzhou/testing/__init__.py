@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tianzhou.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from tianzhou.testing.async_cluster import AsyncCluster
@@ -16,25 +17,6 @@ if TYPE_CHECKING:
     from tianzhou.testing.options import ClusterOptions, NotReached
     from tianzhou.testing.plugin import cluster_fixture
     from tianzhou.testing.virtual_loop import VirtualLoop, run_virtual
-
-_HOMES = {
-    "COMMITS": "faults",
-    "ENDS": "faults",
-    "EVERYTHING": "faults",
-    "PULLS": "faults",
-    "SENDS": "faults",
-    "SEND_BACKS": "faults",
-    "AsyncCluster": "async_cluster",
-    "Cluster": "cluster",
-    "ClusterOptions": "options",
-    "Fault": "faults",
-    "Faults": "faults",
-    "NotReached": "options",
-    "VirtualClock": "clock",
-    "VirtualLoop": "virtual_loop",
-    "cluster_fixture": "plugin",
-    "run_virtual": "virtual_loop",
-}
 
 __all__ = [
     "COMMITS",
@@ -55,16 +37,16 @@ __all__ = [
     "run_virtual",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    # Imported when first used: the pytest plugin is loaded in every test run of every project that has the package.
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+# Imported when first used: the pytest plugin is loaded in every test run of every project that has the package.
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "async_cluster": "AsyncCluster",
+        "clock": "VirtualClock",
+        "cluster": "Cluster",
+        "faults": "COMMITS ENDS EVERYTHING Fault Faults PULLS SENDS SEND_BACKS",
+        "options": "ClusterOptions NotReached",
+        "plugin": "cluster_fixture",
+        "virtual_loop": "VirtualLoop run_virtual",
+    },
+)
