@@ -197,13 +197,6 @@ class StoreUnreadable(StoreError):
     """The directory holds something that is no store this version can open; the text says which file and why."""
 
 
-class NotLeader(TianzhouError):
-    """The asked server does not lead; ask the one it names."""
-
-    retriable = True
-    refresh_route = True
-
-
 class FilterSyntaxError(TianzhouError):
     """A filter expression cannot be parsed.
 

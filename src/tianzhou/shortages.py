@@ -19,8 +19,6 @@ _REMEDIES: Final = {
     errno.EDQUOT: "the disk quota is used up; free space, or raise it",
 }
 _NO_THREAD: Final = "can't start new thread"
-DISK: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
-"""Numbers of errors that mean a full disk."""
 
 
 def remedy(error: BaseException) -> str | None:

@@ -19,7 +19,6 @@ class RunningFlag(IntFlag):
 
 
 _REFUSES_PUTS: Final = ~RunningFlag.NOT_READABLE
-_REFUSES_UNITS: Final = _REFUSES_PUTS & ~(RunningFlag.DISK_FULL | RunningFlag.FENCED)
 
 
 class RunningFlags:
@@ -66,11 +65,6 @@ class RunningFlags:
     def writable(self) -> bool:
         """Whether puts are accepted."""
         return not self.bits & _REFUSES_PUTS
-
-    @property
-    def queues_writable(self) -> bool:
-        """Whether queues may be written: a full log disk and a fenced broker still let them catch up."""
-        return not self.bits & _REFUSES_UNITS
 
     def put_up(self, flag: RunningFlag, text: str) -> bool:
         """Raise a flag.

@@ -10,7 +10,7 @@ from typing import Final
 
 from tianzhou._hot.headers import FLAG_ONEWAY as FLAG_ONEWAY
 from tianzhou._hot.headers import FLAG_RESPONSE as FLAG_RESPONSE
-from tianzhou._hot.headers import LANGUAGE_CODES, LANGUAGES, OTHER
+from tianzhou._hot.headers import LANGUAGES
 from tianzhou._hot.headers import VERSION as VERSION
 
 COMMIT_OFFSET = 0x1
@@ -381,11 +381,6 @@ def server_of(code: int) -> str:
     if code in OF_NAME_SERVERS:
         return "name server"
     return "broker" if code in _REQUEST_NAMES and code not in OF_BOTH else ""
-
-
-def language_code(name: str) -> int:
-    """The code of a language name; names we do not know count as OTHER (wire.md §1.2)."""
-    return LANGUAGE_CODES.get(name, OTHER)
 
 
 def language_name(code: int) -> str:

@@ -123,18 +123,6 @@ def name_fields(code: int) -> tuple[tuple[str, NameRule], ...]:
     return tuple((wire, rule) for wire, rule in found if rule is not None)
 
 
-def check_names(code: int, fields: Mapping[str, str]) -> None:
-    """Refuse a request whose header has a name that cannot be one.
-
-    Raises:
-        IllegalName: it has.
-    """
-    for wire, rule in name_fields(code):
-        text = fields.get(wire)
-        if text:
-            rule.check(text)
-
-
 def behind_names(code: int, handle: Callable[[Any, Command], Answer]) -> Callable[[Any, Command], Answer]:
     """A handler that sees only requests whose names are names.
 

@@ -14,7 +14,6 @@ from tianzhou.client.consumer.allocation import (
     changes,
     sorted_client_ids,
     sorted_queues,
-    strategy_named,
 )
 from tianzhou.errors import ConfigError
 from tianzhou.model import MessageQueue
@@ -79,16 +78,6 @@ def test_a_resolver_without_an_answer_is_told():
 def test_fixed_queues_ignore_everybody():
     mine = queues_of(2)
     assert FixedQueues(mine).allocate("stranger", queues_of(9), ["a"]) == mine
-
-
-def test_strategies_by_name():
-    assert [strategy_named(n).name for n in ("AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH")] == [
-        "AVG",
-        "AVG_BY_CIRCLE",
-        "CONSISTENT_HASH",
-    ]
-    with pytest.raises(ConfigError, match="'NEAREST' is unknown; use one of AVG"):
-        strategy_named("NEAREST")
 
 
 members = st.lists(st.text("abc@#019", min_size=1, max_size=8), min_size=1, max_size=9, unique=True)

@@ -9,24 +9,16 @@ import pytest
 from tianzhou.store import MessageStore, NewRecord, PutStatus, StoreSettings
 from tianzhou.store.flags import RunningFlag, RunningFlags
 
-QUEUES_STOP = {
-    RunningFlag.NOT_WRITABLE,
-    RunningFlag.QUEUE_ERROR,
-    RunningFlag.INDEX_ERROR,
-    RunningFlag.QUEUE_DISK_FULL,
-}
-
 
 @pytest.mark.parametrize("flag", RunningFlag)
 def test_each_flag_has_its_effect(flag: RunningFlag) -> None:
     flags = RunningFlags()
-    assert (flags.bits, flags.readable, flags.writable, flags.queues_writable) == (0, True, True, True)
+    assert (flags.bits, flags.readable, flags.writable) == (0, True, True)
     assert flags.put_up(flag, "why")
     assert not flags.put_up(flag, "why else")
     assert flags.bits == flag
     assert flags.readable == (flag is not RunningFlag.NOT_READABLE)
     assert flags.writable == (flag is RunningFlag.NOT_READABLE)
-    assert flags.queues_writable == (flag not in QUEUES_STOP)
     assert flags.refusal == (None if flag is RunningFlag.NOT_READABLE else "why else")
     assert flags.take_down(flag)
     assert not flags.take_down(flag)

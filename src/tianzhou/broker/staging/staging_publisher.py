@@ -41,7 +41,6 @@ from tianzhou.wire.record import Record, decode_record
 from tianzhou.wire.staging import StagedMessage, decode_unit
 
 TICK_S = 1.0
-RETRY_S = 1.0
 SLICE = 256
 """Messages published between two turns of the loop."""
 NOTES_TO_READ = 256

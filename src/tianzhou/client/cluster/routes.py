@@ -179,13 +179,6 @@ class RouteTable:
         route = self._routes.get(topic)
         return list(route.broker_datas) if route is not None else []
 
-    def topic_on(self, broker_name: str) -> str | None:
-        """Any topic the broker has a part of."""
-        for topic, route in self._routes.items():
-            if any(broker.broker_name == broker_name for broker in route.broker_datas):
-                return topic
-        return None
-
 
 def _normal(route: TopicRoute) -> tuple[object, ...]:
     return (

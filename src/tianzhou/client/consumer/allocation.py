@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar, cast
 
 from tianzhou.errors import ConfigError
@@ -221,26 +221,6 @@ class FixedQueues:
     def allocate(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
         """See `AllocateStrategy.allocate`."""
         return list(self._queues)
-
-
-STRATEGIES: Mapping[str, Callable[[], AllocateStrategy]] = {
-    Averagely.name: Averagely,
-    ByCircle.name: ByCircle,
-    ConsistentHash.name: ConsistentHash,
-}
-
-
-def strategy_named(name: str) -> AllocateStrategy:
-    """The strategy of that RocketMQ name, for those that need no arguments.
-
-    Raises:
-        ConfigError: the name is unknown.
-    """
-    try:
-        return STRATEGIES[name]()
-    except KeyError:
-        known = ", ".join(STRATEGIES)
-        raise ConfigError(f"allocate strategy {name!r} is unknown; use one of {known}") from None
 
 
 def changes(

@@ -32,7 +32,6 @@ from tianzhou.wire.codes import RequestCode, ResponseCode
 
 _log = logging.getLogger(__name__)
 
-DEFAULT_MAX_BYTES = 256 * 1024 * 1024
 PEEK_BYTES = 512 * 1024
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
 MOST_REFUSALS = 16

@@ -10,7 +10,6 @@ import msgspec
 
 from tianzhou.model import Message, MessageQueue, names
 
-_ALONE = (names.DELAY, names.START_DELIVER_TIME, "TIMER_")
 MOST_TOGETHER = 200
 """Messages that are sent as one batch when the cluster is back."""
 
