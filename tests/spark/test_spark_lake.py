@@ -124,8 +124,8 @@ def test_exactly_once_whatever_fails(spark, server, source, topic, lake, tasks_a
 
 
 def test_small_files_are_merged_under_way(spark, server, source, topic, lake, tmp_path):
+    from tianzhou.spark.lake.formats import open_table
     from tianzhou.spark.lake.options import parse_lake
-    from tianzhou.spark.lake.tables import open_table
 
     server.send(topic, range(400))
     query = (

@@ -32,9 +32,9 @@ def options_of(kind, work):
 
 
 def rounds(kind, places, server, topic, work):
+    from tianzhou.spark.lake.formats import open_table
     from tianzhou.spark.lake.options import parse_lake
     from tianzhou.spark.lake.reading import file_batches
-    from tianzhou.spark.lake.tables import open_table
 
     options, sent, killed = options_of(kind, work), 0, 0
     for place in [*places, None]:

@@ -8,18 +8,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from typing import NoReturn, TextIO
 
-from tianzhou.errors import BrokerError, ConfigError, ConnectFailed, RequestTimeout, StoreLocked, TianzhouError
+from tianzhou.cli.process import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, explain
+from tianzhou.errors import ConfigError, StoreLocked, TianzhouError
 from tianzhou.escaping import escaped
-
-BEGAN = time.monotonic()
-"""When the process began, or nearly so: servers say how long they took to be ready."""
-EXIT_FAILED = 1
-EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
-_NOT_SUPPORTED = 3  # wire.md §2
 
 
 def main() -> None:
@@ -52,31 +45,6 @@ def main() -> None:
     finally:
         if interruptible:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def explain(error: TianzhouError) -> str:
-    """What people are told about an error: its text, and what to do where the text cannot know it."""
-    text = str(error) or type(error).__name__
-    advice = _advice(error, text)
-    return f"{text}\n{advice}" if advice else text
-
-
-def _advice(error: TianzhouError, text: str) -> str:
-    if isinstance(error, ConnectFailed) and text.startswith("no name server"):
-        if "not trusted" in text or "speak TLS?" in text:
-            return ""  # somebody is there, and the text says what is wrong
-        if "was lost" in text:
-            return "Somebody answers there, and ends the connection. Does that server take TLS only? Give --tls."
-        return "Start a server with `tianzhou serve`, or name the right one with -n host:port or NAMESRV_ADDR."
-    if isinstance(error, ConnectFailed):
-        return (
-            "Is the broker running? Its address is what it advertises (--advertise, brokerIP1); it must be reachable."
-        )
-    if isinstance(error, RequestTimeout):
-        return "Is the server alive, and the right one? It takes connections, and does not answer."
-    if isinstance(error, BrokerError) and error.code == _NOT_SUPPORTED and " is asked of a " not in text:
-        return "Does -n name a name server? Its port is 9876 as a rule, a broker's 10911."
-    return ""
 
 
 def _fail(text: str, code: int) -> NoReturn:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tianzhou.cli.conf_files import check_port, read_assignments, read_conf
-from tianzhou.cli.main import BEGAN
 from tianzhou.cli.output import Output, OutputOption, print_json, print_line, print_note, print_text
+from tianzhou.cli.process import BEGAN
 from tianzhou.cli.signals import run_server
 from tianzhou.errors import ConfigError, TianzhouError
 from tianzhou.setting_rules import check

@@ -13,8 +13,8 @@ from typing import Any, Self, TypeVar
 import typer
 
 from tianzhou.cli.gc_freeze import LongLived
-from tianzhou.cli.main import EXIT_FAILED, EXIT_INTERRUPTED
 from tianzhou.cli.output import print_note
+from tianzhou.cli.process import EXIT_FAILED, EXIT_INTERRUPTED
 
 T = TypeVar("T")
 

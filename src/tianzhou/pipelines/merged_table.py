@@ -24,8 +24,9 @@ from pyspark.sql.types import StructType
 
 from tianzhou.errors import ConfigError
 from tianzhou.pipelines.topics import Topics, text_body
+from tianzhou.spark.lake.formats import open_table
 from tianzhou.spark.lake.options import parse_lake
-from tianzhou.spark.lake.tables import Batch, open_table
+from tianzhou.spark.lake.tables import Batch
 from tianzhou.spark.rows.schema import arrow_schema
 
 CURRENT = "CURRENT"

@@ -16,6 +16,7 @@ import typer
 
 from tianzhou.cli import main as entry
 from tianzhou.cli.app import app
+from tianzhou.cli.process import explain
 from tianzhou.errors import BrokerError, ConfigError, ConnectFailed, RequestTimeout, TianzhouError
 
 Run = Callable[..., tuple[int, str, str]]
@@ -127,7 +128,7 @@ def test_settings_printed_are_those_of_the_file(tmp_path: Path, run: Run) -> Non
     ],
 )
 def test_errors_are_explained(error: TianzhouError, text: str) -> None:
-    assert text in entry.explain(error)
+    assert text in explain(error)
 
 
 def modules_after(statement: str) -> set[str]:

@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from tianzhou.errors import ConfigError
 from tianzhou.spark.lake import merging
+from tianzhou.spark.lake.formats import compact
 from tianzhou.spark.lake.merging import GONE, MergedDelta
-from tianzhou.spark.lake.tables import Batch, LakeError, compact
+from tianzhou.spark.lake.tables import Batch, LakeError
 
 COLUMNS = pa.schema(
     [

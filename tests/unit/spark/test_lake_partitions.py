@@ -14,10 +14,11 @@ import pyarrow.dataset
 from tianzhou.errors import ConfigError
 from tianzhou.spark.lake import files as lake_files
 from tianzhou.spark.lake.files import write_files
+from tianzhou.spark.lake.formats import open_table
 from tianzhou.spark.lake.options import Part, parse_lake
 from tianzhou.spark.lake.partitions import Division
 from tianzhou.spark.lake.reading import file_batches
-from tianzhou.spark.lake.tables import Batch, LakeError, open_table
+from tianzhou.spark.lake.tables import Batch, LakeError
 
 UTC = dt.UTC
 SCHEMA = pa.schema(

@@ -27,10 +27,11 @@ from pyspark.sql.datasource import (
 )
 
 from tianzhou.spark.lake.files import write_files
+from tianzhou.spark.lake.formats import open_table
 from tianzhou.spark.lake.options import parse_lake
 from tianzhou.spark.lake.pruning import conditions_of, may_hold
 from tianzhou.spark.lake.reading import file_batches
-from tianzhou.spark.lake.tables import Batch, open_table
+from tianzhou.spark.lake.tables import Batch
 
 SCHEMA = pa.schema(
     [

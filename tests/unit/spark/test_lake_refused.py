@@ -12,8 +12,9 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 
 from tianzhou.spark.lake.files import write_files
+from tianzhou.spark.lake.formats import compact, open_table
 from tianzhou.spark.lake.options import parse_lake
-from tianzhou.spark.lake.tables import Batch, LakeError, compact, open_table
+from tianzhou.spark.lake.tables import Batch, LakeError
 
 SCHEMA = pa.schema([("id", pa.int64()), ("item", pa.string())])
 ROWS = pa.RecordBatch.from_pylist([{"id": 1, "item": "tea"}, {"id": 2, "item": None}], SCHEMA)

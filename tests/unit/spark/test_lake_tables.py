@@ -16,9 +16,10 @@ import pyarrow as pa
 from tianzhou.errors import ConfigError
 from tianzhou.spark.lake import directory
 from tianzhou.spark.lake.files import remove_files, write_files
+from tianzhou.spark.lake.formats import open_table
 from tianzhou.spark.lake.options import parse_lake
 from tianzhou.spark.lake.reading import file_batches
-from tianzhou.spark.lake.tables import Batch, LakeError, open_table
+from tianzhou.spark.lake.tables import Batch, LakeError
 
 SCHEMA = pa.schema(
     [

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TextIO
 
-from tianzhou.cli.main import BEGAN, EXIT_FAILED, EXIT_USAGE, explain
+from tianzhou.cli.process import BEGAN, EXIT_FAILED, EXIT_USAGE, explain
 from tianzhou.cli.signals import run_server
 from tianzhou.errors import ConfigError, StoreLocked, TianzhouError
 from tianzhou.logs import log_to_stderr

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tianzhou.cli.main import EXIT_INTERRUPTED
 from tianzhou.cli.output import Output, OutputOption, print_json, print_line
+from tianzhou.cli.process import EXIT_INTERRUPTED
 from tianzhou.cli.signals import CLIENT_STOP_LIMIT_S, Ending
 
 if TYPE_CHECKING:

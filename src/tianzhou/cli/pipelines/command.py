@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from tianzhou.cli.main import EXIT_INTERRUPTED
 from tianzhou.cli.output import Output, OutputOption, print_fields, print_json, print_line, print_text
+from tianzhou.cli.process import EXIT_INTERRUPTED
 from tianzhou.cli.signals import CLIENT_STOP_LIMIT_S, Ending
 from tianzhou.errors import ConfigError, TianzhouError
 

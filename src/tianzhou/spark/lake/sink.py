@@ -24,9 +24,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from tianzhou.errors import ConfigError, TianzhouError
+from tianzhou.spark.lake.formats import open_table
 from tianzhou.spark.lake.options import LakeOptions, parse_lake
 from tianzhou.spark.lake.pruning import Condition, conditions_of
-from tianzhou.spark.lake.tables import Batch, LakeTable, open_table
+from tianzhou.spark.lake.tables import Batch, LakeTable
 from tianzhou.spark.pickling import Shipped
 from tianzhou.spark.rows.schema import arrow_schema
 
