@@ -1,6 +1,10 @@
 """The blocking classes offer what the async ones offer, under the same names and with the same signatures."""
 
+import importlib.machinery
+import importlib.util
 import inspect
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -44,6 +48,11 @@ SAME_MEANING = {
 }
 
 
+# Made around an async object by another blocking class.
+INNER = {getattr(blocking_admin, name) for name in ("Topics", "Groups", "Cluster", "Messages")}
+INNER |= {blocking_reader.QueueReader}
+
+
 def members(cls):
     return {name: value for base in reversed(cls.__mro__[:-1]) for name, value in vars(base).items()}
 
@@ -75,3 +84,30 @@ def test_nothing_that_the_async_class_lacks(asynchronous, blocking, internal):
     known = {SAME_MEANING.get(name, name) for name in public(asynchronous)}
     extra = {name for name in members(blocking) if not name.startswith("_")} - known
     assert not extra, f"only sync.{blocking.__name__} has {extra}"
+
+
+def test_the_same_options_with_the_same_defaults():
+    for asynchronous, blocking, _internal in PAIRS:
+        if blocking not in INNER:
+            assert inspect.signature(blocking) == inspect.signature(asynchronous), blocking.__name__
+
+
+def facade():
+    path = Path(__file__).parents[2] / "scripts" / "facade"
+    loader = importlib.machinery.SourceFileLoader("facade", str(path))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("facade", loader))
+    sys.modules["facade"] = module  # dataclasses look their module up
+    loader.exec_module(module)
+    return module
+
+
+def test_the_blocking_classes_are_as_written(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["facade", "--check"])
+    assert facade().main() == 0, capsys.readouterr().out
+
+
+def test_a_method_by_hand_that_does_not_exist_is_told():
+    written = facade()
+    written.BY_HAND.add("Producer.send_in_transactions")
+    with pytest.raises(written.Unwritable, match=r"nothing matches Producer\.send_in_transactions"):
+        written.main()

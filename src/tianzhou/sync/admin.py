@@ -1,10 +1,11 @@
+# Written by scripts/facade from the async classes; change those, then run it again.
 """Blocking admin operations."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from tianzhou import admin
 from tianzhou.admin.cluster import BrokerStatus
@@ -12,14 +13,8 @@ from tianzhou.admin.groups import GroupLag, OffsetChange
 from tianzhou.admin.messages import FOREVER_MS, MAX_MESSAGES
 from tianzhou.admin.topics import TopicDescription
 from tianzhou.client.instance import ClientInstance
-from tianzhou.model import (
-    ClusterInfo,
-    MessageExt,
-    MessageQueue,
-    SubscriptionGroupConfig,
-    TopicConfig,
-    TopicRoute,
-)
+from tianzhou.client.options import ClientKeywords
+from tianzhou.model import ClusterInfo, MessageExt, MessageQueue, SubscriptionGroupConfig, TopicConfig, TopicRoute
 from tianzhou.model.topic import PERM_READ, PERM_WRITE
 from tianzhou.sync.background import Blocking
 from tianzhou.wire.bodies.clients import ConsumerConnection, ConsumerRunningInfo, DirectConsumption
@@ -27,15 +22,16 @@ from tianzhou.wire.bodies.offsets import TopicStats
 
 
 class Topics(Blocking):
-    """Blocking operations on topics.
+    """Operations on topics.
 
     Args:
-        topics: the async ones.
+        asynchronous: the async one.
     """
 
-    def __init__(self, topics: admin.Topics) -> None:
-        super().__init__()
-        self._topics = topics
+    _async: admin.Topics
+
+    def __init__(self, asynchronous: admin.Topics) -> None:
+        super().__init__(asynchronous)
 
     def create(
         self,
@@ -49,9 +45,28 @@ class Topics(Blocking):
         cluster: str | None = None,
         broker_addr: str | None = None,
     ) -> list[str]:
-        """See `tianzhou.admin.Topics.create`."""
+        """Create a topic, or set its configuration anew, and return when its route shows it.
+
+        Args:
+            topic: its name.
+            read_queue_nums: queues per broker that are read.
+            write_queue_nums: queues per broker that are written.
+            perm: a sum of 4 (read) and 2 (write).
+            order: whether its queues keep their order while brokers come and go; their numbers are then stored
+                at the name servers.
+            attributes: attributes to set, as `message.type`; brokers before 5.0 ignore them.
+            cluster: the cluster whose masters get it; None takes all clusters.
+            broker_addr: one broker alone.
+
+        Returns:
+            Addresses of the brokers that have it now.
+
+        Raises:
+            ClientError: name or numbers cannot be used, or there is no such cluster.
+            BrokerError: a broker refuses.
+        """
         return self._run(
-            self._topics.create(
+            self._async.create(
                 topic,
                 read_queue_nums=read_queue_nums,
                 write_queue_nums=write_queue_nums,
@@ -73,9 +88,25 @@ class Topics(Blocking):
         order: bool | None = None,
         attributes: Mapping[str, str | None] | None = None,
     ) -> dict[str, TopicConfig]:
-        """See `tianzhou.admin.Topics.update`."""
+        """Change parts of a topic's configuration on every broker that has it; what is not given stays.
+
+        Args:
+            topic: its name.
+            read_queue_nums: queues per broker that are read.
+            write_queue_nums: queues per broker that are written.
+            perm: a sum of 4 (read) and 2 (write).
+            order: see `create`.
+            attributes: attributes to set, or with None to remove.
+
+        Returns:
+            The new configuration by broker name.
+
+        Raises:
+            ClientError: the topic does not exist, or a number cannot be used.
+            BrokerError: a broker refuses.
+        """
         return self._run(
-            self._topics.update(
+            self._async.update(
                 topic,
                 read_queue_nums=read_queue_nums,
                 write_queue_nums=write_queue_nums,
@@ -86,96 +117,176 @@ class Topics(Blocking):
         )
 
     def delete(self, topic: str, *, cluster: str | None = None) -> None:
-        """See `tianzhou.admin.Topics.delete`."""
-        self._run(self._topics.delete(topic, cluster=cluster))
+        """Delete a topic from every broker of a cluster, or of all, and from the name servers.
+
+        Its messages go with it. Deleting what does not exist is no error.
+
+        Args:
+            topic: its name.
+            cluster: the cluster to delete it from.
+        """
+        self._run(self._async.delete(topic, cluster=cluster))
 
     def names(self, *, cluster: str | None = None) -> list[str]:
-        """See `tianzhou.admin.Topics.names`."""
-        return self._run(self._topics.names(cluster=cluster))
+        """The names of all topics, or of a cluster's, sorted; system topics included."""
+        return self._run(self._async.names(cluster=cluster))
 
     def system_names(self) -> set[str]:
-        """See `tianzhou.admin.Topics.system_names`."""
-        return self._run(self._topics.system_names())
+        """Topics every broker has for its own use, and those named like clusters and brokers."""
+        return self._run(self._async.system_names())
 
     def exists(self, topic: str) -> bool:
-        """See `tianzhou.admin.Topics.exists`."""
-        return self._run(self._topics.exists(topic))
+        """Whether the name server knows the topic."""
+        return self._run(self._async.exists(topic))
 
     def route(self, topic: str) -> TopicRoute:
-        """See `tianzhou.admin.Topics.route`."""
-        return self._run(self._topics.route(topic))
+        """A topic's queues and brokers.
+
+        Raises:
+            ClientError: the topic does not exist.
+        """
+        return self._run(self._async.route(topic))
 
     def clusters(self, topic: str) -> list[str]:
-        """See `tianzhou.admin.Topics.clusters`."""
-        return self._run(self._topics.clusters(topic))
+        """The clusters that have the topic."""
+        return self._run(self._async.clusters(topic))
 
     def config(self, topic: str) -> dict[str, TopicConfig]:
-        """See `tianzhou.admin.Topics.config`."""
-        return self._run(self._topics.config(topic))
+        """A topic's configuration by broker name.
+
+        Raises:
+            ClientError: the topic does not exist.
+        """
+        return self._run(self._async.config(topic))
 
     def stats(self, topic: str) -> TopicStats:
-        """See `tianzhou.admin.Topics.stats`."""
-        return self._run(self._topics.stats(topic))
+        """First and next offset of every queue of a topic, also of the empty ones.
+
+        Raises:
+            ClientError: the topic does not exist.
+        """
+        return self._run(self._async.stats(topic))
 
     def groups(self, topic: str) -> list[str]:
-        """See `tianzhou.admin.Topics.groups`."""
-        return self._run(self._topics.groups(topic))
+        """The groups that have consumed a topic.
+
+        Raises:
+            ClientError: the topic does not exist.
+        """
+        return self._run(self._async.groups(topic))
 
     def describe(self, topic: str) -> TopicDescription:
-        """See `tianzhou.admin.Topics.describe`."""
-        return self._run(self._topics.describe(topic))
+        """Everything there is to know about a topic.
+
+        Raises:
+            ClientError: the topic does not exist.
+        """
+        return self._run(self._async.describe(topic))
 
 
 class Groups(Blocking):
-    """Blocking operations on consumer groups.
+    """Operations on consumer groups.
 
     Args:
-        groups: the async ones.
+        asynchronous: the async one.
     """
 
-    def __init__(self, groups: admin.Groups) -> None:
-        super().__init__()
-        self._groups = groups
+    _async: admin.Groups
+
+    def __init__(self, asynchronous: admin.Groups) -> None:
+        super().__init__(asynchronous)
 
     def names(self, *, cluster: str | None = None, system: bool = False) -> list[str]:
-        """See `tianzhou.admin.Groups.names`."""
-        return self._run(self._groups.names(cluster=cluster, system=system))
+        """The names of all groups, sorted.
+
+        Args:
+            cluster: only those of a cluster's brokers.
+            system: also those every broker has.
+        """
+        return self._run(self._async.names(cluster=cluster, system=system))
 
     def config(self, group: str) -> dict[str, SubscriptionGroupConfig]:
-        """See `tianzhou.admin.Groups.config`."""
-        return self._run(self._groups.config(group))
+        """A group's configuration by broker name; empty when no broker has it."""
+        return self._run(self._async.config(group))
 
     def create(self, group: str, *, cluster: str | None = None, **settings: Any) -> SubscriptionGroupConfig:
-        """See `tianzhou.admin.Groups.create`."""
-        return self._run(self._groups.create(group, cluster=cluster, **settings))
+        """Create a group, or set its configuration anew, on every broker.
+
+        Args:
+            group: its name.
+            cluster: the cluster whose masters get it; None takes all clusters.
+            settings: fields of `SubscriptionGroupConfig`, as `retry_max_times=3`.
+
+        Raises:
+            ClientError: the name cannot be used.
+            ConfigError: there is no such setting.
+        """
+        return self._run(self._async.create(group, cluster=cluster, **settings))
 
     def update(self, group: str, **settings: Any) -> dict[str, SubscriptionGroupConfig]:
-        """See `tianzhou.admin.Groups.update`."""
-        return self._run(self._groups.update(group, **settings))
+        """Change parts of a group's configuration on every broker that has it; what is not given stays.
+
+        Returns:
+            The new configuration by broker name.
+
+        Raises:
+            ClientError: no broker has the group.
+            ConfigError: there is no such setting.
+        """
+        return self._run(self._async.update(group, **settings))
 
     def delete(
         self, group: str, *, remove_offsets: bool = True, remove_topics: bool = True, cluster: str | None = None
     ) -> None:
-        """See `tianzhou.admin.Groups.delete`."""
+        """Delete a group from every broker of a cluster, or of all.
+
+        Args:
+            group: its name.
+            remove_offsets: also how far it has consumed.
+            remove_topics: also its retry and dead letter topics, with the messages in them.
+            cluster: the cluster to delete it from.
+        """
         self._run(
-            self._groups.delete(group, remove_offsets=remove_offsets, remove_topics=remove_topics, cluster=cluster)
+            self._async.delete(group, remove_offsets=remove_offsets, remove_topics=remove_topics, cluster=cluster)
         )
 
     def connections(self, group: str) -> ConsumerConnection | None:
-        """See `tianzhou.admin.Groups.connections`."""
-        return self._run(self._groups.connections(group))
+        """The group's connected members and what they subscribe to; None when nobody is connected."""
+        return self._run(self._async.connections(group))
 
     def running_info(self, group: str, client_id: str, *, stack: bool = False) -> ConsumerRunningInfo:
-        """See `tianzhou.admin.Groups.running_info`."""
-        return self._run(self._groups.running_info(group, client_id, stack=stack))
+        """What a connected member says about itself (wire.md §7.11).
+
+        Args:
+            group: the group.
+            client_id: the member.
+            stack: whether it adds a dump of its threads.
+        """
+        return self._run(self._async.running_info(group, client_id, stack=stack))
 
     def consume_directly(self, group: str, client_id: str, offset_msg_id: str, topic: str) -> DirectConsumption:
-        """See `tianzhou.admin.Groups.consume_directly`."""
-        return self._run(self._groups.consume_directly(group, client_id, offset_msg_id, topic))
+        """Have a connected member consume one message at once, outside its queues (wire.md §7.12).
+
+        Args:
+            group: the group.
+            client_id: the member.
+            offset_msg_id: the message's offset id.
+            topic: the message's topic.
+        """
+        return self._run(self._async.consume_directly(group, client_id, offset_msg_id, topic))
 
     def lag(self, group: str, topic: str | None = None, *, clients: bool = False) -> GroupLag:
-        """See `tianzhou.admin.Groups.lag`."""
-        return self._run(self._groups.lag(group, topic, clients=clients))
+        """How far a group is behind, queue by queue; for offline groups as well.
+
+        Args:
+            group: the group.
+            topic: one topic; None takes all the group has consumed.
+            clients: also find out which member reads which queue, which asks every member.
+
+        Raises:
+            ClientError: the topic does not exist.
+        """
+        return self._run(self._async.lag(group, topic, clients=clients))
 
     def reset(
         self,
@@ -189,9 +300,31 @@ class Groups(Blocking):
         queues: Collection[MessageQueue] | None = None,
         dry_run: bool = False,
     ) -> list[OffsetChange]:
-        """See `tianzhou.admin.Groups.reset`."""
+        """Have a group continue elsewhere in a topic, whether its members are connected or not.
+
+        Exactly one of the four destinations is given. Connected members of a RocketMQ 5 broker or of Tianzhou move
+        at their next pull; those of a 4.x broker after about ten seconds.
+
+        Args:
+            group: the group.
+            topic: the topic.
+            to_time_ms: to the first message stored at or after this time, milliseconds since the epoch.
+            to_offset: to this offset, or to a queue's nearest when it does not reach that far.
+            to_earliest: to the first message there is.
+            to_latest: behind the last message there is.
+            queues: only these queues; None takes all.
+            dry_run: only tell what would happen.
+
+        Returns:
+            The queues with the group's offset before and afterwards.
+
+        Raises:
+            ClientError: none or several destinations are given, the topic or a queue does not exist, or a 4.x broker
+                cannot move connected members there.
+            BrokerError: a broker refuses.
+        """
         return self._run(
-            self._groups.reset(
+            self._async.reset(
                 group,
                 topic,
                 to_time_ms=to_time_ms,
@@ -205,138 +338,207 @@ class Groups(Blocking):
 
 
 class Cluster(Blocking):
-    """Blocking operations on servers.
+    """Operations on servers.
 
     Args:
-        cluster: the async ones.
+        asynchronous: the async one.
     """
 
-    def __init__(self, cluster: admin.Cluster) -> None:
-        super().__init__()
-        self._cluster = cluster
+    _async: admin.Cluster
+
+    def __init__(self, asynchronous: admin.Cluster) -> None:
+        super().__init__(asynchronous)
 
     @property
     def name_servers(self) -> list[str]:
-        """See `tianzhou.admin.Cluster.name_servers`."""
-        return self._cluster.name_servers
+        """Addresses of the name servers in use."""
+        return self._async.name_servers
 
     def info(self) -> ClusterInfo:
-        """See `tianzhou.admin.Cluster.info`."""
-        return self._run(self._cluster.info())
+        """All brokers and clusters the name server knows."""
+        return self._run(self._async.info())
 
     def names(self) -> list[str]:
-        """See `tianzhou.admin.Cluster.names`."""
-        return self._run(self._cluster.names())
+        """The names of all clusters."""
+        return self._run(self._async.names())
 
     def masters(self, cluster: str | None = None) -> dict[str, str]:
-        """See `tianzhou.admin.Cluster.masters`."""
-        return self._run(self._cluster.masters(cluster))
+        """Broker names and their masters' addresses, of a cluster or of all.
+
+        Raises:
+            ClientError: there is no such cluster, or no broker has a master.
+        """
+        return self._run(self._async.masters(cluster))
 
     def status(self, cluster: str | None = None) -> list[BrokerStatus]:
-        """See `tianzhou.admin.Cluster.status`."""
-        return self._run(self._cluster.status(cluster))
+        """Every broker process, with what it says about itself; those that do not answer are listed too.
+
+        Raises:
+            ClientError: there is no such cluster, or no broker.
+        """
+        return self._run(self._async.status(cluster))
 
     def runtime(self, address: str) -> dict[str, str]:
-        """See `tianzhou.admin.Cluster.runtime`."""
-        return self._run(self._cluster.runtime(address))
+        """What a broker says about itself (wire.md §9.11)."""
+        return self._run(self._async.runtime(address))
 
     def broker_config(self, address: str) -> dict[str, str]:
-        """See `tianzhou.admin.Cluster.broker_config`."""
-        return self._run(self._cluster.broker_config(address))
+        """A broker's configuration, RocketMQ's keys to values."""
+        return self._run(self._async.broker_config(address))
 
     def update_broker_config(self, address: str, values: Mapping[str, str]) -> None:
-        """See `tianzhou.admin.Cluster.update_broker_config`."""
-        self._run(self._cluster.update_broker_config(address, values))
+        """Change a running broker's configuration.
+
+        Args:
+            address: the broker.
+            values: RocketMQ's keys to their new values.
+
+        Raises:
+            BrokerError: a key may not be changed while the broker runs.
+        """
+        self._run(self._async.update_broker_config(address, values))
 
     def namesrv_config(self) -> dict[str, dict[str, str]]:
-        """See `tianzhou.admin.Cluster.namesrv_config`."""
-        return self._run(self._cluster.namesrv_config())
+        """Every name server's configuration, by address."""
+        return self._run(self._async.namesrv_config())
 
     def update_namesrv_config(self, values: Mapping[str, str]) -> None:
-        """See `tianzhou.admin.Cluster.update_namesrv_config`."""
-        self._run(self._cluster.update_namesrv_config(values))
+        """Change the configuration of every name server."""
+        self._run(self._async.update_namesrv_config(values))
 
     def wipe_write_perm(self, broker_name: str) -> dict[str, int]:
-        """See `tianzhou.admin.Cluster.wipe_write_perm`."""
-        return self._run(self._cluster.wipe_write_perm(broker_name))
+        """Have producers leave a broker alone, before it is stopped.
+
+        Returns:
+            How many topics that touches, by name server.
+        """
+        return self._run(self._async.wipe_write_perm(broker_name))
 
     def add_write_perm(self, broker_name: str) -> dict[str, int]:
-        """See `tianzhou.admin.Cluster.add_write_perm`."""
-        return self._run(self._cluster.add_write_perm(broker_name))
+        """Undo `wipe_write_perm`.
+
+        Returns:
+            How many topics that touches, by name server.
+        """
+        return self._run(self._async.add_write_perm(broker_name))
 
     def put_kv(self, namespace: str, key: str, value: str) -> None:
-        """See `tianzhou.admin.Cluster.put_kv`."""
-        self._run(self._cluster.put_kv(namespace, key, value))
+        """Store a KV entry at every name server."""
+        self._run(self._async.put_kv(namespace, key, value))
 
     def get_kv(self, namespace: str, key: str) -> str | None:
-        """See `tianzhou.admin.Cluster.get_kv`."""
-        return self._run(self._cluster.get_kv(namespace, key))
+        """A KV entry, None when there is none."""
+        return self._run(self._async.get_kv(namespace, key))
 
     def delete_kv(self, namespace: str, key: str) -> None:
-        """See `tianzhou.admin.Cluster.delete_kv`."""
-        self._run(self._cluster.delete_kv(namespace, key))
+        """Remove a KV entry from every name server."""
+        self._run(self._async.delete_kv(namespace, key))
 
 
 class Messages(Blocking):
-    """Blocking queries for messages.
+    """Queries for messages.
 
     Args:
-        messages: the async ones.
+        asynchronous: the async one.
     """
 
-    def __init__(self, messages: admin.Messages) -> None:
-        super().__init__()
-        self._messages = messages
+    _async: admin.Messages
+
+    def __init__(self, asynchronous: admin.Messages) -> None:
+        super().__init__(asynchronous)
 
     def view(self, topic: str, msg_id: str) -> MessageExt:
-        """See `tianzhou.admin.Messages.view`."""
-        return self._run(self._messages.view(topic, msg_id))
+        """A message by either of its ids.
+
+        Args:
+            topic: its topic.
+            msg_id: the unique key its producer gave it, or its offset id.
+
+        Raises:
+            ClientError: there is none.
+        """
+        return self._run(self._async.view(topic, msg_id))
 
     def by_offset_id(self, offset_msg_id: str, *, topic: str | None = None) -> MessageExt:
-        """See `tianzhou.admin.Messages.by_offset_id`."""
-        return self._run(self._messages.by_offset_id(offset_msg_id, topic=topic))
+        """The message at an offset id, from the broker the id names.
+
+        Args:
+            offset_msg_id: the id.
+            topic: its topic, which some brokers check permissions by.
+
+        Raises:
+            ClientError: the id names no broker the name server knows.
+            BrokerError: the broker holds no message there.
+            ProtocolError: it is no offset id.
+        """
+        return self._run(self._async.by_offset_id(offset_msg_id, topic=topic))
 
     def by_unique_key(self, topic: str, unique_key: str) -> MessageExt | None:
-        """See `tianzhou.admin.Messages.by_unique_key`."""
-        return self._run(self._messages.by_unique_key(topic, unique_key))
+        """The first message with a unique key, None when there is none.
+
+        Raises:
+            ClientError: the topic does not exist.
+        """
+        return self._run(self._async.by_unique_key(topic, unique_key))
 
     def by_key(
         self, topic: str, key: str, *, max_num: int = MAX_MESSAGES, begin_ms: int = 0, end_ms: int = FOREVER_MS
     ) -> list[MessageExt]:
-        """See `tianzhou.admin.Messages.by_key`."""
-        return self._run(self._messages.by_key(topic, key, max_num=max_num, begin_ms=begin_ms, end_ms=end_ms))
+        """The messages with a business key, oldest first.
+
+        Args:
+            topic: the topic.
+            key: one key, as in `Message.keys`.
+            max_num: at most so many from each broker; brokers give at most 64.
+            begin_ms: stored at or after this time, milliseconds since the epoch.
+            end_ms: stored at or before this time.
+
+        Raises:
+            ClientError: the topic does not exist.
+        """
+        return self._run(self._async.by_key(topic, key, max_num=max_num, begin_ms=begin_ms, end_ms=end_ms))
 
     def by_offset(self, queue: MessageQueue, offset: int) -> MessageExt | None:
-        """See `tianzhou.admin.Messages.by_offset`."""
-        return self._run(self._messages.by_offset(queue, offset))
+        """The message at an offset of a queue, None when the queue holds none there."""
+        return self._run(self._async.by_offset(queue, offset))
 
 
 class Admin(Blocking):
-    """Blocking admin operations, sorted by noun; a context manager.
+    """Admin operations, sorted by noun; a context manager.
 
     Args:
-        namesrv_addr: name servers, `host:port` joined by `;`.
-        options: as of `tianzhou.admin.Admin`.
+        namesrv_addr: name servers, see `ClientInstance`.
+        instance: an instance to share; by default it owns one.
+        timeout_ms: limit of each request.
+        client_options: as of `ClientInstance`, when it owns one.
 
     Attributes:
         topics: create, change, delete, list, describe topics.
         groups: consumer groups: list, create, delete, lag, reset.
-        cluster: brokers and name servers.
+        cluster: brokers and name servers: status, configuration, write permission, KV entries.
         messages: find messages.
     """
 
-    def __init__(self, namesrv_addr: str | Sequence[str] | None = None, **options: Any) -> None:
-        super().__init__()
-        self._admin = admin.Admin(namesrv_addr, **options)
-        self.topics = Topics(self._admin.topics)
-        self.groups = Groups(self._admin.groups)
-        self.cluster = Cluster(self._admin.cluster)
-        self.messages = Messages(self._admin.messages)
+    _async: admin.Admin
+
+    def __init__(
+        self,
+        namesrv_addr: str | Sequence[str] | None = None,
+        *,
+        instance: ClientInstance | None = None,
+        timeout_ms: int = 5_000,
+        **client_options: Unpack[ClientKeywords],
+    ) -> None:
+        Blocking.__init__(self, admin.Admin(namesrv_addr, instance=instance, timeout_ms=timeout_ms, **client_options))
+        self.cluster = Cluster(self._async.cluster)
+        self.topics = Topics(self._async.topics)
+        self.groups = Groups(self._async.groups)
+        self.messages = Messages(self._async.messages)
 
     @property
     def instance(self) -> ClientInstance:
         """The client instance it works with; it belongs to the background loop."""
-        return self._admin.instance
+        return self._async.instance
 
     def __enter__(self) -> Self:
         self.start()
@@ -345,12 +547,12 @@ class Admin(Blocking):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        self._run(self._async.__aexit__(kind, error, trace))
 
     def start(self) -> None:
-        """See `tianzhou.admin.Admin.start`."""
-        self._run(self._admin.start())
+        """Get ready; nothing is sent yet."""
+        self._run(self._async.start())
 
     def stop(self) -> None:
-        """See `tianzhou.admin.Admin.stop`."""
-        self._run(self._admin.stop())
+        """Close what it owns."""
+        self._run(self._async.stop())

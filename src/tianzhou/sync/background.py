@@ -95,10 +95,15 @@ if hasattr(os, "register_at_fork"):
 
 
 class Blocking:
-    """Base of the blocking classes: runs their work in the background of the process they were made in."""
+    """Base of the blocking classes: runs their work in the background of the process they were made in.
 
-    def __init__(self) -> None:
+    Args:
+        asynchronous: the async object that does it.
+    """
+
+    def __init__(self, asynchronous: Any) -> None:
         self._background = background()
+        self._async = asynchronous
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         if self._background.pid != os.getpid():

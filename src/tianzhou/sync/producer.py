@@ -1,13 +1,15 @@
+# Written by scripts/facade from the async classes; change those, then run it again.
 """The blocking producer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from tianzhou import client
 from tianzhou.client.instance import ClientInstance
+from tianzhou.client.producer.options import ProducerKeywords
 from tianzhou.client.producer.outbox.outbox_entry import OutboxStatus
 from tianzhou.client.producer.selector import QueueSelector
 from tianzhou.model import Message, MessageExt, MessageQueue, SendResult
@@ -15,36 +17,34 @@ from tianzhou.sync.background import Blocking
 
 
 class Producer(Blocking):
-    """Sends messages; any number of threads may use one at the same time.
+    """Sends messages to topics; a context manager.
 
-    Args:
-        group: the producer group.
-        namesrv_addr: name servers, `host:port` joined by `;`.
-        options: as of `tianzhou.client.Producer`.
+    Any number of threads may send at the same time: what they send in one turn of the loop shares a write. Its options
+    are those of `tianzhou.client.producer.options.ProducerOptions` and, unless it shares an instance, of
+    `tianzhou.client.options.ClientOptions`.
     """
 
-    def __init__(self, group: str, namesrv_addr: str | Sequence[str] | None = None, **options: Any) -> None:
-        super().__init__()
-        self._producer = self._made(group, namesrv_addr, options)
+    _async: client.Producer
 
-    @staticmethod
-    def _made(group: str, namesrv_addr: str | Sequence[str] | None, options: dict[str, Any]) -> client.Producer:
-        return client.Producer(group, namesrv_addr, **options)
+    def __init__(
+        self,
+        group: str,
+        namesrv_addr: str | Sequence[str] | None = None,
+        *,
+        instance: ClientInstance | None = None,
+        **keywords: Unpack[ProducerKeywords],
+    ) -> None:
+        Blocking.__init__(self, client.Producer(group, namesrv_addr, instance=instance, **keywords))
 
     @property
     def group(self) -> str:
         """The producer group."""
-        return self._producer.group
+        return self._async.group
 
     @property
     def instance(self) -> ClientInstance:
         """The client instance it works with; it belongs to the background loop."""
-        return self._producer.instance
-
-    @property
-    def outbox(self) -> OutboxStatus | None:
-        """See `tianzhou.client.Producer.outbox`."""
-        return self._call(lambda: self._producer.outbox)
+        return self._async.instance
 
     def __enter__(self) -> Self:
         self.start()
@@ -53,19 +53,32 @@ class Producer(Blocking):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        self._run(self._async.__aexit__(kind, error, trace))
 
     def start(self) -> None:
-        """See `tianzhou.client.Producer.start`."""
-        self._run(self._producer.start())
+        """Get ready to send.
+
+        Raises:
+            ClientError: the shared instance has a producer of this group already, or is closed.
+        """
+        self._run(self._async.start())
 
     def stop(self) -> None:
-        """See `tianzhou.client.Producer.stop`."""
-        self._run(self._producer.stop())
+        """Tell the brokers that this producer is gone, and close what it owns."""
+        self._run(self._async.stop())
+
+    @property
+    def outbox(self) -> OutboxStatus | None:
+        """What waits in the outbox; None without one."""
+        return self._call(lambda: self._async.outbox)
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """See `tianzhou.client.Producer.queues`."""
-        return self._run(self._producer.queues(topic))
+        """The queues messages of a topic are sent to.
+
+        Raises:
+            ClientError: the topic does not exist and cannot be created by sending.
+        """
+        return self._run(self._async.queues(topic))
 
     def send(
         self,
@@ -75,14 +88,48 @@ class Producer(Blocking):
         selector_arg: Any = None,
         timeout_ms: float | None = None,
     ) -> SendResult:
-        """See `tianzhou.client.Producer.send`."""
-        return self._run(self._producer.send(message, queue, selector, selector_arg, timeout_ms))
+        """Send a message and return where it is stored.
+
+        Without a queue or selector the topic's queues take turns, and a failed attempt is repeated on another
+        broker, `retry_times_when_send_failed` times at most. With either of them there is one attempt, because another
+        queue would break the order wished for. There is no second setting for asynchronous sends as in RocketMQ's
+        Java client (`retryTimesWhenSendAsyncFailed`): every send here is asynchronous, keeps to this one, and a
+        repeated attempt is framed again for the queue it goes to.
+
+        Args:
+            message: the message; it is not changed.
+            queue: the queue it has to go to.
+            selector: chooses the queue, as `tianzhou.client.select_by_hash` does; a message with a
+                `sharding_key` is sent by its hash by default.
+            selector_arg: handed to the selector.
+            timeout_ms: limit of all attempts together; by default `send_msg_timeout_ms`.
+
+        Raises:
+            ClientError: the message, topic or queue cannot be used; nothing was sent.
+            BrokerError: a broker refused it.
+            RemotingError: no broker answered in time; the message may be stored all the same.
+        """
+        return self._run(self._async.send(message, queue, selector, selector_arg, timeout_ms))
 
     def send_batch(
         self, messages: Iterable[Message], queue: MessageQueue | None = None, timeout_ms: float | None = None
     ) -> SendResult:
-        """See `tianzhou.client.Producer.send_batch`."""
-        return self._run(self._producer.send_batch(messages, queue, timeout_ms))
+        """Send messages of one topic as one request; they get consecutive offsets of one queue.
+
+        Args:
+            messages: the messages; together within `max_message_size`, none delayed.
+            queue: the queue they have to go to.
+            timeout_ms: limit of all attempts together; by default `send_msg_timeout_ms`.
+
+        Returns:
+            One result: ids joined by commas, and the first message's offset.
+
+        Raises:
+            ClientError: they cannot travel together, or one of them cannot be sent; nothing was sent.
+            BrokerError: a broker refused them.
+            RemotingError: no broker answered in time; they may be stored all the same.
+        """
+        return self._run(self._async.send_batch(messages, queue, timeout_ms))
 
     def send_oneway(
         self,
@@ -91,8 +138,19 @@ class Producer(Blocking):
         selector: QueueSelector | None = None,
         selector_arg: Any = None,
     ) -> None:
-        """See `tianzhou.client.Producer.send_oneway`."""
-        self._run(self._producer.send_oneway(message, queue, selector, selector_arg))
+        """Send a message without waiting for, or ever hearing of, its fate.
+
+        Args:
+            message: the message; it is not changed.
+            queue: the queue it has to go to.
+            selector: chooses the queue.
+            selector_arg: handed to the selector.
+
+        Raises:
+            ClientError: the message, topic or queue cannot be used.
+            ConnectFailed: the broker cannot be reached.
+        """
+        self._run(self._async.send_oneway(message, queue, selector, selector_arg))
 
     def request(
         self,
@@ -102,8 +160,22 @@ class Producer(Blocking):
         selector: QueueSelector | None = None,
         selector_arg: Any = None,
     ) -> MessageExt:
-        """See `tianzhou.client.Producer.request`."""
-        return self._run(self._producer.request(message, timeout_ms, queue, selector, selector_arg))
+        """Send a message and return the reply that one of its consumers sends.
+
+        Args:
+            message: the request; it is not changed.
+            timeout_ms: for sending and waiting together.
+            queue: the queue it has to go to.
+            selector: chooses the queue.
+            selector_arg: handed to the selector.
+
+        Raises:
+            ReplyTimeout: the request was stored, but no reply came in time.
+            ClientError: the message, topic or queue cannot be used; nothing was sent.
+            BrokerError: a broker refused it.
+            RemotingError: no broker answered in time.
+        """
+        return self._run(self._async.request(message, timeout_ms, queue, selector, selector_arg))
 
     def reply(
         self,
@@ -115,7 +187,24 @@ class Producer(Blocking):
         properties: Mapping[str, str] | None = None,
         timeout_ms: float | None = None,
     ) -> SendResult:
-        """See `tianzhou.client.Producer.reply`."""
+        """Answer a request that was delivered; see `tianzhou.client.create_reply_message`.
+
+        The reply goes through the broker that stored the request, which knows who waits, and through another only
+        when that one fails.
+
+        Args:
+            request: the delivered message.
+            body: the reply's payload.
+            tags: the reply's tag.
+            keys: the reply's keys.
+            properties: user properties of the reply.
+            timeout_ms: limit of all attempts together; by default `send_msg_timeout_ms`.
+
+        Raises:
+            ReplyError: nobody waits for a reply to this message.
+            BrokerError: the requester is gone, or does not answer.
+            RemotingError: no broker answered in time.
+        """
         return self._run(
-            self._producer.reply(request, body, tags=tags, keys=keys, properties=properties, timeout_ms=timeout_ms)
+            self._async.reply(request, body, tags=tags, keys=keys, properties=properties, timeout_ms=timeout_ms)
         )

@@ -1,54 +1,74 @@
+# Written by scripts/facade from the async classes; change those, then run it again.
 """The blocking producer of messages that are bound to local transactions."""
 
 from __future__ import annotations
 
-import inspect
-import logging
-from collections.abc import Awaitable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Unpack
 
 from tianzhou import client
-from tianzhou.client.producer.transactions import LocalTransaction, as_state
-from tianzhou.model import Message, TransactionSendResult, TransactionState
-from tianzhou.sync.producer import Producer
-
-_log = logging.getLogger(__name__)
-
-
-async def _awaited(outcome: Awaitable[Any]) -> Any:
-    return await outcome
+from tianzhou.client.hooks import EndTransactionHook
+from tianzhou.client.instance import ClientInstance
+from tianzhou.client.producer.options import ProducerKeywords
+from tianzhou.client.producer.transactions import Check
+from tianzhou.sync.background import Blocking
+from tianzhou.sync.local_transactions import LocalTransactions
 
 
-class TransactionProducer(Producer):
+class TransactionProducer(LocalTransactions):
     """A producer whose messages can be bound to local transactions.
+
+        def state(message):                      # asked when the answer got lost
+            return TransactionState.COMMIT if paid(message.transaction_id) else TransactionState.ROLLBACK
+
+        with TransactionProducer("orders", "localhost:9876", check=state) as producer:
+            producer.send_in_transaction(Message("paid", b"…"), pay, order)
 
     A local transaction runs in the thread that calls `send_in_transaction`; checks run in threads of their own.
 
     Args:
-        group: the producer group.
-        namesrv_addr: name servers, `host:port` joined by `;`.
-        options: as of `tianzhou.client.TransactionProducer`; `check` is required.
+        group: the producer group; brokers ask any of its members, so all of them have to be able to answer.
+        namesrv_addr: name servers, see `ClientInstance`.
+        check: says what became of a transaction, see `Check`; sync ones run in threads.
+        check_concurrency: how many checks run at the same time.
+        check_request_hold_max: most checks that wait; what comes above is dropped, and asked again by the broker.
+        end_transaction_hooks: called around each END_TRANSACTION, see `tianzhou.client.hooks`.
+        instance: an instance to share; by default the producer owns one.
+        keywords: as of `Producer`.
     """
 
-    _producer: client.TransactionProducer
+    _async: client.TransactionProducer
 
-    @staticmethod
-    def _made(group: str, namesrv_addr: str | Sequence[str] | None, options: dict[str, Any]) -> client.Producer:
-        return client.TransactionProducer(group, namesrv_addr, **options)
+    def __init__(
+        self,
+        group: str,
+        namesrv_addr: str | Sequence[str] | None = None,
+        *,
+        check: Check,
+        check_concurrency: int = 1,
+        check_request_hold_max: int = 2_000,
+        end_transaction_hooks: Iterable[EndTransactionHook] = (),
+        instance: ClientInstance | None = None,
+        **keywords: Unpack[ProducerKeywords],
+    ) -> None:
+        Blocking.__init__(
+            self,
+            client.TransactionProducer(
+                group,
+                namesrv_addr,
+                check=check,
+                check_concurrency=check_concurrency,
+                check_request_hold_max=check_request_hold_max,
+                end_transaction_hooks=end_transaction_hooks,
+                instance=instance,
+                **keywords,
+            ),
+        )
 
-    def send_in_transaction(
-        self, message: Message, execute: LocalTransaction, arg: Any = None
-    ) -> TransactionSendResult:
-        """See `tianzhou.client.TransactionProducer.send_in_transaction`."""
-        half = self._run(self._producer.prepare(message))
-        state, failure = TransactionState.ROLLBACK, None
-        if half.is_safe:
-            try:
-                outcome: Any = execute(half.message, arg)
-                if inspect.isawaitable(outcome):
-                    outcome = self._run(_awaited(outcome))
-                state = as_state(outcome, execute)
-            except Exception as error:  # noqa: BLE001 - whatever the user's code raises, the broker asks later
-                _log.warning("the local transaction %s failed; its state is unknown", half.result.msg_id, exc_info=True)
-                state, failure = TransactionState.UNKNOWN, error
-        return self._run(self._producer.conclude(half, state, failure))
+    def start(self) -> None:
+        """Get ready to send, and to be asked; see `Producer.start`."""
+        self._run(self._async.start())
+
+    def stop(self) -> None:
+        """Let running checks end with their next wait, and stop as a `Producer`."""
+        self._run(self._async.stop())
