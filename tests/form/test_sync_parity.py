@@ -4,6 +4,7 @@ import importlib.machinery
 import importlib.util
 import inspect
 import sys
+import typing
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,7 @@ SAME_MEANING = {
 }
 
 
+UNTYPED = {"Producer", "TransactionProducer"}
 # Made around an async object by another blocking class.
 INNER = {getattr(blocking_admin, name) for name in ("Topics", "Groups", "Cluster", "Messages")}
 INNER |= {blocking_reader.QueueReader}
@@ -90,6 +92,20 @@ def test_the_same_options_with_the_same_defaults():
     for asynchronous, blocking, _internal in PAIRS:
         if blocking not in INNER:
             assert inspect.signature(blocking) == inspect.signature(asynchronous), blocking.__name__
+
+
+@pytest.mark.parametrize("name", [name for name in sync.__all__ if name not in UNTYPED])
+def test_an_option_that_is_none_is_seen_by_type_checkers(name):
+    # mypy takes any keyword for `**keywords: Any`, and for Unpack only those of the TypedDict.
+    constructor = getattr(sync, name).__init__
+    home = vars(sys.modules[constructor.__module__])
+    for parameter in inspect.signature(constructor).parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            kind = eval(parameter.annotation, home)
+            assert typing.get_origin(kind) is typing.Unpack, f"sync.{name} takes whatever it is given"
+            (keywords,) = typing.get_args(kind)
+            assert typing.is_typeddict(keywords)
+            assert "retires" not in keywords.__optional_keys__ >= {"client_id", "tls"}
 
 
 def facade():

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from tianzhou.admin import Admin
-from tianzhou.client.consumer.push.pull_options import BROKER_SUSPEND_MS
+from tianzhou.client.consumer.push.options import BROKER_SUSPEND_MS
 from tianzhou.errors import TianzhouError
 from tianzhou.wire.codes import LanguageCode, RequestCode
 from tianzhou.wire.command import Command

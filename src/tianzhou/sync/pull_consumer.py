@@ -4,18 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from tianzhou import client
-from tianzhou.client.consumer.allocation import AllocateStrategy
+from tianzhou.client.consumer.pull.options import PullKeywords
 from tianzhou.client.consumer.pull.queue_watch import QueuesListener
 from tianzhou.client.consumer.pulling import RawPull
-from tianzhou.client.consumer.rebalancer import SharesChanged
-from tianzhou.client.hooks import ConsumeHook, FilterHook
 from tianzhou.client.instance import ClientInstance
-from tianzhou.model import ConsumeFromWhere, MessageExt, MessageModel, MessageQueue, PullResult
+from tianzhou.model import MessageExt, MessageQueue, PullResult
 from tianzhou.sync.background import Blocking
 
 
@@ -173,26 +170,11 @@ class PullConsumer(QueueReader):
         group: the consumer group; offsets are kept under it.
         namesrv_addr: name servers, see `ClientInstance`.
         instance: an instance to share; by default the consumer owns one.
-        message_model: whether members that subscribe share the messages, or each gets all.
-        consume_from_where: where `poll` begins on queues the group has no offset of.
-        consume_timestamp_ms: the time for CONSUME_FROM_TIMESTAMP, milliseconds since the epoch.
-        allocate_message_queue_strategy: how members share the queues; all have to use the same.
-        pull_batch_size: most messages `poll` asks a broker for at once.
-        pull_timeout_ms: limit of a pull that does not wait for messages.
-        auto_commit: whether `poll` commits now and then what former polls returned.
-        auto_commit_interval_ms: how often.
-        topic_check_interval_ms: how often `watch_queues` looks.
-        local_offset_dir: where offsets are kept when broadcasting; by default `~/.rocketmq_offsets`.
-        instance_name: names this member in that folder when broadcasting; keep it the same over restarts.
-        queues_changed: called with a topic, all its queues and those that are ours, after our share has changed.
-        filter_hooks: called with what each pull brings, to take out what nobody shall get.
-        consume_hooks: called before `poll` returns messages, before and after at once because nobody tells what becomes
-            of them; see `tianzhou.client.hooks`.
-        trace: note what `poll` returns in the trace topic, see `tianzhou.client.tracing.trace`.
-        trace_topic: the trace topic; by default `RMQ_SYS_TRACE_TOPIC`.
-        trace_msg_batch_num: so many calls are noted in one message; 20 at most.
-        access_channel: `LOCAL`, or `CLOUD` for the trace form of the cloud service.
-        client_options: further arguments of `ClientInstance`, when the consumer owns it.
+        keywords: see `tianzhou.client.consumer.pull.options.PullOptions` and, when the consumer owns its instance,
+            `tianzhou.client.options.ClientOptions`.
+
+    Raises:
+        ConfigError: there is no such option, or one has a value it cannot have.
     """
 
     _async: client.PullConsumer
@@ -203,53 +185,9 @@ class PullConsumer(QueueReader):
         namesrv_addr: str | Sequence[str] | None = None,
         *,
         instance: ClientInstance | None = None,
-        message_model: MessageModel = MessageModel.CLUSTERING,
-        consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
-        consume_timestamp_ms: int | None = None,
-        allocate_message_queue_strategy: AllocateStrategy | None = None,
-        pull_batch_size: int = 32,
-        pull_timeout_ms: int = 10_000,
-        auto_commit: bool = True,
-        auto_commit_interval_ms: int = 5_000,
-        topic_check_interval_ms: int = 30_000,
-        local_offset_dir: Path | str | None = None,
-        instance_name: str = "DEFAULT",
-        queues_changed: SharesChanged | None = None,
-        filter_hooks: Iterable[FilterHook] = (),
-        consume_hooks: Iterable[ConsumeHook] = (),
-        trace: bool = False,
-        trace_topic: str | None = None,
-        trace_msg_batch_num: int = 10,
-        access_channel: str = "LOCAL",
-        **client_options: Any,
+        **keywords: Unpack[PullKeywords],
     ) -> None:
-        Blocking.__init__(
-            self,
-            client.PullConsumer(
-                group,
-                namesrv_addr,
-                instance=instance,
-                message_model=message_model,
-                consume_from_where=consume_from_where,
-                consume_timestamp_ms=consume_timestamp_ms,
-                allocate_message_queue_strategy=allocate_message_queue_strategy,
-                pull_batch_size=pull_batch_size,
-                pull_timeout_ms=pull_timeout_ms,
-                auto_commit=auto_commit,
-                auto_commit_interval_ms=auto_commit_interval_ms,
-                topic_check_interval_ms=topic_check_interval_ms,
-                local_offset_dir=local_offset_dir,
-                instance_name=instance_name,
-                queues_changed=queues_changed,
-                filter_hooks=filter_hooks,
-                consume_hooks=consume_hooks,
-                trace=trace,
-                trace_topic=trace_topic,
-                trace_msg_batch_num=trace_msg_batch_num,
-                access_channel=access_channel,
-                **client_options,
-            ),
-        )
+        Blocking.__init__(self, client.PullConsumer(group, namesrv_addr, instance=instance, **keywords))
 
     def __enter__(self) -> Self:
         self.start()

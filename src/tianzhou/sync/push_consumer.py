@@ -3,19 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from tianzhou import client
-from tianzhou.client.consumer.allocation import AllocateStrategy
 from tianzhou.client.consumer.push.handlers import H, Handler
-from tianzhou.client.consumer.rebalancer import SharesChanged
+from tianzhou.client.consumer.push.options import PushKeywords
 from tianzhou.client.consumer.subscription import ALL
-from tianzhou.client.hooks import ConsumeHook, FilterHook
 from tianzhou.client.instance import ClientInstance
-from tianzhou.model import ConsumeFromWhere, MessageExt, MessageModel, MessageQueue
+from tianzhou.model import MessageExt, MessageQueue
 from tianzhou.sync.background import Blocking
 
 
@@ -37,42 +34,11 @@ class PushConsumer(Blocking):
         group: the consumer group.
         namesrv_addr: name servers, see `ClientInstance`.
         instance: an instance to share; by default the consumer owns one.
-        orderly: whether queues are consumed in order; all members of a group should agree.
-        message_model: whether members share the messages, or each gets all.
-        consume_from_where: where a group begins on queues it has no offset of.
-        consume_timestamp_ms: the time for CONSUME_FROM_TIMESTAMP, milliseconds since the epoch; by default half
-            an hour ago.
-        allocate_message_queue_strategy: how members share the queues; all have to use the same.
-        consume_concurrency: how many handlers run at the same time.
-        consume_message_batch_max_size: most messages a handler gets at once; above 1 it gets lists.
-        consume_timeout_ms: a message not consumed in this time is sent back; not with `orderly`.
-        max_reconsume_times: after so many attempts a message goes to the dead letters; -1 for the default, 16, and
-            for no limit with `orderly`.
-        suspend_current_queue_time_ms: with `orderly`, how long a queue rests before its messages are delivered again.
-        pull_batch_size: most messages asked for at once.
-        pull_batch_size_in_bytes: most bytes asked for at once, where brokers know this wish.
-        pull_interval_ms: pause between pulls of a queue.
-        broker_suspend_max_time_ms: how long a broker may hold a pull while there is no new message.
-        pull_threshold_for_queue: pulling a queue pauses above so many unfinished messages.
-        pull_threshold_for_topic: so many unfinished messages are shared by all queues; -1 for no such limit.
-        pull_threshold_size_for_queue_bytes: pulling a queue pauses above so many unfinished bytes.
-        pull_threshold_size_for_topic_bytes: so many unfinished bytes are shared by all queues; -1 for no such limit.
-        consume_concurrently_max_span: pulling a queue pauses above so large a span of unfinished offsets; not with
-            `orderly`.
-        persist_consumer_offset_interval_ms: how often offsets are stored.
-        await_termination_ms: how long `stop` lets running handlers finish.
-        local_offset_dir: where offsets are kept when broadcasting; by default `~/.rocketmq_offsets`.
-        instance_name: names this member in that folder when broadcasting; keep it the same over restarts.
-        queues_changed: called with a topic, all its queues and those that are ours, after our share has changed.
-        post_subscription_when_pull: say in each pull what is subscribed to; brokers else know it from heartbeats.
-        filter_hooks: called with what each pull brings, to take out what nobody shall get.
-        consume_hooks: called around each call of a handler, or around each message that iteration gives out, see
-            `tianzhou.client.hooks`.
-        trace: note the same in the trace topic, see `tianzhou.client.tracing.trace`.
-        trace_topic: the trace topic; by default `RMQ_SYS_TRACE_TOPIC`.
-        trace_msg_batch_num: so many calls are noted in one message; 20 at most.
-        access_channel: `LOCAL`, or `CLOUD` for the trace form of the cloud service.
-        client_options: further arguments of `ClientInstance`, when the consumer owns it.
+        keywords: see `tianzhou.client.consumer.push.options.PushOptions` and, when the consumer owns its instance,
+            `tianzhou.client.options.ClientOptions`.
+
+    Raises:
+        ConfigError: there is no such option, or one has a value it cannot have.
     """
 
     _async: client.PushConsumer
@@ -83,79 +49,9 @@ class PushConsumer(Blocking):
         namesrv_addr: str | Sequence[str] | None = None,
         *,
         instance: ClientInstance | None = None,
-        orderly: bool = False,
-        message_model: MessageModel = MessageModel.CLUSTERING,
-        consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
-        consume_timestamp_ms: int | None = None,
-        allocate_message_queue_strategy: AllocateStrategy | None = None,
-        consume_concurrency: int = 20,
-        consume_message_batch_max_size: int = 1,
-        consume_timeout_ms: int = 15 * 60_000,
-        max_reconsume_times: int = -1,
-        suspend_current_queue_time_ms: int = 1_000,
-        pull_batch_size: int = 32,
-        pull_batch_size_in_bytes: int = 256 * 1024,
-        pull_interval_ms: int = 0,
-        broker_suspend_max_time_ms: int = 15_000,
-        pull_threshold_for_queue: int = 1_000,
-        pull_threshold_for_topic: int = -1,
-        pull_threshold_size_for_queue_bytes: int = 100 * 1024 * 1024,
-        pull_threshold_size_for_topic_bytes: int = -1,
-        consume_concurrently_max_span: int = 2_000,
-        persist_consumer_offset_interval_ms: int = 5_000,
-        await_termination_ms: int = 10_000,
-        local_offset_dir: Path | str | None = None,
-        instance_name: str = "DEFAULT",
-        queues_changed: SharesChanged | None = None,
-        post_subscription_when_pull: bool = False,
-        filter_hooks: Iterable[FilterHook] = (),
-        consume_hooks: Iterable[ConsumeHook] = (),
-        trace: bool = False,
-        trace_topic: str | None = None,
-        trace_msg_batch_num: int = 10,
-        access_channel: str = "LOCAL",
-        **client_options: Any,
+        **keywords: Unpack[PushKeywords],
     ) -> None:
-        Blocking.__init__(
-            self,
-            client.PushConsumer(
-                group,
-                namesrv_addr,
-                instance=instance,
-                orderly=orderly,
-                message_model=message_model,
-                consume_from_where=consume_from_where,
-                consume_timestamp_ms=consume_timestamp_ms,
-                allocate_message_queue_strategy=allocate_message_queue_strategy,
-                consume_concurrency=consume_concurrency,
-                consume_message_batch_max_size=consume_message_batch_max_size,
-                consume_timeout_ms=consume_timeout_ms,
-                max_reconsume_times=max_reconsume_times,
-                suspend_current_queue_time_ms=suspend_current_queue_time_ms,
-                pull_batch_size=pull_batch_size,
-                pull_batch_size_in_bytes=pull_batch_size_in_bytes,
-                pull_interval_ms=pull_interval_ms,
-                broker_suspend_max_time_ms=broker_suspend_max_time_ms,
-                pull_threshold_for_queue=pull_threshold_for_queue,
-                pull_threshold_for_topic=pull_threshold_for_topic,
-                pull_threshold_size_for_queue_bytes=pull_threshold_size_for_queue_bytes,
-                pull_threshold_size_for_topic_bytes=pull_threshold_size_for_topic_bytes,
-                consume_concurrently_max_span=consume_concurrently_max_span,
-                persist_consumer_offset_interval_ms=persist_consumer_offset_interval_ms,
-                await_termination_ms=await_termination_ms,
-                local_offset_dir=local_offset_dir,
-                instance_name=instance_name,
-                queues_changed=queues_changed,
-                post_subscription_when_pull=post_subscription_when_pull,
-                filter_hooks=filter_hooks,
-                consume_hooks=consume_hooks,
-                trace=trace,
-                trace_topic=trace_topic,
-                trace_msg_batch_num=trace_msg_batch_num,
-                access_channel=access_channel,
-                **client_options,
-            ),
-        )
+        Blocking.__init__(self, client.PushConsumer(group, namesrv_addr, instance=instance, **keywords))
 
     @property
     def group(self) -> str:

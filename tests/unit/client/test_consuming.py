@@ -10,8 +10,9 @@ from tianzhou.client.consumer.push.concurrent import Consuming
 from tianzhou.client.consumer.push.consume_rates import ConsumeRates
 from tianzhou.client.consumer.push.dispatcher import TURN_MESSAGES
 from tianzhou.client.consumer.push.handlers import Handlers
+from tianzhou.client.consumer.push.options import PushOptions
 from tianzhou.client.consumer.push.process_queue import ProcessQueue
-from tianzhou.model import ConsumeResult, MessageExt, MessageModel, MessageQueue
+from tianzhou.model import ConsumeResult, MessageExt, MessageQueue
 from tianzhou.testing.clock import VirtualClock, run
 
 
@@ -39,10 +40,8 @@ class Bench:
         self.rates = ConsumeRates(0.0)
         self.handlers = Handlers("G", orderly=False, batch_size=batch_size, threads=1, hooks=hooks)
         self.handlers.add("T", handler)
-        model = MessageModel.CLUSTERING
-        self.consuming = Consuming(
-            "G", model, self.handlers, self.away, self.rates, self.clock, self.spawn, timeout_s=timeout_s
-        )
+        options = PushOptions(consume_timeout_ms=int(timeout_s * 1000))
+        self.consuming = Consuming("G", options, self.handlers, self.away, self.rates, self.clock, self.spawn)
 
     def spawn(self, work):
         task = asyncio.get_running_loop().create_task(work)

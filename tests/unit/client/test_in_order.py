@@ -8,6 +8,7 @@ import pytest
 from tianzhou.client.consumer.offset_tracker import PullLimits
 from tianzhou.client.consumer.push.consume_rates import ConsumeRates
 from tianzhou.client.consumer.push.handlers import Handlers
+from tianzhou.client.consumer.push.options import PushOptions
 from tianzhou.client.consumer.push.orderly import InOrder, Step, rest_ms, step_after
 from tianzhou.client.consumer.push.process_queue import ProcessQueue
 from tianzhou.model import ConsumeResult, MessageExt, MessageModel, MessageQueue
@@ -44,15 +45,13 @@ class Bench:
         handlers.add("T", handler)
         self.consuming = InOrder(
             "G",
-            model,
+            PushOptions(message_model=model, max_reconsume_times=max_times),
             handlers,
             self.away,
             self.rates,
             self.clock,
             self.spawn,
             relock=relock or self.relock,
-            rest_default_ms=1_000,
-            max_times=max_times,
         )
 
     async def relock(self, pq):

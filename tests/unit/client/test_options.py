@@ -7,6 +7,9 @@ from typing import Any, ForwardRef
 import pytest
 
 from tianzhou.admin import Admin
+from tianzhou.client.consumer.options import ConsumerOptions
+from tianzhou.client.consumer.pull.options import PullKeywords, PullOptions
+from tianzhou.client.consumer.push.options import PushKeywords, PushOptions
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.options import ClientKeywords, ClientOptions
 from tianzhou.client.producer.options import ProducerKeywords, ProducerOptions
@@ -24,6 +27,12 @@ def annotated(kind: Any) -> dict[str, str]:
 def test_keywords_and_options_have_the_same_names_and_types() -> None:
     assert annotated(ClientKeywords) == {n: t for n, t in annotated(ClientOptions).items() if n != "namesrv_addr"}
     assert annotated(ProducerKeywords) == annotated(ClientKeywords) | annotated(ProducerOptions)
+
+
+@pytest.mark.parametrize(("keywords", "options"), [(PushKeywords, PushOptions), (PullKeywords, PullOptions)])
+def test_those_of_consumers_have_them_too(keywords: Any, options: Any) -> None:
+    own = annotated(ConsumerOptions) | annotated(options)
+    assert annotated(keywords) == annotated(ClientKeywords) | own
 
 
 @pytest.mark.parametrize(("client", "name"), [(ClientInstance, "ClientInstance"), (Admin, "Admin")])

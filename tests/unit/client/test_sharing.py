@@ -11,8 +11,9 @@ import pytest
 
 from tianzhou.client.cluster import rpc
 from tianzhou.client.consumer.allocation import AllocateStrategy, Averagely
+from tianzhou.client.consumer.options import ConsumerOptions
 from tianzhou.client.consumer.rebalancer import INTERVAL_S, MIN_INTERVAL_S, TAKE_OVER_DELAY_S, Sharing
-from tianzhou.model import MessageModel, MessageQueue
+from tianzhou.model import MessageQueue
 from tianzhou.testing.virtual_loop import VirtualLoop
 
 TURNS = range(5)
@@ -23,7 +24,7 @@ def sharing() -> Sharing:
     """Shares no topic at all."""
     nobody: Any = None
     return Sharing(
-        nobody, "G", MessageModel.CLUSTERING, Averagely(),
+        nobody, "G", ConsumerOptions(),
         topics=lambda: (), owned=lambda: (), take=nobody, give_up=nobody,
     )  # fmt: skip
 
@@ -79,7 +80,7 @@ class Group:
     def sharing(self, strategy: AllocateStrategy) -> Sharing:
         instance: Any = self
         return Sharing(
-            instance, "G", MessageModel.CLUSTERING, strategy,
+            instance, "G", ConsumerOptions(allocate_message_queue_strategy=strategy),
             topics=lambda: self.topics, owned=lambda: set(self.owned), take=self.take, give_up=self.give_up,
         )  # fmt: skip
 

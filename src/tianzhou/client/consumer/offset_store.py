@@ -11,6 +11,7 @@ from typing import Protocol, Self
 
 from tianzhou.client.cluster import rpc
 from tianzhou.client.cluster.identity import local_ip, make_client_id
+from tianzhou.client.consumer.options import ConsumerOptions
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.namespaces.namespaces import wrap
 from tianzhou.client.namespaces.request_names import offsets_inside, offsets_outside
@@ -49,6 +50,13 @@ class OffsetStore(Protocol):
             The queues whose offsets went out.
         """
         ...
+
+
+def offset_store(instance: ClientInstance, group: str, options: ConsumerOptions) -> OffsetStore:
+    """The store of a consumer: of its own when each member gets all messages, else one for its group."""
+    if options.is_broadcast:
+        return LocalOffsets.of(instance, options.local_offset_dir, options.instance_name, group)
+    return RemoteOffsets(instance, group)
 
 
 class RemoteOffsets:

@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeVar
 
 from tianzhou.client.cluster import rpc
-from tianzhou.client.consumer.allocation import AllocateStrategy, changes, sorted_client_ids
+from tianzhou.client.consumer.allocation import changes, sorted_client_ids
+from tianzhou.client.consumer.options import ConsumerOptions
 from tianzhou.client.instance import ClientInstance
 from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageModel, MessageQueue
@@ -28,9 +29,6 @@ TAKE_OVER_DELAY_S = 0.5
 
 EARLY_S = 0.001
 """A timer of the loop may come so much early."""
-
-SharesChanged: TypeAlias = Callable[[str, list[MessageQueue], list[MessageQueue]], None]
-"""Told of a topic, all its queues and those that are ours now."""
 
 
 class _Share(NamedTuple):
@@ -51,13 +49,11 @@ class Sharing:
     Args:
         instance: knows routes, brokers and our client id.
         group: the consumer group.
-        model: broadcasting takes all queues.
-        strategy: how members share.
+        options: how members share, with broadcasting each takes all, and who is told when our share has changed.
         topics: the topics to share queues of.
         owned: the queues that are ours now.
         take: takes a queue over; False when that has to be tried again.
         give_up: gives queues up.
-        changed: told of a topic, its queues and ours, when our share of it has changed.
         take_over_s: how long to let a queue's former owner store its offset.
     """
 
@@ -65,25 +61,23 @@ class Sharing:
         self,
         instance: ClientInstance,
         group: str,
-        model: MessageModel,
-        strategy: AllocateStrategy,
+        options: ConsumerOptions,
         *,
         topics: Callable[[], Collection[str]],
         owned: Callable[[], Collection[MessageQueue]],
         take: Callable[[MessageQueue], Awaitable[bool]],
         give_up: Callable[[list[MessageQueue]], Awaitable[None]],
-        changed: SharesChanged | None = None,
         take_over_s: float = TAKE_OVER_DELAY_S,
     ) -> None:
         self._instance = instance
         self._group = group
-        self._model = model
-        self._strategy = strategy
+        self._model = options.message_model
+        self._strategy = options.strategy
         self._topics = topics
         self._owned = owned
         self._take = take
         self._give_up = give_up
-        self._changed = changed
+        self._changed = options.queues_changed
         self._take_over_s = take_over_s
         self._wake = asyncio.Event()
         self._due: dict[MessageQueue, float] = {}

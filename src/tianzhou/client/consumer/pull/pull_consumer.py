@@ -6,41 +6,36 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from tianzhou.client.borrowed_instance import shared_or_own
-from tianzhou.client.consumer.allocation import AllocateStrategy, Averagely, check_strategy
-from tianzhou.client.consumer.offset_store import LocalOffsets, OffsetStore, RemoteOffsets
+from tianzhou.client.consumer.consume_trace import consume_trace
+from tianzhou.client.consumer.offset_store import offset_store
 from tianzhou.client.consumer.pull.auto_commit import Commits
+from tianzhou.client.consumer.pull.options import PullKeywords, PullOptions
 from tianzhou.client.consumer.pull.prefetch import Polling
 from tianzhou.client.consumer.pull.pull_member import PullMember
 from tianzhou.client.consumer.pull.queue_reader import QueueReader
 from tianzhou.client.consumer.pull.queue_watch import QueuesListener, QueueWatch
-from tianzhou.client.consumer.rebalancer import SharesChanged, Sharing
+from tianzhou.client.consumer.rebalancer import Sharing
 from tianzhou.client.consumer.send_back import SendBack
 from tianzhou.client.consumer.subscribe_rpc import announce
 from tianzhou.client.consumer.subscription import Begin, first_offset, original_topic
-from tianzhou.client.hooks import ConsumeHook, ConsumeOutcome, FilterHook, HandlerCall, begin, end
+from tianzhou.client.hooks import ConsumeOutcome, HandlerCall, begin, end
 from tianzhou.client.instance import ClientInstance
-from tianzhou.client.producer.producer_base import trace_dispatcher
-from tianzhou.client.tracing.trace import TraceDispatcher, TraceOptions
+from tianzhou.client.options import split_options
 from tianzhou.client.validation import (
     DEFAULT_CONSUMER_GROUP,
     HOW_TO_START,
-    check_choice,
     check_group,
-    check_number,
     check_queue,
     check_topic,
 )
 from tianzhou.errors import ClientError, TianzhouError
 from tianzhou.model import (
-    ConsumeFromWhere,
     ConsumeResult,
     MessageExt,
-    MessageModel,
     MessageQueue,
     PullResult,
     names,
@@ -64,26 +59,11 @@ class PullConsumer(QueueReader):
         group: the consumer group; offsets are kept under it.
         namesrv_addr: name servers, see `ClientInstance`.
         instance: an instance to share; by default the consumer owns one.
-        message_model: whether members that subscribe share the messages, or each gets all.
-        consume_from_where: where `poll` begins on queues the group has no offset of.
-        consume_timestamp_ms: the time for CONSUME_FROM_TIMESTAMP, milliseconds since the epoch.
-        allocate_message_queue_strategy: how members share the queues; all have to use the same.
-        pull_batch_size: most messages `poll` asks a broker for at once.
-        pull_timeout_ms: limit of a pull that does not wait for messages.
-        auto_commit: whether `poll` commits now and then what former polls returned.
-        auto_commit_interval_ms: how often.
-        topic_check_interval_ms: how often `watch_queues` looks.
-        local_offset_dir: where offsets are kept when broadcasting; by default `~/.rocketmq_offsets`.
-        instance_name: names this member in that folder when broadcasting; keep it the same over restarts.
-        queues_changed: called with a topic, all its queues and those that are ours, after our share has changed.
-        filter_hooks: called with what each pull brings, to take out what nobody shall get.
-        consume_hooks: called before `poll` returns messages, before and after at once because nobody tells what becomes
-            of them; see `tianzhou.client.hooks`.
-        trace: note what `poll` returns in the trace topic, see `tianzhou.client.tracing.trace`.
-        trace_topic: the trace topic; by default `RMQ_SYS_TRACE_TOPIC`.
-        trace_msg_batch_num: so many calls are noted in one message; 20 at most.
-        access_channel: `LOCAL`, or `CLOUD` for the trace form of the cloud service.
-        client_options: further arguments of `ClientInstance`, when the consumer owns it.
+        keywords: see `tianzhou.client.consumer.pull.options.PullOptions` and, when the consumer owns its instance,
+            `tianzhou.client.options.ClientOptions`.
+
+    Raises:
+        ConfigError: there is no such option, or one has a value it cannot have.
     """
 
     def __init__(
@@ -92,79 +72,44 @@ class PullConsumer(QueueReader):
         namesrv_addr: str | Sequence[str] | None = None,
         *,
         instance: ClientInstance | None = None,
-        message_model: MessageModel = MessageModel.CLUSTERING,
-        consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
-        consume_timestamp_ms: int | None = None,
-        allocate_message_queue_strategy: AllocateStrategy | None = None,
-        pull_batch_size: int = 32,
-        pull_timeout_ms: int = 10_000,
-        auto_commit: bool = True,
-        auto_commit_interval_ms: int = 5_000,
-        topic_check_interval_ms: int = 30_000,
-        local_offset_dir: Path | str | None = None,
-        instance_name: str = "DEFAULT",
-        queues_changed: SharesChanged | None = None,
-        filter_hooks: Iterable[FilterHook] = (),
-        consume_hooks: Iterable[ConsumeHook] = (),
-        trace: bool = False,
-        trace_topic: str | None = None,
-        trace_msg_batch_num: int = 10,
-        access_channel: str = "LOCAL",
-        **client_options: Any,
+        **keywords: Unpack[PullKeywords],
     ) -> None:
         check_group(group, default=DEFAULT_CONSUMER_GROUP)
-        check_choice("message_model", message_model, MessageModel)
-        check_choice("consume_from_where", consume_from_where, ConsumeFromWhere)
-        check_number("pull_batch_size", pull_batch_size, 1, 1_024)
-        check_number("pull_timeout_ms", pull_timeout_ms, 1)
-        check_number("auto_commit_interval_ms", auto_commit_interval_ms, 1)
-        check_number("topic_check_interval_ms", topic_check_interval_ms, 1)
-        strategy = check_strategy(allocate_message_queue_strategy or Averagely())
+        options, client_options = split_options(keywords, PullOptions)
+        self._options = options
         self._owns_instance = instance is None
-        shared = shared_or_own(instance, namesrv_addr, client_options, type(self))
-        offsets: OffsetStore = RemoteOffsets(shared, group)
-        if message_model is MessageModel.BROADCASTING:
-            offsets = LocalOffsets.of(shared, local_offset_dir, instance_name, group)
-        super().__init__(group, shared, offsets, pull_timeout_ms, filter_hooks)
-        self._hooks = list(consume_hooks)
-        self._trace: TraceDispatcher | None = None
-        if trace:
-            options = TraceOptions(trace_topic, trace_msg_batch_num, access_channel).check()
-            self._trace = trace_dispatcher(self._instance, group, "CONSUME", options)
-            self._hooks.append(self._trace.on_consume)
-        self._model = message_model
-        self._where = consume_from_where
-        self._timestamp_ms = consume_timestamp_ms
-        self._batch_size = pull_batch_size
+        shared = shared_or_own(instance, namesrv_addr, client_options, type(self), PullOptions)
+        offsets = offset_store(shared, group, options)
+        super().__init__(group, shared, offsets, options.pull_timeout_ms, options.filter_hooks)
+        self._trace = consume_trace(shared, group, options)
+        self._hooks = [*options.consume_hooks, *([self._trace.on_consume] if self._trace is not None else [])]
         self._send_back = SendBack(self._instance, group)
         self._tags: dict[str, tuple[str, str | None]] = {}
         self._shared: set[str] = set()
         self._polling = Polling(self._instance, group, self._pull_ahead, self._first_offset)
-        interval_ms = auto_commit_interval_ms if auto_commit else None
+        interval_ms = options.auto_commit_interval_ms if options.auto_commit else None
         self._commits = Commits(
             group, self._offsets, self.commit_offsets, self._polling, self._instance.clock, interval_ms
         )
         self._sharing = Sharing(
             self._instance,
             group,
-            message_model,
-            strategy,
+            options,
             topics=lambda: self._shared,
             owned=lambda: self._polling.queues,
             take=self._take,
             give_up=self._commits.leave,
-            changed=queues_changed,
         )
         self._member = PullMember(
             group,
-            message_model,
+            options.message_model,
             self._polling,
             self._sharing,
             shared=self._shared,
             subscription=lambda topic: self._subscription(topic, *self._tags[topic]),
             commit_soon=self._commit_soon,
         )
-        self._watch = QueueWatch(self._instance, topic_check_interval_ms / 1000)
+        self._watch = QueueWatch(self._instance, options.topic_check_interval_ms / 1000)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._announced = False
         self._running = False
@@ -280,7 +225,7 @@ class PullConsumer(QueueReader):
         self._sharing.wake()
 
     def _commit_soon(self) -> None:
-        if self._shared and self._running and not self._stopped and self._model is MessageModel.CLUSTERING:
+        if self._shared and self._running and not self._stopped and not self._options.is_broadcast:
             self._instance.spawn(self._commits.before_sharing())
 
     async def _take(self, queue: MessageQueue) -> bool:
@@ -436,7 +381,7 @@ class PullConsumer(QueueReader):
         return await self.pull(
             queue,
             offset,
-            self._batch_size,
+            self._options.pull_batch_size,
             tags=tags,
             sql=sql,
             suspend_ms=POLL_SUSPEND_MS,
@@ -445,11 +390,12 @@ class PullConsumer(QueueReader):
 
     async def _first_offset(self, queue: MessageQueue) -> int:
         stored = await self._commits.stored(queue)
-        begin = first_offset(self._where, stored, queue.topic)
+        begin = first_offset(self._options.consume_from_where, stored, queue.topic)
         if begin is Begin.MAX_OFFSET:
             return await self.max_offset(queue)
         if begin is Begin.AT_TIMESTAMP:
-            return await self.offset_by_time(queue, self._timestamp_ms or self._instance.clock.now_ms())
+            timestamp_ms = self._options.consume_timestamp_ms or self._instance.clock.now_ms()
+            return await self.offset_by_time(queue, timestamp_ms)
         assert isinstance(begin, int)
         return begin
 

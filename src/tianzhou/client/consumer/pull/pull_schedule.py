@@ -7,9 +7,10 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Self, TypeAlias, Unpack
 
 from tianzhou.client.cluster.tasks import Tasks
+from tianzhou.client.consumer.pull.options import ScheduleKeywords
 from tianzhou.client.consumer.pull.pull_consumer import PullConsumer
 from tianzhou.client.validation import check_number
 from tianzhou.errors import ClientError
@@ -48,7 +49,7 @@ class PullSchedule:
         group: the consumer group.
         namesrv_addr: name servers, see `ClientInstance`.
         concurrency: how many calls run at the same time.
-        options: as of `PullConsumer`, but for `auto_commit` and `queues_changed`.
+        keywords: as of `PullConsumer`, but for those of commits and `queues_changed`.
 
     Raises:
         ConfigError: an option is wrong.
@@ -60,7 +61,7 @@ class PullSchedule:
         namesrv_addr: str | Sequence[str] | None = None,
         *,
         concurrency: int = 20,
-        **options: Any,
+        **keywords: Unpack[ScheduleKeywords],
     ) -> None:
         check_number("concurrency", concurrency, 1, 1_000)
         self._group = group
@@ -69,7 +70,7 @@ class PullSchedule:
         self._callbacks: dict[str, PullTask] = {}
         self._ours: dict[MessageQueue, asyncio.Task[None]] = {}
         self.consumer = PullConsumer(
-            group, namesrv_addr, auto_commit=False, queues_changed=self._queues_changed, **options
+            group, namesrv_addr, auto_commit=False, queues_changed=self._queues_changed, **keywords
         )
 
     def register(self, topic: str, callback: PullTask, tags: str | None = "*", *, sql: str | None = None) -> None:

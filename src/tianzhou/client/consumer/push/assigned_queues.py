@@ -13,15 +13,15 @@ from tianzhou.client.consumer import pulling
 from tianzhou.client.consumer.offset_store import OffsetStore
 from tianzhou.client.consumer.offset_tracker import shared_limits
 from tianzhou.client.consumer.push.consume_rates import ConsumeRates
+from tianzhou.client.consumer.push.options import PushOptions
 from tianzhou.client.consumer.push.process_queue import ProcessQueue, Turn
-from tianzhou.client.consumer.push.pull_options import PullOptions
 from tianzhou.client.consumer.push.queue_locks import QueueLocks
 from tianzhou.client.consumer.subscription import Begin, first_offset, original_topic
 from tianzhou.client.hooks import FilterContext, let_through
 from tianzhou.client.instance import ClientInstance
 from tianzhou.client.retry import PULL_ERROR_DELAY_MS, needs_heartbeat, pull_delay_ms
 from tianzhou.errors import TianzhouError
-from tianzhou.model import MessageExt, MessageModel, MessageQueue, PullStatus, SubscriptionData, names
+from tianzhou.model import MessageExt, MessageQueue, PullStatus, SubscriptionData, names
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class OwnedQueues:
         self,
         instance: ClientInstance,
         group: str,
-        options: PullOptions,
+        options: PushOptions,
         offsets: OffsetStore,
         *,
         subscription: Callable[[str], SubscriptionData | None],
@@ -71,6 +71,8 @@ class OwnedQueues:
         self._instance = instance
         self._group = group
         self._options = options
+        self._begin_ms = options.begin_ms(instance.clock.now_ms())
+        self._filters = options.filter_hooks
         self._offsets = offsets
         self._subscription = subscription
         self._hand_out = hand_out
@@ -215,14 +217,14 @@ class OwnedQueues:
         self._unpaused.set()
 
     async def _first_offset(self, queue: MessageQueue, stored: int | None) -> int:
-        begin = first_offset(self._options.where, stored, queue.topic)
+        begin = first_offset(self._options.consume_from_where, stored, queue.topic)
         if isinstance(begin, int):
             return begin
         address = await self._instance.master(queue.broker_name, queue.topic)
         remoting, limit_ms = self._instance.remoting, self._instance.api_timeout_ms
         if begin is Begin.MAX_OFFSET:
             return await rpc.max_offset(remoting, address, queue, limit_ms)
-        return await rpc.search_offset(remoting, address, queue, self._options.timestamp_ms, timeout_ms=limit_ms)
+        return await rpc.search_offset(remoting, address, queue, self._begin_ms, timeout_ms=limit_ms)
 
     def _start(
         self, queue: MessageQueue, start: int, stored: int | None, former: ProcessQueue | None = None
@@ -244,7 +246,12 @@ class OwnedQueues:
 
     def _share_limits(self) -> None:
         options = self._options
-        limits = shared_limits(options.limits, options.topic_messages, options.topic_bytes, len(self.table))
+        limits = shared_limits(
+            options.limits,
+            options.pull_threshold_for_topic,
+            options.pull_threshold_size_for_topic_bytes,
+            len(self.table),
+        )
         for pq in self.table.values():
             pq.limit(limits)
 
@@ -328,8 +335,8 @@ class OwnedQueues:
                 _log.exception("pull from %s for group %s failed", pq.queue, self._group)
                 await asyncio.sleep(PULL_ERROR_DELAY_MS / 1000)
             else:
-                if self._options.interval_s:
-                    await asyncio.sleep(self._options.interval_s)
+                if self._options.pull_interval_ms:
+                    await asyncio.sleep(self._options.pull_interval_ms / 1000)
 
     async def _pull_once(self, pq: ProcessQueue) -> None:
         queue = pq.queue
@@ -342,11 +349,7 @@ class OwnedQueues:
         if address is None:
             address = await self._instance.reader(queue, pq.suggested_broker_id)
         committable = pq.tracker.committable
-        commit = (
-            committable > 0
-            and self._options.model is MessageModel.CLUSTERING
-            and address == routes.master(queue.broker_name)
-        )
+        commit = committable > 0 and not self._options.is_broadcast and address == routes.master(queue.broker_name)
         began_s = self._instance.clock.monotonic()
         pq.carry(committable if commit else None, began_s)
         pulls = pq.pulls
@@ -387,11 +390,11 @@ class OwnedQueues:
             self._group,
             queue,
             subscription,
-            max_messages=options.batch_size,
-            max_bytes=options.batch_bytes,
-            suspend_ms=options.suspend_ms,
-            timeout_ms=options.suspend_ms + PULL_ANSWER_MS,
-            post_subscription=options.post_subscription,
+            max_messages=options.pull_batch_size,
+            max_bytes=options.pull_batch_size_in_bytes,
+            suspend_ms=options.broker_suspend_max_time_ms,
+            timeout_ms=options.broker_suspend_max_time_ms + PULL_ANSWER_MS,
+            post_subscription=options.post_subscription_when_pull,
         )
 
     def _messages_of(
@@ -402,9 +405,9 @@ class OwnedQueues:
         messages = pulling.messages_of(
             raw.body, queue.broker_name, subscription.tags_set, namespace, bounds, limit_bytes
         )
-        if not self._options.filters:
+        if not self._filters:
             return messages
-        return let_through(self._options.filters, FilterContext(self._group, queue, messages, self._instance.unit_mode))
+        return let_through(self._filters, FilterContext(self._group, queue, messages, self._instance.unit_mode))
 
     async def _correct(self, pq: ProcessQueue, raw: pulling.RawPull) -> None:
         _log.warning(
@@ -444,7 +447,7 @@ class OwnedQueues:
 
     def persist_soon(self) -> None:
         """Store the offsets that have moved: others of the group may take queues before we learn which."""
-        if self._open and self._options.model is MessageModel.CLUSTERING:
+        if self._open and not self._options.is_broadcast:
             self._persist_due = True
             if not self._persisting:
                 self._persisting = True

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tianzhou.client.consumer.push.consume_rates import ConsumeRates, TopicRates
+from tianzhou.client.consumer.push.consume_rates import TopicRates
 from tianzhou.client.consumer.push.dispatcher import TURN_MESSAGES, Handing, Work
-from tianzhou.client.consumer.push.handlers import ConsumeContext, Handlers
+from tianzhou.client.consumer.push.handlers import ConsumeContext
 from tianzhou.client.consumer.push.process_queue import ProcessQueue
 from tianzhou.client.consumer.push.workers import Slot
-from tianzhou.client.consumer.send_back import SendBack
 from tianzhou.client.retry import SEND_BACK_RETRY_MS
-from tianzhou.clock import Clock
-from tianzhou.model import ConsumeResult, MessageExt, MessageModel, names
+from tianzhou.model import ConsumeResult, MessageExt, names
 from tianzhou.wire.delivered import DeliveredMessage, pair_behind
 
 _log = logging.getLogger(__name__)
@@ -42,33 +39,7 @@ class Consuming(Handing[Lot]):
     """The messages waiting for handlers, and the workers that call them.
 
     What may wait is bounded by the limits of each queue; see `PullLimits`.
-
-    Args:
-        group: the consumer group.
-        model: broadcast messages are not delivered again.
-        handlers: who consumes.
-        send_back: takes what was not consumed.
-        rates: counts what was consumed.
-        clock: source of time.
-        spawn: runs a coroutine as a task of the consumer.
-        timeout_s: limit of one call.
     """
-
-    def __init__(
-        self,
-        group: str,
-        model: MessageModel,
-        handlers: Handlers,
-        send_back: SendBack,
-        rates: ConsumeRates,
-        clock: Clock,
-        spawn: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]],
-        *,
-        timeout_s: float,
-    ) -> None:
-        super().__init__(group, model, handlers, send_back, rates, clock, spawn)
-        self._timeout_s = timeout_s
-        self._single = handlers.batch_size == 1
 
     def start_workers(self, count: int) -> None:
         """See `Consumption.start_workers`."""
@@ -104,6 +75,10 @@ class Consuming(Handing[Lot]):
                 line.popleft()
             return Work(lot.pq, [found] if self._single else found)
         return None
+
+    @property
+    def _limit_s(self) -> float:
+        return self._options.consume_timeout_ms / 1000
 
     async def _work(self, slot: Slot) -> None:
         await (self._work_one_by_one(slot) if self._single else super()._work(slot))
@@ -257,10 +232,10 @@ class Consuming(Handing[Lot]):
 
     async def _sweep(self) -> None:
         # One look at all workers now and then, instead of a timer for each message.
-        pause_s = min(SLOWEST_SWEEP_S, self._timeout_s / SWEEPS_PER_TIMEOUT)
+        pause_s = min(SLOWEST_SWEEP_S, self._limit_s / SWEEPS_PER_TIMEOUT)
         while True:
             await asyncio.sleep(pause_s)
-            latest_s = self._clock.monotonic() - self._timeout_s
+            latest_s = self._clock.monotonic() - self._limit_s
             for slot in self._workers.slots:
                 if slot.since_s is not None and slot.since_s <= latest_s and slot.task is not None:
                     slot.since_s = None
@@ -286,12 +261,12 @@ class Consuming(Handing[Lot]):
 
     async def expire(self, work: Work) -> None:
         """See `Consumption.expire`."""
-        _log.warning("%s: not consumed by group %s within %.0f s", _named(work), self._group, self._timeout_s)
+        _log.warning("%s: not consumed by group %s within %.0f s", _named(work), self._group, self._limit_s)
         await self._give_back(work, EXPIRED_DELAY_LEVEL)
 
     async def _give_back(self, work: Work, delay_level: int) -> None:
         self._rates.of(work.messages[0].topic).failed += len(work.messages)
-        if self._model is MessageModel.BROADCASTING:
+        if self._options.is_broadcast:
             _log.warning("%s: dropped, a broadcast message is not delivered again", _named(work))
             for message in work.messages:
                 work.pq.finish(message.queue_offset)

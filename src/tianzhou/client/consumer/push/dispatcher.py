@@ -13,11 +13,12 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from tianzhou.client.consumer.push.consume_rates import ConsumeRates, TopicRates
 from tianzhou.client.consumer.push.handlers import ConsumeContext, Handlers
+from tianzhou.client.consumer.push.options import PushOptions
 from tianzhou.client.consumer.push.process_queue import ProcessQueue
 from tianzhou.client.consumer.push.workers import Slot, Workers
 from tianzhou.client.consumer.send_back import SendBack
 from tianzhou.clock import Clock
-from tianzhou.model import MessageExt, MessageModel, names
+from tianzhou.model import MessageExt, names
 from tianzhou.wire.delivered import add_property
 
 T = TypeVar("T")
@@ -74,7 +75,7 @@ class Handing(ABC, Generic[T]):
 
     Args:
         group: the consumer group.
-        model: whether members share the messages, or each gets all.
+        options: the consumer's.
         handlers: who consumes.
         send_back: takes what was not consumed.
         rates: counts what was consumed.
@@ -85,7 +86,7 @@ class Handing(ABC, Generic[T]):
     def __init__(
         self,
         group: str,
-        model: MessageModel,
+        options: PushOptions,
         handlers: Handlers,
         send_back: SendBack,
         rates: ConsumeRates,
@@ -93,8 +94,9 @@ class Handing(ABC, Generic[T]):
         spawn: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]],
     ) -> None:
         self._group = group
-        self._model = model
+        self._options = options
         self._handlers = handlers
+        self._single = handlers.batch_size == 1
         self._send_back = send_back
         self._rates = rates
         self._clock = clock

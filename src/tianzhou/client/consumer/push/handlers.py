@@ -81,7 +81,7 @@ class Handlers:
         self.plain: dict[str, Callable[..., Awaitable[Any]]] = {}
         """By topic the coroutine functions that take the message alone and have no hooks around them: who calls them
         here instead of with `call` gives to `answer` what they return."""
-        self._threads = threads
+        self.threads = threads
         self._executor: ThreadPoolExecutor | None = None
         self.batch_size = batch_size
         self.hooks = list(hooks)
@@ -104,7 +104,7 @@ class Handlers:
 
     def resize(self, threads: int) -> None:
         """Change how many sync handlers run at the same time; those that run now are let finish."""
-        self._threads = threads
+        self.threads = threads
         self._drop_threads()
 
     def _drop_threads(self) -> None:
@@ -158,7 +158,7 @@ class Handlers:
             outcome = await handler(*arguments)  # type: ignore[misc]
         else:
             if self._executor is None:
-                self._executor = ThreadPoolExecutor(self._threads, f"consume-{self._group}")
+                self._executor = ThreadPoolExecutor(self.threads, f"consume-{self._group}")
             run = contextvars.copy_context().run  # so that handlers see what hooks have set, as a trace's context
             outcome = await asyncio.get_running_loop().run_in_executor(self._executor, run, handler, *arguments)
             if inspect.isawaitable(outcome):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tianzhou.client.consumer.push.consume_rates import ConsumeRates
 from tianzhou.client.consumer.push.dispatcher import Consumption, Work
 from tianzhou.client.consumer.push.handlers import ConsumeContext
+from tianzhou.client.consumer.push.options import PushOptions
 from tianzhou.client.hooks import After, ConsumeHook, ConsumeOutcome, HandlerCall, begin, end
 from tianzhou.clock import Clock
 from tianzhou.errors import ClientError
@@ -19,29 +20,28 @@ class Iterating:
 
     Args:
         group: the consumer group.
+        options: after what time a message is sent back, unless in order or broadcast.
         consuming: hands out the messages, and takes back what was not consumed.
         hooks: called when a message is given out, and when it is known what became of it.
         rates: counts how long messages were in the iterating code's hands.
         clock: source of time.
-        timeout_s: a message that takes so long is sent back; None for no such limit.
     """
 
     def __init__(
         self,
         group: str,
+        options: PushOptions,
         consuming: Consumption,
         hooks: Sequence[ConsumeHook],
         rates: ConsumeRates,
         clock: Clock,
-        *,
-        timeout_s: float | None,
     ) -> None:
         self._group = group
         self._consuming = consuming
         self._hooks = hooks
         self._rates = rates
         self._clock = clock
-        self._timeout_s = timeout_s
+        self._timeout_s = None if options.orderly or options.is_broadcast else options.consume_timeout_ms / 1000
         self._current: Work | None = None
         self._call: HandlerCall | None = None
         self._afters: list[After[HandlerCall]] = []

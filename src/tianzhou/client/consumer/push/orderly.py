@@ -16,11 +16,12 @@ from typing import Any
 from tianzhou.client.consumer.push.consume_rates import ConsumeRates
 from tianzhou.client.consumer.push.dispatcher import Handing, Work
 from tianzhou.client.consumer.push.handlers import ConsumeContext, Handlers
+from tianzhou.client.consumer.push.options import PushOptions
 from tianzhou.client.consumer.push.process_queue import ProcessQueue
 from tianzhou.client.consumer.push.workers import Slot
 from tianzhou.client.consumer.send_back import SendBack
 from tianzhou.clock import Clock
-from tianzhou.model import ConsumeResult, MessageExt, MessageModel
+from tianzhou.model import ConsumeResult, MessageExt
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +61,8 @@ class InOrder(Handing[ProcessQueue]):
 
     Args:
         group: the consumer group.
-        model: broadcasting needs no locks, and drops what has failed too often.
+        options: after how many failures here a message is given away, and how long a queue rests after each;
+            broadcasting needs no locks, and drops what has failed too often.
         handlers: who consumes.
         send_back: takes what has failed too often.
         rates: counts what was consumed.
@@ -68,14 +70,12 @@ class InOrder(Handing[ProcessQueue]):
         spawn: runs a coroutine as a task of the consumer.
         relock: asks for a queue's lock again; True when it is ours, False when the queue is not ours any more, None
             when that cannot be learnt now.
-        rest_default_ms: how long a queue rests after a failure.
-        max_times: after so many failures here a message is given away.
     """
 
     def __init__(
         self,
         group: str,
-        model: MessageModel,
+        options: PushOptions,
         handlers: Handlers,
         send_back: SendBack,
         rates: ConsumeRates,
@@ -83,13 +83,11 @@ class InOrder(Handing[ProcessQueue]):
         spawn: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]],
         *,
         relock: Callable[[ProcessQueue], Awaitable[bool | None]],
-        rest_default_ms: int,
-        max_times: int,
     ) -> None:
-        super().__init__(group, model, handlers, send_back, rates, clock, spawn)
+        super().__init__(group, options, handlers, send_back, rates, clock, spawn)
         self._relock = relock
-        self._rest_default_ms = rest_default_ms
-        self._max_times = max_times
+        self._rest_default_ms = options.suspend_current_queue_time_ms
+        self._max_times = options.max_reconsume_times if options.max_reconsume_times >= 0 else UNLIMITED_TIMES
 
     # --- the line --------------------------------------------------------------------------------------------
 
@@ -121,7 +119,7 @@ class InOrder(Handing[ProcessQueue]):
         # No other work of a queue is given out until this one has ended.
         if pq.given_up or not pq.waiting:
             pq.scheduled = False
-        elif self._model is MessageModel.CLUSTERING and not pq.is_locked(self._clock.monotonic()):
+        elif not self._options.is_broadcast and not pq.is_locked(self._clock.monotonic()):
             self._spawn(self._wait_for_lock(pq))
         elif pq.turn.taken:  # by what was in hand when the queue was begun anew
             self._spawn(self._wait_for_turn(pq))
@@ -236,7 +234,7 @@ class InOrder(Handing[ProcessQueue]):
         """Nothing: what follows has to wait, however long a message takes."""
 
     async def _give_away(self, message: MessageExt) -> bool:
-        if self._model is MessageModel.BROADCASTING:
+        if self._options.is_broadcast:
             _log.warning("%s %s: dropped after %d tries", message.topic, message.msg_id, message.reconsume_times + 1)
             return True
         return await self._send_back.store_again(message, self._max_times)

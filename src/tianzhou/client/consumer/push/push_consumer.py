@@ -7,48 +7,39 @@ the handlers, `send_back` returns what was not consumed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from tianzhou.client.borrowed_instance import shared_or_own
 from tianzhou.client.cluster.tasks import Tasks
-from tianzhou.client.consumer.allocation import AllocateStrategy, Averagely, check_strategy
-from tianzhou.client.consumer.offset_store import LocalOffsets, OffsetStore, RemoteOffsets
+from tianzhou.client.consumer.consume_trace import consume_trace
+from tianzhou.client.consumer.offset_store import offset_store
 from tianzhou.client.consumer.push.assigned_queues import OwnedQueues
 from tianzhou.client.consumer.push.concurrent import Consuming
 from tianzhou.client.consumer.push.consume_rates import ConsumeRates
-from tianzhou.client.consumer.push.consumer_settings import ConsumerSettings, check_concurrency
 from tianzhou.client.consumer.push.dispatcher import Consumption
 from tianzhou.client.consumer.push.handlers import H, Handler, Handlers
 from tianzhou.client.consumer.push.iteration import Iterating
-from tianzhou.client.consumer.push.orderly import UNLIMITED_TIMES, InOrder
-from tianzhou.client.consumer.push.pull_options import PullOptions
+from tianzhou.client.consumer.push.options import PushKeywords, PushOptions, check_concurrency
+from tianzhou.client.consumer.push.orderly import InOrder
 from tianzhou.client.consumer.push.push_member import PushMember
-from tianzhou.client.consumer.rebalancer import TAKE_OVER_DELAY_S, SharesChanged, Sharing
+from tianzhou.client.consumer.rebalancer import TAKE_OVER_DELAY_S, Sharing
 from tianzhou.client.consumer.send_back import SendBack
 from tianzhou.client.consumer.subscribe_rpc import announce
 from tianzhou.client.consumer.subscription import ALL, build_subscription
-from tianzhou.client.hooks import ConsumeHook, FilterHook
 from tianzhou.client.instance import ClientInstance
-from tianzhou.client.producer.producer_base import trace_dispatcher
-from tianzhou.client.tracing.trace import TraceDispatcher, TraceOptions
+from tianzhou.client.options import split_options
 from tianzhou.client.validation import DEFAULT_CONSUMER_GROUP, HOW_TO_START, check_group, check_topic
 from tianzhou.errors import ClientError
 from tianzhou.model import (
-    ConsumeFromWhere,
     MessageExt,
-    MessageModel,
     MessageQueue,
     SubscriptionData,
     names,
 )
 from tianzhou.remoting.loop_stall import caught_up, stalled
 from tianzhou.wire.bodies.clients import ConsumerRunningInfo
-
-DEFAULT_HISTORY_MS = 30 * 60_000
-"""CONSUME_FROM_TIMESTAMP without a time begins so long before the consumer was made."""
 
 
 class PushConsumer:
@@ -67,42 +58,11 @@ class PushConsumer:
         group: the consumer group.
         namesrv_addr: name servers, see `ClientInstance`.
         instance: an instance to share; by default the consumer owns one.
-        orderly: whether queues are consumed in order; all members of a group should agree.
-        message_model: whether members share the messages, or each gets all.
-        consume_from_where: where a group begins on queues it has no offset of.
-        consume_timestamp_ms: the time for CONSUME_FROM_TIMESTAMP, milliseconds since the epoch; by default half
-            an hour ago.
-        allocate_message_queue_strategy: how members share the queues; all have to use the same.
-        consume_concurrency: how many handlers run at the same time.
-        consume_message_batch_max_size: most messages a handler gets at once; above 1 it gets lists.
-        consume_timeout_ms: a message not consumed in this time is sent back; not with `orderly`.
-        max_reconsume_times: after so many attempts a message goes to the dead letters; -1 for the default, 16, and
-            for no limit with `orderly`.
-        suspend_current_queue_time_ms: with `orderly`, how long a queue rests before its messages are delivered again.
-        pull_batch_size: most messages asked for at once.
-        pull_batch_size_in_bytes: most bytes asked for at once, where brokers know this wish.
-        pull_interval_ms: pause between pulls of a queue.
-        broker_suspend_max_time_ms: how long a broker may hold a pull while there is no new message.
-        pull_threshold_for_queue: pulling a queue pauses above so many unfinished messages.
-        pull_threshold_for_topic: so many unfinished messages are shared by all queues; -1 for no such limit.
-        pull_threshold_size_for_queue_bytes: pulling a queue pauses above so many unfinished bytes.
-        pull_threshold_size_for_topic_bytes: so many unfinished bytes are shared by all queues; -1 for no such limit.
-        consume_concurrently_max_span: pulling a queue pauses above so large a span of unfinished offsets; not with
-            `orderly`.
-        persist_consumer_offset_interval_ms: how often offsets are stored.
-        await_termination_ms: how long `stop` lets running handlers finish.
-        local_offset_dir: where offsets are kept when broadcasting; by default `~/.rocketmq_offsets`.
-        instance_name: names this member in that folder when broadcasting; keep it the same over restarts.
-        queues_changed: called with a topic, all its queues and those that are ours, after our share has changed.
-        post_subscription_when_pull: say in each pull what is subscribed to; brokers else know it from heartbeats.
-        filter_hooks: called with what each pull brings, to take out what nobody shall get.
-        consume_hooks: called around each call of a handler, or around each message that iteration gives out, see
-            `tianzhou.client.hooks`.
-        trace: note the same in the trace topic, see `tianzhou.client.tracing.trace`.
-        trace_topic: the trace topic; by default `RMQ_SYS_TRACE_TOPIC`.
-        trace_msg_batch_num: so many calls are noted in one message; 20 at most.
-        access_channel: `LOCAL`, or `CLOUD` for the trace form of the cloud service.
-        client_options: further arguments of `ClientInstance`, when the consumer owns it.
+        keywords: see `tianzhou.client.consumer.push.options.PushOptions` and, when the consumer owns its instance,
+            `tianzhou.client.options.ClientOptions`.
+
+    Raises:
+        ConfigError: there is no such option, or one has a value it cannot have.
     """
 
     def __init__(
@@ -111,97 +71,34 @@ class PushConsumer:
         namesrv_addr: str | Sequence[str] | None = None,
         *,
         instance: ClientInstance | None = None,
-        orderly: bool = False,
-        message_model: MessageModel = MessageModel.CLUSTERING,
-        consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
-        consume_timestamp_ms: int | None = None,
-        allocate_message_queue_strategy: AllocateStrategy | None = None,
-        consume_concurrency: int = 20,
-        consume_message_batch_max_size: int = 1,
-        consume_timeout_ms: int = 15 * 60_000,
-        max_reconsume_times: int = -1,
-        suspend_current_queue_time_ms: int = 1_000,
-        pull_batch_size: int = 32,
-        pull_batch_size_in_bytes: int = 256 * 1024,
-        pull_interval_ms: int = 0,
-        broker_suspend_max_time_ms: int = 15_000,
-        pull_threshold_for_queue: int = 1_000,
-        pull_threshold_for_topic: int = -1,
-        pull_threshold_size_for_queue_bytes: int = 100 * 1024 * 1024,
-        pull_threshold_size_for_topic_bytes: int = -1,
-        consume_concurrently_max_span: int = 2_000,
-        persist_consumer_offset_interval_ms: int = 5_000,
-        await_termination_ms: int = 10_000,
-        local_offset_dir: Path | str | None = None,
-        instance_name: str = "DEFAULT",
-        queues_changed: SharesChanged | None = None,
-        post_subscription_when_pull: bool = False,
-        filter_hooks: Iterable[FilterHook] = (),
-        consume_hooks: Iterable[ConsumeHook] = (),
-        trace: bool = False,
-        trace_topic: str | None = None,
-        trace_msg_batch_num: int = 10,
-        access_channel: str = "LOCAL",
-        **client_options: Any,
+        **keywords: Unpack[PushKeywords],
     ) -> None:
         check_group(group, default=DEFAULT_CONSUMER_GROUP)
-        strategy = check_strategy(allocate_message_queue_strategy or Averagely())
         self._group = group
         self._owns_instance = instance is None
-        self._instance = shared_or_own(instance, namesrv_addr, client_options, type(self))
-        clock = self._instance.clock
-        now_ms = clock.now_ms()
-        self._settings = settings = ConsumerSettings(
-            orderly,
-            message_model,
-            consume_from_where,
-            now_ms - DEFAULT_HISTORY_MS if consume_timestamp_ms is None else consume_timestamp_ms,
-            strategy.name,
-            consume_concurrency,
-            consume_message_batch_max_size,
-            consume_timeout_ms,
-            max_reconsume_times,
-            suspend_current_queue_time_ms,
-            pull_batch_size,
-            pull_batch_size_in_bytes,
-            pull_interval_ms,
-            pull_threshold_for_queue,
-            pull_threshold_for_topic,
-            pull_threshold_size_for_queue_bytes,
-            pull_threshold_size_for_topic_bytes,
-            consume_concurrently_max_span,
-            await_termination_ms,
-            post_subscription_when_pull,
-        )
+        self._options, client_options = split_options(keywords, PushOptions)
+        self._instance = shared_or_own(instance, namesrv_addr, client_options, type(self), PushOptions)
+        options, clock = self._options, self._instance.clock
         self._tasks = Tasks(f"consumer group {group}")
-        self._persist_interval_s = persist_consumer_offset_interval_ms / 1000
         self._subscriptions: dict[str, SubscriptionData] = {}
-        if message_model is MessageModel.CLUSTERING:
+        if not options.is_broadcast:
             retry_topic = names.retry_topic(group)
-            self._subscriptions[retry_topic] = build_subscription(retry_topic, version_ms=now_ms)
-        self._trace: TraceDispatcher | None = None
-        if trace:
-            options = TraceOptions(trace_topic, trace_msg_batch_num, access_channel).check()
-            self._trace = trace_dispatcher(self._instance, group, "CONSUME", options)
-            consume_hooks = [*consume_hooks, self._trace.on_consume]
+            self._subscriptions[retry_topic] = build_subscription(retry_topic, version_ms=clock.now_ms())
+        self._trace = consume_trace(self._instance, group, options)
         self._handlers = Handlers(
             group,
-            orderly=orderly,
-            batch_size=consume_message_batch_max_size,
-            threads=consume_concurrency,
-            hooks=consume_hooks,
+            orderly=options.orderly,
+            batch_size=options.consume_message_batch_max_size,
+            threads=options.consume_concurrency,
+            hooks=[*options.consume_hooks, *([self._trace.on_consume] if self._trace is not None else [])],
         )
         self._rates = ConsumeRates(clock.monotonic())
-        self._send_back = SendBack(self._instance, group, max_reconsume_times)
-        self._offsets: OffsetStore
-        if message_model is MessageModel.BROADCASTING:
-            self._offsets = LocalOffsets.of(self._instance, local_offset_dir, instance_name, group)
-        else:
-            self._offsets = RemoteOffsets(self._instance, group)
+        self._send_back = SendBack(self._instance, group, options.max_reconsume_times)
+        self._offsets = offset_store(self._instance, group, options)
         self._queues = OwnedQueues(
             self._instance,
             group,
-            PullOptions.of(settings, broker_suspend_max_time_ms, filter_hooks),
+            options,
             self._offsets,
             subscription=self._subscriptions.get,
             hand_out=lambda pq, messages: self._consuming.put(pq, messages),
@@ -210,30 +107,21 @@ class PushConsumer:
             spawn=self._tasks.spawn,
         )
         self._consuming = self._make_consumption()
-        self._iterating = Iterating(
-            group,
-            self._consuming,
-            self._handlers.hooks,
-            self._rates,
-            clock,
-            timeout_s=None if orderly or message_model is MessageModel.BROADCASTING else consume_timeout_ms / 1000,
-        )
+        self._iterating = Iterating(group, options, self._consuming, self._handlers.hooks, self._rates, clock)
         self._sharing = Sharing(
             self._instance,
             group,
-            message_model,
-            strategy,
+            options,
             topics=lambda: set(self._subscriptions),
             owned=lambda: self._queues.kept,
             take=self._queues.take,
             give_up=self._queues.give_up,
-            changed=queues_changed,
-            take_over_s=0.0 if orderly else TAKE_OVER_DELAY_S,
+            take_over_s=0.0 if options.orderly else TAKE_OVER_DELAY_S,
         )
         self._member = PushMember(
             self._instance,
             group,
-            settings,
+            options,
             self._subscriptions,
             self._queues,
             self._sharing,
@@ -245,24 +133,16 @@ class PushConsumer:
         self._stopped = False
 
     def _make_consumption(self) -> Consumption:
-        settings = self._settings
         parts = (
             self._group,
-            settings.message_model,
+            self._options,
             self._handlers,
             self._send_back,
             self._rates,
             self._instance.clock,
             self._tasks.spawn,
         )
-        if not settings.orderly:
-            return Consuming(*parts, timeout_s=settings.consume_timeout_ms / 1000)
-        return InOrder(
-            *parts,
-            relock=self._queues.relock,
-            rest_default_ms=settings.suspend_current_queue_time_ms,
-            max_times=settings.max_reconsume_times if settings.max_reconsume_times >= 0 else UNLIMITED_TIMES,
-        )
+        return InOrder(*parts, relock=self._queues.relock) if self._options.orderly else Consuming(*parts)
 
     @property
     def group(self) -> str:
@@ -282,7 +162,7 @@ class PushConsumer:
     @property
     def consume_concurrency(self) -> int:
         """How many handlers run at the same time."""
-        return self._settings.consume_concurrency
+        return self._handlers.threads
 
     def change_concurrency(self, count: int) -> None:
         """Change how many handlers run at the same time; those that run now are let finish.
@@ -291,7 +171,6 @@ class PushConsumer:
             ConfigError: it is below 1 or above 1000.
         """
         check_concurrency(count)
-        self._settings.consume_concurrency = count
         self._handlers.resize(count)
         self._consuming.resize(count)
 
@@ -382,7 +261,7 @@ class PushConsumer:
         self._tasks.keep("keeping locks", self._queues.keep_locks)
         if self._handlers:
             self._has_workers = True
-            self._consuming.start_workers(self._settings.consume_concurrency)
+            self._consuming.start_workers(self._handlers.threads)
 
     async def stop(self) -> None:
         """Let running handlers finish, store the offsets, leave the group, close what it owns.
@@ -394,7 +273,7 @@ class PushConsumer:
             return
         was_running, self._running, self._stopped = self._running, False, True
         self._queues.stop_pulling()
-        await self._consuming.drain(self._settings.await_termination_ms / 1000)
+        await self._consuming.drain(self._options.await_termination_ms / 1000)
         await self._tasks.end()
         if was_running:
             await self._queues.persist(confirm=True)
@@ -420,16 +299,16 @@ class PushConsumer:
 
     async def _announce(self) -> None:
         await announce(self._instance, self._member.consumer_data())
-        if self._settings.message_model is MessageModel.CLUSTERING:
+        if not self._options.is_broadcast:
             # Brokers make the retry topic on the first heartbeat; ask at once instead of at the next timer.
             await self._instance.route(names.retry_topic(self._group))
         self._sharing.wake()
 
     async def _keep_house(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop, interval_s = asyncio.get_running_loop(), self._options.persist_consumer_offset_interval_ms / 1000
         while True:
-            due_s = loop.time() + self._persist_interval_s
-            await asyncio.sleep(self._persist_interval_s)
+            due_s = loop.time() + interval_s
+            await asyncio.sleep(interval_s)
             await self._queues.persist()
             if stalled(due_s):
                 await caught_up()

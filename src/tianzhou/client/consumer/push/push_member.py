@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 from tianzhou.client.consumer.push.assigned_queues import OwnedQueues
 from tianzhou.client.consumer.push.consume_directly import directly
 from tianzhou.client.consumer.push.consume_rates import ConsumeRates
-from tianzhou.client.consumer.push.consumer_settings import ConsumerSettings
 from tianzhou.client.consumer.push.handlers import Handlers
+from tianzhou.client.consumer.push.options import MIB, PushOptions
 from tianzhou.client.consumer.rebalancer import Sharing
 from tianzhou.client.instance import ClientInstance
 from tianzhou.model import ConsumerData, MessageExt, MessageQueue, SubscriptionData
@@ -21,7 +22,7 @@ class PushMember:
     Args:
         instance: the consumer's.
         group: the consumer group.
-        settings: what the consumer was told.
+        options: the consumer's.
         subscriptions: by topic; the consumer changes them.
         queues: the queues it owns.
         sharing: decides which these are.
@@ -33,7 +34,7 @@ class PushMember:
         self,
         instance: ClientInstance,
         group: str,
-        settings: ConsumerSettings,
+        options: PushOptions,
         subscriptions: Mapping[str, SubscriptionData],
         queues: OwnedQueues,
         sharing: Sharing,
@@ -42,7 +43,7 @@ class PushMember:
     ) -> None:
         self._instance = instance
         self._group = group
-        self._settings = settings
+        self._options = options
         self._subscriptions = subscriptions
         self._queues = queues
         self._sharing = sharing
@@ -59,8 +60,8 @@ class PushMember:
         """See `GroupMember`."""
         return ConsumerData(
             self._group,
-            message_model=self._settings.message_model,
-            consume_from_where=self._settings.consume_from_where,
+            message_model=self._options.message_model,
+            consume_from_where=self._options.consume_from_where,
             subscription_data_set=[self._subscriptions[topic] for topic in sorted(self._subscriptions)],
         )
 
@@ -85,7 +86,7 @@ class PushMember:
         """See `GroupMember`."""
         now_s = self._instance.clock.monotonic()
         return ConsumerRunningInfo(
-            properties=self._settings.properties(self._group, self._instance.name_servers, self._made_ms),
+            properties=self._properties(),
             subscription_set=self.consumer_data().subscription_data_set,
             mq_table={queue: pq.info() for queue, pq in sorted(self._queues.table.items())},
             status_table={topic: self._rates.of(topic).status(now_s) for topic in sorted(self._subscriptions)},
@@ -93,6 +94,40 @@ class PushMember:
 
     async def consume_directly(self, message: MessageExt) -> DirectConsumption:
         """See `GroupMember`."""
-        return await directly(
-            self._handlers, message, self._group, self._instance.clock, orderly=self._settings.orderly
-        )
+        return await directly(self._handlers, message, self._group, self._instance.clock, orderly=self._options.orderly)
+
+    def _properties(self) -> dict[str, str]:
+        # The options under RocketMQ's names.
+        options, threads = self._options, self._handlers.threads
+        begin = time.localtime(options.begin_ms(self._made_ms) / 1000)
+        topic_bytes = options.pull_threshold_size_for_topic_bytes
+        values: dict[str, object] = {
+            "PROP_CLIENT_VERSION": "V5_3_3",
+            "PROP_CONSUMEORDERLY": options.orderly,
+            "PROP_CONSUMER_START_TIMESTAMP": self._made_ms,
+            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+            "PROP_NAMESERVER_ADDR": "".join(f"{address};" for address in self._instance.name_servers),
+            "PROP_THREADPOOL_CORE_SIZE": threads,
+            "allocateMessageQueueStrategy": options.strategy.name,
+            "awaitTerminationMillisWhenShutdown": options.await_termination_ms,
+            "consumeConcurrentlyMaxSpan": options.consume_concurrently_max_span,
+            "consumeFromWhere": options.consume_from_where.value,
+            "consumeMessageBatchMaxSize": options.consume_message_batch_max_size,
+            "consumeThreadMax": threads,
+            "consumeThreadMin": threads,
+            "consumeTimeout": options.consume_timeout_ms // 60_000,
+            "consumeTimestamp": time.strftime("%Y%m%d%H%M%S", begin),
+            "consumerGroup": self._group,
+            "maxReconsumeTimes": options.max_reconsume_times,
+            "messageModel": options.message_model.value,
+            "postSubscriptionWhenPull": options.post_subscription_when_pull,
+            "pullBatchSize": options.pull_batch_size,
+            "pullBatchSizeInBytes": options.pull_batch_size_in_bytes,
+            "pullInterval": options.pull_interval_ms,
+            "pullThresholdForQueue": options.pull_threshold_for_queue,
+            "pullThresholdForTopic": options.pull_threshold_for_topic,
+            "pullThresholdSizeForQueue": options.pull_threshold_size_for_queue_bytes // MIB,
+            "pullThresholdSizeForTopic": topic_bytes if topic_bytes < 0 else topic_bytes // MIB,
+            "suspendCurrentQueueTimeMillis": options.suspend_current_queue_time_ms,
+        }
+        return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}

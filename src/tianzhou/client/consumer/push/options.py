@@ -1,0 +1,127 @@
+"""The options of a push consumer, and what follows from them (client.md §8, §12)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tianzhou.client.consumer.offset_tracker import PullLimits
+from tianzhou.client.consumer.options import ConsumerKeywords, ConsumerOptions, SharesChanged
+from tianzhou.client.validation import check_number
+
+MIB = 1024 * 1024
+ANY_SPAN = 2**62
+BROKER_SUSPEND_MS = 15_000
+DEFAULT_HISTORY_MS = 30 * 60_000
+"""CONSUME_FROM_TIMESTAMP without a time begins so long before the consumer was made."""
+
+
+class PushKeywords(ConsumerKeywords, total=False):
+    """Keyword arguments of `PushConsumer`; see `PushOptions`."""
+
+    queues_changed: SharesChanged | None
+    orderly: bool
+    consume_concurrency: int
+    consume_message_batch_max_size: int
+    consume_timeout_ms: int
+    max_reconsume_times: int
+    suspend_current_queue_time_ms: int
+    pull_batch_size_in_bytes: int
+    pull_interval_ms: int
+    broker_suspend_max_time_ms: int
+    pull_threshold_for_queue: int
+    pull_threshold_for_topic: int
+    pull_threshold_size_for_queue_bytes: int
+    pull_threshold_size_for_topic_bytes: int
+    consume_concurrently_max_span: int
+    persist_consumer_offset_interval_ms: int
+    await_termination_ms: int
+    post_subscription_when_pull: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushOptions(ConsumerOptions):
+    """What a push consumer is told, besides the options of `ConsumerOptions`.
+
+    `consume_timestamp_ms` is half an hour ago by default. The `consume_hooks` are called around each call of a
+    handler, or around each message that iteration gives out.
+
+    Args:
+        orderly: whether queues are consumed in order; all members of a group should agree.
+        consume_concurrency: how many handlers run at the same time.
+        consume_message_batch_max_size: most messages a handler gets at once; above 1 it gets lists.
+        consume_timeout_ms: a message not consumed in this time is sent back; not with `orderly`.
+        max_reconsume_times: after so many attempts a message goes to the dead letters; -1 for the default, 16, and
+            for no limit with `orderly`.
+        suspend_current_queue_time_ms: with `orderly`, how long a queue rests before its messages are delivered again.
+        pull_batch_size_in_bytes: most bytes asked for at once, where brokers know this wish.
+        pull_interval_ms: pause between pulls of a queue.
+        broker_suspend_max_time_ms: how long a broker may hold a pull while there is no new message.
+        pull_threshold_for_queue: pulling a queue pauses above so many unfinished messages.
+        pull_threshold_for_topic: so many unfinished messages are shared by all queues; -1 for no such limit.
+        pull_threshold_size_for_queue_bytes: pulling a queue pauses above so many unfinished bytes.
+        pull_threshold_size_for_topic_bytes: so many unfinished bytes are shared by all queues; -1 for no such limit.
+        consume_concurrently_max_span: pulling a queue pauses above so large a span of unfinished offsets; not with
+            `orderly`.
+        persist_consumer_offset_interval_ms: how often offsets are stored.
+        await_termination_ms: how long `stop` lets running handlers finish.
+        post_subscription_when_pull: say in each pull what is subscribed to; brokers else know it from heartbeats.
+    """
+
+    orderly: bool = False
+    consume_concurrency: int = 20
+    consume_message_batch_max_size: int = 1
+    consume_timeout_ms: int = 15 * 60_000
+    max_reconsume_times: int = -1
+    suspend_current_queue_time_ms: int = 1_000
+    pull_batch_size_in_bytes: int = 256 * 1024
+    pull_interval_ms: int = 0
+    broker_suspend_max_time_ms: int = BROKER_SUSPEND_MS
+    pull_threshold_for_queue: int = 1_000
+    pull_threshold_for_topic: int = -1
+    pull_threshold_size_for_queue_bytes: int = 100 * MIB
+    pull_threshold_size_for_topic_bytes: int = -1
+    consume_concurrently_max_span: int = 2_000
+    persist_consumer_offset_interval_ms: int = 5_000
+    await_termination_ms: int = 10_000
+    post_subscription_when_pull: bool = False
+
+    def __post_init__(self) -> None:
+        ConsumerOptions.__post_init__(self)
+        check_concurrency(self.consume_concurrency)
+        check_number("consume_message_batch_max_size", self.consume_message_batch_max_size, 1, 1_024)
+        check_number("pull_interval_ms", self.pull_interval_ms, 0, 65_535)
+        check_number("pull_threshold_for_queue", self.pull_threshold_for_queue, 1, 65_535)
+        check_number("pull_threshold_size_for_queue_bytes", self.pull_threshold_size_for_queue_bytes, 1, 1_024 * MIB)
+        check_number("consume_concurrently_max_span", self.consume_concurrently_max_span, 1, 65_535)
+        if self.pull_threshold_for_topic != -1:
+            check_number("pull_threshold_for_topic", self.pull_threshold_for_topic, 1, 6_553_500)
+        if self.pull_threshold_size_for_topic_bytes != -1:
+            size = self.pull_threshold_size_for_topic_bytes
+            check_number("pull_threshold_size_for_topic_bytes", size, 1, 102_400 * MIB)
+        check_number("consume_timeout_ms", self.consume_timeout_ms, 1)
+        check_number("max_reconsume_times", self.max_reconsume_times, -1)
+        check_number("await_termination_ms", self.await_termination_ms, 0)
+
+    def begin_ms(self, made_ms: int) -> int:
+        """The time for CONSUME_FROM_TIMESTAMP of a consumer that was made at a time; milliseconds since the epoch."""
+        return made_ms - DEFAULT_HISTORY_MS if self.consume_timestamp_ms is None else self.consume_timestamp_ms
+
+    @property
+    def limits(self) -> PullLimits:
+        """How much of a queue may wait."""
+        span = ANY_SPAN if self.orderly else self.consume_concurrently_max_span
+        return PullLimits(self.pull_threshold_for_queue, self.pull_threshold_size_for_queue_bytes, span)
+
+    @property
+    def locks(self) -> bool:
+        """Whether queues have to be locked; members that get all messages do not compete for them."""
+        return self.orderly and not self.is_broadcast
+
+
+def check_concurrency(count: int) -> None:
+    """Check how many handlers may run at the same time.
+
+    Raises:
+        ConfigError: it is out of range.
+    """
+    check_number("consume_concurrency", count, 1, 1_000)
