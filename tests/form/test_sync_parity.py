@@ -49,7 +49,6 @@ SAME_MEANING = {
 }
 
 
-UNTYPED = {"Producer", "TransactionProducer"}
 # Made around an async object by another blocking class.
 INNER = {getattr(blocking_admin, name) for name in ("Topics", "Groups", "Cluster", "Messages")}
 INNER |= {blocking_reader.QueueReader}
@@ -94,7 +93,7 @@ def test_the_same_options_with_the_same_defaults():
             assert inspect.signature(blocking) == inspect.signature(asynchronous), blocking.__name__
 
 
-@pytest.mark.parametrize("name", [name for name in sync.__all__ if name not in UNTYPED])
+@pytest.mark.parametrize("name", sync.__all__)
 def test_an_option_that_is_none_is_seen_by_type_checkers(name):
     # mypy takes any keyword for `**keywords: Any`, and for Unpack only those of the TypedDict.
     constructor = getattr(sync, name).__init__

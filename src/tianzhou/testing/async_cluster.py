@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar, Unpack
 
 from tianzhou import admin, client
 from tianzhou.broker.server import Broker
+from tianzhou.client.consumer.pull.options import PullKeywords
+from tianzhou.client.consumer.push.options import PushKeywords
+from tianzhou.client.instance import ClientInstance
+from tianzhou.client.producer.options import ProducerKeywords
 from tianzhou.client.producer.transactions import Check
 from tianzhou.clock import Clock
 from tianzhou.errors import ClientError, ConfigError
@@ -25,15 +28,12 @@ from tianzhou.model import ConsumeFromWhere, Message, MessageExt, SendResult, Tr
 from tianzhou.namesrv.server import NameServer
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.testing import progress, time_limits
+from tianzhou.testing.at_home import at_home
 from tianzhou.testing.brokers import HOST, ClusterBroker, checked, tls_of
 from tianzhou.testing.faults import Faults
 from tianzhou.testing.options import LETTERS, WAIT_STEPS, ClusterOptions, NotReached, in_seconds
 from tianzhou.testing.time_limits import COARSEST_S, OURS_COARSEST_S, OURS_STEPS, STEPS
 from tianzhou.testing.virtual_loop import VirtualLoop
-
-P = ParamSpec("P")
-R = TypeVar("R")
-T = TypeVar("T")
 
 MEMORY = Path("/dev/shm")
 REAL_STEP_S = 0.01
@@ -44,28 +44,6 @@ DEFAULT_GROUP = "tianzhou_testing"
 
 class _Stoppable(Protocol):
     async def stop(self) -> None: ...
-
-
-def at_home(
-    method: Callable[Concatenate[AsyncCluster, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[AsyncCluster, P], Coroutine[Any, Any, R]]:
-    """Let a method run on the loop of the cluster, whichever loop it is awaited on."""
-
-    @functools.wraps(method)
-    async def call(self: AsyncCluster, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        __tracebackhide__ = True
-        home = self.home
-        work = method(self, *args, **kwargs)
-        if isinstance(home, VirtualLoop):
-            work = home.spending(work)
-        try:
-            if asyncio.get_running_loop() is home:
-                return await work
-            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, home))
-        except NotReached as error:
-            raise error.with_traceback(None) from None  # the line of the test says where, and the text why
-
-    return call
 
 
 class AsyncCluster:
@@ -197,9 +175,11 @@ class AsyncCluster:
 
     # --- clients ---------------------------------------------------------------------------------------------
 
-    def producer(self, group: str = DEFAULT_GROUP, **options: Any) -> client.Producer:
+    def producer(
+        self, group: str = DEFAULT_GROUP, *, instance: ClientInstance | None = None, **options: Unpack[ProducerKeywords]
+    ) -> client.Producer:
         """A producer of this cluster, not started; see `tianzhou.client.Producer`."""
-        return self._made(client.Producer(group, **self._usual(options)))
+        return self._made(client.Producer(group, instance=instance, **self._usual(options)))
 
     def transaction_producer(
         self, group: str = DEFAULT_GROUP, *, check: Check | None = None, **options: Any
@@ -213,19 +193,23 @@ class AsyncCluster:
         """
         return self._made(client.TransactionProducer(group, check=check or _unknown, **self._usual(options)))
 
-    def push_consumer(self, group: str, **options: Any) -> client.PushConsumer:
+    def push_consumer(
+        self, group: str, *, instance: ClientInstance | None = None, **options: Unpack[PushKeywords]
+    ) -> client.PushConsumer:
         """A consumer that is handed messages, not started; see `tianzhou.client.PushConsumer`.
 
         It begins with the first message, also with those that were sent before it started, unless
         `consume_from_where` says otherwise.
         """
         options.setdefault("consume_from_where", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
-        return self._made(client.PushConsumer(group, **self._usual(options)))
+        return self._made(client.PushConsumer(group, instance=instance, **self._usual(options)))
 
-    def pull_consumer(self, group: str, **options: Any) -> client.PullConsumer:
+    def pull_consumer(
+        self, group: str, *, instance: ClientInstance | None = None, **options: Unpack[PullKeywords]
+    ) -> client.PullConsumer:
         """A consumer that fetches messages, not started; see `tianzhou.client.PullConsumer`. Begins as above."""
         options.setdefault("consume_from_where", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
-        return self._made(client.PullConsumer(group, **self._usual(options)))
+        return self._made(client.PullConsumer(group, instance=instance, **self._usual(options)))
 
     def admin(self, **options: Any) -> admin.Admin:
         """Admin operations on this cluster, not started; see `tianzhou.admin.Admin`."""

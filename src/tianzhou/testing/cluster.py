@@ -10,9 +10,13 @@ from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar, Unpack
 
 from tianzhou import sync
+from tianzhou.client.consumer.pull.options import PullKeywords
+from tianzhou.client.consumer.push.options import PushKeywords
+from tianzhou.client.instance import ClientInstance
+from tianzhou.client.producer.options import ProducerKeywords
 from tianzhou.client.producer.transactions import Check
 from tianzhou.errors import ClientError
 from tianzhou.model import ConsumeFromWhere, MessageExt, SendResult, TransactionState, names
@@ -289,9 +293,11 @@ class Cluster:
 
     # --- clients ---------------------------------------------------------------------------------------------
 
-    def producer(self, group: str = DEFAULT_GROUP, **options: Any) -> sync.Producer:
+    def producer(
+        self, group: str = DEFAULT_GROUP, *, instance: ClientInstance | None = None, **options: Unpack[ProducerKeywords]
+    ) -> sync.Producer:
         """A producer of this cluster, to be used in a `with` block; see `tianzhou.sync.Producer`."""
-        return self._made(lambda: sync.Producer(group, **self._usual(options)))
+        return self._made(lambda: sync.Producer(group, instance=instance, **self._usual(options)))
 
     def transaction_producer(
         self, group: str = DEFAULT_GROUP, *, check: Check | None = None, **options: Any
@@ -300,15 +306,19 @@ class Cluster:
         options["check"] = check or _unknown
         return self._made(lambda: sync.TransactionProducer(group, **self._usual(options)))
 
-    def push_consumer(self, group: str, **options: Any) -> sync.PushConsumer:
+    def push_consumer(
+        self, group: str, *, instance: ClientInstance | None = None, **options: Unpack[PushKeywords]
+    ) -> sync.PushConsumer:
         """See `AsyncCluster.push_consumer`; subscribe, then use it in a `with` block."""
         options.setdefault("consume_from_where", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
-        return self._made(lambda: sync.PushConsumer(group, **self._usual(options)))
+        return self._made(lambda: sync.PushConsumer(group, instance=instance, **self._usual(options)))
 
-    def pull_consumer(self, group: str, **options: Any) -> sync.PullConsumer:
+    def pull_consumer(
+        self, group: str, *, instance: ClientInstance | None = None, **options: Unpack[PullKeywords]
+    ) -> sync.PullConsumer:
         """See `AsyncCluster.pull_consumer`."""
         options.setdefault("consume_from_where", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
-        return self._made(lambda: sync.PullConsumer(group, **self._usual(options)))
+        return self._made(lambda: sync.PullConsumer(group, instance=instance, **self._usual(options)))
 
     def admin(self, **options: Any) -> sync.Admin:
         """Admin operations on this cluster, to be used in a `with` block; see `tianzhou.sync.Admin`."""

@@ -1,0 +1,48 @@
+"""Methods of an object that lives on one event loop, awaited on any."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from tianzhou.testing.options import NotReached
+from tianzhou.testing.virtual_loop import VirtualLoop
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Resident(Protocol):
+    """What lives on a loop."""
+
+    @property
+    def home(self) -> asyncio.AbstractEventLoop:
+        """The loop it lives on."""
+        ...
+
+
+S = TypeVar("S", bound=Resident)
+
+
+def at_home(
+    method: Callable[Concatenate[S, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
+    """Let a method run on the loop of its object, whichever loop it is awaited on."""
+
+    @functools.wraps(method)
+    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        __tracebackhide__ = True
+        home = self.home
+        work = method(self, *args, **kwargs)
+        if isinstance(home, VirtualLoop):
+            work = home.spending(work)
+        try:
+            if asyncio.get_running_loop() is home:
+                return await work
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, home))
+        except NotReached as error:
+            raise error.with_traceback(None) from None  # the line of the test says where, and the text why
+
+    return call
