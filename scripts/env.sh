@@ -61,6 +61,7 @@ tell_of_slow_python() {
 # state of their sources; without a compiler they stay Python.
 need_package() {
   hot=$({ for part in src/tianzhou/_hot src/tianzhou/spark/rows/_rows; do cat "$part"/*.p[xy]* "$part"/*.h; done
+     cat src/tianzhou/records/layout.h
     cat pyproject.toml scripts/hatch_build.py
     can_compile && echo compiler; } | sha256sum | cut -d' ' -f1)
   [ "$(cat .venv/.tianzhou-hot 2>/dev/null)" != "$hot" ] || return 0

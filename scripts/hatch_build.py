@@ -51,7 +51,7 @@ def compile_in(folder: Path, target: Path) -> Path:
         extension = Extension(
             name,
             [str(folder / "_compiled.pyx")],
-            include_dirs=[str(folder)],
+            include_dirs=[str(folder), str(SOURCE / "tianzhou" / "records")],
             define_macros=[("TIANZHOU_SOURCE", f'"{digest(folder)}"')],
             extra_compile_args=["-O2", "-g0"] if os.name == "posix" else [],
         )

@@ -9,13 +9,13 @@ from contextlib import AsyncExitStack
 from typing import Self
 
 from tianzhou.model import BrokerData, QueueData, TopicRoute
+from tianzhou.records.codec import Record, encode_record
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.wire.bodies.clients import CONSUMER_IDS
 from tianzhou.wire.bodies.heartbeat import HEARTBEAT
 from tianzhou.wire.bodies.route import STANDARD_ROUTE
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_reply
-from tianzhou.wire.record import Record, encode_record
 
 Answer = Callable[[Command], "Command | Awaitable[Command | None] | None"]
 

@@ -12,11 +12,11 @@ from tianzhou import Message, Producer, PushConsumer, SendStatus, TransactionPro
 from tianzhou.client import ClientInstance
 from tianzhou.client.cluster.address_server import lookup_url
 from tianzhou.errors import BrokerError, ClientError, ConfigError, ConnectFailed, RequestTimeout
+from tianzhou.records.codec import encode_record
 from tianzhou.wire.bodies.heartbeat import HEARTBEAT
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_header, write_reply
 from tianzhou.wire.properties import decode_properties
-from tianzhou.wire.record import encode_record
 
 OFFSET_ID = "7F00000100002A9F00000000000004D2"
 

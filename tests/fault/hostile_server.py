@@ -12,6 +12,7 @@ import orjson
 
 from tianzhou.admin import Admin
 from tianzhou.model import BrokerData, ClusterInfo, MessageQueue, QueueData, TopicRoute
+from tianzhou.records.codec import Record, encode_record
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.wire.bodies.clients import CONSUMER_IDS, LOCK_REQUEST, LOCKED_QUEUES
@@ -21,7 +22,6 @@ from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command, encode
 from tianzhou.wire.compression import compress
 from tianzhou.wire.fields import read_header, request_fields, write_reply
-from tianzhou.wire.record import Record, encode_record
 
 TOPIC = "T"
 BROKER = "broker-a"

@@ -23,9 +23,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from dying_broker import copy_store, in_bench, load
 
+from tianzhou.records.codec import decode_record
 from tianzhou.testing.disk import ForgetfulDisk
 from tianzhou.wire.bodies.staging import STATE
-from tianzhou.wire.record import decode_record
 
 FOLDER = "store"
 BATCHES = 3

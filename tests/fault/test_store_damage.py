@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from tianzhou.errors import CorruptRecord
+from tianzhou.records.codec import decode_record
 from tianzhou.store import MessageStore, NewRecord, PutStatus, StoreSettings
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.store.queues.consumequeue import UNIT_SIZE
 from tianzhou.store.startup.proved_note import read_note
-from tianzhou.wire.record import decode_record
 
 SEGMENT = 16_384
 QUEUES = 3

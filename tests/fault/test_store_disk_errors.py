@@ -25,9 +25,9 @@ from processes import Tianzhou
 from tianzhou import Message, MessageQueue, Producer, PullConsumer, SendStatus
 from tianzhou.admin import Admin
 from tianzhou.errors import TianzhouError
+from tianzhou.records.codec import decode_record
 from tianzhou.store import GetStatus, MessageStore, NewRecord, PutResult, PutStatus, StoreSettings
 from tianzhou.store.files import pages
-from tianzhou.wire.record import decode_record
 
 FLAKY = r"""
 #define _GNU_SOURCE

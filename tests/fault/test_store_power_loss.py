@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
+from tianzhou.records.codec import decode_record, verify_property_crc
 from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
 from tianzhou.store.dispatch import catchup
 from tianzhou.store.files import folder
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.startup import opening
 from tianzhou.testing.disk import ForgetfulDisk, PowerLostError
-from tianzhou.wire.record import decode_record, verify_property_crc
 
 QUEUES = 3
 TOPICS = ("T", "Other")

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tianzhou.records.codec import decode_record
 from tianzhou.store import MessageStore, StoreSettings
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.offline.scan import StoreScan
-from tianzhou.wire.record import decode_record
 
 WRITER = """
 import asyncio, sys

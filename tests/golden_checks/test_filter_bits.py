@@ -12,11 +12,11 @@ from tianzhou.broker.messages.message_filter import bitmap_of, by_entry
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.tables.consumer_filters import ConsumerFilters
 from tianzhou.filter import BloomFilter
+from tianzhou.records.codec import decode_records
 from tianzhou.store import MessageStore, StoreSettings
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.queues.extension import ExtendedQueue, ExtensionUnit
 from tianzhou.wire.json_dialect import loads
-from tianzhou.wire.record import decode_records
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "store"
 TOPIC = "N5Sql"

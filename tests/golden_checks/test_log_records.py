@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from tianzhou.errors import CorruptRecord
-from tianzhou.wire import json_dialect, record
-from tianzhou.wire.record import Record
+from tianzhou.records import codec
+from tianzhou.records.codec import Record
+from tianzhou.records.layout import MAGIC_BLANK
+from tianzhou.wire import json_dialect, pulled
 
 FOLDER = Path(__file__).parents[1] / "golden" / "store"
 CASES = sorted(file.name.removesuffix(".tar.xz") for file in FOLDER.glob("*.tar.xz"))
@@ -46,19 +48,19 @@ def records_of(case: str) -> Iterator[tuple[Record, bytes]]:
         view = memoryview(log)
         at = 0
         while at < len(log):
-            size, magic = record.peek(log, at)
-            if magic == record.MAGIC_BLANK:
+            size, magic = codec.peek(log, at)
+            if magic == MAGIC_BLANK:
                 assert at + size == len(log)
                 break
             if (size, magic) == (0, 0):
                 # The rest of the last segment is untouched.
                 with pytest.raises(CorruptRecord) as caught:
-                    record.decode_record(view, at)
+                    codec.decode_record(view, at)
                 assert caught.value.size == -1
                 break
-            found = record.decode_record(view, at, check_crc=True)
+            found = codec.decode_record(view, at, check_crc=True)
             assert found.physical_offset == int(name[-20:]) + at
-            assert found == record.decode_record(log, at)
+            assert found == codec.decode_record(log, at)
             yield found, log[at : at + size]
             at += size
 
@@ -68,7 +70,7 @@ def test_records_come_out_byte_for_byte(case: str) -> None:
     n = 0
     for found, stored in records_of(case):
         assert found.size == len(stored)
-        assert record.encode_record(found) == stored
+        assert codec.encode_record(found) == stored
         n += 1
     assert n > 0
 
@@ -79,7 +81,7 @@ def test_records_say_what_the_official_decoder_said(case: str) -> None:
     expected = manifest(case)["messages"]
     for wanted in expected:
         found = stored[wanted["commitLogOffset"]]
-        messages = record.to_message(found, "broker-a")
+        messages = pulled.to_message(found, "broker-a")
         if "inner" in wanted:
             assert len(messages) == len(wanted["inner"])
         for message, inner in zip(messages, wanted.get("inner", [wanted]), strict=True):
@@ -112,16 +114,16 @@ def test_records_say_what_the_official_decoder_said(case: str) -> None:
 def test_property_crcs_hold() -> None:
     checked = 0
     for found, stored in records_of("propcrc"):
-        assert record.verify_property_crc(stored)
+        assert codec.verify_property_crc(stored)
         rebuilt = bytearray(stored)
-        properties = record.reserve_property_crc(found.properties)
+        properties = codec.reserve_property_crc(found.properties)
         assert len(properties) == len(found.properties)
         rebuilt[-20:] = bytes(20)
-        record.fill_property_crc(rebuilt)
+        codec.fill_property_crc(rebuilt)
         assert rebuilt == stored
         checked += 1
     assert checked > 50
-    assert not any(record.verify_property_crc(stored) for _, stored in records_of("lmq"))
+    assert not any(codec.verify_property_crc(stored) for _, stored in records_of("lmq"))
 
 
 @pytest.mark.parametrize("case", CASES)

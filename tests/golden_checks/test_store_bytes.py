@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from tianzhou.records.codec import Record, decode_record
 from tianzhou.settings import bind
 from tianzhou.store import MessageStore, NewRecord, PutStatus, StoreSettings
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import get_property
-from tianzhou.wire.record import Record, decode_record
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "store"
 CASES = ("basic-clean-5", "basic-clean-4", "delay", "transaction", "retry-dlq", "order", "longtopic", "propcrc", "pop")

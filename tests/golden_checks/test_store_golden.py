@@ -15,13 +15,14 @@ from typing import Any
 
 import pytest
 
+from tianzhou.records.codec import decode_record
 from tianzhou.settings import bind
 from tianzhou.store import GetStatus, MessageStore, StoreSettings
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.ids import host_text, offset_msg_id
 from tianzhou.wire.properties import decode_properties
-from tianzhou.wire.record import decode_record, to_message
+from tianzhou.wire.pulled import to_message
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "store"
 CLEAN = (

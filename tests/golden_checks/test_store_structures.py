@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tianzhou.model import MessageExt
+from tianzhou.records.codec import Record, decode_record
 from tianzhou.settings import bind
 from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
 from tianzhou.store.files.lookup_steps import at_once
@@ -24,7 +25,7 @@ from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.ids import offset_msg_id
 from tianzhou.wire.properties import decode_properties, get_property
-from tianzhou.wire.record import Record, decode_record, to_message
+from tianzhou.wire.pulled import to_message
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "store"
 CASES = ("bcq", "lmq", "cqext")

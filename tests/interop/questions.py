@@ -13,7 +13,7 @@ from typing import Self
 
 from frames import SUCCESS, Connection, Reply, wait_until
 
-from tianzhou.wire.record import Record, decode_records
+from tianzhou.records.codec import Record, decode_records
 
 PULL = 11
 QUERY = 12

@@ -25,9 +25,9 @@ from sends import Sender
 from servers import Ports
 from toolchain import ToolchainMissingError
 
+from tianzhou.records.codec import decode_records
 from tianzhou.store.startup.proved_note import NOTE_NAME
 from tianzhou.wire.properties import decode_properties
-from tianzhou.wire.record import decode_records
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "store"
 ALWAYS = ("basic-clean-4", "basic-killed-4", "basic-killed-5", "bcq", "timer")

@@ -22,9 +22,9 @@ from sends import Place, Sender
 from servers import Ports
 from toolchain import SERVERS, ToolchainMissingError
 
+from tianzhou.records.codec import Record, decode_records, encode_record
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.properties import decode_properties
-from tianzhou.wire.record import Record, decode_records, encode_record
 
 TOPIC, QUEUES, COUNT = "mended", 3, 240
 SEGMENT = 16_384

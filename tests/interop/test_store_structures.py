@@ -18,6 +18,7 @@ from toolchain import ToolchainMissingError
 
 from tianzhou.broker.server import Broker
 from tianzhou.broker.settings import BrokerSettings
+from tianzhou.records.codec import decode_records
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.settings import dump
 from tianzhou.store.offline.scan import StoreScan
@@ -27,7 +28,7 @@ from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_reply, write_header
 from tianzhou.wire.properties import encode_properties
-from tianzhou.wire.record import decode_records, to_message
+from tianzhou.wire.pulled import to_message
 
 BATCHES, PARENT = "batches", "parent"
 LIGHT = ("%LMQ%a", "%LMQ%b")

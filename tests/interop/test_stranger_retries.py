@@ -15,8 +15,8 @@ from frames import call, wait_until
 from questions import Asker, Queue
 from strangers import STRANGERS, Program, Stranger
 
+from tianzhou.records.codec import decode_records
 from tianzhou.wire.properties import decode_properties
-from tianzhou.wire.record import decode_records
 
 STEPS = 16
 WITHIN_S = 120

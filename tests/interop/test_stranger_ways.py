@@ -36,7 +36,7 @@ from ways import (
     wait,
 )
 
-from tianzhou.wire.record import decode_records
+from tianzhou.records.codec import decode_records
 
 # Retries wait for the levels from the third one on.
 CONF = {"messageDelayLevel": "1s 2s " + " ".join(["1s"] * 16), "useServerSideResetOffset": "false"}

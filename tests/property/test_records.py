@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 
 from tianzhou.errors import CorruptRecord, ProtocolError
 from tianzhou.model import MessageQueue
-from tianzhou.wire import bodies, json_dialect, record
+from tianzhou.records import codec
+from tianzhou.records.checksum import crc32
+from tianzhou.wire import bodies, json_dialect, pulled
 from tianzhou.wire.batch import decode_batch, encode_batch
 from tianzhou.wire.bodies.beans import Bean, Wrapper
 from tianzhou.wire.compression import COMPRESSED, LZ4, ZLIB, ZSTD, compress, decompress
-from tianzhou.wire.hashing import crc32, index_hash, java_hash
+from tianzhou.wire.hashing import index_hash, java_hash
 from tianzhou.wire.ids import address_text, offset_msg_id, parse_offset_msg_id
 from tianzhou.wire.properties import decode_properties, encode_properties, get_property
 
@@ -40,7 +42,7 @@ VALUES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x
 PROPERTIES = st.dictionaries(NAMES, VALUES, max_size=8)
 
 RECORDS = st.builds(
-    record.Record,
+    codec.Record,
     topic=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=140),
     queue_id=I32,
     queue_offset=I64,
@@ -60,36 +62,36 @@ RECORDS = st.builds(
 )
 
 
-def as_stored(original: record.Record, data: bytes) -> record.Record:
+def as_stored(original: codec.Record, data: bytes) -> codec.Record:
     """What a record becomes by being stored."""
     flags = original.sys_flag & ~0x30
     flags |= (0x10 if len(original.born_host) == 16 else 0) | (0x20 if len(original.store_host) == 16 else 0)
     fields: dict[str, Any] = {name: getattr(original, name) for name in original.__struct_fields__}
-    return record.Record(**(fields | {"sys_flag": flags, "body_crc": crc32(original.body), "size": len(data)}))
+    return codec.Record(**(fields | {"sys_flag": flags, "body_crc": crc32(original.body), "size": len(data)}))
 
 
 @always(RECORDS, st.binary(max_size=20), st.binary(max_size=20))
-def test_records_come_back(original: record.Record, before: bytes, behind: bytes) -> None:
-    data = record.encode_record(original)
+def test_records_come_back(original: codec.Record, before: bytes, behind: bytes) -> None:
+    data = codec.encode_record(original)
     expected = as_stored(original, data)
     buffer = before + data + behind
-    assert record.decode_record(buffer, len(before), check_crc=True) == expected
-    assert record.decode_record(memoryview(buffer), len(before), check_crc=True) == expected
-    assert record.encode_record(expected) == data
-    assert record.peek(buffer, len(before))[0] == len(data)
-    assert next(record.decode_records(data + behind)) == expected
+    assert codec.decode_record(buffer, len(before), check_crc=True) == expected
+    assert codec.decode_record(memoryview(buffer), len(before), check_crc=True) == expected
+    assert codec.encode_record(expected) == data
+    assert codec.peek(buffer, len(before))[0] == len(data)
+    assert next(codec.decode_records(data + behind)) == expected
 
 
 @always(RECORDS, st.data())
-def test_a_changed_byte_is_survived(original: record.Record, data: st.DataObject) -> None:
-    stored = bytearray(record.encode_record(original))
+def test_a_changed_byte_is_survived(original: codec.Record, data: st.DataObject) -> None:
+    stored = bytearray(codec.encode_record(original))
     at = data.draw(st.integers(0, len(stored) - 1))
     stored[at] ^= data.draw(st.integers(1, 255))
     for buffer in (bytes(stored), memoryview(stored)):
         try:
-            found = record.decode_record(buffer, check_crc=True)
+            found = codec.decode_record(buffer, check_crc=True)
         except CorruptRecord as error:
-            known = error.size in (-1, record.peek(stored)[0])
+            known = error.size in (-1, codec.peek(stored)[0])
             assert known
         else:
             assert found.size == len(stored)
@@ -100,18 +102,18 @@ def test_random_bytes_are_survived(data: bytes, offset: int) -> None:
     for magic in (b"", b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab"):
         buffer = data[:4] + magic + data[4:]
         try:
-            record.decode_record(buffer, offset, check_crc=True)
+            codec.decode_record(buffer, offset, check_crc=True)
         except CorruptRecord as error:
             assert error.size <= len(buffer)  # noqa: PT017
-        assert list(record.decode_records(buffer)) is not None
-        record.decode_messages(buffer, "b")
+        assert list(codec.decode_records(buffer)) is not None
+        pulled.decode_messages(buffer, "b")
 
 
 @always(RECORDS.filter(lambda r: not r.sys_flag & 0xC1), st.integers(1, 4))
-def test_both_ways_to_messages_agree(original: record.Record, count: int) -> None:
-    data = record.encode_record(original) * count
-    one_by_one = [m for r in record.decode_records(data) for m in record.to_message(r, "b")]
-    assert record.decode_messages(data, "b") == one_by_one
+def test_both_ways_to_messages_agree(original: codec.Record, count: int) -> None:
+    data = codec.encode_record(original) * count
+    one_by_one = [m for r in codec.decode_records(data) for m in pulled.to_message(r, "b")]
+    assert pulled.decode_messages(data, "b") == one_by_one
     assert len(one_by_one) == count
 
 
@@ -219,6 +221,6 @@ def test_random_json_is_survived(data: bytes) -> None:
 @always(VALUES_OF_JSON)
 def test_bodies_of_any_shape_are_survived(value: Any) -> None:
     data = json_dialect.dumps(value)
-    for codec in BODIES:
+    for body_codec in BODIES:
         with suppress(ProtocolError):
-            codec.loads(data)
+            body_codec.loads(data)

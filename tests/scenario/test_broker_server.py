@@ -16,6 +16,7 @@ from tianzhou.model import HeartbeatData
 from tianzhou.model.subscription import ConsumerData, SubscriptionData
 from tianzhou.namesrv.server import NameServer
 from tianzhou.namesrv.settings import NamesrvSettings
+from tianzhou.records.codec import decode_records
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.store.settings import StoreSettings
 from tianzhou.wire.bodies.heartbeat import HEARTBEAT
@@ -23,7 +24,6 @@ from tianzhou.wire.bodies.route import ROUTE
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_reply, write_header
-from tianzhou.wire.record import decode_records
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 from tianzhou.broker.server import Broker
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.model import ConsumerData, HeartbeatData, SubscriptionData
+from tianzhou.records.codec import decode_records
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.store.settings import StoreSettings
 from tianzhou.wire.bodies.heartbeat import HEARTBEAT
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
-from tianzhou.wire.record import decode_records
 
 
 def make_broker(folder: Path, **changed: Any) -> Broker:

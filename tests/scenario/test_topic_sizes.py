@@ -9,12 +9,12 @@ from typing import Any
 
 from tianzhou.broker.server import Broker
 from tianzhou.broker.settings import BrokerSettings
+from tianzhou.records.codec import decode_records
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.store.settings import StoreSettings
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_reply, write_header
-from tianzhou.wire.record import decode_records
 
 
 def broker_in(folder: Path) -> Broker:

@@ -7,6 +7,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from tianzhou.client import validation
 from tianzhou.errors import ClientError
 from tianzhou.model import Message, MessageQueue, PullStatus
+from tianzhou.records.codec import decode_records
 from tianzhou.spark import connections
 from tianzhou.spark.data_source import TianzhouSource
 from tianzhou.spark.option_values import BATCH
@@ -15,7 +16,6 @@ from tianzhou.spark.source.offsets import Bounds
 from tianzhou.spark.source.read_options import parse_read
 from tianzhou.spark.source.span_reader import Ask
 from tianzhou.testing import Cluster
-from tianzhou.wire.record import decode_records
 
 
 class OverFake:

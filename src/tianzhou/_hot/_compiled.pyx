@@ -46,6 +46,15 @@ cdef extern from "slots.h":
     bint tz_ascii(object)
     bint PyObject_TypeCheck(object, type)
 
+cdef extern from "layout.h":  # printed from tianzhou.records.layout
+    enum:
+        AT_MAGIC "TZ_AT_MAGIC", AT_BODY_CRC "TZ_AT_BODY_CRC", AT_QUEUE_ID "TZ_AT_QUEUE_ID"
+        AT_QUEUE_OFFSET "TZ_AT_QUEUE_OFFSET", AT_PHYSICAL_OFFSET "TZ_AT_PHYSICAL_OFFSET", AT_SYS_FLAG "TZ_AT_SYS_FLAG"
+        AT_STORE_TIMESTAMP "TZ_AT_STORE_TIMESTAMP", AT_BODY_SIZE "TZ_AT_BODY_SIZE"
+        HEAD_SIZE "TZ_HEAD_SIZE", OVERHEAD "TZ_OVERHEAD", UP_TO_PLACE "TZ_UP_TO_PLACE", BLANK_SIZE "TZ_BLANK_SIZE"
+        MAGIC_V1 "TZ_MAGIC_V1", TRANSACTION_BITS "TZ_TRANSACTION_BITS", PREPARED "TZ_PREPARED", ROLLBACK "TZ_ROLLBACK"
+        HOST_BITS "TZ_HOST_BITS", INNER_BATCH "TZ_INNER_BATCH", INNER_BATCH_BITS "TZ_INNER_BATCH_BITS"
+
 SOURCE = SOURCE_TEXT.decode()  # digest of the sources this was compiled from; `tianzhou._hot` compares it
 BY_HAND = 1  # so many records the dispatcher does itself when `fill` stops at one that is not ordinary
 
@@ -183,3 +192,4 @@ def stored_reply(opaque, id_head, place, queue_id, queue_offset, transaction_id,
 
 
 include "_storing.pxi"
+include "_walking.pxi"

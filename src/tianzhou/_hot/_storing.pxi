@@ -7,7 +7,7 @@ cdef struct Told:
     Py_ssize_t size[4]
 
 cdef list _TOLD = [b"UNIQ_KEY", b"KEYS", b"TAGS", b"WAIT"]
-cdef object _RECORD = NewRecord("", 0, b"", b""), _crc32 = _records.crc32
+cdef object _RECORD = NewRecord("", 0, b"", b""), _crc32 = _records.full_crc32
 
 
 cdef bint look(Place p, Py_ssize_t size, list names, Told *told) except -1:
@@ -53,7 +53,7 @@ cdef class PropertyReader:
         text = <object>of(header, first + V2_PROPERTIES - V2_TOPIC)
         cdef int64_t sys_flag = tz_i32(of(header, first + V2_SYS_FLAG - V2_TOPIC), &odd)
         cdef Place p = <Place>PyUnicode_AsUTF8AndSize(text, &size) if tz_ascii(text) else NULL
-        if (odd or sys_flag & 0xC0 or PyBytes_GET_SIZE(body) == 0 or p == NULL
+        if (odd or sys_flag & INNER_BATCH_BITS or PyBytes_GET_SIZE(body) == 0 or p == NULL
                 or <object>of(header, first + V2_BATCH - V2_TOPIC) == "true"
                 or not look(p, size, self.names, &told) or told.size[0] == 0):
             return self.pure.record(header, body, host, port, flags)
@@ -99,9 +99,9 @@ cdef bint begin(Put *put, log, queue, record, int64_t stored) except -1:
     put.port, put.reconsumed = tz_i32(of(record, R_PORT), &odd), tz_i32(of(record, R_RECONSUMED), &odd)
     put.sys_flag = tz_i32(of(record, R_SYS_FLAG), &odd)
     # Inner batches, halves and what was rolled back are not counted as others are; a store host is of 4 or 16 bytes.
-    odd |= put.sys_flag & 0x84 or put.overhead != (82 + PyBytes_GET_SIZE(<object>put.store_host)
+    odd |= put.sys_flag & (PREPARED | INNER_BATCH) or put.overhead != (OVERHEAD - 9 + PyBytes_GET_SIZE(<object>put.store_host)
                                                    + PyBytes_GET_SIZE(<object>put.topic_field))
-    put.sys_flag = put.sys_flag & ~0x30 | tz_i32(of(log, L_BITS), &odd)
+    put.sys_flag = put.sys_flag & ~HOST_BITS | tz_i32(of(log, L_BITS), &odd)
     return not odd
 
 
@@ -150,7 +150,7 @@ def put_usual(log, queue, record, int64_t stored, pending, result):
     finally:
         PyBuffer_Release(&view)
     place, offset = put.base + put.position, put.offset
-    pending.append((queue, offset, place, size, <object>of(record, R_TAGS), stored, put.sys_flag & 0xC,
+    pending.append((queue, offset, place, size, <object>of(record, R_TAGS), stored, put.sys_flag & TRANSACTION_BITS,
                     <object>of(record, R_UNIQUE), <object>of(record, R_KEYS)))
     put.position += size
     put.offset += 1
@@ -297,10 +297,10 @@ def gather(units, segments, int64_t segment_size, int64_t log_end, tag_codes, ac
                 views.append(view)  # what is found is copied in the end, and has to be mapped until then
                 PyObject_GetBuffer(view, &data, PyBUF_SIMPLE)
             at = physical - begin
-            if at <= segment_size - 36 and not (0 <= at <= data.len - 36 and 36 <= size <= data.len - at):
+            if at <= segment_size - UP_TO_PLACE and not (0 <= at <= data.len - UP_TO_PLACE and UP_TO_PLACE <= size <= data.len - at):
                 odd = True
                 break
-            if at > segment_size - 36 or not tz_is_record(<Place>data.buf + at, size, physical):
+            if at > segment_size - UP_TO_PLACE or not tz_is_record(<Place>data.buf + at, size, physical):
                 if count:
                     scanned -= 1
                     break
@@ -400,7 +400,7 @@ def fill(pending, list dirty, bint indexed, newest, limit, Py_ssize_t most):
         if end > upto or not PyObject_TypeCheck(queue, QueueTail) or not <object>of(queue, Q_PLAIN):
             break
         at = whole(queue, Q_POSITION, &odd)
-        if (odd or at < 0 or kind == 4 or kind == 0xC or offset != whole(queue, Q_MAX, &odd)
+        if (odd or at < 0 or kind == PREPARED or kind == ROLLBACK or offset != whole(queue, Q_MAX, &odd)
                 or at + 20 * count > whole(queue, Q_RESERVED, &odd) or <object>of(queue, Q_MAP) is None
                 or at + 20 * count > len(<object>of(queue, Q_MAP)) or physical < whole(queue, Q_PHYSICAL, &odd)
                 or (indexed and not (look_up(&entries, queue, units, count, unique, keys)

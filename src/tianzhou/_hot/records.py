@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import struct
-import zlib
 from mmap import mmap
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from tianzhou._hot.cursors import IndexTail, LogTail, NewRecord, Pending, QueueTail
+from tianzhou.records.checksum import full_crc32
+from tianzhou.records.layout import (
+    HOST_BITS,
+    INNER_BATCH,
+    LENGTH,
+    MAGICS,
+    PLACE,
+    PREPARED,
+    TRANSACTION_BITS,
+    head_format,
+)
 
 if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable, Sequence
 
-    from typing_extensions import Buffer
-
-crc32: Callable[[Buffer], int]
-"""CRC-32 as zlib has it; isal's when that is installed, which takes a seventh of the time."""
-try:
-    from isal import isal_zlib
-
-    crc32 = isal_zlib.crc32
-except ImportError:  # pragma: no cover - the extra `fast` is optional
-    crc32 = zlib.crc32
 
 UNIT: Final = struct.Struct(">qiq")
 """A unit of a consume queue: commit-log offset, record size, tags code (store.md §5.1)."""
@@ -37,17 +37,13 @@ _BLANK_SIZE: Final = 0x7FFFFFFF
 _SHAPES: Final[dict[tuple[int, int, int], struct.Struct]] = {}
 _MAX_SHAPES: Final = 2048
 _MAX_SHAPED_BODY: Final = 16_384
-_HEAD_V4: Final = struct.Struct(">iiiiiqqiq4siq8siqi")
+_HEAD_V4: Final = head_format(whole_store_address=True)
 _HEADS: Final = {
-    (host, store): struct.Struct(f">iiiiiqqiq{host}siq{store + 4}siqi") for host in (4, 16) for store in (4, 16)
-}
-_I16: Final = struct.Struct(">h")
-_PLACE: Final = struct.Struct(">ii20xq")
-_MAGICS: Final = frozenset((-626843481, -626843477))
-_TRANSACTION: Final = 0xC
-_ADDRESS_BITS: Final = 0x30
+    (born, store): struct.Struct(head_format(born, store, whole_store_address=True))
+    for born in (4, 16) for store in (4, 16)
+}  # fmt: skip
 # Inner batches, halves and what was rolled back: they count for several messages, or for none.
-_NOT_COUNTED: Final = 0x84
+_NOT_COUNTED: Final = PREPARED | INNER_BATCH
 
 Result = Any
 """The store's answer to a put: status, place in the log, queue offset, time, end in the log, as its first fields."""
@@ -90,16 +86,14 @@ def put_record(
         shape = (body_length, len(topic_field), properties_length)
         layout = _SHAPES.get(shape)
         if layout is None and len(_SHAPES) < _MAX_SHAPES and body_length <= _MAX_SHAPED_BODY:
-            layout = _SHAPES[shape] = struct.Struct(
-                f">iiiiiqqiq4siq8siqi{body_length}s{shape[1]}sh{properties_length}s"
-            )
+            layout = _SHAPES[shape] = struct.Struct(f"{_HEAD_V4}{body_length}s{shape[1]}sh{properties_length}s")
         if layout is not None and type(body) is bytes:
             layout.pack_into(
                 target,
                 position,
                 size,
                 magic,
-                crc32(body) & 0x7FFFFFFF,
+                full_crc32(body) & 0x7FFFFFFF,
                 record.queue_id,
                 record.flag,
                 queue_offset,
@@ -119,15 +113,13 @@ def put_record(
                 properties,
             )
             return
-        head = _HEAD_V4
-    else:
-        head = _HEADS[len(born_host), len(store_host_field) - 4]
+    head = _HEADS[len(born_host), len(store_host_field) - 4]
     head.pack_into(
         target,
         position,
         size,
         magic,
-        crc32(body) & 0x7FFFFFFF,
+        full_crc32(body) & 0x7FFFFFFF,
         record.queue_id,
         record.flag,
         queue_offset,
@@ -145,7 +137,7 @@ def put_record(
     start = position + head.size
     end = start + body_length
     target[start:end] = body
-    target[end : position + size] = b"".join((topic_field, _I16.pack(properties_length), properties))
+    target[end : position + size] = b"".join((topic_field, LENGTH.pack(properties_length), properties))
 
 
 def put_usual(
@@ -186,7 +178,7 @@ def put_usual(
             queue.magic,
             queue.topic_field,
             offset,
-            sys_flag & ~_ADDRESS_BITS | log._sys_bits,
+            sys_flag & ~HOST_BITS | log._sys_bits,
             stored,
             log.store_host_field,
             record,
@@ -196,7 +188,17 @@ def put_usual(
     log.position = position + size
     queue.next_offset = offset + 1
     pending.append(
-        (queue, offset, place, size, record.tags_code, stored, sys_flag & _TRANSACTION, record.uniq_key, record.keys)
+        (
+            queue,
+            offset,
+            place,
+            size,
+            record.tags_code,
+            stored,
+            sys_flag & TRANSACTION_BITS,
+            record.uniq_key,
+            record.keys,
+        )
     )
     result: Result = done.__class__(done.status, place, offset, stored, place + size)
     return result
@@ -318,7 +320,7 @@ def gather(
     keep = parts.append
     total = scanned = last = 0
     gone = False
-    locate, magics, hole = _PLACE.unpack_from, _MAGICS, HOLE
+    locate, magics, hole = PLACE.unpack_from, MAGICS, HOLE
     memory_bound, count_in_memory, bytes_in_memory, count_on_disk, bytes_on_disk = limits
     in_memory = log_end - memory_bound
     log_begin = segments[0].start if segments else log_end
@@ -341,7 +343,7 @@ def gather(
         if leads and not begin <= physical <= latest:
             segment = segments[(physical - log_begin) // segment_size]
             begin, view = segment.start, segment.view
-            latest = begin + segment_size - _PLACE.size
+            latest = begin + segment_size - PLACE.size
             leads = physical <= latest
         if leads:
             at = physical - begin

@@ -5,6 +5,7 @@
 #include <Python.h>
 #include <structmember.h>
 #include <stdint.h>
+#include "layout.h"
 #ifndef TIANZHOU_SOURCE
 #define TIANZHOU_SOURCE ""
 #endif
@@ -72,9 +73,9 @@ static inline uint32_t tz_hash(uint32_t value, const uint8_t *text, Py_ssize_t s
 
 /* Whether a record of this size and place begins here. */
 static inline int tz_is_record(const uint8_t *p, int32_t size, int64_t place) {
-    int32_t magic = (int32_t)tz_get32(p + 4);
-    return (int32_t)tz_get32(p) == size && (int64_t)tz_get64(p + 28) == place
-        && (magic == -626843481 || magic == -626843477);
+    int32_t magic = (int32_t)tz_get32(p + TZ_AT_MAGIC);
+    return (int32_t)tz_get32(p) == size && (int64_t)tz_get64(p + TZ_AT_PHYSICAL_OFFSET) == place
+        && (magic == TZ_MAGIC_V1 || magic == TZ_MAGIC_V2);
 }
 
 /* A unit of a consume queue (store.md 5.1). */

@@ -10,13 +10,17 @@ from typing import Any
 from zlib import crc32
 
 FOLDER = Path(__file__).parent
+LAYOUT = FOLDER.parent / "records" / "layout.h"
+"""The header file that all compiled modules include."""
 MODULE = "tianzhou._hot._compiled"
 
 
 def digest(folder: Path = FOLDER) -> str:
-    """A mark of the sources in a folder: of both twins, since the compiled one relies on the other."""
+    """A mark of the sources in a folder and of `LAYOUT`: of both twins, since the compiled one relies on the other."""
     mark = 0
-    for path in sorted([*folder.glob("*.py"), *folder.glob("*.px[di]"), *folder.glob("*.pyx"), *folder.glob("*.h")]):
+    for path in sorted(
+        [LAYOUT, *folder.glob("*.py"), *folder.glob("*.px[di]"), *folder.glob("*.pyx"), *folder.glob("*.h")]
+    ):
         mark = crc32(path.read_bytes(), crc32(path.name.encode(), mark))
     return f"{mark:08x}"
 

@@ -21,6 +21,7 @@ from tianzhou.client.producer.publish_plan import PublishPlans
 from tianzhou.client.producer.selector import select_by_hash
 from tianzhou.errors import ClientError, ConnectFailed, RemotingError, TianzhouError
 from tianzhou.model import Message, MessageQueue, names
+from tianzhou.records.checksum import crc32
 from tianzhou.wire.bodies.route import CLUSTER_INFO
 from tianzhou.wire.bodies.staging import (
     ATTEMPTS,
@@ -34,7 +35,6 @@ from tianzhou.wire.bodies.staging import (
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_reply
-from tianzhou.wire.hashing import crc32
 from tianzhou.wire.staging import StagedMessage, encode_unit
 
 _log = logging.getLogger(__name__)

@@ -16,6 +16,7 @@ from tianzhou.namesrv.routes import LiveBroker, MinBrokerChange, Registration, R
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.namesrv.topic_order import TopicOrder
 from tianzhou.namesrv.weighted_semaphore import WeightedSemaphore
+from tianzhou.records.checksum import crc32
 from tianzhou.remoting.admin_gate import KEY
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.locality import is_on_this_machine, origin
@@ -29,7 +30,6 @@ from tianzhou.wire.bodies.topics import DATA_VERSION
 from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_reply
-from tianzhou.wire.hashing import crc32
 from tianzhou.wire.json_shape import check_objects
 
 SUCCESS = int(ResponseCode.SUCCESS)

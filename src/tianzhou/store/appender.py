@@ -15,15 +15,15 @@ from tianzhou._hot import put_batch, put_usual
 from tianzhou.clock import Clock
 from tianzhou.errors import PageCacheBusy, StoreError
 from tianzhou.model import names
+from tianzhou.records.codec import reserve_property_crc
+from tianzhou.records.layout import INNER_BATCH, PREPARED, ROLLBACK, TRANSACTION_BITS
 from tianzhou.shortages import words
 from tianzhou.store.dispatch.dispatch import BACKLOG_LIMIT, SLICE_RECORDS, Dispatcher
 from tianzhou.store.failures import StoreFailures
 from tianzhou.store.flags import RunningFlags
 from tianzhou.store.log.commitlog import CommitLog
 from tianzhou.store.log.flush import LogFlusher
-from tianzhou.store.log.record_scan import PREPARED, ROLLBACK, TRANSACTION_BITS, deliver_time
 from tianzhou.store.queues.admission import (
-    INNER_BATCH,
     illegal,
     inner_count,
     refuse_batch,
@@ -36,13 +36,13 @@ from tianzhou.store.queues.batchqueue import BatchQueue
 from tianzhou.store.queues.consumequeue import ConsumeQueue
 from tianzhou.store.queues.multi_dispatch import dispatched_queues, is_light, with_offsets
 from tianzhou.store.queues.open_queues import OpenQueues
+from tianzhou.store.queues.tags_code import deliver_time
 from tianzhou.store.results import NewRecord, PutResult, PutStatus
 from tianzhou.store.settings import StoreSettings, parse_delay_levels
 from tianzhou.store.upkeep.cleaner import Cleaner, disk_use
 from tianzhou.wire.hashing import Octets, tags_code
 from tianzhou.wire.properties import MAX_BYTES as MAX_PROPERTIES
 from tianzhou.wire.properties import decode_properties, encode_properties, get_property
-from tianzhou.wire.record import reserve_property_crc
 
 logger = logging.getLogger(__name__)
 

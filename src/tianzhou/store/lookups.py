@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from tianzhou.records.codec import store_time
 from tianzhou.store.files.lookup_steps import Steps
 from tianzhou.store.index.index import Index
 from tianzhou.store.log.commitlog import CommitLog
-from tianzhou.store.log.record_scan import store_time
 from tianzhou.store.queues.open_queues import OpenQueues
 from tianzhou.store.queues.reading import offset_steps, time_steps
 from tianzhou.store.results import QueryResult

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum, auto
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from tianzhou._hot.cursors import NewRecord as NewRecord
+from tianzhou.records.codec import record_edges
 
 if TYPE_CHECKING:
     from tianzhou.store.queues.extension import ExtensionUnit
@@ -123,13 +125,9 @@ class GetResult(msgspec.Struct):
 
     @property
     def parts(self) -> list[memoryview]:
-        """The records one by one; each begins with its length (store.md §2)."""
-        view, parts, at = memoryview(self.records), [], 0
-        while at < len(view):
-            size = int.from_bytes(view[at : at + 4], "big")
-            parts.append(view[at : at + size])
-            at += size
-        return parts
+        """The records one by one; store.md §3.2."""
+        view = memoryview(self.records)
+        return [view[start:end] for start, end in pairwise(record_edges(self.records))]
 
 
 class QueryResult(msgspec.Struct):

@@ -10,13 +10,14 @@ from tianzhou.broker.delays.delay import waiting_room
 from tianzhou.broker.server import Broker
 from tianzhou.errors import ClientError, ProtocolError, RemotingError
 from tianzhou.model import MessageExt, MessageModel, MessageQueue, names
+from tianzhou.records.codec import Record, decode_record
 from tianzhou.remoting.connection import Connection
 from tianzhou.wire.bodies.offsets import OFFSET_TABLE
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
 from tianzhou.wire.properties import decode_properties
-from tianzhou.wire.record import Record, decode_record, to_message
+from tianzhou.wire.pulled import to_message
 
 SLICE = 64
 ASK_TIMEOUT_MS = 1000

@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 from tianzhou.errors import BodyTooLarge, ProtocolError
 from tianzhou.limits import UNPACKED_BODY
 from tianzhou.model import MessageExt
+from tianzhou.records import layout
 from tianzhou.wire import ids
 from tianzhou.wire.compression import decompress
 from tianzhou.wire.properties import decode_properties
@@ -18,12 +19,11 @@ from tianzhou.wire.properties import decode_properties
 _slots: Final[Any] = MessageExt.__dict__
 _body_slot: Final = _slots["body"]
 _FIELDS: Final = tuple(field.name for field in fields(MessageExt))
+_FIELDS_OF_HEAD: Final = {field.name: field for field in layout.FIELDS}
 _unpack_host: Final = Struct(">4si").unpack_from
 
 KEPT_BYTES: Final = 1 << 20
 """Largest body that is kept unpacked once it was looked at."""
-HEAD_SIZE: Final = 88
-"""Bytes of a record in front of its body, with IPv4 hosts (store.md §3.2)."""
 
 
 def _late(name: str, make: Callable[[DeliveredMessage], Any]) -> Any:
@@ -41,18 +41,20 @@ def _late(name: str, make: Callable[[DeliveredMessage], Any]) -> Any:
     return property(look, slot.__set__)
 
 
-def _in_head(name: str, form: str, at: int) -> Any:
-    """An attribute whose number is at that place of the head."""
-    unpack = Struct(form).unpack_from
+def _in_head(name: str, field: str = "") -> Any:
+    """An attribute that is a number of the head; its field is called like it unless given."""
+    _, _, form, at = _FIELDS_OF_HEAD[field or name]
+    unpack = Struct(f">{form}").unpack_from
     return _late(name, lambda message: unpack(message.head, at)[0])
 
 
-def _host_in_head(name: str, at: int) -> Any:
+def _host_in_head(name: str) -> Any:
+    at = layout.AT[name]
     return _late(name, lambda message: ids.host_text(*_unpack_host(message.head, at)))
 
 
 def _id_of(message: DeliveredMessage) -> str:
-    host, port = _unpack_host(message.head, 64)
+    host, port = _unpack_host(message.head, layout.AT["store_host"])
     return ids.offset_msg_id(host, port, message.commitlog_offset)
 
 
@@ -89,17 +91,17 @@ class DeliveredMessage(MessageExt):
         self.raw_properties = None
         _slots["properties"].__set__(self, value)
 
-    store_size = _in_head("store_size", ">i", 0)
-    body_crc = _in_head("body_crc", ">i", 8)
-    queue_id = _in_head("queue_id", ">i", 12)
-    flag = _in_head("flag", ">i", 16)
-    commitlog_offset = _in_head("commitlog_offset", ">q", 28)
-    born_timestamp = _in_head("born_timestamp", ">q", 40)
-    born_host = _host_in_head("born_host", 48)
-    store_timestamp = _in_head("store_timestamp", ">q", 56)
-    store_host = _host_in_head("store_host", 64)
-    reconsume_times = _in_head("reconsume_times", ">i", 72)
-    prepared_transaction_offset = _in_head("prepared_transaction_offset", ">q", 76)
+    store_size = _in_head("store_size", "size")
+    body_crc = _in_head("body_crc")
+    queue_id = _in_head("queue_id")
+    flag = _in_head("flag")
+    commitlog_offset = _in_head("commitlog_offset", "physical_offset")
+    born_timestamp = _in_head("born_timestamp")
+    born_host = _host_in_head("born_host")
+    store_timestamp = _in_head("store_timestamp")
+    store_host = _host_in_head("store_host")
+    reconsume_times = _in_head("reconsume_times")
+    prepared_transaction_offset = _in_head("prepared_transaction_offset")
     offset_msg_id = _late("offset_msg_id", _id_of)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Hashes both sides of the wire must agree on: Java's string hash and CRC-32 (store.md §0.1, §0.2, §8.2).
+"""Java's string hash, which both sides of the wire must agree on (store.md §0.2, §8.2).
 
 The string hash is a polynomial in 31 over UTF-16 units. Walking 32 characters takes Python a microsecond;
 folding neighbouring units of one big integer, level by level, needs a handful of operations instead.
@@ -6,21 +6,10 @@ folding neighbouring units of one big integer, level by level, needs a handful o
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final
 
-Octets: TypeAlias = bytes | bytearray | memoryview
-"""Bytes in whatever form they arrive."""
-
-_crc32: Callable[[Octets], int]
-try:
-    from isal import isal_zlib
-
-    _crc32 = isal_zlib.crc32
-except ImportError:  # pragma: no cover - the extra `fast` is optional
-    _crc32 = zlib.crc32
+from tianzhou.records.checksum import Octets as Octets
 
 _MASK32: Final = 0xFFFFFFFF
 _SIGN: Final = 0x80000000
@@ -122,8 +111,3 @@ def index_hash(topic: str, key: str) -> int:
     else:
         h = (_head_hash(topic, key[:-3]) + _tail_hash(tail)) & _MASK32
     return h if h < _SIGN else -h & (_SIGN - 1)
-
-
-def crc32(data: Octets) -> int:
-    """CRC-32 without its top bit, so never negative; 0 for no bytes (store.md §0.1)."""
-    return _crc32(data) & 0x7FFFFFFF

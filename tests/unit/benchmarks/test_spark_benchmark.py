@@ -59,8 +59,8 @@ def test_the_filled_store_and_the_parquet_file_hold_the_same(feed, tmp_path) -> 
     feed.fill(tmp_path / "data", "T", rows=100, queues=3, body=300)
     feed.as_parquet(tmp_path / "rows.parquet", rows=100, queues=3, body=300)
     rows = parquet.read_table(tmp_path / "rows.parquet").to_pylist()
+    from tianzhou.records.codec import decode_record
     from tianzhou.store.offline.scan import StoreScan
-    from tianzhou.wire.record import decode_record
 
     queues = {path.name for path in (tmp_path / "data" / "store" / "consumequeue" / "T").iterdir()}
     assert queues == {"0", "1", "2"}

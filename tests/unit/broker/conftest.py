@@ -16,6 +16,7 @@ from tianzhou.broker.server import make_parts, make_tables
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.model import ConsumerData, HeartbeatData, MessageModel, SubscriptionData
+from tianzhou.records.codec import Record, decode_records
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.group import ConnectionGroup
@@ -29,7 +30,6 @@ from tianzhou.wire.codes import FLAG_ONEWAY, RequestCode
 from tianzhou.wire.command import Command, encode
 from tianzhou.wire.fields import write_header
 from tianzhou.wire.properties import encode_properties
-from tianzhou.wire.record import Record, decode_records
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 

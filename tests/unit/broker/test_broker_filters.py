@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from tianzhou.model import SubscriptionData, TopicConfig
+from tianzhou.records.codec import decode_records
 from tianzhou.store.queues.extension import ExtendedQueue
 from tianzhou.wire.bodies.heartbeat import CLIENT_CONFIG_CHECK, ClientConfigCheck
 from tianzhou.wire.fields import read_reply
-from tianzhou.wire.record import decode_records
 
 Run = Callable[..., None]
 ON = {"enable_property_filter": True}

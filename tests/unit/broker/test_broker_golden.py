@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tianzhou._hot.headers import header_fields
+from tianzhou.records.codec import decode_records
 from tianzhou.wire.command import Command, decode
-from tianzhou.wire.record import decode_records
 
 Run = Callable[..., None]
 FOLDER = Path(__file__).parents[2] / "golden" / "wire"

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tianzhou.model import MessageQueue, SubscriptionGroupConfig, TopicConfig
+from tianzhou.records.codec import decode_record, decode_records
 from tianzhou.wire.bodies.offsets import CONSUMER_OFFSETS, DELAY_OFFSETS, OFFSET_TABLE
 from tianzhou.wire.fields import read_reply
-from tianzhou.wire.record import decode_record, decode_records
 
 Run = Callable[..., None]
 QUEUE = {"topic": "T", "queue_id": 0}

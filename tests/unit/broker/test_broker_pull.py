@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tianzhou.model import MessageModel, SubscriptionGroupConfig, TopicConfig
+from tianzhou.records.codec import decode_records
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.fields import read_reply
-from tianzhou.wire.record import decode_records
 
 Run = Callable[..., None]
 PULL = RequestCode.PULL_MESSAGE

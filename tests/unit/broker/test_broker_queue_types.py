@@ -11,13 +11,14 @@ from tianzhou.broker.server import make_tables
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.state_files import StateFiles
 from tianzhou.broker.tables.consumer_offsets import ConsumerOffsets
+from tianzhou.records.codec import decode_records
 from tianzhou.store.files.config_file import JsonFile
 from tianzhou.store.settings import StoreSettings
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.fields import read_reply
 from tianzhou.wire.properties import decode_properties
-from tianzhou.wire.record import decode_records, to_message
+from tianzhou.wire.pulled import to_message
 
 LIGHT = {"enable_lmq": True, "enable_multi_dispatch": True}
 

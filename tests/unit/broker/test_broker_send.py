@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from tianzhou.model import TopicConfig
+from tianzhou.records.codec import decode_records
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.fields import read_reply
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import decode_properties, encode_properties
-from tianzhou.wire.record import decode_records
 
 Run = Callable[..., None]
 BROKER_PROPERTIES = {"CLUSTER": "DefaultCluster", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from tianzhou.model import TopicConfig
+from tianzhou.records.codec import decode_record
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.results import NewRecord
 from tianzhou.wire.codes import FLAG_ONEWAY
 from tianzhou.wire.fields import read_header, read_reply
 from tianzhou.wire.ids import parse_offset_msg_id
 from tianzhou.wire.properties import decode_properties
-from tianzhou.wire.record import decode_record
 
 Run = Callable[..., None]
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"

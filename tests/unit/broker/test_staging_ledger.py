@@ -18,9 +18,9 @@ from tianzhou.broker.staging.log_entries import (
     Snapshot,
 )
 from tianzhou.broker.staging.staging import MAX_REFUSED, Entry, StagedUnit, StagingLedger, Unit
+from tianzhou.records.codec import Record
 from tianzhou.wire.bodies.staging import AttemptList, BatchDecision, StagedAttempt, attempt_name
 from tianzhou.wire.properties import decode_properties
-from tianzhou.wire.record import Record
 from tianzhou.wire.staging import StagedMessage
 
 HERE, THERE = "broker-a", "broker-b"

@@ -10,12 +10,12 @@ import pytest
 
 from tianzhou.client.cluster.broker_requests import answer
 from tianzhou.model import MessageExt
+from tianzhou.records.codec import Record, encode_record
 from tianzhou.wire.bodies.clients import DirectConsumption
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
 from tianzhou.wire.ids import offset_msg_id
-from tianzhou.wire.record import Record, encode_record
 
 HOST = b"\x7f\x00\x00\x01"
 

@@ -10,7 +10,8 @@ from tianzhou.client import in_processes
 from tianzhou.client.consumer.push.handlers import ConsumeContext, Handlers
 from tianzhou.errors import ClientError, ConfigError
 from tianzhou.model import ConsumeResult, MessageQueue
-from tianzhou.wire.record import Record, decode_messages, encode_record
+from tianzhou.records.codec import Record, encode_record
+from tianzhou.wire.pulled import decode_messages
 
 FUNCTIONS = """
 import os, signal, time

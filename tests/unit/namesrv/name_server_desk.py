@@ -10,6 +10,7 @@ from typing import Any, Self
 from tianzhou.model import DataVersion, TopicConfig
 from tianzhou.namesrv.server import NameServer
 from tianzhou.namesrv.settings import NamesrvSettings
+from tianzhou.records.checksum import crc32
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.testing.clock import VirtualClock
 from tianzhou.wire.bodies.register import RegisterBody, RegisterCodec
@@ -18,7 +19,6 @@ from tianzhou.wire.bodies.topics import TopicTable
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
-from tianzhou.wire.hashing import crc32
 
 BROKER = "10.0.0.1:10911"
 Ask = Callable[..., Awaitable[Command]]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from tianzhou.errors import BrokerError, ClientError, ConnectFailed
 from tianzhou.filter import parse_sql
 from tianzhou.model import MessageQueue, PullStatus
+from tianzhou.records.codec import Record, encode_record
 from tianzhou.spark.source.offsets import Bounds
 from tianzhou.spark.source.span_reader import Ask, Pulled
 from tianzhou.wire.properties import decode_properties, encode_properties, get_property
-from tianzhou.wire.record import Record, encode_record
 
 
 class FakeQueues:

@@ -12,13 +12,13 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
 from tianzhou.errors import ConfigError, CorruptRecord
 from tianzhou.model import MessageQueue
+from tianzhou.records.codec import Record, decode_record, encode_record
 from tianzhou.spark.rows.columns import to_batch
 from tianzhou.spark.rows.schema import COLUMNS, arrow_schema, columns_of, row_schema
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.compression import COMPRESSED, LZ4, ZLIB, ZSTD, compress
 from tianzhou.wire.ids import host_text, offset_msg_id
 from tianzhou.wire.properties import decode_properties, encode_properties
-from tianzhou.wire.record import Record, decode_record, encode_record
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 SCHEMA = row_schema()

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark")
 
 from tianzhou.model import MessageQueue
+from tianzhou.records.codec import Record, encode_record
 from tianzhou.spark.rows import _rows
 from tianzhou.spark.rows.columns import Records, made_of, to_batch
 from tianzhou.spark.rows.compiled_columns import Usual
 from tianzhou.spark.rows.schema import COLUMNS, arrow_schema, row_schema
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.compression import COMPRESSED, ZLIB, compress
-from tianzhou.wire.record import Record, encode_record
 
 compiled = pytest.mark.skipif(_rows.fill is None, reason="rows were not compiled here")
 QUEUE = MessageQueue("orders", "broker-a", 3)

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tianzhou._hot.records import UNIT, GatherLimits, put_record
+from tianzhou.records.codec import Record, encode_record
+from tianzhou.records.layout import MAGIC_V1, MAGIC_V2
 from tianzhou.store import NewRecord
-from tianzhou.wire.record import MAGIC_V1, MAGIC_V2, Record, encode_record
 
 I32 = st.integers(-(1 << 31), (1 << 31) - 1)
 I64 = st.integers(-(1 << 63), (1 << 63) - 1)

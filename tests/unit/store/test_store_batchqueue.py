@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tianzhou.errors import StoreUnreadable
+from tianzhou.records.codec import decode_record
 from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.files.pages import HeldMap
@@ -24,7 +25,6 @@ from tianzhou.store.results import ReadRequest
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import decode_properties
-from tianzhou.wire.record import decode_record
 
 I64 = st.integers(-(1 << 63), (1 << 63) - 1)
 PER_SEGMENT = 5

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tianzhou.errors import StoreError
+from tianzhou.records.codec import decode_record
 from tianzhou.store import MessageStore, NewRecord, StoreSettings
 from tianzhou.store.dispatch import catchup
 from tianzhou.store.files.lookup_steps import at_once
@@ -19,7 +20,6 @@ from tianzhou.store.index.index import Index
 from tianzhou.store.offline.check_report import Kind
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.store.startup.proved_note import read_note
-from tianzhou.wire.record import decode_record
 
 COUNT = 400
 SLOTS = 50

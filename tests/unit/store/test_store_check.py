@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from tianzhou.errors import StoreLocked
+from tianzhou.records.codec import decode_record
 from tianzhou.store import GetStatus, MessageStore, NewRecord, StoreSettings
 from tianzhou.store.offline.check_report import CheckReport, Kind
 from tianzhou.store.offline.repair import RebuildQueue, plan
 from tianzhou.store.offline.repairer import repair
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.hashing import tags_code
-from tianzhou.wire.record import decode_record
 
 GOLDEN = Path(__file__).parent.parent.parent / "golden" / "store"
 SEGMENT = 16_384

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tianzhou.errors import StoreError, StoreUnreadable
+from tianzhou.records.codec import decode_record
 from tianzhou.store import GetResult, GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
 from tianzhou.store.files.lookup_steps import TURN
 from tianzhou.store.index.indexfile import IndexFile
@@ -19,7 +20,6 @@ from tianzhou.store.results import ReadRequest
 from tianzhou.testing.cold_disk import ColdDisk
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.properties import encode_properties
-from tianzhou.wire.record import decode_record
 
 COUNT = 1500
 PAGE = 4096

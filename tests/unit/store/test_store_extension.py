@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tianzhou._hot.records import UNIT
+from tianzhou.records.codec import decode_record
 from tianzhou.store import MessageStore, NewRecord, StoreSettings
 from tianzhou.store.queues.extension import Extension, ExtensionUnit, is_address
 from tianzhou.wire.hashing import tags_code
-from tianzhou.wire.record import decode_record
 
 FIRST = -(1 << 63)
 UNITS = st.builds(

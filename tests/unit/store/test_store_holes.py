@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tianzhou._hot.records import HOLE, UNIT
+from tianzhou.records.codec import decode_record
 from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
 from tianzhou.store.log import holes
 from tianzhou.store.offline.repairer import repair
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.store.queues.consumequeue import ConsumeQueue
-from tianzhou.wire.record import decode_record
 
 SEGMENT = 4096
 COUNT = 40

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tianzhou.records.codec import decode_record, verify_property_crc
 from tianzhou.store import MessageStore, NewRecord, PutStatus, StoreSettings
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.queues.multi_dispatch import dispatched_queues, stored_places, with_offsets
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import decode_properties, encode_properties
-from tianzhou.wire.record import decode_record, verify_property_crc
 
 NAMED = "INNER_MULTI_DISPATCH"
 TAG = tags_code("M")

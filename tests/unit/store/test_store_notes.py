@@ -10,13 +10,13 @@ from pathlib import Path
 import msgspec.structs
 import pytest
 
+from tianzhou.records.codec import decode_record
 from tianzhou.store import MessageStore, NewRecord, StoreSettings
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.store.queues.queues import each_queue
 from tianzhou.store.startup import proved_note
 from tianzhou.store.startup.proved_note import StoreNote, read_note, write_note
-from tianzhou.wire.record import decode_record
 
 QUEUES = 3
 COUNT = 300

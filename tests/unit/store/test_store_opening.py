@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tianzhou.errors import StoreLocked, StoreUnreadable
+from tianzhou.records.codec import decode_record
 from tianzhou.store import GetStatus, MessageStore, NewRecord, StoreSettings
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.offline.scan import StoreScan
-from tianzhou.wire.record import decode_record
 
 SEGMENT = 16_384
 QUEUES = 3

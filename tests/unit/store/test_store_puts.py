@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from tianzhou.records.codec import decode_record, verify_property_crc
+from tianzhou.records.layout import MAGIC_BLANK, MAGIC_V2
 from tianzhou.store import MessageStore, NewRecord, PutResult, PutStatus, StoreSettings
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.files.segments import Segment
 from tianzhou.wire.hashing import tags_code
-from tianzhou.wire.record import MAGIC_BLANK, MAGIC_V2, decode_record, verify_property_crc
 
 SEGMENT = 8192
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tianzhou.records.codec import decode_record
 from tianzhou.store import GetStatus, MessageStore, NewRecord, StoreSettings
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.queues.read_limits import ReadLimits
 from tianzhou.wire.hashing import index_hash, tags_code
-from tianzhou.wire.record import decode_record
 
 
 class SteppedClock:

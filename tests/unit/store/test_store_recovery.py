@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tianzhou.store.log.record_scan import Finding, LogItem, read_item
+from tianzhou.records.codec import Record, encode_blank, encode_record
+from tianzhou.records.layout import MAGIC_V1, MAGIC_V2
+from tianzhou.records.walk import Finding, LogItem, one_by_one, read_item, walk
 from tianzhou.store.log.recovery import (
     SegmentHead,
     SizeVerdict,
@@ -14,9 +19,7 @@ from tianzhou.store.log.recovery import (
     rebuild_start,
     start_after_crash,
     start_after_stop,
-    survey,
 )
-from tianzhou.wire.record import MAGIC_V1, MAGIC_V2, Record, encode_blank, encode_record
 
 SIZE = 2000
 
@@ -55,6 +58,10 @@ def build_log(segments: int, per_segment: int) -> tuple[list[MemorySegment], lis
         if part is not parts[-1]:
             part.data[position : position + 8] = encode_blank(SIZE - position)
     return parts, places
+
+
+def survey(parts: list[Any], index: int, position: int = 0, **how: Any) -> Iterator[LogItem]:
+    return one_by_one(walk(parts, index, position, **how))
 
 
 def found(items: list[LogItem]) -> list[int]:

@@ -16,7 +16,7 @@ from tianzhou.store import GetStatus, MessageStore, NewRecord, StoreSettings
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.store.results import GetResult, ReadRequest
 from tianzhou.wire.hashing import tags_code
-from tianzhou.wire.record import decode_messages
+from tianzhou.wire.pulled import decode_messages
 
 COUNT = 120
 TAGS = ("red", "blue")

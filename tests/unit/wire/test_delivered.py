@@ -5,8 +5,9 @@ import pickle
 
 import pytest
 
+from tianzhou.records.codec import Record, decode_record, encode_record
 from tianzhou.wire.delivered import DeliveredMessage, add_property, pair_behind
-from tianzhou.wire.record import Record, decode_messages, decode_record, encode_record, to_message
+from tianzhou.wire.pulled import decode_messages, to_message
 
 HOST = bytes((10, 0, 0, 7))
 STORED = encode_record(

@@ -6,7 +6,8 @@ import zlib
 
 import pytest
 
-from tianzhou.wire.hashing import crc32, index_hash, java_hash, tags_code
+from tianzhou.records.checksum import crc32
+from tianzhou.wire.hashing import index_hash, java_hash, tags_code
 
 
 def by_definition(text: str) -> int:

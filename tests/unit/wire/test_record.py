@@ -15,12 +15,14 @@ import pytest
 
 from tianzhou.errors import CorruptRecord, ProtocolError
 from tianzhou.model import MessageExt
-from tianzhou.wire import record
+from tianzhou.records import codec
+from tianzhou.records.codec import Record
+from tianzhou.records.layout import BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, STORE_HOST_V6
+from tianzhou.wire import pulled
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.compression import LZ4, compress
 from tianzhou.wire.delivered import body_sizes
 from tianzhou.wire.properties import encode_properties
-from tianzhou.wire.record import Record
 
 # wire.md §18: topic T, body `hi`, queue 3, flag 7, queueOffset 5, physical 4096, TAGS=A.
 VECTOR = bytes.fromhex(
@@ -32,11 +34,11 @@ V6 = bytes.fromhex("20010db8000000000000000000000001")
 
 
 def made(**changes: Any) -> Record:
-    return msgspec.structs.replace(record.decode_record(VECTOR), **changes)
+    return msgspec.structs.replace(codec.decode_record(VECTOR), **changes)
 
 
 def test_the_reference_vector() -> None:
-    found = record.decode_record(VECTOR, check_crc=True)
+    found = codec.decode_record(VECTOR, check_crc=True)
     assert found == Record(
         topic="T",
         queue_id=3,
@@ -57,16 +59,16 @@ def test_the_reference_vector() -> None:
         body_crc=1_486_039_724,
         size=101,
     )
-    assert record.encode_record(found) == VECTOR
-    assert record.peek(VECTOR) == (101, record.MAGIC_V1)
+    assert codec.encode_record(found) == VECTOR
+    assert codec.peek(VECTOR) == (101, MAGIC_V1)
 
 
 def test_an_ipv6_store_host_takes_12_more_bytes() -> None:
-    data = record.encode_record(made(store_host=V6))
+    data = codec.encode_record(made(store_host=V6))
     assert len(data) == 113
-    found = record.decode_record(data)
-    assert (found.store_host, found.born_host, found.sys_flag) == (V6, V4, record.STORE_HOST_V6)
-    (message,) = record.to_message(found, "b-a")
+    found = codec.decode_record(data)
+    assert (found.store_host, found.born_host, found.sys_flag) == (V6, V4, STORE_HOST_V6)
+    (message,) = pulled.to_message(found, "b-a")
     assert message.offset_msg_id == "20010DB800000000000000000000000100002A9F0000000000001000"
     assert message.store_host == "[2001:db8::1]:10911"
 
@@ -76,34 +78,34 @@ def test_an_ipv6_store_host_takes_12_more_bytes() -> None:
 @pytest.mark.parametrize("topic", ["T", "t" * 127, "t" * 128, "%RETRY%" + "g" * 248, "主题"])
 def test_every_shape_comes_back(born: bytes, store: bytes, topic: str) -> None:
     original = made(born_host=born, store_host=store, topic=topic)
-    data = record.encode_record(original)
-    size = record.record_size(2, len(topic.encode()), 7, len(born), len(store))
+    data = codec.encode_record(original)
+    size = codec.record_size(2, len(topic.encode()), 7, len(born), len(store))
     assert len(data) == size
-    assert record.peek(data)[1] == (record.MAGIC_V2 if len(topic.encode()) > 127 else record.MAGIC_V1)
+    assert codec.peek(data)[1] == (MAGIC_V2 if len(topic.encode()) > 127 else MAGIC_V1)
     for offset, buffer in ((0, data), (3, b"abc" + data), (0, data + b"more"), (1, bytearray(b"x" + data + b"y"))):
-        found = record.decode_record(buffer, offset, check_crc=True)
+        found = codec.decode_record(buffer, offset, check_crc=True)
         flags = (16 if len(born) == 16 else 0) | (32 if len(store) == 16 else 0)
         assert found == msgspec.structs.replace(original, sys_flag=flags, size=size)
-        assert record.decode_record(memoryview(buffer), offset) == found
+        assert codec.decode_record(memoryview(buffer), offset) == found
 
 
 def test_the_host_bits_follow_the_addresses() -> None:
     # Apache takes these bits from the sender and writes a record shorter than it says (wire.md §4.4).
-    data = record.encode_record(made(sys_flag=0x1 | 0x10 | 0x20 | 0x300))
-    assert record.decode_record(data).sys_flag == 0x301
+    data = codec.encode_record(made(sys_flag=0x1 | 0x10 | 0x20 | 0x300))
+    assert codec.decode_record(data).sys_flag == 0x301
 
 
 @pytest.mark.parametrize("changes", [{"born_host": b"abc"}, {"properties": bytes(32_768)}, {"topic": "t" * 32_768}])
 def test_what_does_not_fit_is_not_encoded(changes: dict[str, Any]) -> None:
     with pytest.raises(CorruptRecord):
-        record.encode_record(made(**changes))
+        codec.encode_record(made(**changes))
 
 
 def corrupt(data: bytes, offset: int = 0, check_crc: bool = False) -> tuple[str, int]:
     reasons = set()
     for buffer in (data, bytearray(data), memoryview(data)):
         with pytest.raises(CorruptRecord) as caught:
-            record.decode_record(buffer, offset, check_crc)
+            codec.decode_record(buffer, offset, check_crc)
         reasons.add((caught.value.reason, caught.value.size))
     assert len(reasons) == 1
     return reasons.pop()
@@ -127,12 +129,12 @@ def patched(at: int, value: int, code: str = "i") -> bytes:
 
 def test_empty_space_and_fillers_are_no_records() -> None:
     assert corrupt(bytes(200)) == ("magic", -1)
-    assert record.peek(bytes(200)) == (0, 0)
-    filler = record.encode_blank(4096)
-    assert len(filler) == record.BLANK_SIZE
-    assert record.peek(filler) == (4096, record.MAGIC_BLANK)
+    assert codec.peek(bytes(200)) == (0, 0)
+    filler = codec.encode_blank(4096)
+    assert len(filler) == BLANK_SIZE
+    assert codec.peek(filler) == (4096, MAGIC_BLANK)
     assert corrupt(filler + bytes(200)) == ("magic", -1)
-    assert record.peek(b"1234567") == (0, 0)
+    assert codec.peek(b"1234567") == (0, 0)
 
 
 def test_an_unknown_magic_gives_no_size() -> None:
@@ -167,24 +169,24 @@ def test_parts_that_do_not_add_up_keep_the_size(at: int, value: int, code: str) 
 
 def test_a_damaged_body_is_found_only_when_asked_for() -> None:
     data = patched(88, ord("H"), "B")
-    assert record.decode_record(data).body == b"Hi"
+    assert codec.decode_record(data).body == b"Hi"
     assert corrupt(data, check_crc=True) == ("crc", 101)
-    assert record.decode_record(record.encode_record(made(body=b"")), check_crc=True).body == b""
+    assert codec.decode_record(codec.encode_record(made(body=b"")), check_crc=True).body == b""
 
 
 def test_reading_stops_at_the_first_bad_record() -> None:
     good = [made(queue_offset=n, body=b"%d" % n) for n in range(3)]
-    data = b"".join(map(record.encode_record, good))
-    assert [r.body for r in record.decode_records(data)] == [b"0", b"1", b"2"]
-    assert [r.body for r in record.decode_records(memoryview(data + VECTOR[:50]))] == [b"0", b"1", b"2"]
-    assert [r.body for r in record.decode_records(bytearray(data + bytes(100) + VECTOR))] == [b"0", b"1", b"2"]
-    assert list(record.decode_records(b"")) == []
+    data = b"".join(map(codec.encode_record, good))
+    assert [r.body for r in codec.decode_records(data)] == [b"0", b"1", b"2"]
+    assert [r.body for r in codec.decode_records(memoryview(data + VECTOR[:50]))] == [b"0", b"1", b"2"]
+    assert [r.body for r in codec.decode_records(bytearray(data + bytes(100) + VECTOR))] == [b"0", b"1", b"2"]
+    assert list(codec.decode_records(b"")) == []
     for cut in range(len(data)):
-        assert len(record.decode_messages(data[:cut], "b")) == len(list(record.decode_records(data[:cut])))
+        assert len(pulled.decode_messages(data[:cut], "b")) == len(list(codec.decode_records(data[:cut])))
 
 
 def test_a_message_has_everything_the_record_says() -> None:
-    (message,) = record.to_message(record.decode_record(VECTOR), "b-a")
+    (message,) = pulled.to_message(codec.decode_record(VECTOR), "b-a")
     assert message == MessageExt(
         topic="T",
         body=b"hi",
@@ -210,7 +212,7 @@ def test_a_message_has_everything_the_record_says() -> None:
 
 
 def test_a_delivered_message_is_an_ordinary_one() -> None:
-    (message,) = record.to_message(record.decode_record(VECTOR), "b-a")
+    (message,) = pulled.to_message(codec.decode_record(VECTOR), "b-a")
     assert "properties={'TAGS': 'A'}" in repr(message)
     assert pickle.loads(pickle.dumps(message)) == message
     twin = copy.copy(message)
@@ -223,16 +225,16 @@ def test_a_delivered_message_is_an_ordinary_one() -> None:
 
 def test_compressed_bodies_are_unpacked_and_the_bit_cleared() -> None:
     body = b"hello " * 1000
-    stored = record.encode_record(made(sys_flag=0x1 | LZ4 | 0x8, body=compress(body, LZ4)))
-    (message,) = record.decode_messages(stored, "b-a")
+    stored = codec.encode_record(made(sys_flag=0x1 | LZ4 | 0x8, body=compress(body, LZ4)))
+    (message,) = pulled.decode_messages(stored, "b-a")
     assert message.body == body
     assert message.sys_flag == LZ4 | 0x8
-    assert [message] == record.to_message(record.decode_record(stored), "b-a")
+    assert [message] == pulled.to_message(codec.decode_record(stored), "b-a")
 
 
 def test_a_message_that_cannot_be_unpacked_comes_with_the_others_and_says_so_when_it_is_looked_at() -> None:
-    bad = record.encode_record(made(sys_flag=0x1, body=b"no zlib", topic="Orders"))
-    first, broken, last = record.decode_messages(VECTOR + bad + VECTOR, "b-a")
+    bad = codec.encode_record(made(sys_flag=0x1, body=b"no zlib", topic="Orders"))
+    first, broken, last = pulled.decode_messages(VECTOR + bad + VECTOR, "b-a")
     assert (first.body, last.body) == (b"hi", b"hi")
     for _ in range(2):
         with pytest.raises(ProtocolError, match="Orders@b-a:3 offset 5: ZLIB"):
@@ -242,8 +244,8 @@ def test_a_message_that_cannot_be_unpacked_comes_with_the_others_and_says_so_whe
 
 @pytest.mark.over_limit("max_unpacked_body_bytes")
 def test_a_body_above_the_limit_is_never_unpacked() -> None:
-    fits, bomb = (record.encode_record(made(sys_flag=0x1, body=compress(bytes(size)))) for size in (1_000, 1_001))
-    fine, refused = record.decode_messages(fits + bomb, "b-a", limit_bytes=1_000)
+    fits, bomb = (codec.encode_record(made(sys_flag=0x1, body=compress(bytes(size)))) for size in (1_000, 1_001))
+    fine, refused = pulled.decode_messages(fits + bomb, "b-a", limit_bytes=1_000)
     assert fine.body == bytes(1_000)
     with pytest.raises(ProtocolError, match=r"limit of 1000 bytes; the client's max_unpacked_body_bytes raises it"):
         _ = refused.body
@@ -251,22 +253,22 @@ def test_a_body_above_the_limit_is_never_unpacked() -> None:
 
 def test_what_waits_to_be_looked_at_takes_no_more_than_was_sent() -> None:
     bombs = b"".join(
-        record.encode_record(made(sys_flag=0x201, body=compress(bytes(64 << 20), 0x200))) for _ in range(32)
+        codec.encode_record(made(sys_flag=0x201, body=compress(bytes(64 << 20), 0x200))) for _ in range(32)
     )
     tracemalloc.start()
-    messages = record.decode_messages(bombs, "b-a")
+    messages = pulled.decode_messages(bombs, "b-a")
     assert sum(body_sizes(messages)) < len(bombs)
     assert tracemalloc.get_traced_memory()[1] < 2 << 20
     tracemalloc.stop()
     assert len(messages[0].body) == 64 << 20
     assert body_sizes(messages)[0] < len(bombs)
-    (small,) = record.decode_messages(record.encode_record(made(sys_flag=0x1, body=compress(bytes(1 << 20)))), "b-a")
+    (small,) = pulled.decode_messages(codec.encode_record(made(sys_flag=0x1, body=compress(bytes(1 << 20)))), "b-a")
     assert small.body is small.body
     assert body_sizes([small]) == [1 << 20]
 
 
 def test_an_unpacked_message_can_be_copied_changed_and_sent_to_other_processes() -> None:
-    (message,) = record.decode_messages(record.encode_record(made(sys_flag=0x1, body=compress(b"paid"))), "b-a")
+    (message,) = pulled.decode_messages(codec.encode_record(made(sys_flag=0x1, body=compress(b"paid"))), "b-a")
     assert pickle.loads(pickle.dumps(message)) == message
     assert replace(message, topic="other").body == b"paid"
     message.body = b"changed"
@@ -282,8 +284,8 @@ def test_inner_batches_are_unwrapped(sys_flag: int) -> None:
         queue_offset=100,
         properties=encode_properties({"INNER_NUM": "3", "INNER_BASE": "100"}),
     )
-    stored = record.encode_record(outer)
-    messages = record.decode_messages(stored + VECTOR, "b-a")
+    stored = codec.encode_record(outer)
+    messages = pulled.decode_messages(stored + VECTOR, "b-a")
     assert [m.body for m in messages] == [b"inner 0", b"inner 1", b"inner 2", b"hi"]
     assert [m.queue_offset for m in messages] == [100, 101, 102, 5]
     assert [m.flag for m in messages] == [0, 1, 2, 7]
@@ -292,17 +294,17 @@ def test_inner_batches_are_unwrapped(sys_flag: int) -> None:
 
 
 def test_an_inner_batch_that_misfits_comes_as_one_message_that_says_so() -> None:
-    stored = record.encode_record(made(sys_flag=0xC0, body=b"not a batch"))
-    (message,) = record.decode_messages(stored, "b-a")
+    stored = codec.encode_record(made(sys_flag=0xC0, body=b"not a batch"))
+    (message,) = pulled.decode_messages(stored, "b-a")
     with pytest.raises(ProtocolError, match="T@b-a:3 offset 5: batch entry 0"):
         _ = message.body
 
 
 @pytest.mark.over_limit("maxBatchedPerAnswer")
 def test_batches_of_one_answer_are_taken_apart_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    three = record.encode_record(made(sys_flag=0xC0, body=encode_batch([(0, b"x", b"")] * 3)))
-    monkeypatch.setattr(record, "ENTRIES_OF_ANSWER", dataclasses.replace(record.ENTRIES_OF_ANSWER, default=8))
-    messages = record.decode_messages(three * 3, "b-a")
+    three = codec.encode_record(made(sys_flag=0xC0, body=encode_batch([(0, b"x", b"")] * 3)))
+    monkeypatch.setattr(pulled, "ENTRIES_OF_ANSWER", dataclasses.replace(pulled.ENTRIES_OF_ANSWER, default=8))
+    messages = pulled.decode_messages(three * 3, "b-a")
     assert [m.body for m in messages[:6]] == [b"x"] * 6
     assert len(messages) == 7
     with pytest.raises(ProtocolError, match="at most 2 more messages in batches"):
@@ -311,8 +313,8 @@ def test_batches_of_one_answer_are_taken_apart_up_to_a_number(monkeypatch: pytes
 
 def test_packed_batches_of_one_answer_share_the_limit() -> None:
     packed = compress(encode_batch([(0, bytes(600), b"")]))
-    stored = record.encode_record(made(sys_flag=0xC1 | 0x300, body=packed))
-    fits, refused = record.decode_messages(stored * 2, "b-a", limit_bytes=1_000)
+    stored = codec.encode_record(made(sys_flag=0xC1 | 0x300, body=packed))
+    fits, refused = pulled.decode_messages(stored * 2, "b-a", limit_bytes=1_000)
     assert fits.body == bytes(600)
     with pytest.raises(ProtocolError, match="unpacks to more than the limit"):
         _ = refused.body
@@ -329,19 +331,19 @@ def test_packed_batches_of_one_answer_share_the_limit() -> None:
     ],
 )
 def test_the_record_crc_goes_to_the_end(before: bytes, kept: bytes) -> None:
-    properties = record.reserve_property_crc(before)
+    properties = codec.reserve_property_crc(before)
     assert properties == kept + bytes(20)
-    data = bytearray(record.encode_record(made(properties=properties)))
-    assert not record.verify_property_crc(data)
-    record.fill_property_crc(memoryview(data))
-    assert record.verify_property_crc(data)
-    assert record.decode_record(data).properties[: len(kept) + 9] == kept + b"__CRC32#\x01"
+    data = bytearray(codec.encode_record(made(properties=properties)))
+    assert not codec.verify_property_crc(data)
+    codec.fill_property_crc(memoryview(data))
+    assert codec.verify_property_crc(data)
+    assert codec.decode_record(data).properties[: len(kept) + 9] == kept + b"__CRC32#\x01"
     for at in range(0, len(data), 7):
         data[at] ^= 1
-        assert not record.verify_property_crc(data)
+        assert not codec.verify_property_crc(data)
         data[at] ^= 1
 
 
 def test_records_without_crc_property_do_not_verify() -> None:
-    assert not record.verify_property_crc(VECTOR)
-    assert not record.verify_property_crc(b"short")
+    assert not codec.verify_property_crc(VECTOR)
+    assert not codec.verify_property_crc(b"short")

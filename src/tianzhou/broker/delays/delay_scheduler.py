@@ -15,12 +15,12 @@ from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.clock import Clock
 from tianzhou.errors import CorruptRecord, StoreError
 from tianzhou.model import names
+from tianzhou.records.codec import Record, decode_record
 from tianzhou.store.results import GetResult, GetStatus, NewRecord, PutStatus, ReadRequest
 from tianzhou.store.store import MessageStore
 from tianzhou.supervision import Supervisor
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import decode_properties
-from tianzhou.wire.record import Record, decode_record
 
 RETRY_S = 0.1
 LONGEST_SLEEP_S = 1.0

@@ -31,6 +31,7 @@ from tianzhou.filter import COMPILED, SQL92, parse_tags
 from tianzhou.limits import FILTER_LENGTH, LONG_POLLS
 from tianzhou.model import ConsumeType, MessageModel, names
 from tianzhou.model.name_rules import CLIENT_ID
+from tianzhou.records.layout import AT, POSITION
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.turns import Turns
 from tianzhou.store.results import GetResult, GetStatus, ReadRequest
@@ -446,7 +447,7 @@ class PullHandler:
             settings = self._tables.settings
             if settings.disable_consume_if_consumer_read_slowly and self._store.settings.disk_fall_recorded:
                 last = found.parts[-1]
-                behind = self._store.end_offset - int.from_bytes(last[28:36], "big") - len(last)
+                behind = self._store.end_offset - POSITION.unpack_from(last, AT["physical_offset"])[0] - len(last)
                 self._stats.behind[name, header.consumer_group, header.queue_id] = behind
         else:
             code, told = pull_code(status, header.queue_offset), _NAMES.get(status, status.name)

@@ -16,6 +16,7 @@ from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, CorruptRecord
 from tianzhou.model import SubscriptionGroupConfig, names
 from tianzhou.model.name_rules import TOPIC
+from tianzhou.records.codec import Record, decode_record
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.store.results import NewRecord, PutStatus
 from tianzhou.store.store import MessageStore
@@ -25,7 +26,6 @@ from tianzhou.wire.fields import read_header
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.ids import offset_msg_id
 from tianzhou.wire.properties import decode_properties, encode_properties
-from tianzhou.wire.record import Record, decode_record
 
 
 class SendBackHandler:

@@ -15,6 +15,7 @@ from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, CorruptRecord, ProtocolError
 from tianzhou.limits import HALF_MESSAGES
 from tianzhou.model import names
+from tianzhou.records.codec import Record, decode_record
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.store.files.lookup_steps import Steps
 from tianzhou.store.store import MessageStore
@@ -22,7 +23,6 @@ from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header
 from tianzhou.wire.ids import parse_offset_msg_id
-from tianzhou.wire.record import Record, decode_record
 
 _NOT_FOUND = "Find prepared transaction message failed"
 _OUTCOMES = {records.COMMIT: Outcome.COMMITTED, records.ROLLBACK: Outcome.ROLLED_BACK}

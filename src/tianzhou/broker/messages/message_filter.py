@@ -15,7 +15,7 @@ from tianzhou.filter.bloom import holds
 from tianzhou.filter.evaluation import Lookup
 from tianzhou.limits import FILTER_LENGTH, Refusals
 from tianzhou.model import SubscriptionData, names
-from tianzhou.store.log.record_scan import properties_of
+from tianzhou.records.codec import properties_of
 from tianzhou.store.queues.extension import ExtensionUnit
 from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.properties import decode_properties, get_property

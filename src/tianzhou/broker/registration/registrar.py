@@ -18,6 +18,7 @@ from tianzhou.broker.tables.topics import READ_WRITE
 from tianzhou.clock import Clock
 from tianzhou.errors import ConfigError, ConnectFailed, TianzhouError
 from tianzhou.model import DataVersion, TopicConfig
+from tianzhou.records.checksum import crc32
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection
 from tianzhou.settings import parse_properties
@@ -35,7 +36,6 @@ from tianzhou.wire.bodies.topics import DATA_VERSION, TopicTable
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_reply, write_header
-from tianzhou.wire.hashing import crc32
 
 SHORTEST_PERIOD_MS = 10_000
 LONGEST_PERIOD_MS = 60_000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from struct import Struct
 from struct import error as struct_error
 from typing import Final
 
@@ -13,15 +12,13 @@ from tianzhou.broker.staging.log_entries import OpenAttempt, Snapshot
 from tianzhou.broker.staging.staging import StagedUnit, StagingLedger
 from tianzhou.errors import CorruptRecord, ProtocolError
 from tianzhou.model import names
-from tianzhou.store.log.record_scan import properties_of, store_time
+from tianzhou.records.codec import decode_record, properties_of, store_time
+from tianzhou.records.layout import fields_at
 from tianzhou.store.store import MessageStore
-from tianzhou.wire.record import decode_record
 
 _log = logging.getLogger(__name__)
 _SLICE = 32
-_PLACES: Final = Struct(">qq")
-_PLACES_AT: Final = 20
-"""Queue offset and place of a record (store.md §3.2, fields 6 and 7)."""
+_PLACES: Final = fields_at("queue_offset", "physical_offset")
 
 
 def read_history(store: MessageStore) -> records.History:
@@ -51,7 +48,7 @@ def read_units(store: MessageStore, offset: int) -> list[StagedUnit]:
         got = store.get(topic, records.QUEUE, offset, _SLICE)
         for view in got.parts:
             try:
-                queue_offset, place = _PLACES.unpack_from(view, _PLACES_AT)
+                queue_offset, place = _PLACES.unpack_from(view)
                 unit = records.unit_of(properties_of(view), queue_offset, place, store_time(view))
             except (struct_error, IndexError):
                 _log.error("%s: a unit after offset %d is left out: it is no record", topic, offset)
@@ -72,7 +69,7 @@ def _present(store: MessageStore, attempt: OpenAttempt) -> OpenAttempt:
     units = []
     for number, offset, place in zip(*(iter(attempt.units),) * 3, strict=True):
         parts = store.get(names.STAGED_TOPIC, records.QUEUE, offset, 1).parts[:1]
-        if any(_PLACES.unpack_from(view, _PLACES_AT) == (offset, place) for view in parts):
+        if any(_PLACES.unpack_from(view) == (offset, place) for view in parts):
             units += [number, offset, place]
         else:
             _log.error("%s: unit %d of attempt %s is lost", names.STAGED_TOPIC, number, attempt.name)

@@ -30,6 +30,7 @@ from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, TianzhouError
 from tianzhou.model import names
+from tianzhou.records.codec import Record, decode_record
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.store.results import NewRecord, PutResult, PutStatus
 from tianzhou.store.store import MessageStore
@@ -37,7 +38,6 @@ from tianzhou.supervision import Supervisor
 from tianzhou.wire.bodies.staging import AttemptList, BatchDecision
 from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.properties import encode_properties
-from tianzhou.wire.record import Record, decode_record
 from tianzhou.wire.staging import StagedMessage, decode_unit
 
 TICK_S = 1.0

@@ -14,6 +14,7 @@ from tianzhou.broker.transactions.transactions import LAG_LIMIT, Half, Identity,
 from tianzhou.clock import Clock
 from tianzhou.errors import ConnectionLost, CorruptRecord, StoreError, StoreUnreadable
 from tianzhou.model import names
+from tianzhou.records.codec import Record, decode_record
 from tianzhou.remoting.connection import Connection
 from tianzhou.slices import NextTurn, each_in_turns
 from tianzhou.store.files.lookup_steps import Steps
@@ -24,7 +25,6 @@ from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
 from tianzhou.wire.ids import offset_msg_id
-from tianzhou.wire.record import Record, decode_record
 
 TICK_S = 1.0
 ROUND_LIMIT_S = 60.0

@@ -9,10 +9,10 @@ from msgspec import structs
 from tianzhou.broker.delays.delay import waiting_room, wanted_level
 from tianzhou.broker.transactions.transactions import Half, Identity
 from tianzhou.model import names
+from tianzhou.records.codec import Record, encode_record
 from tianzhou.store.results import NewRecord
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import decode_properties, encode_properties
-from tianzhou.wire.record import Record, encode_record
 
 CHECK_GROUP = "CID_RMQ_SYS_TRANS"
 """The group whose offsets say how far half and op queue are done with."""

@@ -23,7 +23,7 @@ from tianzhou.cli.store.store_folder import SinceOption, SlotsOption, StoreArgum
 from tianzhou.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tianzhou.store.log.record_scan import LogItem
+    from tianzhou.records.walk import LogItem
     from tianzhou.store.offline.import_export import Selection
     from tianzhou.store.offline.scan import StoreScan
 
@@ -129,7 +129,8 @@ def _show_checkpoint(scan: StoreScan, output: Output) -> None:
 
 
 def _records(scan: StoreScan, selection: Selection, begin: int | None, body: Body) -> Iterator[dict[str, Any]]:
-    from tianzhou.wire.record import decode_record, to_message
+    from tianzhou.records.codec import decode_record
+    from tianzhou.wire.pulled import to_message
 
     def damaged(item: LogItem) -> None:
         print_note(f"no intact record between {item.offset} and {item.offset + item.size}: {item.reason}")

@@ -27,7 +27,7 @@ from tianzhou.cli.store.store_folder import (
 from tianzhou.errors import ConfigError, CorruptRecord, ProtocolError, StoreError
 
 if TYPE_CHECKING:
-    from tianzhou.store.log.record_scan import LogEntry, LogItem
+    from tianzhou.records.walk import LogEntry, LogItem
 
 Records = Iterator[tuple["LogEntry", memoryview]]
 ROWS_AT_ONCE = 4096

@@ -22,6 +22,7 @@ from tianzhou.clock import Clock
 from tianzhou.errors import ProtocolError, TianzhouError
 from tianzhou.escaping import shown
 from tianzhou.model import names
+from tianzhou.records.codec import decode_record
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.error_codes import unsupported
 from tianzhou.wire.bodies.clients import DIRECT_CONSUMPTION, RUNNING_INFO
@@ -30,7 +31,7 @@ from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header
 from tianzhou.wire.ids import parse_offset_msg_id
-from tianzhou.wire.record import decode_record, to_message
+from tianzhou.wire.pulled import to_message
 
 LAST_OFFSET = 2**62
 """No queue ever gets so far; behind it comes what no header field can say."""

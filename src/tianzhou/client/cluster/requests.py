@@ -12,7 +12,7 @@ from tianzhou.wire.command import Command
 from tianzhou.wire.compression import COMPRESSED, decompress
 from tianzhou.wire.fields import read_header
 from tianzhou.wire.properties import decode_properties
-from tianzhou.wire.record import MAX_UNPACKED
+from tianzhou.wire.pulled import MAX_UNPACKED
 
 _log = logging.getLogger(__name__)
 

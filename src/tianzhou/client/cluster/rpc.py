@@ -13,13 +13,14 @@ from tianzhou.client.cluster.remedies import broker_error, check
 from tianzhou.errors import ProtocolError
 from tianzhou.limits import MEMBERS_OF_ANSWER
 from tianzhou.model import HeartbeatData, MessageExt, MessageQueue, SubscriptionData
+from tianzhou.records.codec import decode_records
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.wire.bodies.clients import CONSUMER_IDS, LOCK_REQUEST, LOCKED_QUEUES, LockRequest
 from tianzhou.wire.bodies.heartbeat import CLIENT_CONFIG_CHECK, HEARTBEAT, ClientConfigCheck
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_reply, write_header
-from tianzhou.wire.record import decode_records, to_message
+from tianzhou.wire.pulled import to_message
 
 API_TIMEOUT_MS = 3000
 OFFSET_TIMEOUT_MS = 5000

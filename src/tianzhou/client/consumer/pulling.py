@@ -17,7 +17,7 @@ from tianzhou.wire.codes import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, RequestCod
 from tianzhou.wire.command import Command
 from tianzhou.wire.delivered import pair_behind
 from tianzhou.wire.fields import read_reply
-from tianzhou.wire.record import MAX_UNPACKED, decode_messages
+from tianzhou.wire.pulled import MAX_UNPACKED, decode_messages
 from tianzhou.wire.templates import PullTemplate
 
 FARTHEST_AHEAD = 1_000_000

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from struct import Struct
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +17,17 @@ from pyarrow import RecordBatch, Schema
 
 from tianzhou.errors import CorruptRecord, ProtocolError
 from tianzhou.model import MessageQueue, names
+from tianzhou.records.codec import decode_record, encode_record, record_edges
+from tianzhou.records.layout import (
+    BORN_HOST_V6,
+    HOST_V6_EXTRA,
+    INNER_BATCH_BITS,
+    MAGIC_V1,
+    MAGIC_V2,
+    NUMBER,
+    STORE_HOST_V6,
+    numpy_type,
+)
 from tianzhou.spark.rows import arrays
 from tianzhou.spark.rows.arrays import Array, DataType, Ints, pa
 from tianzhou.spark.rows.compiled_columns import Usual
@@ -26,35 +36,12 @@ from tianzhou.store.queues.multi_dispatch import is_light, offset_in
 from tianzhou.wire.batch import decode_batch
 from tianzhou.wire.compression import COMPRESSED, decompress
 from tianzhou.wire.ids import host_text, offset_msg_id
-from tianzhou.wire.record import (
-    BORN_HOST_V6,
-    MAGIC_V1,
-    MAGIC_V2,
-    OVERHEAD,
-    STORE_HOST_V6,
-    decode_record,
-    encode_record,
-)
 
-INNER_BATCH: Final = 0xC0
 BODY_LIMIT: Final = 64 << 20
 """Most bytes a compressed body may unpack to."""
 
-_HEAD = np.dtype(
-    [
-        ("size", ">i4"),
-        ("magic", ">i4"),
-        ("crc", ">i4"),
-        ("queue_id", ">i4"),
-        ("flag", ">i4"),
-        ("queue_offset", ">i8"),
-        ("physical_offset", ">i8"),
-        ("sys_flag", ">i4"),
-        ("born_timestamp", ">i8"),
-    ]
-)
-_TAIL = np.dtype([("reconsume_times", ">i4"), ("prepared", ">i8"), ("body_size", ">i4")])
-_SIZE: Final = Struct(">i")
+_HEAD: Final = numpy_type("size", "born_timestamp")
+_TAIL: Final = numpy_type("reconsume_times", "body_size")
 
 
 class Records:
@@ -106,31 +93,21 @@ class Records:
     @property
     def has_batches(self) -> bool:
         """Whether there are inner batches among them."""
-        return bool((self._head["sys_flag"] & INNER_BATCH).any())
+        return bool((self._head["sys_flag"] & INNER_BATCH_BITS).any())
 
     def _walk(self, buffer: bytes) -> Ints:
-        starts: list[int] = []
-        # The one step in Python for each message: nothing is in it that could be outside.
-        note, read = starts.append, _SIZE.unpack_from
-        at, end = 0, len(buffer)
-        last = end - OVERHEAD
-        while at <= last:
-            note(at)
-            (size,) = read(buffer, at)
-            if size < OVERHEAD:
-                raise self._corrupt(len(starts) - 1)
-            at += size
-        if at != end:
-            # What is too short for a record is the next one; one that reaches too far is the last.
-            raise self._corrupt(len(starts) - (at > end))
-        return np.array(starts, np.int64)
+        edges = record_edges(buffer)
+        if edges[-1] != len(buffer):
+            # One that reaches too far is the last; what states no size, or is too short for a record, is the next.
+            raise self._corrupt(len(edges) - 1 - (edges[-1] > len(buffer)))
+        return np.array(edges[:-1], np.int64)
 
     def _unwrap(self, buffer: bytes, starts: Ints) -> bytes:
         """The same messages with every inner batch taken apart into records of its own (wire.md §5)."""
         parts = []
         for start in starts.tolist():
             record = decode_record(buffer, start)
-            if not record.sys_flag & INNER_BATCH:
+            if not record.sys_flag & INNER_BATCH_BITS:
                 parts.append(buffer[start : start + record.size])
                 continue
             first = record.queue_offset
@@ -141,7 +118,7 @@ class Records:
                 entries = decode_batch(body)
             except ProtocolError as error:
                 raise CorruptRecord(f"{self.queue}, offset {first}: {error}") from error
-            record.sys_flag &= ~(INNER_BATCH | COMPRESSED)
+            record.sys_flag &= ~(INNER_BATCH_BITS | COMPRESSED)
             for step, (flag, content, properties) in enumerate(entries):
                 record.flag, record.body, record.properties = flag, bytes(content), bytes(properties)
                 record.queue_offset = first + step
@@ -159,9 +136,9 @@ class Records:
         head, starts, raw = self._head, self._starts, self._bytes
         flags = head["sys_flag"].astype(np.int64)
         self._born = starts + _HEAD.itemsize
-        self._stored_at = self._born + 8 + 12 * ((flags & BORN_HOST_V6) != 0)
+        self._stored_at = self._born + 8 + HOST_V6_EXTRA * ((flags & BORN_HOST_V6) != 0)
         self._store = self._stored_at + 8
-        tail_at = self._store + 8 + 12 * ((flags & STORE_HOST_V6) != 0)
+        tail_at = self._store + 8 + HOST_V6_EXTRA * ((flags & STORE_HOST_V6) != 0)
         magic = head["magic"]
         version2 = magic == MAGIC_V2
         ends = self._ends
@@ -296,7 +273,7 @@ class Records:
 
 
 def _host(value: bytes) -> tuple[bytes, int]:
-    return value[:-4], _SIZE.unpack(value[-4:])[0]
+    return value[:-4], NUMBER.unpack(value[-4:])[0]
 
 
 Maker = Callable[[Records, DataType], Array]

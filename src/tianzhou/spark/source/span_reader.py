@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from tianzhou.errors import BrokerError, ClientError, ConfigError, OffsetOutOfRange, RemotingError
 from tianzhou.model import MessageQueue, PullStatus
+from tianzhou.records.codec import properties_of
+from tianzhou.records.layout import AT, POSITION
 from tianzhou.spark.source.offsets import (
     EARLIEST,
     Bounds,
@@ -23,7 +24,6 @@ from tianzhou.spark.source.offsets import (
 from tianzhou.spark.source.positions import each, resolve
 from tianzhou.spark.source.read_options import ReadOptions, Where
 from tianzhou.spark.source.selection import Selection
-from tianzhou.store.log.record_scan import properties_of
 from tianzhou.store.queues.multi_dispatch import is_light, offset_in
 from tianzhou.wire.codes import ResponseCode
 
@@ -44,9 +44,6 @@ PAUSE_MS: Final = 100
 
 _LATER: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.GO_AWAY})
 """Answers of a broker that is starting, stopping or overloaded."""
-
-_QUEUE_OFFSET: Final = Struct(">q")
-_QUEUE_OFFSET_AT: Final = 20  # store.md §3.2, field 6
 
 
 class Ask(NamedTuple):
@@ -227,7 +224,7 @@ def _first_offset(queue: MessageQueue, body: bytes) -> int:
     if is_light(queue.topic):
         # The record says where it is in its main topic.
         return offset_in(queue.topic, properties_of(memoryview(body))) or 0
-    found: int = _QUEUE_OFFSET.unpack_from(body, _QUEUE_OFFSET_AT)[0]
+    found: int = POSITION.unpack_from(body, AT["queue_offset"])[0]
     return found
 
 

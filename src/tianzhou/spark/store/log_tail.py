@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from tianzhou.model import MessageQueue, names
+from tianzhou.records.layout import PREPARED, ROLLBACK, TRANSACTION_BITS
+from tianzhou.records.walk import LogEntry
 from tianzhou.spark.store.mapped_files import BATCH_UNIT, UNIT
-from tianzhou.store.log.record_scan import PREPARED, ROLLBACK, TRANSACTION_BITS, LogEntry
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.store.queues.multi_dispatch import stored_places
 from tianzhou.wire.hashing import tags_code

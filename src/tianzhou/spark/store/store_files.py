@@ -15,12 +15,12 @@ import numpy as np
 from tianzhou.data_folder import stores_in, which_of
 from tianzhou.errors import StoreUnreadable
 from tianzhou.model import MessageQueue
+from tianzhou.records.walk import LogEntry, read_item
 from tianzhou.spark.source.offsets import Bounds, Positions
 from tianzhou.spark.store.log_tail import undispatched
 from tianzhou.spark.store.mapped_files import MappedFiles, QueueFiles, Units
 from tianzhou.store.files.folder import StoreFolder, is_held
 from tianzhou.store.index.indexfile import ENTRY, ENTRY_SIZE, HEADER_SIZE, SLOT
-from tianzhou.store.log.record_scan import LogEntry, read_item
 from tianzhou.store.offline.check_index import slots_of
 from tianzhou.store.offline.scan import ReadOnlySegment, StoreScan, read_index_headers
 from tianzhou.store.queues.multi_dispatch import is_light, stored_places

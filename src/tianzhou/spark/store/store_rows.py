@@ -19,6 +19,9 @@ from pyarrow import RecordBatch, Schema
 from tianzhou.errors import CorruptRecord
 from tianzhou.filter.tags import parse_tags
 from tianzhou.model import MessageQueue, names
+from tianzhou.records.checksum import crc32
+from tianzhou.records.layout import OVERHEAD
+from tianzhou.records.walk import LogEntry, read_item
 from tianzhou.spark.rows import arrays
 from tianzhou.spark.rows.arrays import Ints, pa
 from tianzhou.spark.rows.columns import Records, made_of
@@ -26,10 +29,8 @@ from tianzhou.spark.rows.compiled_columns import Usual
 from tianzhou.spark.source.offsets import DataLoss, Loss, Span
 from tianzhou.spark.store.mapped_files import Units
 from tianzhou.spark.store.store_files import UNNAMED, StoreFiles
-from tianzhou.store.log.record_scan import LogEntry, read_item
 from tianzhou.store.queues.multi_dispatch import stored_places
-from tianzhou.wire.hashing import crc32, tags_code
-from tianzhou.wire.record import OVERHEAD
+from tianzhou.wire.hashing import tags_code
 
 logger = logging.getLogger(__name__)
 
@@ -316,7 +317,7 @@ def _intact(records: Records) -> Ints:
     view, edge = memoryview(content), edges.tolist()
     found = [crc32(view[low:high]) if high > low else -1 for low, high in pairwise(edge)]
     values = np.array(found, np.int64)
-    return (values == records.fixed("crc")) | (values < 0)
+    return (values == records.fixed("body_crc")) | (values < 0)
 
 
 def _with_key(records: Records, key: str) -> Ints:

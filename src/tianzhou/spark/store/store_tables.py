@@ -8,10 +8,10 @@ from typing import Any, Final
 import numpy as np
 
 from tianzhou.model import MessageQueue
+from tianzhou.records.walk import LogEntry
 from tianzhou.spark.rows import arrays
 from tianzhou.spark.rows.arrays import pa
 from tianzhou.spark.rows.columns import Records
-from tianzhou.store.log.record_scan import LogEntry
 from tianzhou.store.offline.import_export import KEPT_FLAGS
 
 _BYTES: Final = 32 << 20
@@ -66,8 +66,13 @@ def _batch(topic: str, queue_id: int, buffer: bytes) -> Any:
     records = Records(buffer, MessageQueue(topic, "", queue_id))
     count = len(records)
     kinds = {field.name: field.type for field in SCHEMA}
-    fixed = {"queueOffset": "queue_offset", "physicalOffset": "physical_offset", "flag": "flag",
-             "reconsumeTimes": "reconsume_times", "preparedTransactionOffset": "prepared"}  # fmt: skip
+    fixed = {
+        "queueOffset": "queue_offset",
+        "physicalOffset": "physical_offset",
+        "flag": "flag",
+        "reconsumeTimes": "reconsume_times",
+        "preparedTransactionOffset": "prepared_transaction_offset",
+    }
     columns = {name: arrays.integers(records.fixed(field), kinds[name]) for name, field in fixed.items()}
     columns |= {
         "topic": arrays.repeated(topic.encode(), count, pa.string()),

@@ -12,20 +12,17 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
 from time import perf_counter
-from typing import Any, Final
+from typing import Final
 
-from tianzhou.model import names
+from tianzhou.records.layout import ROLLBACK, TRANSACTION_BITS
+from tianzhou.records.walk import Finding, LogItem, Run, walk
 from tianzhou.shortages import advice
 from tianzhou.store.dispatch.dispatch import Dispatcher
-from tianzhou.store.dispatch.fast_scan import UsualRecords
 from tianzhou.store.files.retention import readable_size
 from tianzhou.store.files.segments import Segment
 from tianzhou.store.index.index import Index
 from tianzhou.store.log.commitlog import CommitLog
-from tianzhou.store.log.record_scan import ROLLBACK, TRANSACTION_BITS, Finding
-from tianzhou.store.log.recovery import survey
 from tianzhou.store.settings import StoreSettings
-from tianzhou.wire.properties import get_property
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +64,6 @@ class IndexCatchUp:
         self._index = index
         self._settings = settings
         self._on_done = on_done
-        self._usual = UsualRecords(None, index, (), check_crc=settings.check_crc_on_recover)
         self._began_at = position
         self._said = 0.0
         self.position = position
@@ -194,39 +190,29 @@ class IndexCatchUp:
 
     def _step(self, segment: Segment | None, end: int, upto: int) -> None:
         """Index the next records, those that begin before `end`."""
-        settings, files = self._settings, self._log.files
-        if segment is not None and not settings.force_verify_prop_crc:
-            at = self.position - segment.start
-            passed = self._usual.run(segment, at, min(end - segment.start, upto), _STEP_RECORDS)
-            if passed != at:
-                self.position = segment.start + passed
-                return
-        index = max(files.index_of(self.position), 0)
-        position = self.position - files.segments[index].start
-        item: Any = next(
-            survey(
-                files.segments,
-                index,
-                position,
-                trusted_end=end,
-                check_crc=settings.check_crc_on_recover,
-                force_record_crc=settings.force_verify_prop_crc,
-            ),
-            None,
+        settings, files, index = self._settings, self._log.files, self._index
+        at = max(files.index_of(self.position), 0)
+        steps = walk(
+            files.segments,
+            at,
+            self.position - files.segments[at].start,
+            trusted_end=end,
+            check_crc=settings.check_crc_on_recover,
+            force_record_crc=settings.force_verify_prop_crc,
+            most=_STEP_RECORDS,
+            stop=end if segment is None else min(end, segment.start + upto),
         )
-        if item is None or item.offset >= end:
-            self.position = end
-            return
-        entry = item.entry
-        if item.finding is Finding.RECORD and entry.sys_flag & TRANSACTION_BITS != ROLLBACK:
-            self._index.put(
-                entry.topic,
-                get_property(entry.properties, names.UNIQ_KEY) or "",
-                get_property(entry.properties, names.KEYS) or "",
-                entry.offset,
-                entry.store_timestamp,
-            )
-        self.position = item.offset + item.size
+        step = next(steps, LogItem(Finding.NOTHING, end))
+        run: Run = []
+        following = end
+        if not isinstance(step, LogItem):
+            run, following = step, step[-1][0] + step[-1][1]
+        elif step.finding is not Finding.NOTHING and step.offset < end:
+            run, following = [step.entry] if step.entry is not None else [], step.offset + step.size
+        for offset, _, topic, _, _, sys_flag, stored, properties in run:
+            if sys_flag & TRANSACTION_BITS != ROLLBACK and offset >= index.end_offset:
+                index.put_record(topic, properties, offset, stored)
+        self.position = following
 
     def _complete(self) -> None:
         self.done = True

@@ -16,9 +16,9 @@ from typing import Final
 from tianzhou._hot import BY_HAND, fill
 from tianzhou._hot.cursors import Pending
 from tianzhou._hot.records import UNIT
+from tianzhou.records.layout import PREPARED, ROLLBACK
 from tianzhou.store.flags import RunningFlag
 from tianzhou.store.index.index import Index
-from tianzhou.store.log.record_scan import PREPARED, ROLLBACK
 from tianzhou.store.queues.consumequeue import ConsumeQueue
 
 logger = logging.getLogger(__name__)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
+from tianzhou.model import names
 from tianzhou.store.files.directories import make_directory, sync_directory
 from tianzhou.store.files.lookup_steps import Steps, at_once
 from tianzhou.store.files.retention import expired_index_files
@@ -15,6 +16,7 @@ from tianzhou.store.files.segments import Segment
 from tianzhou.store.index.indexfile import HEADER_SIZE, IndexFile
 from tianzhou.store.settings import StoreSettings
 from tianzhou.wire.hashing import index_hash
+from tianzhou.wire.properties import get_property
 
 
 class Index:
@@ -207,6 +209,12 @@ class Index:
             # Whoever tries again has to get it in as a whole.
             self._cut_at = physical_offset
             raise
+
+    def put_record(self, topic: str, properties: bytes, physical_offset: int, store_timestamp: int) -> None:
+        """As `put`, with the keys that a property string has."""
+        uniq_key = get_property(properties, names.UNIQ_KEY) or ""
+        keys = get_property(properties, names.KEYS) if b"KEYS\x01" in properties else None
+        self.put(topic, uniq_key, keys or "", physical_offset, store_timestamp)
 
     def _begin(self) -> IndexFile:
         previous = self.newest

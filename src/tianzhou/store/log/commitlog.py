@@ -3,41 +3,37 @@
 from __future__ import annotations
 
 import logging
-import struct
 from collections.abc import Callable
 from typing import Final
 
 from tianzhou._hot.cursors import LogTail
 from tianzhou._hot.records import put_record
 from tianzhou.errors import PageCacheBusy, StoreError
-from tianzhou.store.files.lookup_steps import Range, Steps, at_once
-from tianzhou.store.files.segments import Segment, SegmentQueue
-from tianzhou.store.log.record_scan import RECORD_HEAD, store_time
-from tianzhou.store.results import NewRecord
-from tianzhou.store.settings import StoreSettings
-from tianzhou.wire.record import (
+from tianzhou.records.codec import Record, encode_record, fill_property_crc, store_time
+from tianzhou.records.layout import (
     BLANK_SIZE,
     BORN_HOST_V6,
+    HOST_BITS,
+    HOST_V6_EXTRA,
     MAGIC_BLANK,
-    MAGIC_V1,
-    MAGIC_V2,
+    MAGICS,
     OVERHEAD,
+    PLACE,
+    ROLLBACK,
+    SIZE_MAGIC,
     STORE_HOST_V6,
-    Record,
-    encode_record,
-    fill_property_crc,
+    UP_TO_STORE_TIME,
 )
+from tianzhou.store.files.lookup_steps import Range, Steps, at_once
+from tianzhou.store.files.segments import Segment, SegmentQueue
+from tianzhou.store.results import NewRecord
+from tianzhou.store.settings import StoreSettings
 
 logger = logging.getLogger(__name__)
 
-_ADDRESS_BITS: Final = BORN_HOST_V6 | STORE_HOST_V6
-
-_BLANK: Final = struct.Struct(">ii")
-_POSITION: Final = struct.Struct(">ii20xq")
 FILLER_TOPIC: Final = "-"
 """Topic of records that fill places where others were lost."""
 _FILLER_OVERHEAD: Final = OVERHEAD + len(FILLER_TOPIC)
-_ROLLED_BACK: Final = 0xC
 STEP: Final = 1 << 20
 _SMALL_STEP: Final = 64 << 10
 AHEAD: Final = 16 << 20
@@ -90,7 +86,7 @@ class CommitLog(LogTail):
         self.on_pressure: Callable[[], None] | None = None
         self.appends_crc = settings.enabled_append_prop_crc
         self._sys_bits = STORE_HOST_V6 if len(store_host) == 16 else 0
-        self._overhead = OVERHEAD - 1 + (12 if len(store_host) == 16 else 0)
+        self._overhead = OVERHEAD - 1 + (HOST_V6_EXTRA if len(store_host) == 16 else 0)
         self._segment: Segment | None = None
         self._map = None
         self.base = 0
@@ -211,7 +207,7 @@ class CommitLog(LogTail):
             room = segment.size - self.position
             if room >= BLANK_SIZE:
                 segment.reserve_range(self.position, self.position + BLANK_SIZE)
-                _BLANK.pack_into(segment.map, self.position, room, MAGIC_BLANK)
+                SIZE_MAGIC.pack_into(segment.map, self.position, room, MAGIC_BLANK)
             start = segment.end
         else:
             start = self.base - self.base % self.files.size
@@ -231,7 +227,7 @@ class CommitLog(LogTail):
             topic_field: length and topic as stored.
         """
         size = self._overhead + len(topic_field) + len(record.body) + len(record.properties)
-        return size if len(record.born_host) == 4 else size + 12
+        return size if len(record.born_host) == 4 else size + HOST_V6_EXTRA
 
     def append(self, record: NewRecord, magic: int, topic_field: bytes, queue_offset: int, store_timestamp: int) -> int:
         """Write one record and tell its size; it ends at `end`.
@@ -249,9 +245,9 @@ class CommitLog(LogTail):
         """
         size = self._overhead + len(topic_field) + len(record.body) + len(record.properties)
         # Clients set the address bits as they like; what counts is how long the addresses are.
-        sys_flag = record.sys_flag & ~_ADDRESS_BITS | self._sys_bits
+        sys_flag = record.sys_flag & ~HOST_BITS | self._sys_bits
         if len(record.born_host) != 4:
-            size += 12
+            size += HOST_V6_EXTRA
             sys_flag |= BORN_HOST_V6
         position = self.position
         if position + size > self._check:
@@ -294,14 +290,14 @@ class CommitLog(LogTail):
 
     def record_steps(self, offset: int) -> Steps[memoryview | None]:
         """As `record_at`."""
-        head = self.read(offset, _POSITION.size)
+        head = self.read(offset, PLACE.size)
         if head is None:
             return None
-        yield self._range(offset, _POSITION.size)
-        size, magic = _BLANK.unpack_from(head)
+        yield self._range(offset, PLACE.size)
+        size, magic = SIZE_MAGIC.unpack_from(head)
         if self.damaged and not self.intact(head):
             return None
-        if magic not in {MAGIC_V1, MAGIC_V2} or size < OVERHEAD:
+        if magic not in MAGICS or size < OVERHEAD:
             return None
         record = self.read(offset, size)
         if record is not None:
@@ -311,9 +307,9 @@ class CommitLog(LogTail):
     def time_steps(self, offset: int, size: int) -> Steps[int]:
         """Store time of the record of `size` bytes at `offset`, ms; -1 when it is not (or no longer) there."""
         record = self.read(offset, size)
-        if record is None or size < RECORD_HEAD:
+        if record is None or size < UP_TO_STORE_TIME:
             return -1
-        yield self._range(offset, RECORD_HEAD)
+        yield self._range(offset, UP_TO_STORE_TIME)
         return store_time(record)
 
     def _range(self, offset: int, size: int) -> Range:
@@ -342,22 +338,22 @@ class CommitLog(LogTail):
                 upto = max(upto - BLANK_SIZE, at)
                 if at:
                     upto = at
-                _BLANK.pack_into(segment.map, upto, segment.size - upto, MAGIC_BLANK)
+                SIZE_MAGIC.pack_into(segment.map, upto, segment.size - upto, MAGIC_BLANK)
             body = upto - at - _FILLER_OVERHEAD
             if body < 0:
                 continue
             filler = Record(
-                FILLER_TOPIC, 0, 0, begin, 0, _ROLLED_BACK, store_timestamp, bytes(4), 0, store_timestamp, bytes(4), 0,
+                FILLER_TOPIC, 0, 0, begin, 0, ROLLBACK, store_timestamp, bytes(4), 0, store_timestamp, bytes(4), 0,
                 0, 0, bytes(segment.view[upto - body : upto]), b"",
             )  # fmt: skip
             segment.map[at:upto] = encode_record(filler)
 
     def intact(self, record: memoryview) -> bool:
         """Whether a record, given from its first byte on, lies outside the damaged stretches."""
-        if len(record) < _POSITION.size:
+        if len(record) < PLACE.size:
             return False
-        _, magic, offset = _POSITION.unpack_from(record)
-        return magic in {MAGIC_V1, MAGIC_V2} and not any(start <= offset < end for start, end in self.damaged)
+        _, magic, offset = PLACE.unpack_from(record)
+        return magic in MAGICS and not any(start <= offset < end for start, end in self.damaged)
 
     def close(self) -> None:
         """Let go of all maps, and delete the segment that was prepared but not begun."""

@@ -6,14 +6,13 @@ make no sense. `tianzhou.store.startup.loading` and `tianzhou.store.startup.open
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import pairwise
-from typing import Final, Protocol
+from typing import Final
 
-from tianzhou.store.log.record_scan import Finding, LogItem, read_item
-from tianzhou.wire.record import MAGIC_V1, MAGIC_V2, OVERHEAD, verify_property_crc
+from tianzhou.records.layout import MAGIC_V1, MAGIC_V2, OVERHEAD
 
 _MAGIC_BYTES: Final = (
     MAGIC_V1.to_bytes(4, "big", signed=True)[:3]  # the versions differ in the last byte only
@@ -44,24 +43,6 @@ class OpeningReport:
     indexed: int = 0
     damaged: list[tuple[int, int]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-
-
-class LogPart(Protocol):
-    """A segment as recovery sees it."""
-
-    @property
-    def start(self) -> int:
-        """Offset of its first byte."""
-        ...
-
-    @property
-    def view(self) -> memoryview:
-        """All its bytes."""
-        ...
-
-    def find(self, needle: bytes, position: int) -> int:
-        """Position of the next occurrence, -1 without one."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,99 +81,6 @@ def start_after_stop(starts: Sequence[int], dispatched_end: int) -> int:
         if starts[index] <= dispatched_end:
             return index
     return 0
-
-
-def survey(
-    parts: Sequence[LogPart],
-    index: int,
-    position: int = 0,
-    *,
-    trusted_end: int | None = None,
-    check_crc: bool = True,
-    force_record_crc: bool = False,
-    newest: int = 0,
-    doubted_from: int | None = None,
-) -> Iterator[LogItem]:
-    """Every record from a place on, and every damaged stretch that intact records follow.
-
-    The log ends behind the last record given. A damaged stretch is told as one item with its length.
-
-    Args:
-        parts: all segments.
-        index: the segment to begin in.
-        position: where in it.
-        trusted_end: the log is known to end here or later: only a place before it that holds no record is damage.
-            None after a crash, when anything that is no record may have records behind it.
-        check_crc: as `read_item`.
-        force_record_crc: as `read_item`.
-        newest: store time of the newest record before the place, ms; older ones behind a gap are left-overs.
-        doubted_from: after a power failure, the store time in ms from which on records need not have reached the
-            disk as a whole. None when at most the last one can be incomplete.
-    """
-    while index < len(parts):
-        part = parts[index]
-        item = read_item(part.view, position, part.start, check_crc=check_crc, force_record_crc=force_record_crc)
-        if item.finding is Finding.RECORD and not (trusted_end is None and half_written(item, part, doubted_from)):
-            assert item.entry is not None
-            newest = max(newest, item.entry.store_timestamp)
-            yield item
-            position += item.size
-            continue
-        if item.finding is Finding.BLANK:
-            index, position = index + 1, 0
-            continue
-        if trusted_end is not None and item.offset >= trusted_end:
-            return
-        place = _next_intact(parts, index, position, newest)
-        if place is None:
-            return
-        index, position = place
-        yield LogItem(
-            Finding.DAMAGED,
-            item.offset,
-            parts[index].start + position - item.offset,
-            reason=item.reason or "zeros where a record should be",
-        )
-
-
-def half_written(item: LogItem, part: LogPart, doubted_from: int | None = None) -> bool:
-    """Whether a record that looks whole may have been on its way to the disk when the process or the power ended.
-
-    No CRC covers topic and properties unless the record carries its own. What was not written reads as zeros, and
-    a record with zeros there is never stored without its CRC.
-
-    Args:
-        item: the record.
-        part: the segment it is in.
-        doubted_from: as `survey`.
-    """
-    entry = item.entry
-    if entry is None or (b"\0" not in entry.properties and "\0" not in entry.topic):
-        return False
-    position = item.offset - part.start
-    if verify_property_crc(part.view[position : position + item.size]):
-        return False
-    if doubted_from is not None:
-        return entry.store_timestamp >= doubted_from
-    following = read_item(part.view, position + item.size, part.start)
-    return following.finding not in {Finding.RECORD, Finding.BLANK}
-
-
-def _next_intact(parts: Sequence[LogPart], index: int, position: int, newest: int) -> tuple[int, int] | None:
-    """Where the next intact record begins.
-
-    Bytes that an earlier truncation left behind can look like records, too; they are older than what stands
-    before the gap.
-    """
-    for at in range(index, len(parts)):
-        part = parts[at]
-        found = part.find(_MAGIC_BYTES, position + 5 if at == index else 0)
-        while found >= 4:
-            item = read_item(part.view, found - 4, part.start)
-            if item.entry is not None and item.entry.store_timestamp >= newest:
-                return at, found - 4
-            found = part.find(_MAGIC_BYTES, found + 1)
-    return None
 
 
 class OffsetVerdict(Enum):

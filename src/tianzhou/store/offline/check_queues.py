@@ -10,8 +10,8 @@ from typing import Final
 
 from tianzhou._hot.records import EXTENSION_ADDRESS, UNIT
 from tianzhou.model import names
+from tianzhou.records.walk import LogEntry
 from tianzhou.store.log.holes import is_hole
-from tianzhou.store.log.record_scan import LogEntry
 from tianzhou.store.offline.check_report import CheckReport, Kind
 from tianzhou.store.offline.scan import ReadOnlySegment, segment_paths
 from tianzhou.store.queues.consumequeue import UNIT_SIZE

@@ -15,8 +15,10 @@ from typing import Any, Final, Self
 from tianzhou.clock import Clock, SystemClock
 from tianzhou.errors import ConfigError, ProtocolError, StoreError
 from tianzhou.model import MessageExt, names
+from tianzhou.records.codec import decode_record
+from tianzhou.records.layout import PREPARED, ROLLBACK, TRANSACTION_BITS
+from tianzhou.records.walk import LogEntry, LogItem
 from tianzhou.store.files.config_file import JsonFile
-from tianzhou.store.log.record_scan import PREPARED, ROLLBACK, TRANSACTION_BITS, LogEntry, LogItem
 from tianzhou.store.offline.check_files import topics_of
 from tianzhou.store.offline.check_index import slots_of
 from tianzhou.store.offline.scan import ReadOnlySegment, StoreScan, read_index_headers, segment_paths
@@ -26,7 +28,7 @@ from tianzhou.store.store import MessageStore
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.ids import address_bytes
 from tianzhou.wire.properties import encode_properties, get_property
-from tianzhou.wire.record import decode_record, to_message
+from tianzhou.wire.pulled import to_message
 
 KEPT_FLAGS: Final = ~0x7F1
 """Bits of sysFlag that a row keeps: not those that tell how the record was packed and how long its addresses are."""

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from tianzhou.records.layout import BLANK_SIZE, OVERHEAD
 from tianzhou.store.offline.check_report import CheckReport, Kind, WrongOffset
-from tianzhou.wire.record import BLANK_SIZE, OVERHEAD
 
 FILLER_TOPIC: Final = "rmq_sys_repaired"
 """Topic of the records that cover damaged stretches. As rollbacks they enter no queue and no index."""

@@ -15,13 +15,15 @@ from tianzhou._hot.records import UNIT
 from tianzhou.errors import StoreError, StoreUnreadable
 from tianzhou.model import names
 from tianzhou.model.name_rules import folder_name_problem
+from tianzhou.records.codec import Record, encode_blank, encode_record
+from tianzhou.records.layout import PREPARED, ROLLBACK, TRANSACTION_BITS
+from tianzhou.records.walk import LogEntry, read_item
 from tianzhou.store.files.checkpoint import Checkpoint
 from tianzhou.store.files.config_file import JsonFile
 from tianzhou.store.files.folder import StoreFolder
 from tianzhou.store.files.segments import segment_name
 from tianzhou.store.index.index import Index
 from tianzhou.store.log import holes
-from tianzhou.store.log.record_scan import PREPARED, ROLLBACK, TRANSACTION_BITS, LogEntry, queue_tags_code, read_item
 from tianzhou.store.offline.check import StoreCheck
 from tianzhou.store.offline.check_index import slots_of
 from tianzhou.store.offline.check_queues import BATCH_UNIT
@@ -44,11 +46,11 @@ from tianzhou.store.offline.repair import (
 )
 from tianzhou.store.offline.scan import ReadOnlySegment, StoreScan, read_index_headers, segment_paths
 from tianzhou.store.queues.queues import BATCH_QUEUES, QUEUES, queue_folder
+from tianzhou.store.queues.tags_code import queue_tags_code
 from tianzhou.store.settings import StoreSettings, parse_delay_levels
 from tianzhou.store.startup.proved_note import NOTE_NAME
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import get_property
-from tianzhou.wire.record import Record, encode_blank, encode_record
 
 _QUEUE_SIZE: Final = 6_000_000
 _BATCH_SIZE: Final = 13_800_000

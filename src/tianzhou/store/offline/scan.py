@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Final
 
 from tianzhou._hot.records import UNIT
 from tianzhou.errors import StoreUnreadable
+from tianzhou.records.walk import Finding, LogEntry, LogItem, one_by_one, walk
 from tianzhou.store.files.checkpoint import Checkpoint
 from tianzhou.store.index.indexfile import ENTRY, ENTRY_SIZE, HEADER, HEADER_SIZE
 from tianzhou.store.log.holes import is_hole
-from tianzhou.store.log.record_scan import Finding, LogEntry, LogItem
-from tianzhou.store.log.recovery import survey
 
 if TYPE_CHECKING:
     from tianzhou.store.offline.check_report import CheckReport
@@ -181,7 +180,7 @@ class StoreScan:
                 index += 1
             if segments:
                 position = max(begin - segments[index].start, 0)
-        yield from survey(segments, index, position, check_crc=check_crc)
+        yield from one_by_one(walk(segments, index, position, check_crc=check_crc))
 
     def records(
         self,

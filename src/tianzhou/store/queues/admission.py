@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from tianzhou.model import names
 from tianzhou.model.name_rules import LONGEST_GROUP, LONGEST_TOPIC, TOPIC, folder_name_problem
-from tianzhou.store.log.record_scan import TRANSACTION_BITS
+from tianzhou.records.layout import INNER_BATCH, TRANSACTION_BITS
 from tianzhou.store.queues.batchqueue import MAX_BATCH
 from tianzhou.store.results import NewRecord, PutResult, PutStatus
 from tianzhou.wire.properties import MAX_BYTES as MAX_PROPERTIES
 from tianzhou.wire.properties import get_property
-
-INNER_BATCH: Final = 0x80
 
 
 def illegal(record: NewRecord, text: str, status: PutStatus = PutStatus.MESSAGE_ILLEGAL) -> PutResult:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-import struct
 from collections.abc import Iterator
 from itertools import islice
-from typing import Final
 
+from tianzhou.records.layout import AT, INNER_BATCH, NUMBER, PLACE
 from tianzhou.store.log.commitlog import CommitLog
-from tianzhou.store.queues.admission import INNER_BATCH
 from tianzhou.store.queues.batchqueue import BATCH_UNIT_SIZE, BatchQueue, BatchUnit, unit_at
 from tianzhou.store.queues.consumequeue import UNIT_SIZE
 from tianzhou.store.queues.read_limits import ReadLimits
@@ -17,9 +15,6 @@ from tianzhou.store.queues.reading import outside_queue
 from tianzhou.store.results import GetResult, GetStatus, ReadRequest
 
 logger = logging.getLogger(__name__)
-
-_PLACE: Final = struct.Struct(">i24xq")
-_SYS_FLAG: Final = struct.Struct(">36xi")
 
 
 def read_batch_queue(log: CommitLog, queue: BatchQueue, limits: ReadLimits, request: ReadRequest) -> GetResult:
@@ -101,7 +96,7 @@ def _record_of(log: CommitLog, queue: BatchQueue, unit: BatchUnit) -> memoryview
 
 
 def _is_record(record: memoryview, unit: BatchUnit) -> bool:
-    return len(record) >= _PLACE.size and _PLACE.unpack_from(record) == (unit.size, unit.physical_offset)
+    return len(record) >= PLACE.size and PLACE.unpack_from(record)[::2] == (unit.size, unit.physical_offset)
 
 
 def _report(queue: BatchQueue, unit: BatchUnit) -> None:
@@ -128,4 +123,4 @@ def _wanted(record: memoryview, unit: BatchUnit, tag_codes: frozenset[int] | Non
         return True
     # RocketMQ gives inner batches to nobody who asks for a tag, so that what is in them is lost to those; a
     # consumer compares the tags of the messages itself.
-    return bool(_SYS_FLAG.unpack_from(record)[0] & INNER_BATCH)
+    return bool(NUMBER.unpack_from(record, AT["sys_flag"])[0] & INNER_BATCH)

@@ -10,6 +10,7 @@ from typing import ClassVar, Final
 
 from tianzhou._hot.cursors import QueueTail
 from tianzhou._hot.records import UNIT
+from tianzhou.records.layout import MAGIC_V1, MAGIC_V2
 from tianzhou.store.files.lookup_steps import Steps, at_once
 from tianzhou.store.files.maps import QueueMaps
 from tianzhou.store.files.pages import RANDOM
@@ -18,7 +19,6 @@ from tianzhou.store.files.retired import RetiredSegment
 from tianzhou.store.files.segments import Segment, SegmentQueue
 from tianzhou.store.log import holes
 from tianzhou.watermark import Watermark
-from tianzhou.wire.record import MAGIC_V1, MAGIC_V2
 
 logger = logging.getLogger(__name__)
 

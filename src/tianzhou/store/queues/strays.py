@@ -9,26 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 from collections.abc import Callable
 from typing import Final
 
 from tianzhou._hot.records import UNIT
+from tianzhou.records.layout import MAGIC_BLANK, MAGIC_START, MAGICS, PREPARED, ROLLBACK, TRANSACTION_BITS, fields_at
+from tianzhou.records.walk import Finding, read_item
 from tianzhou.store.coldreads import ColdReads
 from tianzhou.store.files.lookup_steps import Steps, at_once
 from tianzhou.store.log import holes
 from tianzhou.store.log.commitlog import CommitLog
-from tianzhou.store.log.record_scan import PREPARED, ROLLBACK, TRANSACTION_BITS, Finding, queue_tags_code, read_item
 from tianzhou.store.queues.consumequeue import ConsumeQueue
 from tianzhou.store.queues.multi_dispatch import is_light
-from tianzhou.wire.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from tianzhou.store.queues.tags_code import queue_tags_code
 
 logger = logging.getLogger(__name__)
 
-_HEAD: Final = struct.Struct(">ii4xi4xqq")
-"""Size, magic number, queue, queue offset and place of a record."""
-_MAGICS: Final = (MAGIC_V1, MAGIC_V2)
-_MAGIC_BYTES: Final = struct.pack(">i", MAGIC_V1)[:3]
+_HEAD: Final = fields_at("size", "magic", "queue_id", "queue_offset", "physical_offset")
 _WINDOW: Final = 4096
 _FEW_BYTES: Final = 4 << 20
 _NEIGHBOURS: Final = 1000
@@ -79,7 +76,7 @@ def _place(log: CommitLog, physical: int, size: int) -> tuple[int, int] | None:
     if segment is None or size < _HEAD.size or physical + size > min(log.end, segment.end):
         return None
     stated, magic, queue_id, queue_offset, place = _HEAD.unpack_from(segment.view, physical - segment.start)
-    return (queue_id, queue_offset) if (stated, place) == (size, physical) and magic in _MAGICS else None
+    return (queue_id, queue_offset) if (stated, place) == (size, physical) and magic in MAGICS else None
 
 
 class StrayUnits:
@@ -239,8 +236,8 @@ class StrayUnits:
                 if magic == MAGIC_BLANK:
                     at = segment.size
                     break
-                if magic not in _MAGICS or place != segment.start + at or not _HEAD.size <= size <= segment.size - at:
-                    next_magic = segment.find(_MAGIC_BYTES, at + 5)
+                if magic not in MAGICS or place != segment.start + at or not _HEAD.size <= size <= segment.size - at:
+                    next_magic = segment.find(MAGIC_START, at + 5)
                     at = next_magic - 4 if next_magic >= 0 else segment.size
                     break
                 if queue_id == queue.queue_id and first <= queue_offset < last:

@@ -6,24 +6,17 @@
 from __future__ import annotations
 
 import logging
-import struct
 from collections.abc import Mapping
 from typing import Final
 
+from tianzhou.records.codec import store_time
+from tianzhou.records.layout import PLACE, SIZE_MAGIC, UP_TO_STORE_TIME
+from tianzhou.records.walk import Finding, half_written, one_by_one, read_item, walk
 from tianzhou.store.files.checkpoint import Checkpoint
 from tianzhou.store.files.segments import Segment
 from tianzhou.store.index.index import Index
 from tianzhou.store.log.commitlog import CommitLog
-from tianzhou.store.log.record_scan import Finding, read_item
-from tianzhou.store.log.recovery import (
-    OpeningReport,
-    SegmentHead,
-    half_written,
-    rebuild_start,
-    start_after_crash,
-    start_after_stop,
-    survey,
-)
+from tianzhou.store.log.recovery import OpeningReport, SegmentHead, rebuild_start, start_after_crash, start_after_stop
 from tianzhou.store.queues.consumequeue import ConsumeQueue
 from tianzhou.store.queues.extension import ExtendedQueue
 from tianzhou.store.queues.multi_dispatch import is_light
@@ -35,10 +28,7 @@ from tianzhou.store.startup.replay import LogReplay, impossible_place
 
 logger = logging.getLogger(__name__)
 
-_HEAD: Final = struct.Struct(">ii")
-_HEAD_BYTES: Final = 76  # up to the store time of a record with IPv6 addresses
 _LOOKED_AT: Final = 4096
-_PLACE: Final = struct.Struct(">ii20xq")
 
 
 class StoreOpener:
@@ -252,8 +242,8 @@ class StoreOpener:
         if not segments or offset < segments[0].start:
             return False
         segment = self._log.files.find(offset)
-        if segment is not None and offset - segment.start + _PLACE.size <= segment.size:
-            stated, _, place = _PLACE.unpack_from(segment.view, offset - segment.start)
+        if segment is not None and offset - segment.start + PLACE.size <= segment.size:
+            stated, _, place = PLACE.unpack_from(segment.view, offset - segment.start)
             if (stated, place) == (size, offset):
                 return False
         queue.recover(offset)
@@ -348,7 +338,7 @@ class StoreOpener:
             segment = self._log.files.find(start)
             if segment is None or not segments[0].start <= start < stop <= end:
                 continue
-            item = next(survey([segment], 0, start - segment.start), None)
+            item = next(one_by_one(walk([segment], 0, start - segment.start, most=1)), None)
             entry = item.entry if item is not None else None
             if entry is None or impossible_place(entry.topic, entry.queue_id) is not None:
                 still.append((start, stop))
@@ -413,10 +403,6 @@ def merged(stretches: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _head_of(segment: Segment) -> SegmentHead:
-    view = segment.read(0, _HEAD_BYTES)
-    _, magic = _HEAD.unpack_from(view, 0)
-    timestamp = 0
-    if magic:
-        (sys_flag,) = struct.unpack_from(">i", view, 36)
-        (timestamp,) = struct.unpack_from(">q", view, 68 if sys_flag & 0x10 else 56)
-    return SegmentHead(segment.start, magic, timestamp)
+    view = segment.read(0, UP_TO_STORE_TIME)
+    _, magic = SIZE_MAGIC.unpack_from(view, 0)
+    return SegmentHead(segment.start, magic, store_time(view) if magic else 0)

@@ -16,13 +16,13 @@ from typing import Any, Final
 import msgspec
 import msgspec.structs
 
+from tianzhou.records.checksum import crc32
 from tianzhou.store.dispatch.dispatch import Dispatcher
 from tianzhou.store.files.config_file import JsonFile, replace_file
 from tianzhou.store.index.index import Index
 from tianzhou.store.log.commitlog import CommitLog
 from tianzhou.store.queues.queues import QueueTable, each_queue
 from tianzhou.watermark import Watermark
-from tianzhou.wire.hashing import crc32
 
 NOTE_NAME: Final = "proved.json"
 DAMAGE_NAME: Final = "damaged.json"

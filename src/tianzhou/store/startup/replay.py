@@ -5,24 +5,23 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
-from tianzhou.model import names
 from tianzhou.model.name_rules import folder_name_problem
-from tianzhou.store.dispatch.fast_scan import UsualRecords
+from tianzhou.records.layout import INNER_BATCH, INNER_BATCH_BITS, OVERHEAD, PREPARED, ROLLBACK, TRANSACTION_BITS
+from tianzhou.records.walk import Finding, LogEntry, LogItem, Run, one_by_one, walk
 from tianzhou.store.index.index import Index
 from tianzhou.store.log.commitlog import FILLER_TOPIC, CommitLog
-from tianzhou.store.log.record_scan import PREPARED, ROLLBACK, TRANSACTION_BITS, Finding, LogEntry, queue_tags_code
-from tianzhou.store.log.recovery import OffsetVerdict, OpeningReport, judge_offset, survey
-from tianzhou.store.queues.admission import INNER_BATCH, inner_count
+from tianzhou.store.log.recovery import OffsetVerdict, OpeningReport, judge_offset
+from tianzhou.store.queues.admission import inner_count
 from tianzhou.store.queues.batchqueue import BatchQueue
 from tianzhou.store.queues.consumequeue import ConsumeQueue
 from tianzhou.store.queues.multi_dispatch import stored_places
 from tianzhou.store.queues.queues import QueueMaker, QueueTable, queue_of
+from tianzhou.store.queues.tags_code import queue_tags_code
 from tianzhou.store.settings import StoreSettings, parse_delay_levels
-from tianzhou.wire.properties import get_property
-from tianzhou.wire.record import OVERHEAD
 
 BATCH_ENTRY_BYTES: Final = 22
 _LOOK_AHEAD: Final = 100_000
+_NOT_PLAIN: Final = TRANSACTION_BITS | INNER_BATCH_BITS
 
 
 class LogReplay:
@@ -60,6 +59,7 @@ class LogReplay:
         self._kinds = kinds
         self._delays = parse_delay_levels(settings.message_delay_level)
         self._accepted_gaps: set[ConsumeQueue] = set()
+        self._plain_queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._filled = 0
         self.report = report
         self.doubted_from: int | None = None
@@ -79,55 +79,38 @@ class LogReplay:
         self.wrong.clear()
         self.torn.clear()
         self._filled = 0
+        self._plain_queues.clear()
         unsure: list[tuple[int, int]] = []
         index = max(self._log.files.index_of(begin), 0)
-        position = begin - segments[index].start
-        usual = UsualRecords(self._queues, self._index, self._delays, check_crc=settings.check_crc_on_recover)
-        usual.newest = self.newest
-        usual.index_until = self.index_until
-        short_way = not settings.force_verify_prop_crc and not settings.enable_multi_dispatch
-        while True:
-            if short_way and not unsure:
-                passed = usual.run(segments[index], position)
-                if passed != position:
-                    position = passed
-                    report.end = segments[index].start + position
-            item = next(
-                survey(
-                    segments,
-                    index,
-                    position,
-                    trusted_end=trusted_end,
-                    check_crc=settings.check_crc_on_recover,
-                    force_record_crc=settings.force_verify_prop_crc,
-                    newest=usual.newest,
-                    doubted_from=self.doubted_from,
-                ),
-                None,
-            )
-            if item is None:
-                break
-            following = item.offset + item.size
-            index = max(self._log.files.index_of(following), 0)
-            position = following - segments[index].start
-            if item.finding is Finding.DAMAGED:
-                report.damaged.append((item.offset, following))
-                unsure.append(report.damaged[-1])
+        for step in walk(
+            segments,
+            index,
+            begin - segments[index].start,
+            trusted_end=trusted_end,
+            check_crc=settings.check_crc_on_recover,
+            force_record_crc=settings.force_verify_prop_crc,
+            newest=self.newest,
+            doubted_from=self.doubted_from,
+        ):
+            if not isinstance(step, LogItem):
+                run = step
+            elif step.entry is not None:
+                run = [step.entry]
+            else:
+                if step.finding is Finding.DAMAGED:
+                    report.damaged.append((step.offset, step.offset + step.size))
+                    unsure.append(report.damaged[-1])
                 continue
-            entry = item.entry
-            assert entry is not None
-            usual.newest = max(usual.newest, entry.store_timestamp)
+            first, last = run[0], run[-1]
             if unsure:
-                if self.doubted_from is not None and entry.store_timestamp >= self.doubted_from:
-                    self.torn += [(start, stop, entry.store_timestamp) for start, stop in unsure]
+                if self.doubted_from is not None and first[6] >= self.doubted_from:
+                    self.torn += [(start, stop, first[6]) for start, stop in unsure]
                 unsure.clear()
-            report.records += 1
-            report.end = following
-            earlier = self._dispatch(entry, begin)
+            report.records += len(run)
+            report.end = last[0] + last[1]
+            earlier = self._dispatch_run(run, begin)
             if earlier is not None:
                 return earlier
-        report.records += usual.records
-        report.dispatched += usual.dispatched
         for start, stop in report.damaged:
             report.notes.append(
                 f"bytes {start} to {stop} of the commit log hold no intact record; they are passed over"
@@ -135,6 +118,36 @@ class LogReplay:
         report.damaged = sorted(report.damaged + self.wrong)
         if self._index is not None:
             self._index.write_header()
+        return None
+
+    def _dispatch_run(self, run: Run, begin: int) -> int | None:
+        """Give queues and index what they lack of some records; as `_dispatch`, which sees to all that is not plain."""
+        queues, index, index_until = self._plain_queues, self._index, self.index_until
+        for row in run:
+            offset, size, topic, queue_id, queue_offset, sys_flag, stored, properties = row
+            queue = queues.get((topic, queue_id))
+            if queue is None or sys_flag & _NOT_PLAIN:
+                earlier = self._dispatch(LogEntry._make(row), begin)
+                if earlier is not None:
+                    return earlier
+                found = self._queues.get(topic, {}).get(queue_id)
+                if type(found) is ConsumeQueue and not self._settings.enable_multi_dispatch:
+                    queues[topic, queue_id] = found
+                continue
+            if offset + size > queue.max_physical:
+                if queue_offset != queue.max_offset:
+                    earlier = self._dispatch(LogEntry._make(row), begin)
+                    if earlier is not None:
+                        return earlier
+                    continue
+                tags = 0
+                if queue.delayed or b"TAGS\x01" in properties:
+                    tags = queue_tags_code(topic, properties, stored, self._delays)
+                if queue.put(queue_offset, offset, size, tags, stored):
+                    self.report.dispatched += 1
+                    queue.dirty = True
+            if index is not None and index.end_offset <= offset < index_until:
+                index.put_record(topic, properties, offset, stored)
         return None
 
     def _dispatch(self, entry: LogEntry, begin: int) -> int | None:
@@ -172,13 +185,7 @@ class LogReplay:
                 if earlier is not None:
                     return earlier
         if self._index is not None and kind != ROLLBACK and entry.offset < self.index_until:
-            self._index.put(
-                entry.topic,
-                get_property(entry.properties, names.UNIQ_KEY) or "",
-                get_property(entry.properties, names.KEYS) or "",
-                entry.offset,
-                entry.store_timestamp,
-            )
+            self._index.put_record(entry.topic, entry.properties, entry.offset, entry.store_timestamp)
         return None
 
     def _dispatch_further(self, entry: LogEntry, begin: int) -> int | None:
@@ -226,7 +233,7 @@ class LogReplay:
         segments = self._log.files.segments
         index = self._log.files.index_of(entry.offset)
         position = entry.offset + entry.size - segments[index].start
-        for item in islice(survey(segments, index, position), _LOOK_AHEAD):
+        for item in islice(one_by_one(walk(segments, index, position)), _LOOK_AHEAD):
             other = item.entry
             if (
                 other is not None

@@ -20,6 +20,8 @@ from typing import Final, TypeVar, TypeVarTuple
 from tianzhou.clock import Clock
 from tianzhou.escaping import shown
 from tianzhou.model.name_rules import folder_name_problem
+from tianzhou.records.codec import store_time
+from tianzhou.records.layout import UP_TO_STORE_TIME
 from tianzhou.slices import each_in_turns
 from tianzhou.store.files.lookup_steps import Range, follow
 from tianzhou.store.files.pages import HeldMap
@@ -40,7 +42,6 @@ from tianzhou.store.files.retired import RetiredSegment
 from tianzhou.store.files.segments import Segment
 from tianzhou.store.index.index import Index
 from tianzhou.store.log.commitlog import CommitLog
-from tianzhou.store.log.record_scan import RECORD_HEAD, store_time
 from tianzhou.store.queues.consumequeue import ConsumeQueue
 from tianzhou.store.queues.queues import BATCH_QUEUES, EXTENSIONS, QUEUES, QueueTable
 from tianzhou.store.settings import SHORTEST_INTERVAL_MS, StoreSettings
@@ -382,7 +383,7 @@ def _fetch_held(held: HeldMap, start: int, end: int) -> None:
 def _first_store_time(path: Path) -> int:
     try:
         with path.open("rb") as file:
-            return store_time(memoryview(file.read(RECORD_HEAD)))
+            return store_time(memoryview(file.read(UP_TO_STORE_TIME)))
     except (OSError, ValueError):
         return 0
 

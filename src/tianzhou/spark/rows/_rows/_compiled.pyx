@@ -26,17 +26,19 @@ SOURCE = SOURCE_TEXT.decode()
 
 ctypedef const uint8_t *Place
 
+cdef extern from "layout.h":  # printed from tianzhou.records.layout; a record with IPv4 addresses
+    enum:
+        MAGIC_AT "TZ_AT_MAGIC", QUEUE_ID "TZ_AT_QUEUE_ID", QUEUE_OFFSET "TZ_AT_QUEUE_OFFSET"
+        PHYSICAL "TZ_AT_PHYSICAL_OFFSET", SYS_FLAG "TZ_AT_SYS_FLAG", BORN_TIME "TZ_AT_BORN_TIMESTAMP"
+        BORN_HOST "TZ_AT_BORN_HOST", STORE_TIME "TZ_AT_STORE_TIMESTAMP", STORE_HOST "TZ_AT_STORE_HOST"
+        RECONSUMED "TZ_AT_RECONSUME_TIMES", BODY_SIZE "TZ_AT_BODY_SIZE", BODY "TZ_HEAD_SIZE", SMALLEST "TZ_OVERHEAD"
+        MAGIC_V1 "TZ_MAGIC_V1", MAGIC_V2 "TZ_MAGIC_V2", HOST_BITS "TZ_HOST_BITS", INNER_BATCH_BITS "TZ_INNER_BATCH_BITS"
+
 cdef enum:
-    # A record with IPv4 addresses (store.md §3.2).
-    QUEUE_ID = 12, QUEUE_OFFSET = 20, PHYSICAL = 28, SYS_FLAG = 36, BORN_TIME = 40, BORN_HOST = 48, STORE_TIME = 56
-    STORE_HOST = 64, RECONSUMED = 72, BODY_SIZE = 84, BODY = 88
-    SMALLEST = 91
-    COMPRESSED = 0x1, NOT_USUAL = 0xF0  # IPv6 addresses and inner batches
+    COMPRESSED = 0x1
     HOST_TEXT = 27, ID_TEXT = 32
     MOST_PAIRS = 64
     LARGEST = 0x7FFFFFFF
-
-cdef uint32_t MAGIC_V1 = 0xDAA320A7, MAGIC_V2 = 0xDAA320AB
 
 # Columns, by their bits in `wanted` and their places in what `fill` returns.
 cdef enum:
@@ -55,7 +57,7 @@ cdef struct Row:
 
 cdef Place locate(Place p, int64_t size, uint32_t wanted, Row *row) noexcept nogil:
     """Find the parts of a record of so many bytes; where its topic begins, NULL when it is not usual."""
-    cdef uint32_t magic = tz_get32(p + 4)
+    cdef int32_t magic = <int32_t>tz_get32(p + MAGIC_AT)
     cdef int wide = magic == MAGIC_V2
     cdef int64_t body_size = <int32_t>tz_get32(p + BODY_SIZE)
     cdef Place end = p + size
@@ -63,7 +65,7 @@ cdef Place locate(Place p, int64_t size, uint32_t wanted, Row *row) noexcept nog
     cdef uint32_t flags = tz_get32(p + SYS_FLAG)
     if (magic != MAGIC_V1 and not wide) or <int32_t>tz_get32(p) != size:
         return NULL
-    if flags & NOT_USUAL or (flags & COMPRESSED and wanted >> C_BODY & 1):
+    if flags & (HOST_BITS | INNER_BATCH_BITS) or (flags & COMPRESSED and wanted >> C_BODY & 1):
         return NULL
     if body_size < 0 or body_size > size - SMALLEST - wide:
         return NULL

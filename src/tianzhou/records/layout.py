@@ -1,0 +1,181 @@
+"""Where the fields of a commit-log record are: the one table of them (store.md §3.2).
+
+Structs, NumPy's structured type and the constants of the compiled code are made of it; `layout.h` is what
+`python -m tianzhou.records.layout` prints.
+"""
+
+from __future__ import annotations
+
+import sys
+from struct import Struct, calcsize
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class Field(NamedTuple):
+    """A field of fixed width.
+
+    Attributes:
+        number: of the row in store.md §3.2.
+        name: ours; `body_size` is the first half of row 15.
+        form: its width, as `struct` has it.
+        offset: from the record's first byte, with IPv4 hosts.
+    """
+
+    number: int
+    name: str
+    form: str
+    offset: int
+
+
+def _placed(*rows: tuple[int, str, str]) -> tuple[Field, ...]:
+    fields: list[Field] = []
+    offset = 0
+    for number, name, form in rows:
+        fields.append(Field(number, name, form, offset))
+        offset += calcsize(f">{form}")
+    return tuple(fields)
+
+
+FIELDS: Final = _placed(
+    (1, "size", "i"),
+    (2, "magic", "i"),
+    (3, "body_crc", "i"),
+    (4, "queue_id", "i"),
+    (5, "flag", "i"),
+    (6, "queue_offset", "q"),
+    (7, "physical_offset", "q"),
+    (8, "sys_flag", "i"),
+    (9, "born_timestamp", "q"),
+    (10, "born_host", "4s"),
+    (10, "born_port", "i"),
+    (11, "store_timestamp", "q"),
+    (12, "store_host", "4s"),
+    (12, "store_port", "i"),
+    (13, "reconsume_times", "i"),
+    (14, "prepared_transaction_offset", "q"),
+    (15, "body_size", "i"),
+)
+"""The fields in front of the body. Body, topic and properties follow, the latter two behind their lengths."""
+AT: Final = {field.name: field.offset for field in FIELDS}
+"""Offset of each field from the record's first byte, with IPv4 hosts."""
+
+MAGIC_V1: Final = -626843481
+MAGIC_V2: Final = -626843477
+"""Version 2 has two bytes for the length of the topic instead of one (store.md §3.1)."""
+MAGIC_BLANK: Final = -875286124
+"""Closes a segment (store.md §3.4)."""
+MAGICS: Final = frozenset((MAGIC_V1, MAGIC_V2))
+MAGIC_START: Final = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]
+"""What the magic numbers of both versions begin with; only their last byte differs."""
+
+TRANSACTION_BITS: Final = 0xC
+PREPARED: Final = 0x4
+ROLLBACK: Final = 0xC
+BORN_HOST_V6: Final = 0x10
+STORE_HOST_V6: Final = 0x20
+HOST_BITS: Final = BORN_HOST_V6 | STORE_HOST_V6
+UNWRAP: Final = 0x40
+INNER_BATCH: Final = 0x80
+INNER_BATCH_BITS: Final = UNWRAP | INNER_BATCH
+"""Bits of `sys_flag` (store.md §0.4)."""
+
+HOST_V6_EXTRA: Final = 12
+"""Bytes that an IPv6 host takes more than an IPv4 one; what comes behind it is shifted by them."""
+HEAD_SIZE: Final = AT["body_size"] + 4
+"""Bytes in front of the body, with IPv4 hosts."""
+OVERHEAD: Final = HEAD_SIZE + 1 + 2
+"""Bytes of a version 1 record with IPv4 hosts beside body, topic and properties."""
+UP_TO_PLACE: Final = AT["sys_flag"]
+"""Bytes of a record up to its physical offset."""
+UP_TO_STORE_TIME: Final = AT["store_host"] + HOST_V6_EXTRA
+"""Bytes of a record up to its store timestamp, at most."""
+BLANK_SIZE: Final = 8
+"""Bytes of a segment that no record may take: there is room for a blank behind each."""
+
+
+def head_format(born_host: int = 4, store_host: int = 4, *, whole_store_address: bool = False) -> str:
+    """The struct format of all fields in front of the body.
+
+    Args:
+        born_host: bytes of the sender's address, 4 or 16.
+        store_host: bytes of the broker's address, 4 or 16.
+        whole_store_address: address and port of the broker are one field.
+    """
+    sizes = {"born_host": f"{born_host}s", "store_host": f"{store_host}s"}
+    if whole_store_address:
+        sizes |= {"store_host": f"{store_host + 4}s", "store_port": ""}
+    return ">" + "".join(sizes.get(field.name, field.form) for field in FIELDS)
+
+
+HEADS: Final = {
+    bits: Struct(head_format(16 if bits & BORN_HOST_V6 else 4, 16 if bits & STORE_HOST_V6 else 4))
+    for bits in (0, BORN_HOST_V6, STORE_HOST_V6, HOST_BITS)
+}
+"""All fields in front of the body, by the host bits of `sys_flag`."""
+SYS_FLAG: Final = [*AT].index("sys_flag")
+"""Which of the fields of `HEADS` `sys_flag` is."""
+
+
+def fields_at(*names: str) -> Struct:
+    """A struct of some fields, to be used at the record's first byte; those between them are skipped.
+
+    Fields behind `born_host` are where they are with IPv4 hosts.
+    """
+    form, end = ">", 0
+    for field in FIELDS:
+        if field.name in names:
+            form += f"{field.offset - end}x{field.form}"
+            end = field.offset + calcsize(f">{field.form}")
+    return Struct(form)
+
+
+SIZE_MAGIC: Final = fields_at("size", "magic")
+"""How every record and blank begins."""
+PLACE: Final = fields_at("size", "magic", "physical_offset")
+"""What tells whether the record that is wanted begins here."""
+NUMBER: Final = Struct(">i")
+POSITION: Final = Struct(">q")
+"""An offset or a timestamp."""
+LENGTH: Final = Struct(">h")
+"""Length of the properties, and of a version 2 topic."""
+
+
+def store_time_at(sys_flag: int) -> int:
+    """Offset of the store timestamp from the record's first byte."""
+    return AT["store_timestamp"] + (HOST_V6_EXTRA if sys_flag & BORN_HOST_V6 else 0)
+
+
+def body_size_at(sys_flag: int) -> int:
+    """Offset of the body's length from the record's first byte."""
+    return HEADS[sys_flag & HOST_BITS].size - 4
+
+
+def numpy_type(first: str, last: str) -> np.dtype[Any]:
+    """NumPy's structured type of consecutive fields, all of them numbers."""
+    import numpy as np
+
+    names = [field.name for field in FIELDS]
+    chosen = FIELDS[names.index(first) : names.index(last) + 1]
+    return np.dtype([(field.name, f">i{calcsize('>' + field.form)}") for field in chosen])
+
+
+def c_header() -> str:
+    """The constants as a header file of C: the text of `layout.h`."""
+    lines = [f"#define TZ_AT_{name.upper()} {offset}" for name, offset in AT.items()]
+    numbers = {
+        "HEAD_SIZE": HEAD_SIZE, "OVERHEAD": OVERHEAD, "UP_TO_PLACE": UP_TO_PLACE, "BLANK_SIZE": BLANK_SIZE,
+        "MAGIC_V1": MAGIC_V1, "MAGIC_V2": MAGIC_V2,
+        "TRANSACTION_BITS": TRANSACTION_BITS, "PREPARED": PREPARED, "ROLLBACK": ROLLBACK, "HOST_BITS": HOST_BITS,
+        "INNER_BATCH": INNER_BATCH, "INNER_BATCH_BITS": INNER_BATCH_BITS,
+    }  # fmt: skip
+    lines += [f"#define TZ_{name} {f'({value})' if value < 0 else value}" for name, value in numbers.items()]
+    guard = "TIANZHOU_LAYOUT_H"
+    title = "/* Where the fields of a commit-log record are; printed by `python -m tianzhou.records.layout`. */"
+    return "\n".join([title, f"#ifndef {guard}", f"#define {guard}", "", *lines, "", "#endif", ""])
+
+
+if __name__ == "__main__":
+    sys.stdout.write(c_header())

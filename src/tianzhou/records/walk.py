@@ -1,0 +1,292 @@
+"""The walk over a commit log: runs of ordinary records, single records, and damage (store.md §3.5, §10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum, auto
+from typing import Final, NamedTuple, Protocol
+
+from tianzhou._hot import next_run
+from tianzhou._hot.runs import Row
+from tianzhou.records.checksum import crc32
+from tianzhou.records.codec import verify_property_crc
+from tianzhou.records.layout import (
+    BLANK_SIZE,
+    HEADS,
+    HOST_BITS,
+    MAGIC_BLANK,
+    MAGIC_START,
+    MAGIC_V1,
+    MAGICS,
+    OVERHEAD,
+    SIZE_MAGIC,
+    SYS_FLAG,
+)
+
+MOST_OF_RUN: Final = 256
+"""Records of a run, so that little memory holds them."""
+
+
+class Finding(Enum):
+    """What stands at a position of the log."""
+
+    RECORD = auto()
+    BLANK = auto()
+    NOTHING = auto()
+    DAMAGED = auto()
+
+
+class LogEntry(NamedTuple):
+    """What a record says about itself beside its body.
+
+    Attributes:
+        offset: where it begins.
+        size: its length.
+        topic: topic.
+        queue_id: queue.
+        queue_offset: number in the queue.
+        sys_flag: store.md §0.4.
+        store_timestamp: ms.
+        properties: the property string.
+    """
+
+    offset: int
+    size: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    sys_flag: int
+    store_timestamp: int
+    properties: bytes
+
+
+class LogItem(NamedTuple):
+    """One step of a walk over the log.
+
+    Attributes:
+        finding: what stands here.
+        offset: where, absolutely.
+        size: bytes to the next thing; 0 when that is unknown.
+        entry: the record, when it is one.
+        reason: why it counts as damaged.
+    """
+
+    finding: Finding
+    offset: int
+    size: int = 0
+    entry: LogEntry | None = None
+    reason: str = ""
+
+    @classmethod
+    def of(cls, row: Row) -> LogItem:
+        """A record of a run."""
+        return cls(Finding.RECORD, row[0], row[1], LogEntry._make(row))
+
+
+Run = list[Row]
+"""Ordinary records one behind the other; `LogEntry._make` makes an entry of each."""
+
+
+class LogPart(Protocol):
+    """A segment as recovery sees it."""
+
+    @property
+    def start(self) -> int:
+        """Offset of its first byte."""
+        ...
+
+    @property
+    def view(self) -> memoryview:
+        """All its bytes."""
+        ...
+
+    def find(self, needle: bytes, position: int) -> int:
+        """Position of the next occurrence, -1 without one."""
+        ...
+
+
+def walk(
+    parts: Sequence[LogPart],
+    index: int,
+    position: int = 0,
+    *,
+    trusted_end: int | None = None,
+    check_crc: bool = True,
+    force_record_crc: bool = False,
+    newest: int = 0,
+    doubted_from: int | None = None,
+    most: int = MOST_OF_RUN,
+    stop: int = (1 << 63) - 1,
+) -> Iterator[Run | LogItem]:
+    """What stands in the log from a place on: runs, single records, and damaged stretches that intact records follow.
+
+    Ordinary records are of version 1, with IPv4 hosts, without zeros in topic and properties; they come as runs.
+    The log ends behind the last record given. A damaged stretch is told as one item with its length. When something
+    else than the end of the last part comes behind the log's end, the last item is that, with size 0.
+
+    Args:
+        parts: all segments.
+        index: the segment to begin in.
+        position: where in it.
+        trusted_end: the log is known to end here or later: only a place before it that holds no record is damage.
+            None after a crash, when anything that is no record may have records behind it.
+        check_crc: as `read_item`.
+        force_record_crc: as `read_item`; nothing comes as a run then.
+        newest: store time of the newest record before the place, ms; older ones behind a gap are left-overs.
+        doubted_from: after a power failure, the store time in ms from which on records need not have reached the
+            disk as a whole. None when at most the last one can be incomplete.
+        most: records of a run.
+        stop: no run reaches to a record that begins at this offset or behind it.
+    """
+    while index < len(parts):
+        part = parts[index]
+        if not force_record_crc:
+            run, position, latest = next_run(part.view, position, part.start, stop - part.start, most, check_crc)
+            if run:
+                newest = max(newest, latest)
+                yield run
+                continue
+        item = read_item(part.view, position, part.start, check_crc=check_crc, force_record_crc=force_record_crc)
+        if item.finding is Finding.RECORD and not (trusted_end is None and half_written(item, part, doubted_from)):
+            assert item.entry is not None
+            newest = max(newest, item.entry.store_timestamp)
+            yield item
+            position += item.size
+            continue
+        if item.finding is Finding.BLANK:
+            index, position = index + 1, 0
+            continue
+        place = None
+        if trusted_end is None or item.offset < trusted_end:
+            place = _next_intact(parts, index, position, newest)
+        if place is None:
+            yield LogItem(Finding.NOTHING, item.offset, 0, reason=item.reason)
+            return
+        index, position = place
+        reason = item.reason or "zeros where a record should be"
+        yield LogItem(Finding.DAMAGED, item.offset, parts[index].start + position - item.offset, reason=reason)
+
+
+def one_by_one(steps: Iterable[Run | LogItem]) -> Iterator[LogItem]:
+    """The records of a walk one by one, and the damaged stretches."""
+    for step in steps:
+        if not isinstance(step, LogItem):
+            yield from map(LogItem.of, step)
+        elif step.finding is not Finding.NOTHING:
+            yield step
+
+
+def read_item(  # noqa: C901 - one field after the other, each with its own refusal
+    view: memoryview, position: int, base: int, *, check_crc: bool = True, force_record_crc: bool = False
+) -> LogItem:
+    """What stands at `position` of a segment.
+
+    Args:
+        view: the segment.
+        position: index into it.
+        base: the segment's start offset.
+        check_crc: compare the body with its CRC.
+        force_record_crc: compare the whole record with its CRC property instead, which then must be there.
+    """
+    offset = base + position
+    room = len(view) - position
+    if room < BLANK_SIZE:
+        return LogItem(Finding.BLANK if room == 0 else Finding.NOTHING, offset, room)
+    size, magic = SIZE_MAGIC.unpack_from(view, position)
+    if magic == MAGIC_BLANK:
+        return LogItem(Finding.BLANK, offset, room)
+    if size == 0 and magic == 0:
+        return LogItem(Finding.NOTHING, offset)
+    if magic not in MAGICS:
+        return LogItem(Finding.DAMAGED, offset, reason=f"magic number {magic & 0xFFFFFFFF:#010x} is none of a record")
+    if size < OVERHEAD or size > room - BLANK_SIZE:
+        return LogItem(Finding.DAMAGED, offset, reason=f"size {size} does not fit the {room} bytes left")
+    head = HEADS[0]
+    fields = head.unpack_from(view, position)
+    hosts = fields[SYS_FLAG] & HOST_BITS
+    if hosts:
+        head = HEADS[hosts]
+        if head.size > size:
+            return LogItem(Finding.DAMAGED, offset, reason="too short for its host addresses")
+        fields = head.unpack_from(view, position)
+    _, _, crc, queue_id, _, queue_offset, physical, sys_flag, _, _, _, store_timestamp, _, _, _, _, body_length = fields
+    if physical != offset:
+        return LogItem(Finding.DAMAGED, offset, reason=f"the record says that it is at {physical}")
+    end = position + size
+    body_at = position + head.size
+    at = body_at + body_length
+    if body_length < 0 or at + 1 > end:
+        return LogItem(Finding.DAMAGED, offset, reason=f"body length {body_length} does not fit size {size}")
+    if magic == MAGIC_V1:
+        topic_length = view[at]
+        at += 1
+    else:
+        topic_length = view[at] << 8 | view[at + 1] if at + 2 <= end else size
+        at += 2
+    properties_at = at + topic_length + 2
+    if properties_at > end:
+        return LogItem(Finding.DAMAGED, offset, reason=f"topic length {topic_length} does not fit size {size}")
+    properties_length = view[properties_at - 2] << 8 | view[properties_at - 1]
+    if properties_at + properties_length != end:
+        reason = f"its fields add up to {properties_at + properties_length - position}, it says size {size}"
+        return LogItem(Finding.DAMAGED, offset, size, reason=reason)
+    if force_record_crc:
+        if not verify_property_crc(view[position:end]):
+            return LogItem(Finding.DAMAGED, offset, size, reason="the CRC of the record is wrong or missing")
+    elif check_crc and body_length and crc32(view[body_at : body_at + body_length]) != crc:
+        return LogItem(Finding.DAMAGED, offset, size, reason="the CRC of the body is wrong")
+    try:
+        topic = str(view[at : at + topic_length], "utf-8")
+    except UnicodeDecodeError:
+        return LogItem(Finding.DAMAGED, offset, size, reason="the topic is no UTF-8 text")
+    entry = LogEntry(
+        offset,
+        size,
+        topic,
+        queue_id,
+        queue_offset,
+        sys_flag,
+        store_timestamp,
+        bytes(view[properties_at:end]),
+    )
+    return LogItem(Finding.RECORD, offset, size, entry)
+
+
+def half_written(item: LogItem, part: LogPart, doubted_from: int | None = None) -> bool:
+    """Whether a record that looks whole may have been on its way to the disk when the process or the power ended.
+
+    No CRC covers topic and properties unless the record carries its own. What was not written reads as zeros, and
+    a record with zeros there is never stored without its CRC.
+
+    Args:
+        item: the record.
+        part: the segment it is in.
+        doubted_from: as `walk`.
+    """
+    entry = item.entry
+    if entry is None or (b"\0" not in entry.properties and "\0" not in entry.topic):
+        return False
+    position = item.offset - part.start
+    if verify_property_crc(part.view[position : position + item.size]):
+        return False
+    if doubted_from is not None:
+        return entry.store_timestamp >= doubted_from
+    following = read_item(part.view, position + item.size, part.start)
+    return following.finding not in {Finding.RECORD, Finding.BLANK}
+
+
+def _next_intact(parts: Sequence[LogPart], index: int, position: int, newest: int) -> tuple[int, int] | None:
+    """Where the next intact record begins.
+
+    Bytes that an earlier truncation left behind can look like records, too; they are older than what stands
+    before the gap.
+    """
+    for at in range(index, len(parts)):
+        part = parts[at]
+        found = part.find(MAGIC_START, position + 5 if at == index else 0)
+        while found >= 4:
+            item = read_item(part.view, found - 4, part.start)
+            if item.entry is not None and item.entry.store_timestamp >= newest:
+                return at, found - 4
+            found = part.find(MAGIC_START, found + 1)
+    return None

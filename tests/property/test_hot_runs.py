@@ -1,0 +1,59 @@
+"""Both twins of `next_run`, and the walk record by record, agree about any log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tianzhou._hot import runs, sources
+from tianzhou.records.codec import Record, encode_blank, encode_record
+from tianzhou.records.walk import Finding, read_item
+
+compiled = sources.compiled()
+hosts = st.sampled_from([bytes(4), bytes(4), bytes(4), bytes(16)])
+topics = st.sampled_from(["T", "T", "Topic", "ü", "t" * 127, "t" * 128, "", "a\0b"])
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> bytes:
+    parts: list[bytes] = []
+    for _ in range(draw(st.integers(0, 6))):
+        place = sum(map(len, parts))
+        record = Record(
+            draw(topics), draw(st.integers(-(1 << 31), (1 << 31) - 1)), draw(st.integers(-(1 << 63), (1 << 63) - 1)),
+            place + draw(st.sampled_from([0, 0, 0, 0, 1])), 0, draw(st.integers(0, 255)), 0, draw(hosts), 0,
+            draw(st.integers(-(1 << 63), (1 << 63) - 1)), draw(hosts), 0, 0, 0, draw(st.binary(max_size=20)),
+            draw(st.sampled_from([b"", b"TAGS\x01A\x02", b"a\0", b"\xff"])),
+        )  # fmt: skip
+        parts.append(encode_record(record))
+    data = bytearray(b"".join(parts) + draw(st.sampled_from([b"", bytes(8), bytes(7), encode_blank(8), bytes(200)])))
+    if data and draw(st.booleans()):
+        data[draw(st.integers(0, len(data) - 1))] ^= 1 << draw(st.integers(0, 7))
+    return bytes(data)
+
+
+@given(logs(), st.booleans(), st.integers(0, 1000), st.integers(0, 9))
+def test_a_run_is_the_records_one_by_one(log: bytes, check_crc: bool, stop: int, most: int) -> None:
+    view = memoryview(log)
+    rows, position, newest = runs.next_run(view, 0, 0, stop, most, check_crc)
+    at = 0
+    for row in rows:
+        item: Any = read_item(view, at, 0, check_crc=check_crc)
+        assert (item.finding, item.offset, item.size, item.entry) == (Finding.RECORD, at, row[1], row)
+        assert at < stop
+        at += item.size
+    assert (at, newest) == (position, max([0, *(row[6] for row in rows)]))
+    assert len(rows) <= most
+
+
+@pytest.mark.skipif(compiled is None, reason="the compiled twin was not built here")
+@given(logs(), st.booleans(), st.integers(-5, 1000), st.integers(0, 9), st.integers(-3, 300))
+def test_twins_agree(log: bytes, check_crc: bool, stop: int, most: int, position: int) -> None:
+    view = memoryview(log)
+    for base in (0, -position):
+        if position >= 0:
+            expected = runs.next_run(view, position, base, stop, most, check_crc)
+            assert compiled.next_run(view, position, base, stop, most, check_crc) == expected
