@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tianzhou._hot.cursors import NewRecord
+from tianzhou.records.layout import INNER_BATCH_BITS
 
 _PAIR_END = 2
-_BATCH_FLAGS = 0xC0
 
 
 class PropertyReader:
@@ -41,7 +41,7 @@ class PropertyReader:
             port: and port.
             flags: added to the system flags.
         """
-        if header.batch_text == "true" or header.sys_flag & _BATCH_FLAGS or not body:
+        if header.batch_text == "true" or header.sys_flag & INNER_BATCH_BITS or not body:
             return None
         text = header.properties
         try:

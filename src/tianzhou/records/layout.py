@@ -73,6 +73,7 @@ MAGIC_START: Final = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]
 
 TRANSACTION_BITS: Final = 0xC
 PREPARED: Final = 0x4
+COMMIT: Final = 0x8
 ROLLBACK: Final = 0xC
 BORN_HOST_V6: Final = 0x10
 STORE_HOST_V6: Final = 0x20

@@ -6,25 +6,34 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum, auto
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
+
 from tianzhou._hot import next_run
 from tianzhou._hot.runs import Row
 from tianzhou.records.checksum import crc32
 from tianzhou.records.codec import verify_property_crc
 from tianzhou.records.layout import (
     BLANK_SIZE,
-    HEADS,
+    HEAD_SIZE,
     HOST_BITS,
     MAGIC_BLANK,
     MAGIC_START,
     MAGIC_V1,
     MAGICS,
+    NUMBER,
     OVERHEAD,
+    POSITION,
     SIZE_MAGIC,
-    SYS_FLAG,
+    body_size_at,
+    fields_at,
+    store_time_at,
 )
 
 MOST_OF_RUN: Final = 256
 """Records of a run, so that little memory holds them."""
+_HEAD: Final = fields_at(
+    "body_crc", "queue_id", "queue_offset", "physical_offset", "sys_flag", "store_timestamp", "body_size"
+)
 
 
 class Finding(Enum):
@@ -60,7 +69,7 @@ class LogEntry(NamedTuple):
     properties: bytes
 
 
-class LogItem(NamedTuple):
+class LogItem(msgspec.Struct):
     """One step of a walk over the log.
 
     Attributes:
@@ -201,19 +210,17 @@ def read_item(  # noqa: C901 - one field after the other, each with its own refu
         return LogItem(Finding.DAMAGED, offset, reason=f"magic number {magic & 0xFFFFFFFF:#010x} is none of a record")
     if size < OVERHEAD or size > room - BLANK_SIZE:
         return LogItem(Finding.DAMAGED, offset, reason=f"size {size} does not fit the {room} bytes left")
-    head = HEADS[0]
-    fields = head.unpack_from(view, position)
-    hosts = fields[SYS_FLAG] & HOST_BITS
-    if hosts:
-        head = HEADS[hosts]
-        if head.size > size:
-            return LogItem(Finding.DAMAGED, offset, reason="too short for its host addresses")
-        fields = head.unpack_from(view, position)
-    _, _, crc, queue_id, _, queue_offset, physical, sys_flag, _, _, _, store_timestamp, _, _, _, _, body_length = fields
+    crc, queue_id, queue_offset, physical, sys_flag, store_timestamp, body_length = _HEAD.unpack_from(view, position)
     if physical != offset:
         return LogItem(Finding.DAMAGED, offset, reason=f"the record says that it is at {physical}")
     end = position + size
-    body_at = position + head.size
+    body_at = position + HEAD_SIZE
+    if sys_flag & HOST_BITS:
+        body_at = position + body_size_at(sys_flag) + 4
+        if body_at > end:
+            return LogItem(Finding.DAMAGED, offset, reason="too short for its host addresses")
+        (store_timestamp,) = POSITION.unpack_from(view, position + store_time_at(sys_flag))
+        (body_length,) = NUMBER.unpack_from(view, body_at - 4)
     at = body_at + body_length
     if body_length < 0 or at + 1 > end:
         return LogItem(Finding.DAMAGED, offset, reason=f"body length {body_length} does not fit size {size}")
@@ -239,17 +246,9 @@ def read_item(  # noqa: C901 - one field after the other, each with its own refu
         topic = str(view[at : at + topic_length], "utf-8")
     except UnicodeDecodeError:
         return LogItem(Finding.DAMAGED, offset, size, reason="the topic is no UTF-8 text")
-    entry = LogEntry(
-        offset,
-        size,
-        topic,
-        queue_id,
-        queue_offset,
-        sys_flag,
-        store_timestamp,
-        bytes(view[properties_at:end]),
-    )
-    return LogItem(Finding.RECORD, offset, size, entry)
+    properties = bytes(view[properties_at:end])
+    row = offset, size, topic, queue_id, queue_offset, sys_flag, store_timestamp, properties
+    return LogItem(Finding.RECORD, offset, size, LogEntry._make(row))
 
 
 def half_written(item: LogItem, part: LogPart, doubted_from: int | None = None) -> bool:

@@ -18,6 +18,7 @@ from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, RemotingError, TooBusy
 from tianzhou.model import TopicConfig, names
+from tianzhou.records.layout import INNER_BATCH_BITS
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.store.results import NewRecord
 from tianzhou.store.store import MessageStore
@@ -29,7 +30,6 @@ from tianzhou.wire.ids import host_text, offset_msg_id
 from tianzhou.wire.properties import decode_properties, encode_properties
 
 PUSH_TIMEOUT_MS = 10_000
-INNER_BATCH_FLAGS = 0x40 | 0x80
 PUSHED_ID = "0"
 """What stands for a message id when the reply was pushed and is not stored."""
 
@@ -148,7 +148,7 @@ class RequestReplyHandler:
                 body,
                 (header.properties or "").encode("utf-8", "surrogatepass"),
                 header.flag,
-                header.sys_flag & ~INNER_BATCH_FLAGS,
+                header.sys_flag & ~INNER_BATCH_BITS,
                 header.born_timestamp,
                 connection.remote_host_bytes,
                 connection.remote_port,

@@ -21,11 +21,12 @@ from tianzhou.broker.messages.retry import group_of_retry_topic, is_dead_on_arri
 from tianzhou.broker.overload import too_many_waiting
 from tianzhou.broker.state import Tables
 from tianzhou.broker.stats.stats import BrokerStats, PutTraffic
-from tianzhou.broker.transactions.transaction_records import TRANSACTION_BITS, make_half, prepare
+from tianzhou.broker.transactions.transaction_records import make_half, prepare
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, ProtocolError
 from tianzhou.limits import HALF_MESSAGES
 from tianzhou.model import TopicConfig, names
+from tianzhou.records.layout import INNER_BATCH_BITS, TRANSACTION_BITS
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.store.queues.queues import is_batch_type
 from tianzhou.store.results import NewRecord, PutResult, PutStatus
@@ -39,7 +40,6 @@ from tianzhou.wire.ids import UniqueIdGenerator, offset_msg_id
 from tianzhou.wire.properties import decode_properties, encode_properties
 
 MULTI_TAGS = 0x2
-INNER_BATCH_FLAGS = 0x40 | 0x80
 
 _TIMERS = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 _OURS = (names.CLUSTER, names.MSG_REGION, names.TRACE_ON)
@@ -235,7 +235,7 @@ class SendHandler:
             sys_flag &= ~TRANSACTION_BITS
         else:
             topic, queue_id = self._delayed(level, topic, queue_id, properties)
-        if sys_flag & INNER_BATCH_FLAGS or names.INNER_NUM in properties:
+        if sys_flag & INNER_BATCH_BITS or names.INNER_NUM in properties:
             raise BrokerError(
                 ResponseCode.MESSAGE_ILLEGAL, "inner batches (INNER_NUM, sysFlag 0xC0) are the broker's own form"
             )
@@ -401,7 +401,7 @@ class SendHandler:
         unique, wait = shared[names.UNIQ_KEY], shared.get(names.WAIT)
         record.body = bytes(command.body)
         record.properties = encode_properties(shared | {names.INNER_NUM: str(count)}) + self._tail
-        record.sys_flag |= INNER_BATCH_FLAGS
+        record.sys_flag |= INNER_BATCH_BITS
         record.tags_code = tags_code(shared.get(names.TAGS))
         record.keys, record.uniq_key = shared.get(names.KEYS, ""), unique
         result = self._store.append(record)

@@ -16,6 +16,7 @@ from tianzhou.errors import BrokerError, CorruptRecord, ProtocolError
 from tianzhou.limits import HALF_MESSAGES
 from tianzhou.model import names
 from tianzhou.records.codec import Record, decode_record
+from tianzhou.records.layout import COMMIT, ROLLBACK
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.store.files.lookup_steps import Steps
 from tianzhou.store.store import MessageStore
@@ -25,7 +26,7 @@ from tianzhou.wire.fields import read_header
 from tianzhou.wire.ids import parse_offset_msg_id
 
 _NOT_FOUND = "Find prepared transaction message failed"
-_OUTCOMES = {records.COMMIT: Outcome.COMMITTED, records.ROLLBACK: Outcome.ROLLED_BACK}
+_OUTCOMES = {COMMIT: Outcome.COMMITTED, ROLLBACK: Outcome.ROLLED_BACK}
 _WORDS = {Outcome.COMMITTED: "committed", Outcome.ROLLED_BACK: "rolled back"}
 
 

@@ -22,7 +22,7 @@ from tianzhou.broker.staging.staging import StagedUnit, Unit
 from tianzhou.errors import ProtocolError
 from tianzhou.model import names
 from tianzhou.records.codec import Record
-from tianzhou.records.layout import TRANSACTION_BITS
+from tianzhou.records.layout import INNER_BATCH_BITS, TRANSACTION_BITS
 from tianzhou.store.results import NewRecord
 from tianzhou.wire.bodies.beans import INTEGER, TEXT, Bean, list_of, map_of
 from tianzhou.wire.bodies.staging import ATTEMPT as STAGED_ATTEMPT
@@ -409,7 +409,7 @@ def problem(message: StagedMessage, max_body: int) -> str | None:
         return f"queueId {message.queue_id}: a staged message names its queue, and ids begin at 0"
     if message.sys_flag & TRANSACTION_BITS:
         return f"sysFlag {message.sys_flag:#x} says transaction (0xC): a staged message cannot be part of another one"
-    if names.INNER_NUM in properties or message.sys_flag & 0xC0:
+    if names.INNER_NUM in properties or message.sys_flag & INNER_BATCH_BITS:
         return "inner batches (INNER_NUM, sysFlag 0xC0) are the broker's own form"
     if names.INNER_MULTI_DISPATCH in properties:
         return "property INNER_MULTI_DISPATCH: a staged message goes to one queue only"

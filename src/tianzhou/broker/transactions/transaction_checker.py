@@ -15,6 +15,7 @@ from tianzhou.clock import Clock
 from tianzhou.errors import ConnectionLost, CorruptRecord, StoreError, StoreUnreadable
 from tianzhou.model import names
 from tianzhou.records.codec import Record, decode_record
+from tianzhou.records.layout import COMMIT, TRANSACTION_BITS
 from tianzhou.remoting.connection import Connection
 from tianzhou.slices import NextTurn, each_in_turns
 from tianzhou.store.files.lookup_steps import Steps
@@ -148,7 +149,7 @@ class TransactionChecker:
                     record = decode_record(view)
                 except CorruptRecord:
                     continue
-                if record.sys_flag & records.TRANSACTION_BITS != records.COMMIT:
+                if record.sys_flag & TRANSACTION_BITS != COMMIT:
                     continue
                 if records.identity_of(record) == identity:
                     found.append(record)

@@ -10,6 +10,7 @@ from tianzhou.broker.delays.delay import waiting_room, wanted_level
 from tianzhou.broker.transactions.transactions import Half, Identity
 from tianzhou.model import names
 from tianzhou.records.codec import Record, encode_record
+from tianzhou.records.layout import COMMIT, TRANSACTION_BITS
 from tianzhou.store.results import NewRecord
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import decode_properties, encode_properties
@@ -19,9 +20,6 @@ CHECK_GROUP = "CID_RMQ_SYS_TRANS"
 GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 QUEUE = 0
 """Half messages and marks are in one queue each."""
-TRANSACTION_BITS = 0xC
-COMMIT = 0x8
-ROLLBACK = 0xC
 
 TRANSACTION_ID = "__transactionId__"
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"

@@ -14,11 +14,10 @@ from tianzhou.records.walk import LogEntry
 from tianzhou.store.log.holes import is_hole
 from tianzhou.store.offline.check_report import CheckReport, Kind
 from tianzhou.store.offline.scan import ReadOnlySegment, segment_paths
+from tianzhou.store.queues.batchqueue import BATCH_UNIT
 from tianzhou.store.queues.consumequeue import UNIT_SIZE
+from tianzhou.store.queues.extension import HEAD as EXTENSION_HEAD
 
-BATCH_UNIT: Final = struct.Struct(">qiqqqhii")
-"""A unit of a BatchCQ queue: record, size, tags code, store time, first offset, how many, two unused."""
-_EXTENSION: Final = struct.Struct(">hqqh")
 _MAPS: Final = 256
 _NOTHING: Final = memoryview(b"")
 _FAR: Final = 1 << 62
@@ -222,10 +221,10 @@ class QueueCheck:
             if int(path.name) <= position:
                 with path.open("rb") as file:
                     file.seek(position - int(path.name))
-                    data = file.read(_EXTENSION.size)
-                if len(data) == _EXTENSION.size:
-                    size, code, _, bits = _EXTENSION.unpack(data)
-                    return int(code) if size == _EXTENSION.size + bits else None
+                    data = file.read(EXTENSION_HEAD.size)
+                if len(data) == EXTENSION_HEAD.size:
+                    size, code, _, bits = EXTENSION_HEAD.unpack(data)
+                    return int(code) if size == EXTENSION_HEAD.size + bits else None
         return None
 
     def _tell(self, kind: Kind, text: str, expected: bool = False, count: int = 1) -> None:

@@ -26,7 +26,6 @@ from tianzhou.store.index.index import Index
 from tianzhou.store.log import holes
 from tianzhou.store.offline.check import StoreCheck
 from tianzhou.store.offline.check_index import slots_of
-from tianzhou.store.offline.check_queues import BATCH_UNIT
 from tianzhou.store.offline.check_report import CheckReport
 from tianzhou.store.offline.repair import (
     FILLER_TOPIC,
@@ -45,6 +44,7 @@ from tianzhou.store.offline.repair import (
     plan,
 )
 from tianzhou.store.offline.scan import ReadOnlySegment, StoreScan, read_index_headers, segment_paths
+from tianzhou.store.queues.batchqueue import BATCH_UNIT
 from tianzhou.store.queues.queues import BATCH_QUEUES, QUEUES, queue_folder
 from tianzhou.store.queues.tags_code import queue_tags_code
 from tianzhou.store.settings import StoreSettings, parse_delay_levels
@@ -421,7 +421,7 @@ def _batch_unit(entry: LogEntry) -> bytes:
     base = int(get_property(entry.properties, names.INNER_BASE) or entry.queue_offset)
     count = int(get_property(entry.properties, names.INNER_NUM) or 1)
     tags = tags_code(get_property(entry.properties, names.TAGS))
-    return BATCH_UNIT.pack(entry.offset, entry.size, tags, entry.store_timestamp, base, count, -1, 0)
+    return BATCH_UNIT.pack(entry.offset, entry.size, tags, entry.store_timestamp, base, count, -1)
 
 
 def _additional(entry: LogEntry) -> list[tuple[str, int]]:

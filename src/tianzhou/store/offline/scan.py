@@ -11,6 +11,7 @@ import json
 import mmap
 import os
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from tianzhou._hot.records import UNIT
 from tianzhou.errors import StoreUnreadable
-from tianzhou.records.walk import Finding, LogEntry, LogItem, one_by_one, walk
+from tianzhou.records.walk import LogEntry, LogItem, Run, one_by_one, walk
 from tianzhou.store.files.checkpoint import Checkpoint
 from tianzhou.store.index.indexfile import ENTRY, ENTRY_SIZE, HEADER, HEADER_SIZE
 from tianzhou.store.log.holes import is_hole
@@ -173,14 +174,7 @@ class StoreScan:
             begin: offset of a record, or of a segment; None for the log's start.
             check_crc: take records whose body does not fit its CRC as damaged.
         """
-        segments = self.segments()
-        index = position = 0
-        if begin is not None:
-            while index + 1 < len(segments) and segments[index + 1].start <= begin:
-                index += 1
-            if segments:
-                position = max(begin - segments[index].start, 0)
-        yield from one_by_one(walk(segments, index, position, check_crc=check_crc))
+        return one_by_one(_steps(self.segments(), begin, check_crc=check_crc))
 
     def records(
         self,
@@ -197,19 +191,14 @@ class StoreScan:
             on_damage: called with every damaged stretch that is stepped over.
         """
         segments = self.segments()
-        starts = {segment.start: segment for segment in segments}
-        order = sorted(starts)
-        at = 0
-        for item in self.walk(begin, check_crc=check_crc):
-            if item.entry is None:
-                if on_damage is not None and item.finding is Finding.DAMAGED:
-                    on_damage(item)
-                continue
-            while at + 1 < len(order) and order[at + 1] <= item.offset:
-                at += 1
-            view = starts[order[at]].view
-            position = item.offset - order[at]
-            yield item.entry, view[position : position + item.size]
+        starts = [segment.start for segment in segments]
+        for item in one_by_one(_steps(segments, begin, check_crc=check_crc)):
+            if item.entry is not None:
+                segment = segments[bisect_right(starts, item.offset) - 1]
+                position = item.offset - segment.start
+                yield item.entry, segment.view[position : position + item.size]
+            elif on_damage is not None:
+                on_damage(item)
 
     def queues(self) -> list[tuple[str, int]]:
         """Topic and number of every queue that has a directory, in order."""
@@ -305,6 +294,14 @@ class StoreScan:
         from tianzhou.store.offline.check import StoreCheck
 
         return StoreCheck(self, slots).run(progress)
+
+
+def _steps(segments: list[ReadOnlySegment], begin: int | None, *, check_crc: bool) -> Iterator[Run | LogItem]:
+    index = position = 0
+    if begin is not None and segments:
+        index = max(bisect_right([segment.start for segment in segments], begin) - 1, 0)
+        position = max(begin - segments[index].start, 0)
+    return walk(segments, index, position, check_crc=check_crc)
 
 
 def read_index_headers(root: Path) -> list[IndexHeader]:
