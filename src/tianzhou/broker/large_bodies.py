@@ -1,4 +1,4 @@
-"""Requests that may take long: they wait for each other, and their large bodies are read aside."""
+"""Requests that may take long: they take turns, and their large bodies are decoded in the side thread."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ Served: TypeAlias = Reply | Awaitable[Reply]
 Handle: TypeAlias = Callable[[Connection, Command], Served | Slices[Reply]]
 
 LARGE: Final = 16_384
-"""Bodies of so many bytes are read aside; shorter ones take a few milliseconds at most."""
+"""Bytes from which a body is decoded in the side thread; shorter ones take a few milliseconds at most."""
 
 SHORT: Final = 256
-"""SQL92 expressions of so many characters take less than a millisecond to compile."""
-LITTLE: Final = 2_048
+"""Maximum characters of an SQL92 expression that compiles in less than a millisecond."""
+SMALL_BODY: Final = 2_048
 QUICK_S: Final = 0.0003
-"""Requests with so small a body, of a code whose last ones took so little time, wait for nobody."""
-FORGET: Final = 0.9
+"""Requests need no turn with a body of at most `SMALL_BODY` bytes and a code whose last ones took less than this."""
+DECAY: Final = 0.9
 
 URGENT: Final = frozenset(
     map(
@@ -49,10 +49,10 @@ URGENT: Final = frozenset(
         ),
     )
 )  # fmt: skip
-"""Codes that are served at once: what they may cost is bounded, and many of them come."""
+"""Request codes served at once: their cost is bounded, and many of them come."""
 
 IN_ORDER: Final = frozenset((int(RequestCode.HEART_BEAT), int(RequestCode.UNREGISTER_CLIENT)))
-"""Codes of which a connection's requests are served one after the other: a goodbye must not overtake a heartbeat."""
+"""Request codes served in a connection's order: unregistering must not overtake a heartbeat."""
 _UNDER_WAY: Final = "broker.under_way"
 
 DECODERS: Final[Mapping[int, Callable[[Octets], Any]]] = {
@@ -88,12 +88,12 @@ def decoded(command: Command, decode: Callable[[Octets], T]) -> T:
 
 
 async def read_expression(expression: str) -> None:
-    """Have an SQL92 expression compiled aside, if it is long and not known; what is wrong with it is found later."""
+    """Compile a long, unknown SQL92 expression in the side thread into the cache; its errors are found later."""
     if len(expression) > SHORT and expression not in COMPILED:
         COMPILED.remember(expression, await ASIDE.run(COMPILED.make, expression))
 
 
-class Patience:
+class NonUrgentRequests:
     """Serves requests that are not urgent.
 
     Args:
@@ -131,8 +131,8 @@ class Patience:
                 return turns.sliced(reply) if isinstance(reply, Generator) else reply
             finally:
                 spent = monotonic() - began
-                if len(command.body) <= LITTLE:
-                    likely_s = max(spent, likely_s * FORGET)
+                if len(command.body) <= SMALL_BODY:
+                    likely_s = max(spent, likely_s * DECAY)
                 turns.spend(spent)
 
         @wraps(handle)
@@ -141,7 +141,7 @@ class Patience:
                 self._check(limit, command)
                 if is_large(command.body):
                     return self._read_aside(decode, measured, connection, command)
-            if turns.free() or (likely_s < QUICK_S and len(command.body) <= LITTLE):
+            if turns.free() or (likely_s < QUICK_S and len(command.body) <= SMALL_BODY):
                 return measured(connection, command)
             return self._in_turn(measured, connection, command)
 
@@ -169,10 +169,10 @@ class Patience:
         """Serve a request when the one before it on the connection is served.
 
         Args:
-            before: done when that one is; None when there is none.
-            over: to be done when this one is.
-            reply: this one's, or what makes it.
-            connection: whose they are.
+            before: done when that one is served; None without one.
+            over: set when this one is served.
+            reply: this one's reply, or what makes it.
+            connection: the peer's.
         """
         try:
             if before is not None:
@@ -216,7 +216,7 @@ class Patience:
 
 
 def is_large(body: Octets) -> bool:
-    """Whether reading a JSON body may take long: it is long, or references make it stand for more than is there."""
+    """Whether decoding a JSON body may take long: by its size, or because references repeat parts of it."""
     return len(body) >= LARGE or b"$ref" in bytes(body)
 
 

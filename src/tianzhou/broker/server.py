@@ -43,7 +43,7 @@ from tianzhou.broker.handlers.staging import StagingHandler
 from tianzhou.broker.handlers.topics import TopicHandler
 from tianzhou.broker.handlers.transactions import TransactionHandler
 from tianzhou.broker.housekeeping import PROTECT_MS, SWEEP_MS, Housekeeping
-from tianzhou.broker.large_bodies import Patience
+from tianzhou.broker.large_bodies import NonUrgentRequests
 from tianzhou.broker.messages.flush_acks import FlushAcks
 from tianzhou.broker.messages.message_filter import bitmap_of
 from tianzhou.broker.overload import waited_too_long
@@ -423,7 +423,7 @@ def make_parts(
         refuse=lambda code, waited_ms: waited_too_long(code, waited_ms, settings),
         gate=AdminGate("broker", lambda: settings.enable_remote_admin),
         name_servers=lambda: " or ".join(names.addresses),
-        around=Patience(turns, settings, tables.refusals, clock.monotonic).around,
+        around=NonUrgentRequests(turns, settings, tables.refusals, clock.monotonic).around,
     )
     return Parts(router, send, acks, clients, names, registrar, housekeeping, channels, transactions, staging)
 

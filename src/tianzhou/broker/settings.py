@@ -90,7 +90,7 @@ class BrokerSettings:
     use_static_subscription: bool = False
     forward_timeout: int = 3_000
 
-    # executors, §26.3: one event loop serves everything; these keys are kept, not used
+    # executors, §26.3: one event loop serves everything; these keys are saved, not used
     send_message_thread_pool_nums: int = field(default_factory=_some_threads)
     send_thread_pool_queue_capacity: int = 10_000
     put_message_future_thread_pool_nums: int = field(default_factory=_some_threads)

@@ -1,9 +1,9 @@
-"""Work that is not urgent, so much of it in each turn of the loop, so that what is urgent never waits long.
+"""Time allowance per loop turn for work that is not urgent, so that urgent requests never wait long.
 
 A thousand requests that take ten milliseconds each are fast one by one and hold everybody for ten seconds when they
-are read in one turn. Those of a kind that may take long share an allowance for each turn; who finds it used up stands
-in line, and the first of the line go on in the next turn as far as its allowance goes, with everybody else served in
-between.
+are read in one turn. Those that may take long share an allowance of time per turn; when it is used up they wait in
+line, and the first of the line go on in the next turn, with everybody else served in between. `tianzhou.slices` is for
+work that nothing else competes with.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from heapq import heappop, heappush
 from typing import Any, Final, Self, TypeAlias, TypeVar
 
 from tianzhou.clock import SystemClock
+from tianzhou.slices import NextTurn
 
 T = TypeVar("T")
 Slices: TypeAlias = Generator[None, None, T]
-"""Work that comes to a T; whenever it yields, others may be served."""
+"""Work with a result T; others may be served whenever it yields."""
 
 TURN_S: Final = 0.01
-"""How long such work may take in a turn before the next has to wait; what has begun is not interrupted."""
-AT_ONCE: Final = 64
-"""So many of the line are woken in a turn; who finds that those before it were slow stands in front again."""
+"""Seconds of such work per loop turn; work that has begun is not interrupted."""
+CALLS_PER_TURN: Final = 64
+"""Maximum places called per loop turn; those for which no time is left stand in front again."""
 SLICE_S: Final = 0.002
-"""How long one piece of work that takes long may go on in a turn."""
+"""Seconds of one piece of sliced work per loop turn."""
 _BEHIND: Final = 1 << 48
 """Numbers of the places of work that takes long: behind what is done in one turn."""
 
@@ -33,7 +34,7 @@ class Place(asyncio.Future[None]):
     """A place in line, done when it is called.
 
     Attributes:
-        number: those with smaller ones are called first.
+        number: smaller ones are called first.
     """
 
     number: int = 0
@@ -43,18 +44,18 @@ class Place(asyncio.Future[None]):
 
 
 class Turns:
-    """The allowance, and the line of those who wait for theirs.
+    """The allowance, and the line of work that waits for it.
 
     Args:
         turn_s: seconds of work in a turn of the loop.
         monotonic: seconds.
 
     Attributes:
-        monotonic: as given.
-        slow: pieces of work that take long and have begun, or wait to.
+        monotonic: clock, seconds.
+        slow: number of pieces of sliced work that have begun or wait to.
     """
 
-    __slots__ = ("_armed", "_called", "_left_s", "_line", "_numbers", "_turn_s", "monotonic", "slow")
+    __slots__ = ("_called", "_left_s", "_line", "_next_turn", "_numbers", "_turn_s", "monotonic", "slow")
 
     def __init__(self, turn_s: float = TURN_S, monotonic: Callable[[], float] = SystemClock.monotonic) -> None:
         self.monotonic = monotonic
@@ -63,7 +64,7 @@ class Turns:
         self._line: list[Place] = []
         self._called: set[Place] = set()
         self._numbers = 0
-        self._armed = False
+        self._next_turn = NextTurn(self._next)
 
     def free(self, place: Place | None = None) -> bool:
         """Whether work may be done now.
@@ -79,8 +80,7 @@ class Turns:
     def spend(self, seconds: float) -> None:
         """Note work that was done in this turn."""
         self._left_s -= seconds
-        if not self._armed:
-            self._arm()
+        self._next_turn.ask()
 
     def wait(self, former: Place | None = None, *, behind: bool = False) -> Place:
         """What is done when it may be one's turn: then look by `free`, and wait again if it is not.
@@ -96,8 +96,7 @@ class Turns:
         else:
             place.number = former.number
         heappush(self._line, place)
-        if not self._armed:
-            self._arm()
+        self._next_turn.ask()
         return place
 
     async def turn(self) -> None:
@@ -130,22 +129,17 @@ class Turns:
         async with Pace(self) as pace:
             return await pace.through(work)
 
-    def _arm(self) -> None:
-        self._armed = True
-        asyncio.get_running_loop().call_soon(self._next)
-
     def _next(self) -> None:
-        self._armed = False
         self._left_s = self._turn_s
         # Who was called and went away instead keeps nobody.
         self._called.clear()
-        while self._line and len(self._called) < AT_ONCE:
+        while self._line and len(self._called) < CALLS_PER_TURN:
             place = heappop(self._line)
             if not place.done():
                 self._called.add(place)
                 place.set_result(None)
         if self._called:
-            self._arm()
+            self._next_turn.ask()
 
 
 class Pace:

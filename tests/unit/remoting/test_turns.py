@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tianzhou.remoting.turns import AT_ONCE, SLICE_S, Pace, Slices, Turns
+from tianzhou.remoting.turns import CALLS_PER_TURN, SLICE_S, Pace, Slices, Turns
 
 
 def run(body: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -33,7 +33,7 @@ def test_the_allowance_of_a_turn_is_used_up_and_comes_back() -> None:
     run(body)
 
 
-@pytest.mark.parametrize(("cost_s", "in_a_turn"), [(0.5, 1), (0.003, 4), (0.0001, AT_ONCE)])
+@pytest.mark.parametrize(("cost_s", "in_a_turn"), [(0.5, 1), (0.003, 4), (0.0001, CALLS_PER_TURN)])
 def test_the_first_of_the_line_go_on_as_far_as_the_allowance_goes(cost_s: float, in_a_turn: int) -> None:
     async def body() -> None:
         turns = Turns(0.010)
@@ -46,13 +46,13 @@ def test_the_first_of_the_line_go_on_as_far_as_the_allowance_goes(cost_s: float,
             in_turn[-1] += 1
             order.append(number)
 
-        slow_ones = [asyncio.ensure_future(slow(number)) for number in range(2 * AT_ONCE)]
+        slow_ones = [asyncio.ensure_future(slow(number)) for number in range(2 * CALLS_PER_TURN)]
         while not all(one.done() for one in slow_ones):
             in_turn.append(0)
             await asyncio.sleep(0)
         await asyncio.gather(*slow_ones)
         assert max(in_turn) == in_a_turn
-        assert order == list(range(2 * AT_ONCE))
+        assert order == list(range(2 * CALLS_PER_TURN))
         await asyncio.sleep(0)
         assert turns.free()
 

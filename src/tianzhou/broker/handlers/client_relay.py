@@ -1,4 +1,4 @@
-"""Questions handed on to clients: running info (307), consume one message now (309), status (223) (wire.md §7.8)."""
+"""Requests relayed to clients: running info (307), consume directly (309), status (223) (wire.md §7.8)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class ClientRelayHandler:
-    """Asks a consumer on its own connection and hands its answer on unchanged.
+    """Relays requests to a consumer over its own connection, and its replies unchanged.
 
     Args:
         tables: the broker's state.
@@ -37,7 +37,7 @@ class ClientRelayHandler:
         self._store = store
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
-        """Request codes and who serves them."""
+        """Handlers by request code."""
         return {
             RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
@@ -45,7 +45,7 @@ class ClientRelayHandler:
         }
 
     async def running_info(self, connection: Connection, command: Command) -> Reply:
-        """What a consumer says of itself."""
+        """Running info of a consumer."""
         header = read_header(command)
         return await self._ask(command, header.consumer_group, header.client_id, command.fields)
 
@@ -104,7 +104,7 @@ class ClientRelayHandler:
         return command.reply(answer.code, answer.remark, answer.fields, answer.body)
 
     async def status(self, connection: Connection, command: Command) -> Reply:
-        """How far the members of a group say they are in a topic; of one of them, or of all."""
+        """Offsets in a topic as the members of a group, one or all, report them."""
         header = read_header(command)
         group, wanted = header.group, (header.client_addr or "").strip()
         online = self._tables.clients.consumers.get(group)

@@ -1,4 +1,4 @@
-"""Clients coming and going (34, 35, 46), and who is there (38, 203, 204, 328) (broker.md §15)."""
+"""Heartbeats, leaving and checks of clients (34, 35, 46), and lists of members (38, 203, 204, 328) (broker.md §15)."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ from tianzhou.wire.fields import read_header, write_reply
 _log = logging.getLogger(__name__)
 _ATTRIBUTE = "broker.clients"
 NOTIFY_S = 15.0
-"""When members are told of changes, unless they are told at once."""
+"""Seconds after a change in which members are notified without `realTimeNotifyConsumerChange`."""
 
 
 class ClientHandler:
-    """Keeps the client table and tells consumers when their group changes.
+    """Maintains the client table and notifies consumers when their group changes.
 
     Args:
         tables: the broker's state.
@@ -63,7 +63,7 @@ class ClientHandler:
         self._turns = turns or Turns()
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply] | Slices[Reply]]]:
-        """Request codes and who serves them."""
+        """Handlers by request code."""
         return {
             RequestCode.HEART_BEAT: self.heartbeat,
             RequestCode.UNREGISTER_CLIENT: self.unregister,
@@ -75,36 +75,36 @@ class ClientHandler:
         }
 
     def heartbeat(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
-        """Note a client and its groups; new members make the group rebalance at once."""
-        said = decoded(command, HEARTBEAT.loads)
-        CLIENT_ID.check(said.client_id)
-        self._check_size(said)
-        steps = self._heartbeat_steps(connection, command, said)
+        """Add or refresh a client and its groups; new members make the group rebalance at once."""
+        data = decoded(command, HEARTBEAT.loads)
+        CLIENT_ID.check(data.client_id)
+        self._check_size(data)
+        steps = self._heartbeat_steps(connection, command, data)
         if type(command.body) is Decoded:
-            return self._slowly(command, steps)
+            return self._in_turns(command, steps)
         for _ in steps:
             pass
-        return self._heard(command)
+        return self._heartbeat_reply(command)
 
-    async def _slowly(self, command: Command, steps: Iterator[str]) -> Reply:
-        """A large heartbeat, a little in each turn of the loop."""
+    async def _in_turns(self, command: Command, steps: Iterator[str]) -> Reply:
+        """Serve a large heartbeat in turns."""
         async with Pace(self._turns, behind=False) as pace:
             for expression in steps:
                 if expression:
                     await read_expression(expression)
                 await pace.rest()
-        return self._heard(command)
+        return self._heartbeat_reply(command)
 
-    def _check_size(self, said: HeartbeatData) -> None:
+    def _check_size(self, data: HeartbeatData) -> None:
         """Check that a client does not announce more than is allowed, before anything of it is done.
 
         Raises:
             LimitExceeded: it does.
         """
         settings, check = self._tables.settings, self._tables.refusals.check
-        groups = len(said.consumers) + len(said.producer_groups)
+        groups = len(data.consumers) + len(data.producer_groups)
         check(HEARTBEAT_GROUPS, groups, settings.max_groups_per_heartbeat)
-        for consumer in said.consumers:
+        for consumer in data.consumers:
             subscriptions = consumer.subscription_data_set
             if len(subscriptions) > settings.max_subscriptions_per_group:
                 where = f"subscriptions of group {consumer.group_name}"
@@ -112,31 +112,31 @@ class ClientHandler:
             longest = max((len(one.sub_string) for one in subscriptions), default=0)
             check(FILTER_LENGTH, longest, settings.max_filter_expression_length)
 
-    def _heartbeat_steps(self, connection: Connection, command: Command, said: HeartbeatData) -> Iterator[str]:
-        """Note a client and its groups; whenever it yields, others may be served, and what it yields be compiled.
+    def _heartbeat_steps(self, connection: Connection, command: Command, data: HeartbeatData) -> Iterator[str]:
+        """Add or refresh a client's groups one by one; yields expressions to compile, or empty texts, in between.
 
         Raises:
-            TianzhouError: of the first group that could not be noted; all others were.
+            TianzhouError: of the first group that was refused; all others were added.
         """
         now = self._clock.now_ms()
-        client = Client(connection, said.client_id, command.language, command.version, now, self._clock.monotonic())
+        client = Client(connection, data.client_id, command.language, command.version, now, self._clock.monotonic())
         if _ATTRIBUTE not in connection.attributes:
-            connection.attributes[_ATTRIBUTE] = said.client_id
+            connection.attributes[_ATTRIBUTE] = data.client_id
             connection.on_close(self._closed)
-        # The first refusal is told; each would keep alive what it was raised in, and there may be thousands.
+        # Only the first refusal is raised: each holds its frames, and there may be thousands.
         refusal: TianzhouError | None = None
         full = False
-        for consumer in said.consumers:
+        for consumer in data.consumers:
             if (problem := _name_problem(consumer)) is not None:
                 refusal = refusal or IllegalName(problem)
                 continue
             yield from _read_expressions(consumer.subscription_data_set)
             try:
-                self._consumer(consumer, client, said.without_sub, now)
+                self._consumer(consumer, client, data.without_sub, now)
             except LimitExceeded as error:
                 refusal = refusal or error  # what else the client is a member of stays alive
             yield ""
-        for group in said.producer_groups:
+        for group in data.producer_groups:
             if (problem := GROUP.problem(group)) is not None:
                 refusal = refusal or IllegalName(problem)
                 continue
@@ -150,11 +150,11 @@ class ClientHandler:
             self._registered("PRODUCER_REGISTER_TIME", began)
             yield ""
         if refusal is not None:
-            # What could be noted was: a client may have many groups.
+            # The other groups were added: a client may have many.
             raise refusal
 
     @staticmethod
-    def _heard(command: Command) -> Reply:
+    def _heartbeat_reply(command: Command) -> Reply:
         # Every heartbeat is treated as a full one's turn: the client then always sends its subscriptions.
         fields = write_reply(command.code, is_support_heart_beat_v2=True, is_sub_change=True)
         return command.reply(ResponseCode.SUCCESS, None, fields)
@@ -172,36 +172,36 @@ class ClientHandler:
     def _registered(self, name: str, began: float) -> None:
         self._stats.count(name, self._stats.cluster, int((self._clock.monotonic() - began) * 1000))
 
-    def _consumer(self, said: ConsumerData, client: Client, without_sub: bool, now_ms: int) -> None:
+    def _consumer(self, consumer: ConsumerData, client: Client, without_sub: bool, now_ms: int) -> None:
         tables = self._tables
-        group = tables.groups.find(said.group_name, now_ms)
+        group = tables.groups.find(consumer.group_name, now_ms)
         if group is None:
             return
-        if tables.settings.reject_pull_consumer_enable and said.consume_type is ConsumeType.CONSUME_ACTIVELY:
+        if tables.settings.reject_pull_consumer_enable and consumer.consume_type is ConsumeType.CONSUME_ACTIVELY:
             return
-        topics = (tables.topics.get(one.topic) for one in said.subscription_data_set)
+        topics = (tables.topics.get(one.topic) for one in consumer.subscription_data_set)
         tables.topics.ensure(
-            names.retry_topic(said.group_name),
+            names.retry_topic(consumer.group_name),
             group.retry_queue_nums,
             now_ms,
             order=any(config is not None and config.order for config in topics),
-            sys_flag=topic_sys_flag(said.unit_mode, is_retry=True),
+            sys_flag=topic_sys_flag(consumer.unit_mode, is_retry=True),
         )
         began = self._clock.monotonic()
-        changed = tables.clients.add_consumer(said, client, keep_subscriptions=without_sub)
+        changed = tables.clients.add_consumer(consumer, client, keep_subscriptions=without_sub)
         self._registered("CONSUMER_REGISTER_TIME", began)
         if changed:
             self._notify(group.group_name)
         if not without_sub:
-            for problem in tables.filters.register(said.group_name, said.subscription_data_set, now_ms):
+            for problem in tables.filters.register(consumer.group_name, consumer.subscription_data_set, now_ms):
                 _log.warning("%s", problem)
-        online = tables.clients.consumers[said.group_name]
+        online = tables.clients.consumers[consumer.group_name]
         if online.new_conflict:
             online.new_conflict = False
             _log.warning(
                 "members of group %s subscribe different things, so messages will be missed: %s; let all subscribe"
                 " the same topics with the same expressions",
-                said.group_name,
+                consumer.group_name,
                 online.examples(),
             )
 
@@ -214,13 +214,13 @@ class ClientHandler:
             self._waiting_groups.add(group)
 
     def notify_waiting(self) -> None:
-        """Tell the members of all groups that changed since last time (`realTimeNotifyConsumerChange` is off)."""
+        """Notify the members of all groups that changed since last time (`realTimeNotifyConsumerChange` is off)."""
         groups, self._waiting_groups = self._waiting_groups, set()
         for group in groups:
             self._notifier.notify(group)
 
     def _listeners(self, name: str) -> list[Connection]:
-        """Connections of the members of a group that want to hear of others."""
+        """Connections to notify of changes of a group; none for broadcasting groups or when notices are off."""
         tables = self._tables
         group, online = tables.groups.get(name), tables.clients.consumers.get(name)
         if group is None or online is None or online.message_model is MessageModel.BROADCASTING:
@@ -229,8 +229,8 @@ class ClientHandler:
             return []
         return [cast("Connection", connection) for connection in online.clients]
 
-    def _left(self, departures: Iterable[Departure]) -> None:
-        """Free the locks of who left, and tell who stays."""
+    def _departed(self, departures: Iterable[Departure]) -> None:
+        """Release the locks of departed members, and notify those who stay."""
         for departure in departures:
             if not self._tables.clients.is_member(departure.group, departure.client_id):
                 self._tables.locks.release(departure.group, departure.client_id)
@@ -239,7 +239,7 @@ class ClientHandler:
             self._notify(departure.group)
 
     def _closed(self, connection: Connection) -> None:
-        self._left(self._tables.clients.remove_connection(connection))
+        self._departed(self._tables.clients.remove_connection(connection))
 
     def sweep(self) -> None:
         """Close connections whose clients have been silent too long; closing does the rest."""
@@ -250,7 +250,7 @@ class ClientHandler:
             connection.close()
 
     def unregister(self, connection: Connection, command: Command) -> Reply:
-        """A client leaves a group; its locks are free and the others rebalance at once."""
+        """Remove a client from a group; its locks are released and the others rebalance at once."""
         # Without any field the answer is success, too (docs/spec/traps.md, 23).
         producers, consumers = command.fields.get("producerGroup"), command.fields.get("consumerGroup")
         clients = self._tables.clients
@@ -258,7 +258,7 @@ class ClientHandler:
             clients.remove_producer(producers, connection)
         if consumers:
             departure = clients.remove_consumer(consumers, connection)
-            self._left([] if departure is None else [departure])
+            self._departed([] if departure is None else [departure])
         return command.reply(ResponseCode.SUCCESS)
 
     def check_config(self, connection: Connection, command: Command) -> Reply:
@@ -323,13 +323,13 @@ class ClientHandler:
         return command.reply(ResponseCode.SUCCESS, body=body)
 
 
-def _name_problem(said: ConsumerData) -> str | None:
-    problems = (TOPIC.problem(one.topic) for one in said.subscription_data_set)
-    return GROUP.problem(said.group_name) or next(filter(None, problems), None)
+def _name_problem(consumer: ConsumerData) -> str | None:
+    problems = (TOPIC.problem(one.topic) for one in consumer.subscription_data_set)
+    return GROUP.problem(consumer.group_name) or next(filter(None, problems), None)
 
 
 def _read_expressions(subscriptions: Iterable[SubscriptionData]) -> Iterator[str]:
-    """Have long expressions read one by one; what they mean is remembered until it is asked for."""
+    """Parse long expressions one by one into the caches; yields SQL92 expressions to compile, else empty texts."""
     for data in subscriptions:
         if len(data.sub_string) <= SHORT:
             continue
@@ -342,8 +342,8 @@ def _read_expressions(subscriptions: Iterable[SubscriptionData]) -> Iterator[str
 
 
 def _expressions(member: tuple[Client, MemberSubscriptions]) -> tuple[str, dict[str, str]]:
-    client, wishes = member
-    return client.client_id, {topic: expression for topic, (expression, _) in wishes.items()}
+    client, subscribed = member
+    return client.client_id, {topic: expression for topic, (expression, _) in subscribed.items()}
 
 
 def _language(code: int) -> str:

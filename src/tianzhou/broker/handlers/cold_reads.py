@@ -40,7 +40,7 @@ class ColdReadHandler:
         self._limits: dict[str, int] = {}
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
-        """Request codes and who serves them."""
+        """Handlers by request code."""
         return {
             RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: self.update,
             RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: self.remove,

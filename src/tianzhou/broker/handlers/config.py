@@ -34,7 +34,7 @@ class ConfigHandler:
         tables: the broker's state.
         store: its settings are part of the configuration.
         clock: wall-clock time.
-        config_file: where the configuration is kept; every update rewrites it whole.
+        config_file: the configuration file; every update rewrites it whole.
         changed: called after settings were changed, with their keys.
     """
 
@@ -55,7 +55,7 @@ class ConfigHandler:
         self._requests = SettingsRequests(RULES, tables.refusals, lambda: (tables.settings, store.settings), self._take)
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
-        """Request codes and who serves them."""
+        """Handlers by request code."""
         return {
             RequestCode.UPDATE_BROKER_CONFIG: self.update_config,
             RequestCode.GET_BROKER_CONFIG: self.config,

@@ -1,4 +1,4 @@
-"""How far groups are: per queue (208), all groups (317), in time (303) (wire.md §9.6, §9.8)."""
+"""Progress of groups: per queue (208), all groups (317), in time (303) (wire.md §9.6, §9.8)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tianzhou.wire.fields import read_header
 
 
 class ConsumeStatsHandler:
-    """Shows how far groups have come.
+    """Answers requests for the progress of groups.
 
     Args:
         tables: the broker's state.
@@ -49,7 +49,7 @@ class ConsumeStatsHandler:
         self._address = address
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
-        """Request codes and who serves them."""
+        """Handlers by request code."""
         return {
             RequestCode.GET_CONSUME_STATS: self.of_group,
             RequestCode.GET_BROKER_CONSUME_STATS: self.of_all,
@@ -57,7 +57,7 @@ class ConsumeStatsHandler:
         }
 
     async def of_group(self, connection: Connection, command: Command) -> Reply:
-        """How far a group is in its queues."""
+        """Progress of a group in its queues."""
         header = read_header(command)
         group = header.consumer_group
         if header.topic:
@@ -76,7 +76,7 @@ class ConsumeStatsHandler:
         return command.reply(ResponseCode.SUCCESS, body=body)
 
     async def of_all(self, connection: Connection, command: Command) -> Reply:
-        """How far all groups are."""
+        """Progress of all groups."""
         ordered = command.fields.get("isOrder", "").lower() == "true"
         result = BrokerConsumeStats(broker_addr=self._address)
         async with Pace(self._turns) as pace:
@@ -116,7 +116,7 @@ class ConsumeStatsHandler:
             await pace.rest()
 
     async def in_time(self, connection: Connection, command: Command) -> Reply:
-        """When the messages at the ends of each queue and at the group's place in it were stored."""
+        """Store times of the messages at both ends of each queue and at the group's offset."""
         header = read_header(command)
         topic, group, store = header.topic, header.group, self._store
         config = self._tables.topics.get(topic)

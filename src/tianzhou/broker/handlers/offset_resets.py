@@ -1,4 +1,4 @@
-"""Offsets set from outside: reset (222), clone (314), and what a group should be set to (308) (wire.md §7.10)."""
+"""Offsets set by operators: reset (222), clone (314), smallest offsets (308) (wire.md §7.10)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class OffsetResetHandler:
         self._clock = clock
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply] | Slices[Reply]]]:
-        """Request codes and who serves them."""
+        """Handlers by request code."""
         return {
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
             RequestCode.CLONE_GROUP_OFFSET: self.clone,
@@ -44,7 +44,7 @@ class OffsetResetHandler:
         }
 
     async def reset(self, connection: Connection, command: Command) -> Reply:
-        """Set a group's offsets: here, so that its next pulls are told; or at its members, without that setting."""
+        """Reset a group's offsets: here, for its next pulls; or at its members, without that setting."""
         header = read_header(command)
         if not self._tables.settings.use_server_side_reset_offset:
             return await self._reset_members(command, header)
@@ -94,7 +94,7 @@ class OffsetResetHandler:
         return {MessageQueue(topic, broker, queue_id): offset for queue_id, offset in offsets.items()}
 
     async def _reset_members(self, command: Command, header: Any) -> Reply:
-        """As 4.9 does it: the members are told, and say by their commits where they are."""
+        """Reset at the members, as 4.9 does: they get the new offsets and commit them."""
         group, topic = header.group, header.topic
         config = self._topic(topic)
         targets = {}
@@ -120,7 +120,7 @@ class OffsetResetHandler:
                 f"the client {old.client_id} does not support this feature. version={version_name(old.version)}",
             )
         named = self._named(topic, targets)
-        # Who asks in C++ has told its consumers to expect a list.
+        # A C++ client expects a list.
         listed = command.language == LanguageCode.CPP
         self._tell(list(online.clients), header, OFFSET_LIST.dumps(named) if listed else OFFSET_TABLE.dumps(named))
         return command.reply(ResponseCode.SUCCESS, body=OFFSET_TABLE.dumps(named))

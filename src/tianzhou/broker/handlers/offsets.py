@@ -34,7 +34,7 @@ class OffsetHandler:
         self._clock = clock
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply] | Slices[Reply]]]:
-        """Request codes and who serves them."""
+        """Handlers by request code."""
         return {
             RequestCode.QUERY_CONSUMER_OFFSET: self.query,
             RequestCode.UPDATE_CONSUMER_OFFSET: self.update,
@@ -72,7 +72,7 @@ class OffsetHandler:
         return first.status is not GetStatus.FOUND or not first.suggest_slave
 
     def update(self, connection: Connection, command: Command) -> Reply:
-        """Commit an offset, unless a reset waits to be told to the group."""
+        """Commit an offset, unless a reset waits for the group's next pull."""
         try:
             header = read_header(command)
         except HeaderFieldError as error:
@@ -124,5 +124,5 @@ class OffsetHandler:
         return command.reply(ResponseCode.SUCCESS, body=body)
 
     def all_delays(self, connection: Connection, command: Command) -> Reply:
-        """How far each delay level has been delivered."""
+        """Positions of the delay levels."""
         return command.reply(ResponseCode.SUCCESS, body=dumps(self._tables.delays.to_json()))

@@ -26,7 +26,7 @@ class QueryHandler:
         self._turns = turns
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
-        """Request codes and who serves them."""
+        """Handlers by request code."""
         return {RequestCode.VIEW_MESSAGE_BY_ID: self.view, RequestCode.QUERY_MESSAGE: self.query}
 
     async def view(self, connection: Connection, command: Command) -> Reply:

@@ -1,4 +1,4 @@
-"""Who may consume a queue in order (41, 42), by this broker alone or with its other members (broker.md §15.6)."""
+"""Queue locks of ordered consumption (41, 42), by this broker or by a quorum of its group (broker.md §15.6)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tianzhou.wire.fields import write_header
 
 MEMBER_TIMEOUT_MS = 1_000
 FEW = 64
-"""So many queues are answered at once."""
+"""Maximum queues of a request that is answered at once."""
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class QueueLockHandler:
         self._asked_at = -1e9
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply] | Slices[Reply]]]:
-        """Request codes and who serves them."""
+        """Handlers by request code."""
         return {RequestCode.LOCK_BATCH_MQ: self.lock, RequestCode.UNLOCK_BATCH_MQ: self.unlock}
 
     def lock(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply] | Slices[Reply]:
@@ -115,7 +115,7 @@ class QueueLockHandler:
         return command.reply(ResponseCode.SUCCESS)
 
     async def _ask_others(self, code: RequestCode, wish: LockRequest) -> list[Command]:
-        """The answers of the members that say yes."""
+        """Replies of the members that agree."""
         body = await self._turns.in_slices(LOCK_REQUEST.slices(wish))
 
         async def ask(address: str) -> Command | None:
@@ -152,7 +152,7 @@ class QueueLockHandler:
 
 
 def _lock_request(command: Command) -> LockRequest:
-    """What is to be locked or freed, with names that can be names."""
+    """Decoded request to lock or unlock, its names checked."""
     asked = decoded(command, LOCK_REQUEST.loads)
     GROUP.check(asked.consumer_group)
     CLIENT_ID.check(asked.client_id)

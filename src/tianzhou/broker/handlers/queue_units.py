@@ -32,7 +32,7 @@ class QueueUnitHandler:
         self._store = store
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
-        """Request codes and who serves them."""
+        """Handlers by request code."""
         return {
             RequestCode.QUERY_CONSUME_QUEUE: self.units,
             RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: self.rocksdb,

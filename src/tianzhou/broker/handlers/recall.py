@@ -22,7 +22,7 @@ class RecallHandler:
         self._tables = tables
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
-        """Request codes and who serves them."""
+        """Handlers by request code."""
         return {RequestCode.RECALL_MESSAGE: self.recall}
 
     def recall(self, connection: Connection, command: Command) -> Reply:

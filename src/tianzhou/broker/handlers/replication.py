@@ -1,4 +1,4 @@
-"""What members of a broker group ask each other (905 to 908, 1007, 1008), answered by a master without replicas.
+"""Requests among members of a broker group (905 to 908, 1007, 1008), answered by a master without replicas.
 
 The answers are those of Apache's broker that has neither replicas nor a controller (broker.md §17.5).
 """
@@ -31,7 +31,7 @@ class ReplicationHandler:
         self._ha_address = ha_address
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
-        """Request codes and who serves them."""
+        """Handlers by request code."""
         return {
             RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: self.ignore,
             RequestCode.EXCHANGE_BROKER_HA_INFO: self.exchange,

@@ -31,11 +31,11 @@ from tianzhou.wire.properties import decode_properties, encode_properties
 
 PUSH_TIMEOUT_MS = 10_000
 PUSHED_ID = "0"
-"""What stands for a message id when the reply was pushed and is not stored."""
+"""Message id in the answer for a reply that was pushed but not stored."""
 
 
 class RequestReplyHandler:
-    """Hands replies to who waits for them.
+    """Delivers replies to the requesters.
 
     Args:
         tables: the broker's state.
@@ -57,14 +57,14 @@ class RequestReplyHandler:
         self._random = random.Random()
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
-        """Request codes and who serves them."""
+        """Handlers by request code."""
         return {
             RequestCode.SEND_REPLY_MESSAGE: self.reply,
             RequestCode.SEND_REPLY_MESSAGE_V2: self.reply,
         }
 
     async def reply(self, connection: Connection, command: Command) -> Reply:
-        """Push a reply to who waits for it, and store it; the answer says whether it was taken."""
+        """Push a reply to the requester, and store it; the answer says whether it was delivered."""
         settings = self._tables.settings
         marks = {names.MSG_REGION: settings.region_id, names.TRACE_ON: "true" if settings.trace_on else "false"}
         try:
@@ -96,7 +96,7 @@ class RequestReplyHandler:
     async def _push(
         self, connection: Connection, header: Any, queue_id: int, properties: dict[str, str], body: bytes
     ) -> str | None:
-        """Push a reply; why it was not taken, None when it was."""
+        """Push a reply; returns why it was not delivered, None when it was."""
         client_id = properties.get(names.REPLY_TO_CLIENT)
         if client_id is None:
             return f"reply message properties[{names.REPLY_TO_CLIENT}] is null"
@@ -140,7 +140,7 @@ class RequestReplyHandler:
         properties: dict[str, str],
         body: bytes,
     ) -> tuple[str, int] | None:
-        """Store a reply; its offset id and queue offset, None when it could not be stored."""
+        """Store a reply; returns its offset id and queue offset, None when it could not be stored."""
         result = self._store.append(
             NewRecord(
                 config.topic_name,

@@ -1,4 +1,4 @@
-"""What operators ask to be deleted: expired files (306, 329), queues of topics that are gone (316) (store.md §12)."""
+"""Deletions by operators: expired files (306, 329), queues of deleted topics (316) (store.md §12)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RetentionHandler:
         self._store = store
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
-        """Request codes and who serves them."""
+        """Handlers by request code."""
         return {
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_queues,
             RequestCode.CLEAN_UNUSED_TOPIC: self.clean_topics,

@@ -1,4 +1,4 @@
-"""Figures: of the broker as a whole (28), and of one topic, group or queue over time (315) (broker.md §20)."""
+"""Runtime info of the broker (28), and figures of a topic, group or queue over time (315) (broker.md §20)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RuntimeInfoHandler:
         self._clock = clock
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
-        """Request codes and who serves them."""
+        """Handlers by request code."""
         return {
             RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime,
             RequestCode.VIEW_BROKER_STATS_DATA: self.item,

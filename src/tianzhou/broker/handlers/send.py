@@ -50,7 +50,7 @@ SAMPLE_EVERY_S = 0.01
 
 
 class Target:
-    """What the hot path has to know about a topic that was found fit to be sent to."""
+    """A topic that sends were admitted to, with what the hot path needs of it."""
 
     __slots__ = ("batched", "counts", "flags", "limit", "queues", "sizes", "traffic", "waits")
 
@@ -104,7 +104,7 @@ class SendHandler:
         self.settings_changed()
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
-        """Request codes and who serves them."""
+        """Handlers by request code."""
         return {
             RequestCode.SEND_MESSAGE: self.send,
             RequestCode.SEND_MESSAGE_V2: self.send,
@@ -112,7 +112,7 @@ class SendHandler:
         }
 
     def settings_changed(self) -> None:
-        """Take over settings that were changed while running."""
+        """Apply settings that were changed while running."""
         settings = self._tables.settings
         self._region = settings.region_id
         self._trace_on = settings.trace_on

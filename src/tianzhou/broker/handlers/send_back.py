@@ -29,7 +29,7 @@ from tianzhou.wire.properties import decode_properties, encode_properties
 
 
 class SendBackHandler:
-    """Decides what becomes of a message that could not be consumed.
+    """Serves messages that consumers send back.
 
     Args:
         tables: the broker's state.
@@ -46,7 +46,7 @@ class SendBackHandler:
         self._random = random.Random()
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
-        """Request codes and who serves them."""
+        """Handlers by request code."""
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
 
     async def send_back(self, connection: Connection, command: Command) -> Reply:

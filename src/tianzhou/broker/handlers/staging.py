@@ -28,7 +28,7 @@ from tianzhou.wire.staging import StagedMessage, decode_unit
 T = TypeVar("T", BatchDecision, AttemptList)
 
 PATIENCE_S = 2.0
-"""Who asks for a batch to be published hears after so long that it is under way."""
+"""Seconds after which a request to publish is answered that it is under way."""
 
 
 SLICE = 256
@@ -51,7 +51,7 @@ class _Unfit(Exception):
 
 
 class StagingHandler:
-    """Serves those who write exactly once.
+    """Serves writers of batches that are published exactly once.
 
     Args:
         tables: the broker's state.
@@ -72,7 +72,7 @@ class StagingHandler:
         self._publisher = publisher
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
-        """Request codes and who serves them."""
+        """Handlers by request code."""
         return {
             RequestCode.STAGING_STATE: self.state,
             RequestCode.STAGE_MESSAGES: self.stage,
@@ -196,29 +196,29 @@ class StagingHandler:
         return command.reply(ResponseCode.SUCCESS, fields=write_reply(RequestCode.PUBLISH_BATCH, published=published))
 
     async def settle(self, connection: Connection, command: Command) -> Reply:
-        """What was decided about a batch; its attempts are refused when nothing was."""
-        given = _load(ATTEMPTS, command)
+        """Decision about a batch; without one its attempts are refused."""
+        request = _load(ATTEMPTS, command)
         self._refuse_as_slave()
-        self._refuse_unless_coordinator(given)
-        self._ledger.check_room(given.writer)
-        decision = await self._publisher.settle(given)
+        self._refuse_unless_coordinator(request)
+        self._ledger.check_room(request.writer)
+        decision = await self._publisher.settle(request)
         return command.reply(ResponseCode.SUCCESS, body=b"" if decision is None else DECISION.dumps(decision))
 
     async def discard(self, connection: Connection, command: Command) -> Reply:
-        """Forget attempts that were refused."""
-        given = _load(ATTEMPTS, command)
+        """Drop refused attempts."""
+        request = _load(ATTEMPTS, command)
         self._refuse_as_slave()
-        self._publisher.discard(given)
+        self._publisher.discard(request)
         return command.reply(ResponseCode.SUCCESS)
 
-    def _refuse_unless_coordinator(self, given: BatchDecision | AttemptList) -> None:
-        if given.coordinator != self._publisher.broker_name:
+    def _refuse_unless_coordinator(self, request: BatchDecision | AttemptList) -> None:
+        if request.coordinator != self._publisher.broker_name:
             raise BrokerError(
                 ResponseCode.ILLEGAL_OPERATION,
-                f"writer {given.writer} is decided by broker {given.coordinator}, this one is "
+                f"writer {request.writer} is decided by broker {request.coordinator}, this one is "
                 f"{self._publisher.broker_name}",
             )
-        self._refuse_other_coordinator(given.writer, given.coordinator)
+        self._refuse_other_coordinator(request.writer, request.coordinator)
 
     def _refuse_other_coordinator(self, name: str, coordinator: str) -> None:
         writer = self._ledger.get(name)

@@ -55,7 +55,7 @@ class TopicHandler:
         self._clock = clock
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply] | Slices[Reply]]]:
-        """Request codes and who serves them."""
+        """Handlers by request code."""
         return {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self.create,
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.create_all,

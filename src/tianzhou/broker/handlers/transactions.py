@@ -1,4 +1,4 @@
-"""The end of transactions (37), and those that were given up once more (323) (broker.md §13.2, wire.md §7.7)."""
+"""Ends of transactions (37), and resumed checks of abandoned ones (323) (broker.md §13.2, wire.md §7.7)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WORDS = {Outcome.COMMITTED: "committed", Outcome.ROLLED_BACK: "rolled back"}
 
 
 class TransactionHandler:
-    """Commits and rolls back what producers decide about.
+    """Commits and rolls back half messages.
 
     Args:
         tables: the broker's state.
@@ -52,7 +52,7 @@ class TransactionHandler:
         self._checker = checker
 
     def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
-        """Request codes and who serves them."""
+        """Handlers by request code."""
         return {
             RequestCode.END_TRANSACTION: self.end,
             RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume,
@@ -70,7 +70,7 @@ class TransactionHandler:
         identity = records.identity_of(record)
         newest, newest_at = record, header.commit_log_offset
         while True:
-            # Asked anew after each record that had to be fetched: a transaction ends once.
+            # Checked again after each record that had to be fetched: a transaction ends once.
             half = self._ledger.find(record.queue_offset, identity)
             if half is None:
                 return self._ended_before(command, record, outcome)
@@ -146,7 +146,7 @@ class TransactionHandler:
         self._stats.put(message.topic).add(message.queue_id, 1, size)
 
     def resume(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
-        """Make a message that was given up a half message again, to be checked from the beginning."""
+        """Make an abandoned message a half message again, to be checked from the beginning."""
         header = read_header(command)
         self._refuse_as_slave("half messages are resumed")
         try:

@@ -44,9 +44,9 @@ TICK_S = 1.0
 SLICE = 256
 """Messages published between two turns of the loop."""
 NOTES_TO_READ = 256
-"""A start reads about so many notes before it comes to a snapshot."""
+"""Notes after which a snapshot is due; a start reads about that many."""
 UNITS_TO_READ = 1024
-"""A start looks at so many units behind its snapshot at most; at a quarter of the open ones when that is more."""
+"""Units, or a quarter of the open ones when that is more, after which a snapshot is due for the next start."""
 SNAPSHOT_RETRY_S = 60.0
 """After a snapshot that could not be written; notes are written meanwhile."""
 SPREAD_S = 3_600.0
@@ -67,7 +67,7 @@ class StagingPublisher:
         clock: wall-clock and monotonic time.
         host: this broker's address as it appears in records, and its port.
         client: reaches name servers and other brokers.
-        supervisor: told when a round fails.
+        supervisor: learns of failing rounds.
         sleep: waits for seconds; tests own it.
     """
 
@@ -310,7 +310,7 @@ class StagingPublisher:
 
     def _start(self, name: str) -> asyncio.Task[None]:
         task = self._tasks.get(name)
-        # One that has failed stays until the loop has told `_ended`; who asks in between wants a new trial.
+        # A failed one stays until the loop calls `_ended`; a request in between starts a new one.
         if task is None or task.done():
             task = asyncio.get_running_loop().create_task(self._publish(name), name=f"staging {name}")
             self._tasks[name] = task

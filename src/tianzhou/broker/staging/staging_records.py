@@ -209,7 +209,7 @@ def snapshot_records(
 
 
 def _pieces(state: WriterState, most: int) -> Iterator[WriterState]:
-    """A writer's state in pieces of about so many bytes, each with a part of its lists; `_merged` joins them."""
+    """Pieces of a writer's state, each with a part of its lists and of limited size; `_merged` joins them."""
     if len(_STATE.dumps(state)) <= most:
         yield state
         return
@@ -233,7 +233,7 @@ def _pieces(state: WriterState, most: int) -> Iterator[WriterState]:
 
 
 def _open_pieces(attempt: OpenAttempt, most: int) -> Iterator[OpenAttempt]:
-    """An attempt in pieces of about so many bytes, each with some of its units."""
+    """Pieces of an attempt, each with some of its units and of limited size."""
     room = max(most - len(_OPEN.dumps(replace(attempt, units=[]))), 0)
     step = 3 * max(room // _UNIT, 1)
     for begin in range(0, max(len(attempt.units), 1), step):
@@ -241,7 +241,7 @@ def _open_pieces(attempt: OpenAttempt, most: int) -> Iterator[OpenAttempt]:
 
 
 def _runs(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
-    """Begin and end of runs of items that take at most so much; an item that takes more is a run."""
+    """Begin and end of runs of items within a size; an item above it is a run of its own."""
     begin = total = 0
     for index, size in enumerate(sizes):
         if index > begin and total + size > most:
@@ -371,7 +371,7 @@ def unfit(request: BatchDecision | AttemptList) -> str | None:
 
 
 def unfit_name(what: str, name: str) -> str | None:
-    """Why a name cannot be kept, None when it can.
+    """Why a name is invalid, None when it is valid.
 
     Args:
         what: whose name; brokers may have longer ones than writers and attempts.

@@ -13,8 +13,8 @@ from tianzhou.model import DataVersion, names
 from tianzhou.wire.bodies.topics import DATA_VERSION
 
 SEPARATOR = "@"
-AT_ONCE = 256
-"""So many offsets are looked at in one go."""
+OFFSETS_PER_YIELD = 256
+"""Offsets processed between two yields."""
 BEHIND = (1 << 63) - 1
 """What `ConsumerOffsets.smallest` says of a queue where the group compared to is behind all others."""
 
@@ -106,7 +106,7 @@ class ConsumerOffsets:
         return self._pulled.get(f"{topic}{SEPARATOR}{group}", {}).get(queue_id)
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int, *, bounded: bool = True) -> None:
-        """Set an offset from the server's side: the next pull of the queue is told, commits wait until then.
+        """Set an offset from the server's side: the next pull of the queue gets it, commits wait until then.
 
         Arguments and what it raises as of `commit`.
         """
@@ -157,7 +157,7 @@ class ConsumerOffsets:
         for its_topic, queues in found.items():
             for number, (queue_id, offset) in enumerate(queues.items(), 1):
                 self.commit(target, its_topic, queue_id, offset, now_ms, bounded=False)
-                if number % AT_ONCE == 0:
+                if number % OFFSETS_PER_YIELD == 0:
                     yield
             yield
 
@@ -178,7 +178,7 @@ class ConsumerOffsets:
                 for number, (queue_id, offset) in enumerate(list(self.queues(group, topic).items()), 1):
                     if offset >= begin(queue_id):
                         found[queue_id] = min(found.get(queue_id, offset), offset)
-                    if number % AT_ONCE == 0:
+                    if number % OFFSETS_PER_YIELD == 0:
                         yield
                 yield
         for queue_id, offset in self.queues(compared_to, topic).items():
