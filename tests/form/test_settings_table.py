@@ -85,6 +85,6 @@ def test_what_has_an_effect_is_read_and_what_has_none_is_not(section: Any) -> No
         # `Bounds` reads those of limits, for who checks them.
         is_read = is_read or re.search(rf"(check|allows|most)\(\s*{CONSTANTS.get(key, key)}\b", SOURCE) is not None
         if key in effects:
-            assert is_read, f"{key}: nobody reads {name}; give the reason in ignored_settings.IDLE"
+            assert is_read, f"{key}: nobody reads {name}; give the reason in ignored_settings.IGNORED"
         elif key not in SHOWN_ONLY:
             assert not is_read, f"{key}: somebody reads {name}; it is said to have no effect: {why[key]}"
