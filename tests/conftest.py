@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import logging
 from collections import defaultdict
 from collections.abc import Iterator
@@ -42,6 +44,18 @@ def log_levels_are_left_as_they_were() -> Iterator[None]:
     before = quiet.level
     yield
     quiet.setLevel(before)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an async test: by what its file's `pytest.mark.runner` names, on a loop of its own else."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    marker = pyfuncitem.get_closest_marker("runner")
+    run = marker.args[0] if marker else asyncio.run
+    signature = inspect.signature(pyfuncitem.obj).parameters
+    run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in signature}))
+    return True
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)

@@ -1,6 +1,7 @@
 """What our client promises, as checks that run against any server that speaks RocketMQ's protocol.
 
-`test_client_contract.py` runs them against our own server, `tests/interop/test_client_vs_apache.py` against Apache's.
+`test_client_contract.py` runs them against our own server, and
+`tests/interop/apache_servers/test_client_vs_apache.py` against Apache's.
 Every check makes its own topics and groups, so they can share a server. The servers are set up with one second for
 each of the first delay levels, with `enablePropertyFilter`, and with automatic creation of topics and groups.
 """

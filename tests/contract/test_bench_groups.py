@@ -54,50 +54,41 @@ class MakesAnew:
         return reply
 
 
-def test_groups_that_a_held_pull_makes_anew_are_deleted_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_groups_that_a_held_pull_makes_anew_are_deleted_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_groups, "HELD_LIMIT_S", 1.0)
 
-    async def main() -> None:
-        broker = MakesAnew(held_s=0.1)
-        async with broker.server:
-            for group in ("G0", "G1"):
-                broker.pull(group)
-            groups = RunGroups(["G0", "G1"])
-            async with Admin(broker.address) as admin:
-                assert await groups.forget(admin) == ""
-            assert not broker.groups
-            assert 0 < groups.left_s <= 1
-            assert await groups.forget_again(broker.address, None) == ""
-            assert not broker.groups
-            assert sorted(broker.deleted) == ["G0", "G0", "G1", "G1"]
-            assert groups.left_s == 0
-
-    asyncio.run(main())
-
-
-def test_a_broker_of_ours_makes_none_anew_and_nobody_waits(tmp_path) -> None:
-    async def main() -> None:
-        async with own_server(tmp_path) as address, Admin(address) as admin:
-            groups = RunGroups(["G0", "G1"])
-            await groups.make(admin)
-            assert {"G0", "G1"} <= set(await admin.groups.names())
+    broker = MakesAnew(held_s=0.1)
+    async with broker.server:
+        for group in ("G0", "G1"):
+            broker.pull(group)
+        groups = RunGroups(["G0", "G1"])
+        async with Admin(broker.address) as admin:
             assert await groups.forget(admin) == ""
-            assert not {"G0", "G1"} & set(await admin.groups.names())
-            assert groups.left_s == 0
+        assert not broker.groups
+        assert 0 < groups.left_s <= 1
+        assert await groups.forget_again(broker.address, None) == ""
+        assert not broker.groups
+        assert sorted(broker.deleted) == ["G0", "G0", "G1", "G1"]
+        assert groups.left_s == 0
 
-    asyncio.run(main())
+
+async def test_a_broker_of_ours_makes_none_anew_and_nobody_waits(tmp_path) -> None:
+    async with own_server(tmp_path) as address, Admin(address) as admin:
+        groups = RunGroups(["G0", "G1"])
+        await groups.make(admin)
+        assert {"G0", "G1"} <= set(await admin.groups.names())
+        assert await groups.forget(admin) == ""
+        assert not {"G0", "G1"} & set(await admin.groups.names())
+        assert groups.left_s == 0
 
 
-def test_groups_that_cannot_be_deleted_are_told_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_groups_that_cannot_be_deleted_are_told_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_groups, "HELD_LIMIT_S", 0.1)
 
-    async def main() -> None:
-        broker = MakesAnew(held_s=0.1)
-        groups = RunGroups(["G0"])
-        async with broker.server:
-            address = broker.address
-            async with Admin(address) as admin:
-                assert await groups.forget(admin) == ""
-        assert "cannot connect to" in await groups.forget_again(address, None)
-
-    asyncio.run(main())
+    broker = MakesAnew(held_s=0.1)
+    groups = RunGroups(["G0"])
+    async with broker.server:
+        address = broker.address
+        async with Admin(address) as admin:
+            assert await groups.forget(admin) == ""
+    assert "cannot connect to" in await groups.forget_again(address, None)

@@ -12,20 +12,14 @@ from tianzhou.errors import BrokerError
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_sql_with_our_server(check, tmp_path):
-    async def main() -> None:
-        async with asyncio.timeout(120), own_server(tmp_path) as namesrv:
-            await check(namesrv, tmp_path / "client")
-
-    asyncio.run(main())
+async def test_sql_with_our_server(check, tmp_path):
+    async with asyncio.timeout(120), own_server(tmp_path) as namesrv:
+        await check(namesrv, tmp_path / "client")
 
 
-def test_a_broker_that_does_not_filter_says_what_to_set(tmp_path):
-    async def main() -> None:
-        async with asyncio.timeout(60), own_server(tmp_path, enable_property_filter=False) as namesrv:
-            consumer = PushConsumer(fresh("G"), namesrv)
-            consumer.subscribe(await make_topic(namesrv, 1), sql="n > 1")
-            with pytest.raises(BrokerError, match="set enablePropertyFilter=true at the broker"):
-                await consumer.start()
-
-    asyncio.run(main())
+async def test_a_broker_that_does_not_filter_says_what_to_set(tmp_path):
+    async with asyncio.timeout(60), own_server(tmp_path, enable_property_filter=False) as namesrv:
+        consumer = PushConsumer(fresh("G"), namesrv)
+        consumer.subscribe(await make_topic(namesrv, 1), sql="n > 1")
+        with pytest.raises(BrokerError, match="set enablePropertyFilter=true at the broker"):
+            await consumer.start()

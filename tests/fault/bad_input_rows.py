@@ -1016,7 +1016,7 @@ OFFLINE = [
         options={"path": "lake/orders", "partitionBy": "day,day"},
     ),
 ]
-"""Options that are refused before anything is looked at; run by tests/unit/spark/test_spark_store_options.py."""
+"""Options that are refused before anything is looked at; run by tests/unit/spark/store/test_spark_store_options.py."""
 
 
 def _cell(text: str) -> str:
@@ -1045,10 +1045,10 @@ def page() -> str:
     lines = [
         "# What wrong input is answered with",
         "",
-        "Every row is run by the tests (`tests/fault/test_bad_input.py`, `tests/spark/test_spark_bad_input.py`): the",
-        "answer and the code are compared, and afterwards the server still serves and a message acknowledged before is",
-        "still there. `…` stands for what differs from case to case. The page is printed by",
-        "`python tests/fault/bad_input_rows.py`.",
+        "Every row is run by the tests (`tests/fault/hostile_peers/test_bad_input.py`,",
+        "`tests/spark/test_spark_bad_input.py`): the answer and the code are compared, and afterwards the server still",
+        "serves and a message acknowledged before is still there. `…` stands for what differs from case to case. The",
+        "page is printed by `python tests/fault/bad_input_rows.py`.",
         "",
         "Commands answer on stderr, after `tianzhou: `, and end with 0 (done), 1 (failed), 2 (the command line, a",
         "configuration file, or a port or folder that is taken) or 130 (interrupted).",

@@ -16,7 +16,7 @@ BROKER_TESTS = Path(__file__).resolve().parents[1] / "unit" / "broker"
 
 def load(name: str) -> ModuleType:
     """A module of the broker's unit tests, which are no package."""
-    spec = importlib.util.spec_from_file_location(f"dying_{name}", BROKER_TESTS / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"dying_{name}", next(BROKER_TESTS.rglob(f"{name}.py")))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

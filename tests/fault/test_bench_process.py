@@ -6,15 +6,11 @@ import asyncio
 import csv
 import json
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from processes import LIMIT_S, Tianzhou, serve, until
 
 from tianzhou import sync

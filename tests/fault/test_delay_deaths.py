@@ -11,14 +11,10 @@ import contextlib
 import os
 import random
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from dying_broker import copy_store, in_bench
 from processes import Tianzhou
 

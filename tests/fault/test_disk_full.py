@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from small_disk import KINDS, small_disk
 
 from tianzhou.broker.server import Broker
@@ -89,48 +85,45 @@ def readable(store: MessageStore) -> int:
     return found
 
 
-def test_a_write_the_disk_refused_is_answered_for_and_recovered_from(disk: Path) -> None:
+async def test_a_write_the_disk_refused_is_answered_for_and_recovered_from(disk: Path) -> None:
     folder = disk / "store"
 
-    async def main() -> None:
-        acknowledged = 0
-        async with MessageStore(small(folder, clean_resource_interval=500)) as store:
-            assert store.append(message(0)).status is PutStatus.PUT_OK
-            await asyncio.sleep(0.05)
-            ballast = fill(disk)
-            # What is prepared is used up, then the disk says no; nobody has looked at the ratio yet.
-            number = refused = 1
-            for number in range(1, 2000):
-                result = store.append(message(number))
-                if result.status is not PutStatus.PUT_OK:
-                    break
-                acknowledged = number
-            assert result.status is PutStatus.SERVICE_NOT_AVAILABLE
-            for part in ("disk full", str(disk), "free", "fileReservedTime=72"):
-                assert part in result.remark
-            assert not store.writable
-            assert readable(store) > 0
-            for _ in range(3):
-                await asyncio.sleep(0.3)
-                refused += store.append(message(0)).status is PutStatus.SERVICE_NOT_AVAILABLE
-            assert refused == 4
-            ballast.unlink()
-            await until(lambda: store.writable)
-            for number in range(acknowledged + 1, acknowledged + 21):
-                assert store.append(message(number)).status is PutStatus.PUT_OK
-            acknowledged += 20
-            # Queues and index that could not be written catch up.
-            await until(lambda: readable(store) == acknowledged + 1)
-            assert len(at_once(store.lookups.key_steps("T", f"k{acknowledged}", 5)).parts) == 1
-        async with MessageStore(small(folder)) as store:
-            assert store.report.damaged == []
-            assert readable(store) == acknowledged + 1
-        assert sum(1 for _ in StoreScan(folder).records()) == acknowledged + 1
-
-    asyncio.run(main())
+    acknowledged = 0
+    async with MessageStore(small(folder, clean_resource_interval=500)) as store:
+        assert store.append(message(0)).status is PutStatus.PUT_OK
+        await asyncio.sleep(0.05)
+        ballast = fill(disk)
+        # What is prepared is used up, then the disk says no; nobody has looked at the ratio yet.
+        number = refused = 1
+        for number in range(1, 2000):
+            result = store.append(message(number))
+            if result.status is not PutStatus.PUT_OK:
+                break
+            acknowledged = number
+        assert result.status is PutStatus.SERVICE_NOT_AVAILABLE
+        for part in ("disk full", str(disk), "free", "fileReservedTime=72"):
+            assert part in result.remark
+        assert not store.writable
+        assert readable(store) > 0
+        for _ in range(3):
+            await asyncio.sleep(0.3)
+            refused += store.append(message(0)).status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert refused == 4
+        ballast.unlink()
+        await until(lambda: store.writable)
+        for number in range(acknowledged + 1, acknowledged + 21):
+            assert store.append(message(number)).status is PutStatus.PUT_OK
+        acknowledged += 20
+        # Queues and index that could not be written catch up.
+        await until(lambda: readable(store) == acknowledged + 1)
+        assert len(at_once(store.lookups.key_steps("T", f"k{acknowledged}", 5)).parts) == 1
+    async with MessageStore(small(folder)) as store:
+        assert store.report.damaged == []
+        assert readable(store) == acknowledged + 1
+    assert sum(1 for _ in StoreScan(folder).records()) == acknowledged + 1
 
 
-def test_a_broker_refuses_above_90_percent_and_accepts_again_within_10_seconds(disk: Path) -> None:
+async def test_a_broker_refuses_above_90_percent_and_accepts_again_within_10_seconds(disk: Path) -> None:
     settings = replace(
         BrokerSettings(), broker_ip1="127.0.0.1", bind_address="127.0.0.1", listen_port=0, namesrv_addr=""
     )
@@ -149,31 +142,28 @@ def test_a_broker_refuses_above_90_percent_and_accepts_again_within_10_seconds(d
         )  # fmt: skip
         return await client.invoke(address, Command(11, fields=header))
 
-    async def main() -> None:
-        async with Broker(settings, small(disk / "store")) as broker, RemotingClient() as client:
-            assert (await send(client, broker.address, 0)).code == ResponseCode.SUCCESS
-            await asyncio.sleep(0.05)
-            size = os.statvfs(disk).f_blocks * os.statvfs(disk).f_frsize
-            ballast = fill(disk, leave=size * 7 // 100)
-            broker.store.settings_changed()
-            await until(lambda: not broker.store.writable)
-            refused = await send(client, broker.address, 1)
-            assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
-            for part in ("disk full", str(disk), "% used", "diskSpaceWarningLevelRatio=90", "free space"):
-                assert part in (refused.remark or "")
-            assert (await pull(client, broker.address, 0)).code == ResponseCode.SUCCESS
-            ballast.unlink()
-            began = time.monotonic()
-            while (reply := await send(client, broker.address, 2)).code != ResponseCode.SUCCESS:
-                assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
-                assert time.monotonic() - began < 10
-                await asyncio.sleep(0.1)
-            assert (await pull(client, broker.address, 1)).code == ResponseCode.SUCCESS
-
-    asyncio.run(main())
+    async with Broker(settings, small(disk / "store")) as broker, RemotingClient() as client:
+        assert (await send(client, broker.address, 0)).code == ResponseCode.SUCCESS
+        await asyncio.sleep(0.05)
+        size = os.statvfs(disk).f_blocks * os.statvfs(disk).f_frsize
+        ballast = fill(disk, leave=size * 7 // 100)
+        broker.store.settings_changed()
+        await until(lambda: not broker.store.writable)
+        refused = await send(client, broker.address, 1)
+        assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        for part in ("disk full", str(disk), "% used", "diskSpaceWarningLevelRatio=90", "free space"):
+            assert part in (refused.remark or "")
+        assert (await pull(client, broker.address, 0)).code == ResponseCode.SUCCESS
+        ballast.unlink()
+        began = time.monotonic()
+        while (reply := await send(client, broker.address, 2)).code != ResponseCode.SUCCESS:
+            assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert time.monotonic() - began < 10
+            await asyncio.sleep(0.1)
+        assert (await pull(client, broker.address, 1)).code == ResponseCode.SUCCESS
 
 
-def test_a_topic_made_on_a_full_disk_is_answered_for_and_written_when_there_is_space(disk: Path) -> None:
+async def test_a_topic_made_on_a_full_disk_is_answered_for_and_written_when_there_is_space(disk: Path) -> None:
     settings = replace(
         BrokerSettings(), broker_ip1="127.0.0.1", bind_address="127.0.0.1", listen_port=0, namesrv_addr=""
     )
@@ -185,43 +175,37 @@ def test_a_topic_made_on_a_full_disk_is_answered_for_and_written_when_there_is_s
         )  # fmt: skip
         return await client.invoke(address, Command(17, fields=header))
 
-    async def main() -> None:
-        async with Broker(settings, small(disk / "store")) as broker, RemotingClient() as client:
-            assert (await create(client, broker.address, "before")).code == ResponseCode.SUCCESS
-            ballast = fill(disk)
-            began = time.monotonic()
-            refused = await create(client, broker.address, "meanwhile")
-            assert time.monotonic() - began < 3
-            assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
-            for part in ("topics.json cannot be written", "the disk is full; free space", "the change counts now"):
-                assert part in (refused.remark or "")
-            ballast.unlink()
-            await until(lambda: not broker.troubles.present())
-            assert (await create(client, broker.address, "after")).code == ResponseCode.SUCCESS
-        assert broker.left_undone == []
-        async with Broker(settings, small(disk / "store")) as again:
-            assert {"before", "meanwhile", "after"} <= again.tables.topics.all().keys()
-
-    asyncio.run(main())
+    async with Broker(settings, small(disk / "store")) as broker, RemotingClient() as client:
+        assert (await create(client, broker.address, "before")).code == ResponseCode.SUCCESS
+        ballast = fill(disk)
+        began = time.monotonic()
+        refused = await create(client, broker.address, "meanwhile")
+        assert time.monotonic() - began < 3
+        assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        for part in ("topics.json cannot be written", "the disk is full; free space", "the change counts now"):
+            assert part in (refused.remark or "")
+        ballast.unlink()
+        await until(lambda: not broker.troubles.present())
+        assert (await create(client, broker.address, "after")).code == ResponseCode.SUCCESS
+    assert broker.left_undone == []
+    async with Broker(settings, small(disk / "store")) as again:
+        assert {"before", "meanwhile", "after"} <= again.tables.topics.all().keys()
 
 
-def test_the_errors_client_side_name_what_to_do(disk: Path) -> None:
+async def test_the_errors_client_side_name_what_to_do(disk: Path) -> None:
     """The client's own error carries the broker's words."""
     from tianzhou.client import Producer
     from tianzhou.embedded import EmbeddedServer, EmbeddedSettings
     from tianzhou.model import Message
 
-    async def main() -> None:
-        server = EmbeddedServer(EmbeddedSettings(disk / "data", namesrv_port=0, broker_port=0))
-        async with server:
-            size = os.statvfs(disk).f_blocks * os.statvfs(disk).f_frsize
-            ballast = fill(disk, leave=size * 7 // 100)
-            server.broker.store.settings_changed()
-            await until(lambda: not server.broker.store.writable)
-            async with Producer("P", namesrv_addr=server.namesrv_address) as producer:
-                with pytest.raises(BrokerError, match="diskSpaceWarningLevelRatio=90") as caught:
-                    await producer.send(Message("TBW102x", b"x"))
-                assert caught.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
-            ballast.unlink()
-
-    asyncio.run(main())
+    server = EmbeddedServer(EmbeddedSettings(disk / "data", namesrv_port=0, broker_port=0))
+    async with server:
+        size = os.statvfs(disk).f_blocks * os.statvfs(disk).f_frsize
+        ballast = fill(disk, leave=size * 7 // 100)
+        server.broker.store.settings_changed()
+        await until(lambda: not server.broker.store.writable)
+        async with Producer("P", namesrv_addr=server.namesrv_address) as producer:
+            with pytest.raises(BrokerError, match="diskSpaceWarningLevelRatio=90") as caught:
+                await producer.send(Message("TBW102x", b"x"))
+            assert caught.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        ballast.unlink()

@@ -9,9 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from small_disk import KINDS, small_disk
 
 from tianzhou.store import MessageStore, NewRecord, StoreSettings

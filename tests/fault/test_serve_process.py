@@ -7,16 +7,12 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from processes import CTRL_C_LIMIT_S, Tianzhou, serve, until
 
 from tianzhou import sync

@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from processes import START_LIMIT_S, environment, until
 
 

@@ -17,9 +17,6 @@ from mmap import mmap
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from processes import Tianzhou
 
 from tianzhou import Message, MessageQueue, Producer, PullConsumer, SendStatus

@@ -10,16 +10,12 @@ from __future__ import annotations
 import asyncio
 import copy
 import shutil
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from dying_broker import copy_store, in_bench, load
 
 from tianzhou.testing.disk import ForgetfulDisk

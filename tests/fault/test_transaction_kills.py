@@ -10,14 +10,10 @@ import contextlib
 import os
 import random
 import signal
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from processes import Tianzhou
 
 from tianzhou import Message, MessageQueue, PullConsumer, SendStatus

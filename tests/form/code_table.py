@@ -65,10 +65,10 @@ NOTES: dict[int, str] = {
 """What is to be known of a code that is served."""
 
 _ADMIN = "unit/broker/test_broker_admin.py::test_"
-_CLIENTS = "unit/broker/test_broker_clients.py::test_"
+_CLIENTS = "unit/broker/tables/test_broker_clients.py::test_"
 _NAMESRV = "unit/namesrv/test_name_server.py::test_"
-_OFFSETS = "unit/broker/test_broker_offsets.py::test_"
-_STAGING = "unit/broker/test_broker_staging.py::test_"
+_OFFSETS = "unit/broker/tables/test_broker_offsets.py::test_"
+_STAGING = "unit/broker/staging/test_broker_staging.py::test_"
 _TOOLS = "unit/broker/test_broker_tools.py::test_"
 
 TESTS: dict[int, str] = {
@@ -90,10 +90,10 @@ TESTS: dict[int, str] = {
     33: _OFFSETS + "single_messages",
     34: _CLIENTS + "a_heartbeat_makes_group_and_retry_topic",
     35: _CLIENTS + "everyone_is_told_on_join_and_on_leave",
-    36: "unit/broker/test_broker_delays.py::test_levels_and_limits_of_a_message_sent_back",
-    37: "unit/broker/test_broker_transactions.py::test_decisions_that_are_refused",
+    36: "unit/broker/delays/test_broker_delays.py::test_levels_and_limits_of_a_message_sent_back",
+    37: "unit/broker/transactions/test_broker_transactions.py::test_decisions_that_are_refused",
     38: _CLIENTS + "everyone_is_told_on_join_and_on_leave",
-    39: "unit/broker/test_broker_transactions.py::test_fifteen_checks_then_it_is_put_aside",
+    39: "unit/broker/transactions/test_broker_transactions.py::test_fifteen_checks_then_it_is_put_aside",
     40: _CLIENTS + "everyone_is_told_on_join_and_on_leave",
     41: _CLIENTS + "locks_are_free_at_once_when_their_owner_leaves",
     42: _CLIENTS + "locks_are_free_at_once_when_their_owner_leaves",
@@ -125,7 +125,7 @@ TESTS: dict[int, str] = {
     310: "unit/broker/test_broker_send.py::test_a_message_is_stored_and_its_place_told",
     **dict.fromkeys((311, 312, 313), _NAMESRV + "permissions_topics_and_lists"),
     314: _OFFSETS + "offsets_of_a_group_can_be_copied",
-    315: "unit/broker/test_broker_stats.py::test_figures_on_request",
+    315: "unit/broker/stats/test_broker_stats.py::test_figures_on_request",
     316: "unit/broker/test_broker_flow.py::test_deletions_on_request",
     317: _ADMIN + "how_far_a_group_is",
     318: _NAMESRV + "the_configuration_is_shown_changed_and_rewritten_whole",
@@ -133,7 +133,7 @@ TESTS: dict[int, str] = {
     320: "unit/broker/test_broker_send.py::test_a_batch_becomes_messages_with_consecutive_offsets",
     321: _TOOLS + "units_of_a_queue",
     322: _NAMESRV + "heartbeats_and_version_queries_keep_a_broker",
-    323: "unit/broker/test_broker_transactions.py::test_what_was_put_aside_is_checked_again_on_request",
+    323: "unit/broker/transactions/test_broker_transactions.py::test_what_was_put_aside_is_checked_again_on_request",
     **dict.fromkeys(
         (324, 325, 326), "unit/broker/test_broker_request_reply.py::test_a_reply_is_pushed_to_who_asked_and_stored"
     ),

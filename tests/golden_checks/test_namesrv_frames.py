@@ -195,29 +195,26 @@ def test_clients_and_tools_get_the_replies_of_apache(file: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])
-def test_a_broker_registers_and_leaves_as_at_apache(version: str, tmp_path: Path) -> None:
-    async def main() -> None:
-        desk = Desk(tmp_path)
-        registered = 0
-        for exchange in exchanges(WIRE / f"broker-{version}-register.jsonl"):
-            request = decode(exchange.request[4:])
-            ours = desk.ask(exchange)
-            if exchange.reply is None:
-                assert ours is None, str(exchange)
-            else:
-                assert ours is not None, str(exchange)
-                same(request.code, ours, exchange.reply)
-            if request.code == 103:
-                registered += 1
-                sent = RegisterCodec(request.version).loads(request.body).table
-                assert set(sent.topic_config_table) <= set(desk.routes.topics())
-                assert desk.routes.members("broker-a") == {0: request.fields["brokerAddr"]}
-                assert desk.routes.data_version("DefaultCluster", request.fields["brokerAddr"]) == sent.data_version
-            elif request.code == 104:
-                assert desk.routes.topics() == []
-        assert registered >= 2
-
-    asyncio.run(main())
+async def test_a_broker_registers_and_leaves_as_at_apache(version: str, tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    registered = 0
+    for exchange in exchanges(WIRE / f"broker-{version}-register.jsonl"):
+        request = decode(exchange.request[4:])
+        ours = desk.ask(exchange)
+        if exchange.reply is None:
+            assert ours is None, str(exchange)
+        else:
+            assert ours is not None, str(exchange)
+            same(request.code, ours, exchange.reply)
+        if request.code == 103:
+            registered += 1
+            sent = RegisterCodec(request.version).loads(request.body).table
+            assert set(sent.topic_config_table) <= set(desk.routes.topics())
+            assert desk.routes.members("broker-a") == {0: request.fields["brokerAddr"]}
+            assert desk.routes.data_version("DefaultCluster", request.fields["brokerAddr"]) == sent.data_version
+        elif request.code == 104:
+            assert desk.routes.topics() == []
+    assert registered >= 2
 
 
 def test_every_setting_apache_shows_is_one_of_ours() -> None:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 import exchange as exchanges
+import pytest
 from servers import Server, serve
 from strangers import Program
 from toolchain import ToolchainMissingError

@@ -41,6 +41,9 @@ def run(main: Coroutine[Any, Any, None]) -> None:
     asyncio.run(limited())
 
 
+pytestmark = pytest.mark.runner.with_args(run)
+
+
 async def until(condition: Any) -> None:
     async with asyncio.timeout(10):
         while not condition():
@@ -100,7 +103,7 @@ class Scripted:
 # --- which name servers -----------------------------------------------------------------------------------------------
 
 
-def test_an_address_server_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_address_server_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[str] = []
     urls: list[str] = []
 
@@ -112,34 +115,33 @@ def test_an_address_server_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setitem(NameServers.__init__.__kwdefaults__ or {}, "ask", ask)
 
-    async def main() -> None:
-        async with name_server(tmp_path) as first, name_server(tmp_path) as second, RemotingClient() as client:
-            settings: dict[str, Any] = {
-                "fetch_namesrv_addr_by_address_server": True, "fetch_namesrv_addr_interval": 50,
-                "namesrv_domain": "here:1234", "namesrv_domain_subgroup": "mine",
-            }  # fmt: skip
-            async with make_broker(tmp_path, **settings) as broker:
-                await until(lambda: len(urls) > 1)
-                with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(broker.ready(), 0.1)
-                answers.append(f"127.0.0.1:{first.port}")
-                await broker.ready()
-                assert set(urls) == {"http://here:1234/rocketmq/mine"}
-                answers[0] = f"127.0.0.1:{first.port} ; 127.0.0.1:{second.port}"
-                topic = write_header(105, topic="DefaultCluster")
+    async with name_server(tmp_path) as first, name_server(tmp_path) as second, RemotingClient() as client:
+        settings: dict[str, Any] = {
+            "fetch_namesrv_addr_by_address_server": True, "fetch_namesrv_addr_interval": 50,
+            "namesrv_domain": "here:1234", "namesrv_domain_subgroup": "mine",
+        }  # fmt: skip
+        async with make_broker(tmp_path, **settings) as broker:
+            await until(lambda: len(urls) > 1)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(broker.ready(), 0.1)
+            answers.append(f"127.0.0.1:{first.port}")
+            await broker.ready()
+            assert set(urls) == {"http://here:1234/rocketmq/mine"}
+            answers[0] = f"127.0.0.1:{first.port} ; 127.0.0.1:{second.port}"
+            topic = write_header(105, topic="DefaultCluster")
 
-                async def knows() -> bool:
-                    reply = await client.invoke(f"127.0.0.1:{second.port}", Command(105, fields=topic))
-                    return reply.code == 0 and ROUTE.loads(reply.body).broker_datas[0].master == broker.address
+            async def knows() -> bool:
+                reply = await client.invoke(f"127.0.0.1:{second.port}", Command(105, fields=topic))
+                return reply.code == 0 and ROUTE.loads(reply.body).broker_datas[0].master == broker.address
 
-                async with asyncio.timeout(10):
-                    while not await knows():
-                        await asyncio.sleep(0.02)
-
-    run(main())
+            async with asyncio.timeout(10):
+                while not await knows():
+                    await asyncio.sleep(0.02)
 
 
-def test_names_are_resolved_and_followed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_names_are_resolved_and_followed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     found = {"ns.example": ["127.0.0.2:9876", "127.0.0.1:9876"]}
 
     async def fake(host: str, port: int) -> list[str]:
@@ -150,94 +152,79 @@ def test_names_are_resolved_and_followed(monkeypatch: pytest.MonkeyPatch, caplog
     monkeypatch.setattr(name_servers, "resolve", fake)
     settings = BrokerSettings(namesrv_addr="ns.example:9876", fetch_name_srv_addr_by_dns_lookup=True)
 
-    async def main() -> None:
-        names = NameServers(settings)
-        assert (names.looked_up, names.addresses) == (True, [])
-        assert await names.refresh()
-        assert names.addresses == ["127.0.0.1:9876", "127.0.0.2:9876"]
-        assert not await names.refresh(), "the same again"
-        del found["ns.example"]
-        with caplog.at_level(logging.WARNING):
-            for _ in range(3):
-                assert not await names.refresh()
-        assert names.addresses == ["127.0.0.1:9876", "127.0.0.2:9876"], "those of before stay"
-        assert [record.getMessage() for record in caplog.records] == [
-            "name servers cannot be looked up: ns.example is not known; trying again"
-        ]
-        settings.fetch_name_srv_addr_by_dns_lookup = False
-        assert (names.looked_up, names.addresses) == (False, ["ns.example:9876"])
-
-    run(main())
+    names = NameServers(settings)
+    assert (names.looked_up, names.addresses) == (True, [])
+    assert await names.refresh()
+    assert names.addresses == ["127.0.0.1:9876", "127.0.0.2:9876"]
+    assert not await names.refresh(), "the same again"
+    del found["ns.example"]
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert not await names.refresh()
+    assert names.addresses == ["127.0.0.1:9876", "127.0.0.2:9876"], "those of before stay"
+    assert [record.getMessage() for record in caplog.records] == [
+        "name servers cannot be looked up: ns.example is not known; trying again"
+    ]
+    settings.fetch_name_srv_addr_by_dns_lookup = False
+    assert (names.looked_up, names.addresses) == (False, ["ns.example:9876"])
 
 
-def test_addresses_stand_for_themselves() -> None:
-    async def main() -> None:
-        assert await resolve("127.0.0.1", 80) == ["127.0.0.1:80"]
-        assert await resolve("::1", 80) == ["[::1]:80"]
-
-    run(main())
+async def test_addresses_stand_for_themselves() -> None:
+    assert await resolve("127.0.0.1", 80) == ["127.0.0.1:80"]
+    assert await resolve("::1", 80) == ["[::1]:80"]
 
 
 # --- what they are told -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_registrations_can_be_compressed(tmp_path: Path, *, compressed: bool) -> None:
-    async def main() -> None:
-        scripted = Scripted()
-        async with scripted.server, name_server(tmp_path) as real:
-            where = f"{scripted.address};127.0.0.1:{real.port}"
-            async with make_broker(tmp_path, namesrv_addr=where, compressed_register=compressed) as broker:
-                await broker.ready()
-                (said,) = scripted.asked(103)
-                header = read_header(said)
-                assert header.compressed == compressed
-                body = RegisterCodec(compressed=header.compressed).loads(said.body)
-                assert "TBW102" in body.table.topic_config_table
-                assert bytes(said.body).startswith(b"{") != compressed
-                assert real.routes.route("TBW102") is not None
-
-    run(main())
+async def test_registrations_can_be_compressed(tmp_path: Path, *, compressed: bool) -> None:
+    scripted = Scripted()
+    async with scripted.server, name_server(tmp_path) as real:
+        where = f"{scripted.address};127.0.0.1:{real.port}"
+        async with make_broker(tmp_path, namesrv_addr=where, compressed_register=compressed) as broker:
+            await broker.ready()
+            (said,) = scripted.asked(103)
+            header = read_header(said)
+            assert header.compressed == compressed
+            body = RegisterCodec(compressed=header.compressed).loads(said.body)
+            assert "TBW102" in body.table.topic_config_table
+            assert bytes(said.body).startswith(b"{") != compressed
+            assert real.routes.route("TBW102") is not None
 
 
-def test_a_broker_need_not_repeat_what_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broker_need_not_repeat_what_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tianzhou.broker.registration.registrar.SHORTEST_PERIOD_MS", 30)
 
-    async def main() -> None:
-        scripted = Scripted()
-        async with scripted.server:
-            settings: dict[str, Any] = {
-                "namesrv_addr": scripted.address,
-                "force_register": False,
-                "register_name_server_period": 1,
-            }
-            async with make_broker(tmp_path, **settings) as broker:
-                await broker.ready()
-                await until(lambda: len(scripted.asked(322)) > 3)
-                assert len(scripted.asked(103)) == 1
-                assert DATA_VERSION.loads(scripted.asked(322)[0].body) == broker.tables.topics.version
-                scripted.changed = True
-                await until(lambda: len(scripted.asked(103)) > 2)
-                scripted.changed = False
-                told = len(scripted.asked(103))
-                broker.tables.topics.ensure("new", 1, 1)
-                await until(lambda: len(scripted.asked(103)) > told)
-
-    run(main())
+    scripted = Scripted()
+    async with scripted.server:
+        settings: dict[str, Any] = {
+            "namesrv_addr": scripted.address,
+            "force_register": False,
+            "register_name_server_period": 1,
+        }
+        async with make_broker(tmp_path, **settings) as broker:
+            await broker.ready()
+            await until(lambda: len(scripted.asked(322)) > 3)
+            assert len(scripted.asked(103)) == 1
+            assert DATA_VERSION.loads(scripted.asked(322)[0].body) == broker.tables.topics.version
+            scripted.changed = True
+            await until(lambda: len(scripted.asked(103)) > 2)
+            scripted.changed = False
+            told = len(scripted.asked(103))
+            broker.tables.topics.ensure("new", 1, 1)
+            await until(lambda: len(scripted.asked(103)) > told)
 
 
-def test_a_broker_can_wait_before_it_shows_itself(tmp_path: Path) -> None:
-    async def main() -> None:
-        scripted = Scripted()
-        async with scripted.server:
-            later = {"disappear_time_after_start": 300}
-            async with make_broker(tmp_path, later, namesrv_addr=scripted.address) as broker:
-                await asyncio.sleep(0.1)
-                assert scripted.asked(103) == []
-                await broker.ready()
-                assert len(scripted.asked(103)) == 1
-
-    run(main())
+async def test_a_broker_can_wait_before_it_shows_itself(tmp_path: Path) -> None:
+    scripted = Scripted()
+    async with scripted.server:
+        later = {"disappear_time_after_start": 300}
+        async with make_broker(tmp_path, later, namesrv_addr=scripted.address) as broker:
+            await asyncio.sleep(0.1)
+            assert scripted.asked(103) == []
+            await broker.ready()
+            assert len(scripted.asked(103)) == 1
 
 
 # --- locks that most members have to grant ----------------------------------------------------------------------------
@@ -262,48 +249,42 @@ class Member:
     ("strict", "replicas", "expected"),
     [(False, 3, [0, 1, 2]), (True, 1, [0, 1, 2]), (True, 3, [0, 1]), (True, 5, [1])],
 )
-def test_a_queue_is_locked_when_most_members_grant_it(
+async def test_a_queue_is_locked_when_most_members_grant_it(
     tmp_path: Path, *, strict: bool, replicas: int, expected: list[int]
 ) -> None:
-    async def main() -> None:
-        scripted, one, two = Scripted(), Member(0, 1), Member(1)
-        async with scripted.server, one.server, two.server, RemotingClient() as client:
-            settings: dict[str, Any] = {"namesrv_addr": scripted.address, "lock_in_strict_mode": strict}
-            async with make_broker(tmp_path, {"total_replicas": replicas}, **settings) as broker:
-                await broker.ready()
-                scripted.members = {
-                    0: broker.address, 1: f"127.0.0.1:{one.server.port}", 2: f"127.0.0.1:{two.server.port}",
-                    3: "127.0.0.1:1",
-                }  # fmt: skip
-                queues = [MessageQueue("T", "broker-a", number) for number in range(3)]
-                wish = LOCK_REQUEST.dumps(LockRequest("c1", "G", queues))
-                reply = await client.invoke(broker.address, Command(41, body=wish))
-                granted = sorted(queue.queue_id for queue in LOCKED_QUEUES.loads(reply.body))
-                assert granted == expected
-                alone = not strict or replicas == 1
-                assert [asked.only_this_broker for _, asked in one.requests] == ([] if alone else [True])
-                # Whoever asks on behalf of another member gets this broker's word alone.
-                for_another = LOCK_REQUEST.dumps(LockRequest("c1", "G", queues, only_this_broker=True))
-                reply = await client.invoke(broker.address, Command(41, body=for_another))
-                assert len(LOCKED_QUEUES.loads(reply.body)) == 3
-                assert (await client.invoke(broker.address, Command(42, body=wish))).code == 0
-                assert [code for code, _ in two.requests] == ([] if alone else [41, 42])
-                # Name servers are asked now and then only.
-                assert len(scripted.asked(901)) == (0 if alone else 1)
-
-    run(main())
+    scripted, one, two = Scripted(), Member(0, 1), Member(1)
+    async with scripted.server, one.server, two.server, RemotingClient() as client:
+        settings: dict[str, Any] = {"namesrv_addr": scripted.address, "lock_in_strict_mode": strict}
+        async with make_broker(tmp_path, {"total_replicas": replicas}, **settings) as broker:
+            await broker.ready()
+            scripted.members = {
+                0: broker.address, 1: f"127.0.0.1:{one.server.port}", 2: f"127.0.0.1:{two.server.port}",
+                3: "127.0.0.1:1",
+            }  # fmt: skip
+            queues = [MessageQueue("T", "broker-a", number) for number in range(3)]
+            wish = LOCK_REQUEST.dumps(LockRequest("c1", "G", queues))
+            reply = await client.invoke(broker.address, Command(41, body=wish))
+            granted = sorted(queue.queue_id for queue in LOCKED_QUEUES.loads(reply.body))
+            assert granted == expected
+            alone = not strict or replicas == 1
+            assert [asked.only_this_broker for _, asked in one.requests] == ([] if alone else [True])
+            # Whoever asks on behalf of another member gets this broker's word alone.
+            for_another = LOCK_REQUEST.dumps(LockRequest("c1", "G", queues, only_this_broker=True))
+            reply = await client.invoke(broker.address, Command(41, body=for_another))
+            assert len(LOCKED_QUEUES.loads(reply.body)) == 3
+            assert (await client.invoke(broker.address, Command(42, body=wish))).code == 0
+            assert [code for code, _ in two.requests] == ([] if alone else [41, 42])
+            # Name servers are asked now and then only.
+            assert len(scripted.asked(901)) == (0 if alone else 1)
 
 
-def test_without_a_word_of_name_servers_a_broker_counts_alone(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with RemotingClient() as client:
-            settings: dict[str, Any] = {"namesrv_addr": "127.0.0.1:1", "lock_in_strict_mode": True}
-            async with make_broker(tmp_path, {"total_replicas": 3}, **settings) as broker:
-                wish = LOCK_REQUEST.dumps(LockRequest("c1", "G", [MessageQueue("T", "broker-a", 0)]))
-                reply = await client.invoke(broker.address, Command(41, body=wish))
-                assert (reply.code, LOCKED_QUEUES.loads(reply.body)) == (0, [])
-
-    run(main())
+async def test_without_a_word_of_name_servers_a_broker_counts_alone(tmp_path: Path) -> None:
+    async with RemotingClient() as client:
+        settings: dict[str, Any] = {"namesrv_addr": "127.0.0.1:1", "lock_in_strict_mode": True}
+        async with make_broker(tmp_path, {"total_replicas": 3}, **settings) as broker:
+            wish = LOCK_REQUEST.dumps(LockRequest("c1", "G", [MessageQueue("T", "broker-a", 0)]))
+            reply = await client.invoke(broker.address, Command(41, body=wish))
+            assert (reply.code, LOCKED_QUEUES.loads(reply.body)) == (0, [])
 
 
 # --- tables of many topics --------------------------------------------------------------------------------------------
@@ -329,92 +310,86 @@ class Careful(Scripted):
         return [set(REGISTER_BODY.loads(said.body).table.topic_config_table) for said in self.asked(103)]
 
 
-def test_of_many_topics_those_that_changed_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_many_topics_those_that_changed_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tianzhou.broker.registration.registrar.MANY_TOPICS", 10)
 
-    async def main() -> None:
-        careful = Careful()
-        async with careful.server, name_server(tmp_path) as real:
-            where = f"{careful.address};127.0.0.1:{real.port}"
-            async with make_broker(tmp_path, namesrv_addr=where) as broker:
-                await broker.ready()
-                topics, registrar = broker.tables.topics, broker._parts.registrar
+    careful = Careful()
+    async with careful.server, name_server(tmp_path) as real:
+        where = f"{careful.address};127.0.0.1:{real.port}"
+        async with make_broker(tmp_path, namesrv_addr=where) as broker:
+            await broker.ready()
+            topics, registrar = broker.tables.topics, broker._parts.registrar
 
-                async def change(*names: str) -> set[str]:
-                    before = len(careful.asked(103))
-                    for name in names:
-                        topics.ensure(name, 3, 1)
-                    assert await registrar.settled()
-                    assert len(careful.asked(103)) == before + 1
-                    return careful.told()[-1]
-
-                whole = careful.told()[0]
-                assert len(whole) > 10
-                assert await change("one") == {"one"}
-                assert await change("two", "three") == {"two", "three"}
-                version = REGISTER_BODY.loads(careful.asked(103)[-1].body).table.data_version
-                assert version == topics.version
-                # Asked before: what it was told last, and whether it drops what a registration does not list.
-                assert DATA_VERSION.loads(careful.asked(322)[0].body) != version
-                for name in ("one", "two", "three", "TBW102"):
-                    route = real.routes.route(name)
-                    assert route is not None, name
-                assert real.routes.data_version("DefaultCluster", broker.address) == version
-
-                # Where something could be lost by it, all are told.
-                careful.settings = "deleteTopicWithBrokerRegistration=true\n"
-                assert await change("four") == whole | {"one", "two", "three", "four"}
-                careful.settings = "something=else\n"
-                assert await change("five") == {"five"}
-                careful.changed = True
-                assert await change("six") > whole
-                careful.changed = False
-                topics.delete(["six"], 1)
+            async def change(*names: str) -> set[str]:
+                before = len(careful.asked(103))
+                for name in names:
+                    topics.ensure(name, 3, 1)
                 assert await registrar.settled()
-                assert careful.told()[-1] == whole | {"one", "two", "three", "four", "five"}
-                topics.touch(1)
-                assert await registrar.settled()
-                assert careful.told()[-1] > whole
-                assert await change("seven") == {"seven"}
-                # Nothing is said again to those that know it.
-                told = len(careful.asked(103))
-                registrar.request()
-                assert await registrar.settled()
-                assert len(careful.asked(103)) == told
+                assert len(careful.asked(103)) == before + 1
+                return careful.told()[-1]
 
-    run(main())
+            whole = careful.told()[0]
+            assert len(whole) > 10
+            assert await change("one") == {"one"}
+            assert await change("two", "three") == {"two", "three"}
+            version = REGISTER_BODY.loads(careful.asked(103)[-1].body).table.data_version
+            assert version == topics.version
+            # Asked before: what it was told last, and whether it drops what a registration does not list.
+            assert DATA_VERSION.loads(careful.asked(322)[0].body) != version
+            for name in ("one", "two", "three", "TBW102"):
+                route = real.routes.route(name)
+                assert route is not None, name
+            assert real.routes.data_version("DefaultCluster", broker.address) == version
+
+            # Where something could be lost by it, all are told.
+            careful.settings = "deleteTopicWithBrokerRegistration=true\n"
+            assert await change("four") == whole | {"one", "two", "three", "four"}
+            careful.settings = "something=else\n"
+            assert await change("five") == {"five"}
+            careful.changed = True
+            assert await change("six") > whole
+            careful.changed = False
+            topics.delete(["six"], 1)
+            assert await registrar.settled()
+            assert careful.told()[-1] == whole | {"one", "two", "three", "four", "five"}
+            topics.touch(1)
+            assert await registrar.settled()
+            assert careful.told()[-1] > whole
+            assert await change("seven") == {"seven"}
+            # Nothing is said again to those that know it.
+            told = len(careful.asked(103))
+            registrar.request()
+            assert await registrar.settled()
+            assert len(careful.asked(103)) == told
 
 
-def test_everything_is_told_again_after_a_lost_connection_and_every_period(
+async def test_everything_is_told_again_after_a_lost_connection_and_every_period(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tianzhou.broker.registration.registrar.MANY_TOPICS", 10)
     monkeypatch.setattr("tianzhou.broker.registration.registrar.SHORTEST_PERIOD_MS", 50)
 
-    async def main() -> None:
-        careful = Careful()
-        async with careful.server:
-            # One of them is never there, which keeps nobody from hearing of the others.
-            where = f"{careful.address};127.0.0.1:1"
-            async with make_broker(tmp_path, namesrv_addr=where, register_name_server_period=1) as broker:
-                await broker.ready()
-                whole = careful.told()[0]
-                monkeypatch.setattr("tianzhou.broker.registration.registrar.RETRY_S", 0.02)
-                await until(lambda: len(careful.told()) > 2)
-                monkeypatch.setattr("tianzhou.broker.registration.registrar.SHORTEST_PERIOD_MS", 60_000)
-                told = len(careful.told())
-                careful.connections[-1].abort()
-                await until(lambda: len(careful.told()) > told)
-                assert careful.told()[-1] == whole
-
-    run(main())
+    careful = Careful()
+    async with careful.server:
+        # One of them is never there, which keeps nobody from hearing of the others.
+        where = f"{careful.address};127.0.0.1:1"
+        async with make_broker(tmp_path, namesrv_addr=where, register_name_server_period=1) as broker:
+            await broker.ready()
+            whole = careful.told()[0]
+            monkeypatch.setattr("tianzhou.broker.registration.registrar.RETRY_S", 0.02)
+            await until(lambda: len(careful.told()) > 2)
+            monkeypatch.setattr("tianzhou.broker.registration.registrar.SHORTEST_PERIOD_MS", 60_000)
+            told = len(careful.told())
+            careful.connections[-1].abort()
+            await until(lambda: len(careful.told()) > told)
+            assert careful.told()[-1] == whole
 
 
 # --- name servers that answer nonsense --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("nonsense", [b"{not json", b"[1,2]", b'{"table":[3]}', b'{"table":{"T":{"a":1}}}', bytes(9)])
-def test_a_reply_nobody_can_read_keeps_no_broker_from_registering_there_and_elsewhere(
+async def test_a_reply_nobody_can_read_keeps_no_broker_from_registering_there_and_elsewhere(
     tmp_path: Path, nonsense: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tianzhou.broker.registration.registrar.SHORTEST_PERIOD_MS", 50)
@@ -422,22 +397,19 @@ def test_a_reply_nobody_can_read_keeps_no_broker_from_registering_there_and_else
     bad.taken = nonsense
     code = RequestCode.REGISTER_BROKER
 
-    async def main() -> None:
-        async with bad.server, good.server:
-            addresses = f"{bad.address};{good.address}"
-            async with make_broker(tmp_path, namesrv_addr=addresses, register_name_server_period=50) as broker:
-                await broker.ready()
-                await until(lambda: len(bad.asked(code)) > 2 and len(good.asked(code)) > 2)
-                await until(lambda: [one.name for one in broker.troubles.present()])
-                assert [one.name for one in broker.troubles.present()] == [f"registration at {bad.address}"]
-                bad.taken = b""
-                await until(lambda: not broker.troubles.present())
-            assert broker.left_undone == []
-
-    run(main())
+    async with bad.server, good.server:
+        addresses = f"{bad.address};{good.address}"
+        async with make_broker(tmp_path, namesrv_addr=addresses, register_name_server_period=50) as broker:
+            await broker.ready()
+            await until(lambda: len(bad.asked(code)) > 2 and len(good.asked(code)) > 2)
+            await until(lambda: [one.name for one in broker.troubles.present()])
+            assert [one.name for one in broker.troubles.present()] == [f"registration at {bad.address}"]
+            bad.taken = b""
+            await until(lambda: not broker.troubles.present())
+        assert broker.left_undone == []
 
 
-def test_a_defect_in_telling_one_name_server_leaves_the_others_told_and_is_tried_again(
+async def test_a_defect_in_telling_one_name_server_leaves_the_others_told_and_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tianzhou.broker.registration.registrar.RETRY_S", 0.05)
@@ -454,11 +426,8 @@ def test_a_defect_in_telling_one_name_server_leaves_the_others_told_and_is_tried
 
     monkeypatch.setattr(Registrar, "_register", register)
 
-    async def main() -> None:
-        async with bad.server, good.server:
-            async with make_broker(tmp_path, namesrv_addr=f"{bad.address};{good.address}"):
-                await until(lambda: good.asked(RequestCode.REGISTER_BROKER))
-                await until(lambda: bad.asked(RequestCode.REGISTER_BROKER))
-            assert failures == 0
-
-    run(main())
+    async with bad.server, good.server:
+        async with make_broker(tmp_path, namesrv_addr=f"{bad.address};{good.address}"):
+            await until(lambda: good.asked(RequestCode.REGISTER_BROKER))
+            await until(lambda: bad.asked(RequestCode.REGISTER_BROKER))
+        assert failures == 0

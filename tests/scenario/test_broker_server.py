@@ -34,6 +34,9 @@ def run(main: Coroutine[Any, Any, None]) -> None:
     asyncio.run(limited())
 
 
+pytestmark = pytest.mark.runner.with_args(run)
+
+
 def name_server(folder: Path) -> NameServer:
     settings = replace(
         NamesrvSettings(), bind_address="127.0.0.1", listen_port=0, kv_config_path=str(folder / "kv.json"),
@@ -85,126 +88,105 @@ async def until(condition: Any, seconds: float = 5.0) -> None:
             await asyncio.sleep(0.01)
 
 
-def test_ready_means_that_topics_can_be_made_at_once(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with name_server(tmp_path) as names, RemotingClient() as client:
-            where = f"127.0.0.1:{names.port}"
-            async with make_broker(tmp_path, where) as broker:
-                await broker.ready()
-                assert await brokers_of(client, where, "DefaultCluster") == [broker.address]
-                reply = await ask(
-                    client, broker.address, 17, topic="made", default_topic="DefaultCluster", read_queue_nums=2,
-                    write_queue_nums=2, perm=6, topic_filter_type="SINGLE_TAG", topic_sys_flag=0, order=False,
-                )  # fmt: skip
-                assert reply.code == 0
-                assert await brokers_of(client, where, "made") == [broker.address], "answered means known"
-                await send(client, broker.address, "sent")
-                await until(lambda: brokers_of(client, where, "sent"), 1)
-            assert await brokers_of(client, where, "made") == []
-
-    run(main())
+async def test_ready_means_that_topics_can_be_made_at_once(tmp_path: Path) -> None:
+    async with name_server(tmp_path) as names, RemotingClient() as client:
+        where = f"127.0.0.1:{names.port}"
+        async with make_broker(tmp_path, where) as broker:
+            await broker.ready()
+            assert await brokers_of(client, where, "DefaultCluster") == [broker.address]
+            reply = await ask(
+                client, broker.address, 17, topic="made", default_topic="DefaultCluster", read_queue_nums=2,
+                write_queue_nums=2, perm=6, topic_filter_type="SINGLE_TAG", topic_sys_flag=0, order=False,
+            )  # fmt: skip
+            assert reply.code == 0
+            assert await brokers_of(client, where, "made") == [broker.address], "answered means known"
+            await send(client, broker.address, "sent")
+            await until(lambda: brokers_of(client, where, "sent"), 1)
+        assert await brokers_of(client, where, "made") == []
 
 
-def test_messages_topics_offsets_and_groups_survive_a_restart(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with RemotingClient() as client:
-            async with make_broker(tmp_path) as broker:
-                await send(client, broker.address, "T", b"kept")
-                await send(client, broker.address, "T", b"later", DELAY="1")
-                await pull(client, broker.address, "T")
-                await ask(client, broker.address, 15, consumer_group="G", topic="T", queue_id=0, commit_offset=1)
-            config = tmp_path / "broker-a" / "config"
-            topics = json.loads((config / "topics.json").read_text())
-            assert topics["topicConfigTable"]["T"]["writeQueueNums"] == 4
-            async with make_broker(tmp_path) as broker:
-                assert "T" in broker.tables.topics
-                assert "G" in broker.tables.groups
-                found = await ask(client, broker.address, 14, consumer_group="G", topic="T", queue_id=0)
-                assert read_reply(14, found).offset == 1
-                reply = await pull(client, broker.address, "T", 1, sys_flag=6)
-                assert [record.body for record in decode_records(reply.body)] == [b"later"]
-            async with make_broker(tmp_path) as broker:
-                assert broker.tables.delays.offset(1) == 1
-                assert (await pull(client, broker.address, "T", 2)).code == 19
-
-    run(main())
-
-
-def test_offsets_are_written_while_running(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with (
-            RemotingClient() as client,
-            make_broker(tmp_path, flush_consumer_offset_interval=20) as broker,
-        ):
-            await send(client, broker.address, "T")
+async def test_messages_topics_offsets_and_groups_survive_a_restart(tmp_path: Path) -> None:
+    async with RemotingClient() as client:
+        async with make_broker(tmp_path) as broker:
+            await send(client, broker.address, "T", b"kept")
+            await send(client, broker.address, "T", b"later", DELAY="1")
             await pull(client, broker.address, "T")
             await ask(client, broker.address, 15, consumer_group="G", topic="T", queue_id=0, commit_offset=1)
-            file = tmp_path / "broker-a" / "config" / "consumerOffset.json"
-
-            async def written() -> bool:
-                return file.exists() and '"T@G":{0:1' in file.read_text()
-
-            await until(written)
-
-    run(main())
-
-
-def test_a_broker_is_not_ready_before_a_name_server_knows_it(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with name_server(tmp_path) as probe:
-            port = probe.port
-        async with make_broker(tmp_path, f"127.0.0.1:{port}") as broker:
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.3):
-                    await broker.ready()
-
-    run(main())
+        config = tmp_path / "broker-a" / "config"
+        topics = json.loads((config / "topics.json").read_text())
+        assert topics["topicConfigTable"]["T"]["writeQueueNums"] == 4
+        async with make_broker(tmp_path) as broker:
+            assert "T" in broker.tables.topics
+            assert "G" in broker.tables.groups
+            found = await ask(client, broker.address, 14, consumer_group="G", topic="T", queue_id=0)
+            assert read_reply(14, found).offset == 1
+            reply = await pull(client, broker.address, "T", 1, sys_flag=6)
+            assert [record.body for record in decode_records(reply.body)] == [b"later"]
+        async with make_broker(tmp_path) as broker:
+            assert broker.tables.delays.offset(1) == 1
+            assert (await pull(client, broker.address, "T", 2)).code == 19
 
 
-def test_one_name_server_that_is_away_does_not_hold_up_the_others(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with name_server(tmp_path) as names, name_server(tmp_path) as away, RemotingClient() as client:
-            here, gone = f"127.0.0.1:{names.port}", f"127.0.0.1:{away.port}"
-            await away.close()
-            async with make_broker(tmp_path, f"{gone};{here}") as broker:
+async def test_offsets_are_written_while_running(tmp_path: Path) -> None:
+    async with (
+        RemotingClient() as client,
+        make_broker(tmp_path, flush_consumer_offset_interval=20) as broker,
+    ):
+        await send(client, broker.address, "T")
+        await pull(client, broker.address, "T")
+        await ask(client, broker.address, 15, consumer_group="G", topic="T", queue_id=0, commit_offset=1)
+        file = tmp_path / "broker-a" / "config" / "consumerOffset.json"
+
+        async def written() -> bool:
+            return file.exists() and '"T@G":{0:1' in file.read_text()
+
+        await until(written)
+
+
+async def test_a_broker_is_not_ready_before_a_name_server_knows_it(tmp_path: Path) -> None:
+    async with name_server(tmp_path) as probe:
+        port = probe.port
+    async with make_broker(tmp_path, f"127.0.0.1:{port}") as broker:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
                 await broker.ready()
-                assert await brokers_of(client, here, "TBW102") == [broker.address]
-
-    run(main())
 
 
-def test_a_name_server_that_comes_back_is_told_at_once(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with RemotingClient() as client:
-            names = name_server(tmp_path)
-            await names.start()
-            where = f"127.0.0.1:{names.port}"
-            async with make_broker(tmp_path, where) as broker:
+async def test_one_name_server_that_is_away_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    async with name_server(tmp_path) as names, name_server(tmp_path) as away, RemotingClient() as client:
+        here, gone = f"127.0.0.1:{names.port}", f"127.0.0.1:{away.port}"
+        await away.close()
+        async with make_broker(tmp_path, f"{gone};{here}") as broker:
+            await broker.ready()
+            assert await brokers_of(client, here, "TBW102") == [broker.address]
+
+
+async def test_a_name_server_that_comes_back_is_told_at_once(tmp_path: Path) -> None:
+    async with RemotingClient() as client:
+        names = name_server(tmp_path)
+        await names.start()
+        where = f"127.0.0.1:{names.port}"
+        async with make_broker(tmp_path, where) as broker:
+            await broker.ready()
+            again = NameServer(replace(names.settings, listen_port=names.port))
+            await names.close()
+            await again.start()
+            await until(lambda: brokers_of(client, where, "TBW102"), 5)
+            await again.close()
+
+
+async def test_two_brokers_share_a_topic(tmp_path: Path) -> None:
+    async with name_server(tmp_path) as names, RemotingClient() as client:
+        where = f"127.0.0.1:{names.port}"
+        async with make_broker(tmp_path, where) as one, make_broker(tmp_path, where, "broker-b") as two:
+            for broker in (one, two):
                 await broker.ready()
-                again = NameServer(replace(names.settings, listen_port=names.port))
-                await names.close()
-                await again.start()
-                await until(lambda: brokers_of(client, where, "TBW102"), 5)
-                await again.close()
+                await send(client, broker.address, "T")
 
-    run(main())
+            async def both() -> bool:
+                return set(await brokers_of(client, where, "T")) == {one.address, two.address}
 
-
-def test_two_brokers_share_a_topic(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with name_server(tmp_path) as names, RemotingClient() as client:
-            where = f"127.0.0.1:{names.port}"
-            async with make_broker(tmp_path, where) as one, make_broker(tmp_path, where, "broker-b") as two:
-                for broker in (one, two):
-                    await broker.ready()
-                    await send(client, broker.address, "T")
-
-                async def both() -> bool:
-                    return set(await brokers_of(client, where, "T")) == {one.address, two.address}
-
-                await until(both)
-
-    run(main())
+            await until(both)
 
 
 def test_the_fast_port_serves_all_but_pulls(tmp_path: Path) -> None:
@@ -232,53 +214,41 @@ def test_the_fast_port_serves_all_but_pulls(tmp_path: Path) -> None:
     run(main())
 
 
-def test_members_hear_of_each_other(tmp_path: Path) -> None:
-    async def main() -> None:
-        heard: list[int] = []
-        async with (
-            RemotingClient(lambda _, command: heard.append(command.code)) as first,
-            RemotingClient() as second,
-            make_broker(tmp_path) as broker,
-        ):
-            for client, name in ((first, "c1"), (second, "c2")):
-                consumer = ConsumerData("G", subscription_data_set=[SubscriptionData("T")])
-                body = HEARTBEAT.dumps(HeartbeatData(name, consumers=[consumer]))
-                assert (await ask(client, broker.address, RequestCode.HEART_BEAT, body)).code == 0
-            await second.close()
+async def test_members_hear_of_each_other(tmp_path: Path) -> None:
+    heard: list[int] = []
+    async with (
+        RemotingClient(lambda _, command: heard.append(command.code)) as first,
+        RemotingClient() as second,
+        make_broker(tmp_path) as broker,
+    ):
+        for client, name in ((first, "c1"), (second, "c2")):
+            consumer = ConsumerData("G", subscription_data_set=[SubscriptionData("T")])
+            body = HEARTBEAT.dumps(HeartbeatData(name, consumers=[consumer]))
+            assert (await ask(client, broker.address, RequestCode.HEART_BEAT, body)).code == 0
+        await second.close()
 
-            async def told() -> bool:
-                return heard == [40, 40, 40]
+        async def told() -> bool:
+            return heard == [40, 40, 40]
 
-            await until(told)
-
-    run(main())
+        await until(told)
 
 
-def test_a_pull_that_waits_does_not_hold_up_the_stop(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with RemotingClient() as client:
-            async with make_broker(tmp_path) as broker:
-                await send(client, broker.address, "T")
-                waiting = asyncio.ensure_future(pull(client, broker.address, "T", 1, sys_flag=6))
-                await asyncio.sleep(0.05)
-            with pytest.raises(ConnectionLost):
-                await waiting
-
-    run(main())
+async def test_a_pull_that_waits_does_not_hold_up_the_stop(tmp_path: Path) -> None:
+    async with RemotingClient() as client:
+        async with make_broker(tmp_path) as broker:
+            await send(client, broker.address, "T")
+            waiting = asyncio.ensure_future(pull(client, broker.address, "T", 1, sys_flag=6))
+            await asyncio.sleep(0.05)
+        with pytest.raises(ConnectionLost):
+            await waiting
 
 
-def test_a_store_in_use_is_refused_and_left_alone(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with make_broker(tmp_path):
-            with pytest.raises(StoreLocked):
-                await make_broker(tmp_path).__aenter__()
-
-    run(main())
+async def test_a_store_in_use_is_refused_and_left_alone(tmp_path: Path) -> None:
+    async with make_broker(tmp_path):
+        with pytest.raises(StoreLocked):
+            await make_broker(tmp_path).__aenter__()
 
 
-def test_an_address_that_does_not_resolve_is_named(tmp_path: Path) -> None:
-    async def main() -> None:
-        with pytest.raises(ConfigError, match=r"brokerIP1=no\.such\.host\.invalid"):
-            await make_broker(tmp_path, broker_ip1="no.such.host.invalid").__aenter__()
-
-    run(main())
+async def test_an_address_that_does_not_resolve_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"brokerIP1=no\.such\.host\.invalid"):
+        await make_broker(tmp_path, broker_ip1="no.such.host.invalid").__aenter__()

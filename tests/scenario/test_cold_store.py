@@ -107,7 +107,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_others_are_served_while_one_request_waits_for_the_disk(name: str, folder: Path) -> None:
+async def test_others_are_served_while_one_request_waits_for_the_disk(name: str, folder: Path) -> None:
     code, header = REQUESTS[name]
 
     async def main() -> None:
@@ -141,8 +141,5 @@ def test_others_are_served_while_one_request_waits_for_the_disk(name: str, folde
                 if name in ("a key", "a unique key", "an offset id"):
                     assert len(list(decode_records(reply.body))) == 1
 
-    async def limited() -> None:
-        async with asyncio.timeout(60):
-            await main()
-
-    asyncio.run(limited())
+    async with asyncio.timeout(60):
+        await main()

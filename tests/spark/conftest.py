@@ -12,10 +12,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "spark"))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from spark_processes import CONF
 
 from tianzhou.model import Message, MessageQueue

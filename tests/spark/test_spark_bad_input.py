@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "fault"))
-
 import bad_input_rows as rows
+import pytest
 
 
 @pytest.mark.parametrize("row", rows.SPARK, ids=lambda row: f"{row.what} {dict(row.options)}")

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "interop"))
-
 from apache import ApacheBroker, ApacheNamesrv
 from source_suite import CHECKS, Check, Peer
 from toolchain import ToolchainMissingError

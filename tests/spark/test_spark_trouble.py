@@ -5,19 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "contract"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "interop"))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from frames import call
 from own_server import own_server as serve
 from source_suite import Peer, Stream, rows_of, until

@@ -17,6 +17,9 @@ def run(main: Coroutine[Any, Any, None]) -> None:
         runner.run(main)
 
 
+pytestmark = pytest.mark.runner.with_args(run)
+
+
 class Turns:
     """Counts the turns of the running loop."""
 
@@ -36,17 +39,14 @@ class Turns:
     ("count", "per_turn", "expected"),
     [(0, 2, []), (2, 2, [0, 0]), (5, 2, [0, 0, 1, 1, 2]), (3, 1, [0, 1, 2]), (3, 10, [0, 0, 0])],
 )
-def test_items_come_so_many_a_turn_and_nothing_is_waited_for_after_the_last(
+async def test_items_come_so_many_a_turn_and_nothing_is_waited_for_after_the_last(
     count: int, per_turn: int, expected: list[int]
 ) -> None:
-    async def main() -> None:
-        turns = Turns()
-        seen = [(item, turns.count) async for item in each_in_turns(iter(range(count)), per_turn)]
-        assert seen == list(enumerate(expected))
-        assert turns.count == max(expected, default=0)
-        turns.stop()
-
-    run(main())
+    turns = Turns()
+    seen = [(item, turns.count) async for item in each_in_turns(iter(range(count)), per_turn)]
+    assert seen == list(enumerate(expected))
+    assert turns.count == max(expected, default=0)
+    turns.stop()
 
 
 def test_a_generator_takes_one_step_a_turn_and_its_result_or_error_comes_out() -> None:
@@ -96,30 +96,27 @@ def test_what_nobody_waits_for_begins_at_once_and_goes_on_in_later_turns() -> No
     run(main())
 
 
-def test_many_calls_of_a_turn_become_one_in_the_next_and_the_callback_may_ask_again() -> None:
+async def test_many_calls_of_a_turn_become_one_in_the_next_and_the_callback_may_ask_again() -> None:
     calls: list[int] = []
 
-    async def main() -> None:
-        turns = Turns()
+    turns = Turns()
 
-        def callback() -> None:
-            assert not soon.pending
-            calls.append(turns.count)
-            if len(calls) == 1:
-                soon.ask()
-
-        soon = NextTurn(callback)
-        for _ in range(5):
+    def callback() -> None:
+        assert not soon.pending
+        calls.append(turns.count)
+        if len(calls) == 1:
             soon.ask()
-        assert soon.pending
-        assert calls == []
-        await asyncio.sleep(0)
-        assert (calls, soon.pending) == ([1], True)
-        await asyncio.sleep(0)
-        assert (calls, soon.pending) == ([1, 2], False)
-        soon.ask()
-        await asyncio.sleep(0)
-        assert calls == [1, 2, 3]
-        turns.stop()
 
-    run(main())
+    soon = NextTurn(callback)
+    for _ in range(5):
+        soon.ask()
+    assert soon.pending
+    assert calls == []
+    await asyncio.sleep(0)
+    assert (calls, soon.pending) == ([1], True)
+    await asyncio.sleep(0)
+    assert (calls, soon.pending) == ([1, 2], False)
+    soon.ask()
+    await asyncio.sleep(0)
+    assert calls == [1, 2, 3]
+    turns.stop()

@@ -13,6 +13,8 @@ from tianzhou.supervision import Supervisor
 from tianzhou.testing.clock import START_MS, VirtualClock, run
 from tianzhou.troubles import LONGEST_PAUSE_S, QUIET_S, Troubles, reason, summary
 
+pytestmark = pytest.mark.runner.with_args(run)
+
 
 def test_a_task_that_fails_is_begun_again_after_pauses_that_double(caplog: pytest.LogCaptureFixture) -> None:
     clock = VirtualClock()
@@ -44,40 +46,34 @@ def test_a_task_that_fails_is_begun_again_after_pauses_that_double(caplog: pytes
     assert "registration works again, after 3 failures" in caplog.text
 
 
-def test_a_cancellation_nobody_meant_does_not_end_a_task() -> None:
-    async def main() -> None:
-        asked: list[asyncio.Future[None]] = []
+async def test_a_cancellation_nobody_meant_does_not_end_a_task() -> None:
+    asked: list[asyncio.Future[None]] = []
 
-        async def work() -> None:
-            asked.append(asyncio.get_running_loop().create_future())
-            await asked[-1]
+    async def work() -> None:
+        asked.append(asyncio.get_running_loop().create_future())
+        await asked[-1]
 
-        supervisor = Supervisor("broker", VirtualClock())
-        task = supervisor.own("acknowledgements", work)
-        await asyncio.sleep(0)
-        asked[0].cancel()
-        await asyncio.sleep(1)
-        assert len(asked) == 2
-        assert not task.done()
-        await supervisor.end()
-        assert task.cancelled()
-
-    run(main())
+    supervisor = Supervisor("broker", VirtualClock())
+    task = supervisor.own("acknowledgements", work)
+    await asyncio.sleep(0)
+    asked[0].cancel()
+    await asyncio.sleep(1)
+    assert len(asked) == 2
+    assert not task.done()
+    await supervisor.end()
+    assert task.cancelled()
 
 
-def test_work_that_returns_has_ended_for_good() -> None:
-    async def main() -> None:
-        supervisor = Supervisor("store", VirtualClock())
+async def test_work_that_returns_has_ended_for_good() -> None:
+    supervisor = Supervisor("store", VirtualClock())
 
-        async def work() -> None:
-            return
+    async def work() -> None:
+        return
 
-        task = supervisor.own("index", work)
-        await asyncio.sleep(10)
-        assert task.done()
-        assert not supervisor.troubles.present()
-
-    run(main())
+    task = supervisor.own("index", work)
+    await asyncio.sleep(10)
+    assert task.done()
+    assert not supervisor.troubles.present()
 
 
 def test_a_failure_that_lasts_is_said_now_and_then_and_not_at_every_trial(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,26 +9,20 @@ import pytest
 from tianzhou.watermark import WAKES_PER_TURN, Watermark
 
 
-def test_reach_returns_at_once_when_the_mark_is_there() -> None:
-    async def main() -> None:
-        await Watermark(5).reach(5)
-
-    asyncio.run(main())
+async def test_reach_returns_at_once_when_the_mark_is_there() -> None:
+    await Watermark(5).reach(5)
 
 
-def test_advance_wakes_exactly_those_it_passes() -> None:
-    async def main() -> None:
-        mark = Watermark()
-        waits = {n: asyncio.create_task(mark.reach(n)) for n in (1, 2, 3)}
-        await asyncio.sleep(0)
-        mark.advance(2)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert {n for n, task in waits.items() if task.done()} == {1, 2}
-        mark.advance(3)
-        await waits[3]
-
-    asyncio.run(main())
+async def test_advance_wakes_exactly_those_it_passes() -> None:
+    mark = Watermark()
+    waits = {n: asyncio.create_task(mark.reach(n)) for n in (1, 2, 3)}
+    await asyncio.sleep(0)
+    mark.advance(2)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert {n for n, task in waits.items() if task.done()} == {1, 2}
+    mark.advance(3)
+    await waits[3]
 
 
 def test_the_mark_never_goes_back() -> None:
@@ -37,32 +31,26 @@ def test_the_mark_never_goes_back() -> None:
     assert mark.value == 7
 
 
-def test_a_cancelled_waiter_is_forgotten_and_the_others_still_wake() -> None:
-    async def main() -> None:
-        mark = Watermark()
-        gone = asyncio.create_task(mark.reach(1))
-        stays = asyncio.create_task(mark.reach(1))
+async def test_a_cancelled_waiter_is_forgotten_and_the_others_still_wake() -> None:
+    mark = Watermark()
+    gone = asyncio.create_task(mark.reach(1))
+    stays = asyncio.create_task(mark.reach(1))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    assert mark.waiting == 1
+    mark.advance(1)
+    await stays
+
+
+async def test_many_timed_out_waiters_do_not_pile_up() -> None:
+    mark = Watermark()
+    for _ in range(2_000):
+        task = asyncio.create_task(mark.reach(1))
         await asyncio.sleep(0)
-        gone.cancel()
-        await asyncio.gather(gone, return_exceptions=True)
-        assert mark.waiting == 1
-        mark.advance(1)
-        await stays
-
-    asyncio.run(main())
-
-
-def test_many_timed_out_waiters_do_not_pile_up() -> None:
-    async def main() -> None:
-        mark = Watermark()
-        for _ in range(2_000):
-            task = asyncio.create_task(mark.reach(1))
-            await asyncio.sleep(0)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        assert mark.waiting <= 65
-
-    asyncio.run(main())
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert mark.waiting <= 65
 
 
 def test_thousands_that_time_out_together_cost_each_the_same() -> None:
@@ -90,19 +78,16 @@ def test_thousands_that_time_out_together_cost_each_the_same() -> None:
     assert looks < 10 * 4_000
 
 
-def test_fail_reaches_present_and_future_waiters_but_not_what_was_passed() -> None:
-    async def main() -> None:
-        mark = Watermark(4)
-        waiter = asyncio.create_task(mark.reach(5))
-        await asyncio.sleep(0)
-        mark.fail(OSError("disk"))
-        with pytest.raises(OSError, match="disk"):
-            await waiter
-        with pytest.raises(OSError, match="disk"):
-            await mark.reach(6)
-        await mark.reach(4)
-
-    asyncio.run(main())
+async def test_fail_reaches_present_and_future_waiters_but_not_what_was_passed() -> None:
+    mark = Watermark(4)
+    waiter = asyncio.create_task(mark.reach(5))
+    await asyncio.sleep(0)
+    mark.fail(OSError("disk"))
+    with pytest.raises(OSError, match="disk"):
+        await waiter
+    with pytest.raises(OSError, match="disk"):
+        await mark.reach(6)
+    await mark.reach(4)
 
 
 def test_thousands_are_woken_a_few_a_turn_the_longest_waiting_first_and_none_forgotten() -> None:
@@ -140,40 +125,34 @@ def test_thousands_are_woken_a_few_a_turn_the_longest_waiting_first_and_none_for
     assert len(others) >= 1_000 // WAKES_PER_TURN - 1
 
 
-def test_who_was_passed_before_the_mark_failed_is_told_so() -> None:
-    async def main() -> None:
-        mark = Watermark()
-        passed = [asyncio.create_task(mark.reach(1)) for _ in range(3 * WAKES_PER_TURN)]
-        stuck = asyncio.create_task(mark.reach(2))
-        await asyncio.sleep(0)
-        mark.advance(1)
-        mark.fail(OSError("disk"))
-        assert await asyncio.gather(*passed) == [None] * len(passed)
-        with pytest.raises(OSError, match="disk"):
-            await stuck
-
-    asyncio.run(main())
+async def test_who_was_passed_before_the_mark_failed_is_told_so() -> None:
+    mark = Watermark()
+    passed = [asyncio.create_task(mark.reach(1)) for _ in range(3 * WAKES_PER_TURN)]
+    stuck = asyncio.create_task(mark.reach(2))
+    await asyncio.sleep(0)
+    mark.advance(1)
+    mark.fail(OSError("disk"))
+    assert await asyncio.gather(*passed) == [None] * len(passed)
+    with pytest.raises(OSError, match="disk"):
+        await stuck
 
 
-def test_what_is_done_when_the_mark_is_there_or_failed_and_may_be_forgotten() -> None:
-    async def main() -> None:
-        mark = Watermark(5)
-        there, early, late = mark.reached(5), mark.reached(7), mark.reached(9)
-        dropped = [mark.reached(8) for _ in range(20)]
-        assert there.done()
-        for future in dropped:
-            mark.forget(future)
-        assert mark.waiting <= 4
-        mark.advance(7)
-        assert early.done()
-        assert not late.done()
-        mark.forget(early)
-        assert not early.cancelled()
-        mark.fail(OSError("the disk is gone"))
-        with pytest.raises(OSError, match="disk"):
-            late.result()
-        with pytest.raises(OSError, match="disk"):
-            mark.reached(9).result()
-        assert mark.reached(6).result() is None
-
-    asyncio.run(main())
+async def test_what_is_done_when_the_mark_is_there_or_failed_and_may_be_forgotten() -> None:
+    mark = Watermark(5)
+    there, early, late = mark.reached(5), mark.reached(7), mark.reached(9)
+    dropped = [mark.reached(8) for _ in range(20)]
+    assert there.done()
+    for future in dropped:
+        mark.forget(future)
+    assert mark.waiting <= 4
+    mark.advance(7)
+    assert early.done()
+    assert not late.done()
+    mark.forget(early)
+    assert not early.cancelled()
+    mark.fail(OSError("the disk is gone"))
+    with pytest.raises(OSError, match="disk"):
+        late.result()
+    with pytest.raises(OSError, match="disk"):
+        mark.reached(9).result()
+    assert mark.reached(6).result() is None

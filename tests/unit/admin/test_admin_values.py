@@ -1,7 +1,5 @@
 """What admin's results say about themselves."""
 
-import asyncio
-
 import pytest
 
 from tianzhou.admin import Admin, BrokerStatus, GroupLag, QueueLag, TopicDescription
@@ -50,11 +48,8 @@ def test_a_status_reads_what_brokers_write():
         (lambda a: a.groups.reset("G", "T", to_offset=1, to_latest=True), ClientError, "give one of to_time_ms"),
     ],
 )
-def test_mistakes_are_told_before_anything_is_sent(work, error, text):
-    async def main() -> None:
-        # Nothing listens there: a request would fail with another error.
-        async with Admin("127.0.0.1:9") as admin:
-            with pytest.raises(error, match=text):
-                await work(admin)
-
-    asyncio.run(main())
+async def test_mistakes_are_told_before_anything_is_sent(work, error, text):
+    # Nothing listens there: a request would fail with another error.
+    async with Admin("127.0.0.1:9") as admin:
+        with pytest.raises(error, match=text):
+            await work(admin)

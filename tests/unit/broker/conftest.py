@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -30,8 +29,6 @@ from tianzhou.wire.codes import FLAG_ONEWAY, RequestCode
 from tianzhou.wire.command import Command, encode
 from tianzhou.wire.fields import write_header
 from tianzhou.wire.properties import encode_properties
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 BROKER_HOST = b"\x7f\x00\x00\x01"
 BROKER_PORT = 31_011

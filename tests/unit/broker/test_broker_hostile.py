@@ -1,6 +1,6 @@
 """Every request code with every field hostile, against handlers without sockets: answered or not, nothing breaks.
 
-The quick twin of tests/fault/test_hostile_requests.py, which does the same to processes.
+The quick twin of tests/fault/hostile_peers/test_hostile_requests.py, which does the same to processes.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import contextlib
 import inspect
 import logging
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import hostile
 import pytest
 
 from tianzhou.broker.server import make_tables
@@ -24,10 +24,6 @@ from tianzhou.errors import TianzhouError
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import HOT_CODES
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "fault"))
-
-import hostile
 
 Run = Callable[..., None]
 SEED = 20_301

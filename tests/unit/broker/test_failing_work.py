@@ -14,6 +14,8 @@ from tianzhou.supervision import Supervisor
 from tianzhou.testing.clock import run
 from tianzhou.wire.codes import RequestCode
 
+pytestmark = pytest.mark.runner.with_args(run)
+
 Run = Callable[..., None]
 
 
@@ -72,7 +74,7 @@ def test_a_half_message_nobody_can_check_does_not_keep_others_from_it(
     broker(body)
 
 
-def test_a_wait_that_raises_does_not_keep_the_others_waiting() -> None:
+async def test_a_wait_that_raises_does_not_keep_the_others_waiting() -> None:
     ended: list[str] = []
 
     class Expiring:
@@ -84,12 +86,9 @@ def test_a_wait_that_raises_does_not_keep_the_others_waiting() -> None:
             if self.name == "bad":
                 raise ValueError("a defect")
 
-    async def main() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-        deadlines = TimerHeap()
-        for seconds, name in ((1, "bad"), (1, "second"), (2, "third")):
-            deadlines.add(Expiring(name), seconds)
-        await asyncio.sleep(3)
-        assert ended == ["bad", "second", "third"]
-
-    run(main())
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    deadlines = TimerHeap()
+    for seconds, name in ((1, "bad"), (1, "second"), (2, "third")):
+        deadlines.add(Expiring(name), seconds)
+    await asyncio.sleep(3)
+    assert ended == ["bad", "second", "third"]

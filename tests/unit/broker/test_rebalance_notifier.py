@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+import pytest
+
 from tianzhou.broker.rebalance_notifier import NOTICES_PER_TURN, PAUSE_S, RebalanceNotifier
 from tianzhou.broker.tables.clients import Client, ClientTable, ConsumerGroup
 from tianzhou.errors import ConnectionLost
@@ -17,6 +19,9 @@ from tianzhou.wire.command import Command
 def run(main: Coroutine[Any, Any, None]) -> None:
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(main)
+
+
+pytestmark = pytest.mark.runner.with_args(run)
 
 
 class Member:
@@ -35,52 +40,46 @@ class Member:
         self.turns[-1] += 1
 
 
-def test_a_small_group_is_told_of_each_change_at_once() -> None:
-    async def main() -> None:
-        members: Any = [Member([0]) for _ in range(NOTICES_PER_TURN)]
-        members[3].lost = True
-        notifier = RebalanceNotifier(lambda group: members if group == "G" else [])
-        for change in range(1, 4):
+async def test_a_small_group_is_told_of_each_change_at_once() -> None:
+    members: Any = [Member([0]) for _ in range(NOTICES_PER_TURN)]
+    members[3].lost = True
+    notifier = RebalanceNotifier(lambda group: members if group == "G" else [])
+    for change in range(1, 4):
+        notifier.notify("G")
+        assert {member.told for member in members} == {0, change}
+    notifier.notify("other")
+
+
+async def test_thousands_that_join_mean_no_millions_of_notices_and_the_last_change_is_told() -> None:
+    turns = [0]
+    members: list[Any] = []
+    notifier = RebalanceNotifier(lambda _: list(members))
+    loop = asyncio.get_running_loop()
+
+    async def join() -> None:
+        for _ in range(3_000):
+            members.append(Member(turns))
             notifier.notify("G")
-            assert {member.told for member in members} == {0, change}
-        notifier.notify("other")
+            turns.append(0)
+            await asyncio.sleep(0)
 
-    run(main())
-
-
-def test_thousands_that_join_mean_no_millions_of_notices_and_the_last_change_is_told() -> None:
-    async def main() -> None:
-        turns = [0]
-        members: list[Any] = []
-        notifier = RebalanceNotifier(lambda _: list(members))
-        loop = asyncio.get_running_loop()
-
-        async def join() -> None:
-            for _ in range(3_000):
-                members.append(Member(turns))
-                notifier.notify("G")
-                turns.append(0)
-                await asyncio.sleep(0)
-
-        await join()
-        await asyncio.sleep(1 + 2 * len(members) * PAUSE_S)
-        told = sum(member.told for member in members)
-        assert told < 20 * len(members)
-        assert max(turns[:-1]) <= NOTICES_PER_TURN
-        assert members[-1].told >= 1  # told after it had joined, as everyone was
-        before = [member.told for member in members]
-        began = loop.time()
-        notifier.notify("G")
-        notifier.notify("G")
-        await asyncio.sleep(len(members) * PAUSE_S / 2)
-        assert [member.told for member in members] == [told + 1 for told in before]
-        await asyncio.sleep(len(members) * PAUSE_S)
-        assert [member.told for member in members] == [told + 2 for told in before], "the second change"
-        assert loop.time() - began < 1
-        await asyncio.sleep(10)
-        assert [member.told for member in members] == [told + 2 for told in before], "and then nothing"
-
-    run(main())
+    await join()
+    await asyncio.sleep(1 + 2 * len(members) * PAUSE_S)
+    told = sum(member.told for member in members)
+    assert told < 20 * len(members)
+    assert max(turns[:-1]) <= NOTICES_PER_TURN
+    assert members[-1].told >= 1  # told after it had joined, as everyone was
+    before = [member.told for member in members]
+    began = loop.time()
+    notifier.notify("G")
+    notifier.notify("G")
+    await asyncio.sleep(len(members) * PAUSE_S / 2)
+    assert [member.told for member in members] == [told + 1 for told in before]
+    await asyncio.sleep(len(members) * PAUSE_S)
+    assert [member.told for member in members] == [told + 2 for told in before], "the second change"
+    assert loop.time() - began < 1
+    await asyncio.sleep(10)
+    assert [member.told for member in members] == [told + 2 for told in before], "and then nothing"
 
 
 class Unread(dict[Any, Any]):

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
 
+import pytest
+
 from tianzhou.broker.messages.timer_heap import EXPIRIES_PER_TURN, TimerHeap
 from tianzhou.testing.virtual_loop import VirtualLoop
 
@@ -14,6 +16,9 @@ from tianzhou.testing.virtual_loop import VirtualLoop
 def run(main: Coroutine[Any, Any, None]) -> None:
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(main)
+
+
+pytestmark = pytest.mark.runner.with_args(run)
 
 
 class Limit:
@@ -49,75 +54,63 @@ class Waits:
             self.deadlines.remove(limit)
 
 
-def test_each_ends_at_its_time() -> None:
-    async def main() -> None:
-        waits = Waits()
-        now = asyncio.get_running_loop().time()
-        await asyncio.gather(waits.wait(1, 3), waits.wait(2, 1), waits.wait(3, 2), waits.wait(4, 0))
-        assert [number for number, _ in waits.ended] == [4, 2, 3, 1]
-        for (_, at), seconds in zip(waits.ended, (0, 1, 2, 3), strict=True):
-            assert abs(at - now - seconds) <= 0.002
-        assert len(waits.deadlines) == 0
-
-    run(main())
+async def test_each_ends_at_its_time() -> None:
+    waits = Waits()
+    now = asyncio.get_running_loop().time()
+    await asyncio.gather(waits.wait(1, 3), waits.wait(2, 1), waits.wait(3, 2), waits.wait(4, 0))
+    assert [number for number, _ in waits.ended] == [4, 2, 3, 1]
+    for (_, at), seconds in zip(waits.ended, (0, 1, 2, 3), strict=True):
+        assert abs(at - now - seconds) <= 0.002
+    assert len(waits.deadlines) == 0
 
 
-def test_thousands_that_end_together_end_a_few_a_turn_in_order() -> None:
-    async def main() -> None:
-        waits, loop, turn = Waits(), asyncio.get_running_loop(), 0
-        ended_in: list[int] = []
+async def test_thousands_that_end_together_end_a_few_a_turn_in_order() -> None:
+    waits, loop, turn = Waits(), asyncio.get_running_loop(), 0
+    ended_in: list[int] = []
 
-        def tick() -> None:
-            nonlocal turn
-            turn += 1
-            if len(ended_in) < 2_000:
-                loop.call_soon(tick)
+    def tick() -> None:
+        nonlocal turn
+        turn += 1
+        if len(ended_in) < 2_000:
+            loop.call_soon(tick)
 
-        async def wait(number: int) -> None:
-            await waits.wait(number, 5)
-            if not ended_in:
-                loop.call_soon(tick)
-            ended_in.append(turn)
+    async def wait(number: int) -> None:
+        await waits.wait(number, 5)
+        if not ended_in:
+            loop.call_soon(tick)
+        ended_in.append(turn)
 
-        await asyncio.gather(*(wait(number) for number in range(2_000)))
-        assert [number for number, _ in waits.ended] == list(range(2_000))
-        assert max(Counter(ended_in).values()) <= EXPIRIES_PER_TURN
-        assert turn >= 2_000 // EXPIRIES_PER_TURN - 2
-
-    run(main())
+    await asyncio.gather(*(wait(number) for number in range(2_000)))
+    assert [number for number, _ in waits.ended] == list(range(2_000))
+    assert max(Counter(ended_in).values()) <= EXPIRIES_PER_TURN
+    assert turn >= 2_000 // EXPIRIES_PER_TURN - 2
 
 
-def test_who_is_hurried_ends_before_the_others_and_who_is_done_does_not_end() -> None:
-    async def main() -> None:
-        waits, enough = Waits(), asyncio.Event()
-        tasks = [asyncio.create_task(waits.wait(number, 10, enough if number == 0 else None)) for number in range(4)]
-        await asyncio.sleep(1)
-        enough.set()
-        await asyncio.sleep(0)
-        waits.deadlines.expire_now([waits.limits[0], waits.limits[3], waits.limits[2]])
-        waits.deadlines.expire_now([waits.limits[3]])
-        await asyncio.wait(tasks[2:])
-        assert asyncio.get_running_loop().time() < 5
-        assert [number for number, _ in waits.ended] == [3, 2]
-        await asyncio.wait(tasks)
-        assert [number for number, _ in waits.ended] == [3, 2, 1]
-        assert waits.done == [0]
-
-    run(main())
+async def test_who_is_hurried_ends_before_the_others_and_who_is_done_does_not_end() -> None:
+    waits, enough = Waits(), asyncio.Event()
+    tasks = [asyncio.create_task(waits.wait(number, 10, enough if number == 0 else None)) for number in range(4)]
+    await asyncio.sleep(1)
+    enough.set()
+    await asyncio.sleep(0)
+    waits.deadlines.expire_now([waits.limits[0], waits.limits[3], waits.limits[2]])
+    waits.deadlines.expire_now([waits.limits[3]])
+    await asyncio.wait(tasks[2:])
+    assert asyncio.get_running_loop().time() < 5
+    assert [number for number, _ in waits.ended] == [3, 2]
+    await asyncio.wait(tasks)
+    assert [number for number, _ in waits.ended] == [3, 2, 1]
+    assert waits.done == [0]
 
 
-def test_what_is_over_takes_no_memory() -> None:
-    async def main() -> None:
-        deadlines = TimerHeap()
-        deadlines.add(Limit(), 3600)
-        for _ in range(1_000):
-            limit = Limit()
-            deadlines.add(limit, 1800)
-            deadlines.remove(limit)
-        assert len(deadlines) == 1
-        assert len(deadlines._heap) <= EXPIRIES_PER_TURN + 3
-
-    run(main())
+async def test_what_is_over_takes_no_memory() -> None:
+    deadlines = TimerHeap()
+    deadlines.add(Limit(), 3600)
+    for _ in range(1_000):
+        limit = Limit()
+        deadlines.add(limit, 1800)
+        deadlines.remove(limit)
+    assert len(deadlines) == 1
+    assert len(deadlines._heap) <= EXPIRIES_PER_TURN + 3
 
 
 def test_waits_that_drop_themselves_as_they_end_leave_the_later_ones_to_their_times() -> None:

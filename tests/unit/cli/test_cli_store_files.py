@@ -145,18 +145,15 @@ def test_queues_index_and_checkpoint_are_dumped(data: Path, run) -> None:
     assert json.loads(run("dump", data, "--part", "checkpoint", "-o", "json")[1])["physic_msg_timestamp"] > 0
 
 
-def test_a_folder_in_use_is_said_and_read(tmp_path: Path, run) -> None:
-    async def main() -> None:
-        settings = EmbeddedSettings(tmp_path / "data", namesrv_port=0, broker_port=0)
-        async with EmbeddedServer(settings) as server, Producer("tests", server.namesrv_address) as producer:
-            await producer.send(Message("orders", b"one"))
-            # The command has an event loop of its own kind of life: in a thread, as another process would.
-            code, out, err = await asyncio.to_thread(run, "dump", tmp_path / "data", "-o", "json")
-            assert (code, len(lines(out)), err) == (0, 1, "")
-            _, _, err = await asyncio.to_thread(run, "check", tmp_path / "data")
-            assert "is in use; what is written meanwhile may be reported as a problem" in err
-
-    asyncio.run(main())
+async def test_a_folder_in_use_is_said_and_read(tmp_path: Path, run) -> None:
+    settings = EmbeddedSettings(tmp_path / "data", namesrv_port=0, broker_port=0)
+    async with EmbeddedServer(settings) as server, Producer("tests", server.namesrv_address) as producer:
+        await producer.send(Message("orders", b"one"))
+        # The command has an event loop of its own kind of life: in a thread, as another process would.
+        code, out, err = await asyncio.to_thread(run, "dump", tmp_path / "data", "-o", "json")
+        assert (code, len(lines(out)), err) == (0, 1, "")
+        _, _, err = await asyncio.to_thread(run, "check", tmp_path / "data")
+        assert "is in use; what is written meanwhile may be reported as a problem" in err
 
 
 def test_records_are_chosen_by_offset_key_and_time(data: Path, run) -> None:

@@ -1,6 +1,1 @@
 """Tests of the name server share its desk."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))

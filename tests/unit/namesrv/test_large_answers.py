@@ -25,35 +25,32 @@ ASKED = {
 
 @pytest.mark.parametrize("version", [300, 479])
 @pytest.mark.parametrize("kind", ASKED)
-def test_a_large_answer_is_made_in_slices(
+async def test_a_large_answer_is_made_in_slices(
     kind: str, version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, fields = ASKED[kind]
 
-    async def main() -> None:
-        async with Desk(tmp_path) as desk:
-            await desk.register("SMALL", *(f"T{n}" for n in range(MANY)))
-            for number in range(100):
-                name = f"broker-{number}"
-                await desk.register("WIDE", "W", address=f"10.1.0.{number}:1", broker_name=name, broker_id=0)
-            for number in range(300):
-                await desk.ask(RequestCode.PUT_KV_CONFIG, namespace="n", key=f"k{number}", value="v")
-            whole = await desk.ask(code, version=version, **fields)
-            assert (whole.code, len(whole.body) > 3_000) == (0, True)
+    async with Desk(tmp_path) as desk:
+        await desk.register("SMALL", *(f"T{n}" for n in range(MANY)))
+        for number in range(100):
+            name = f"broker-{number}"
+            await desk.register("WIDE", "W", address=f"10.1.0.{number}:1", broker_name=name, broker_id=0)
+        for number in range(300):
+            await desk.ask(RequestCode.PUT_KV_CONFIG, namespace="n", key=f"k{number}", value="v")
+        whole = await desk.ask(code, version=version, **fields)
+        assert (whole.code, len(whole.body) > 3_000) == (0, True)
 
-            monkeypatch.setattr(turns, "SLICE_S", 0.0)
-            monkeypatch.setattr(handlers, "MANY_BROKERS", 50)
-            answered: list[str] = []
+        monkeypatch.setattr(turns, "SLICE_S", 0.0)
+        monkeypatch.setattr(handlers, "MANY_BROKERS", 50)
+        answered: list[str] = []
 
-            async def ask(name: str, code: int, fields: dict[str, str]) -> Command:
-                reply = await desk.ask(code, version=version, **fields)
-                answered.append(name)
-                return reply
+        async def ask(name: str, code: int, fields: dict[str, str]) -> Command:
+            reply = await desk.ask(code, version=version, **fields)
+            answered.append(name)
+            return reply
 
-            large = asyncio.ensure_future(ask("large", code, fields))
-            small = asyncio.ensure_future(ask("small", RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "SMALL"}))
-            assert (await small).code == 0
-            assert bytes((await large).body) == bytes(whole.body)
-            assert answered == ["small", "large"]
-
-    asyncio.run(main())
+        large = asyncio.ensure_future(ask("large", code, fields))
+        small = asyncio.ensure_future(ask("small", RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "SMALL"}))
+        assert (await small).code == 0
+        assert bytes((await large).body) == bytes(whole.body)
+        assert answered == ["small", "large"]

@@ -12,38 +12,32 @@ from name_server_desk import BROKER, Desk
 from tianzhou.errors import ConnectFailed
 
 
-def test_a_test_environment_asks_the_other_one_for_routes_it_does_not_know(
+async def test_a_test_environment_asks_the_other_one_for_routes_it_does_not_know(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        async with Desk(tmp_path / "product") as product, Desk(tmp_path / "test", cluster_test=True) as test:
-            monkeypatch.setenv("NAMESRV_ADDR", f"127.0.0.1:9;{product.address}")
-            await product.register("Theirs", "Both")
-            await test.register("Ours", "Both", address="10.0.0.2:10911")
-            assert (await test.route("Ours")).broker_datas[0].broker_addrs == {0: "10.0.0.2:10911"}
-            assert (await test.route("Both")).broker_datas[0].broker_addrs == {0: "10.0.0.2:10911"}
-            assert (await test.route("Theirs")).broker_datas[0].broker_addrs == {0: BROKER}
-            assert b'{0:"10.0.0.1:10911"}' in (await test.ask(105, topic="Theirs", version=317)).body
-            assert await test.route("Nobodys") == 17
-            assert await product.route("Ours") == 17, "only the test environment asks"
-            # Whoever changes the setting by request need not start it again.
-            assert (await test.ask(318, b"clusterTest=false\n")).code == 0
-            assert await test.route("Theirs") == 17
-
-    asyncio.run(main())
+    async with Desk(tmp_path / "product") as product, Desk(tmp_path / "test", cluster_test=True) as test:
+        monkeypatch.setenv("NAMESRV_ADDR", f"127.0.0.1:9;{product.address}")
+        await product.register("Theirs", "Both")
+        await test.register("Ours", "Both", address="10.0.0.2:10911")
+        assert (await test.route("Ours")).broker_datas[0].broker_addrs == {0: "10.0.0.2:10911"}
+        assert (await test.route("Both")).broker_datas[0].broker_addrs == {0: "10.0.0.2:10911"}
+        assert (await test.route("Theirs")).broker_datas[0].broker_addrs == {0: BROKER}
+        assert b'{0:"10.0.0.1:10911"}' in (await test.ask(105, topic="Theirs", version=317)).body
+        assert await test.route("Nobodys") == 17
+        assert await product.route("Ours") == 17, "only the test environment asks"
+        # Whoever changes the setting by request need not start it again.
+        assert (await test.ask(318, b"clusterTest=false\n")).code == 0
+        assert await test.route("Theirs") == 17
 
 
-def test_environments_that_ask_each_other_come_to_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        async with Desk(tmp_path, cluster_test=True) as desk:
-            monkeypatch.setenv("NAMESRV_ADDR", desk.address)
-            asked = []
-            serve = desk.server._server.group.processor
-            desk.server._server.group.processor = lambda *given: asked.append(given[1].code) or serve(*given)
-            assert await asyncio.gather(*(desk.route("T") for _ in range(5))) == [17] * 5
-            assert asked == [105] * 6, "five questions, and one to itself for all of them"
-
-    asyncio.run(main())
+async def test_environments_that_ask_each_other_come_to_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Desk(tmp_path, cluster_test=True) as desk:
+        monkeypatch.setenv("NAMESRV_ADDR", desk.address)
+        asked = []
+        serve = desk.server._server.group.processor
+        desk.server._server.group.processor = lambda *given: asked.append(given[1].code) or serve(*given)
+        assert await asyncio.gather(*(desk.route("T") for _ in range(5))) == [17] * 5
+        assert asked == [105] * 6, "five questions, and one to itself for all of them"
 
 
 def test_where_nobody_can_be_asked_routes_are_unknown_and_the_log_says_so_once(

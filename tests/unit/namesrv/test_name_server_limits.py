@@ -211,30 +211,27 @@ def test_large_registrations_wait_for_each_other_and_are_not_all_remembered(serv
     server(body, max_registrations_bytes=600_000)
 
 
-def test_the_semaphore_lets_in_what_fits_in_order_and_the_largest_alone() -> None:
-    async def main() -> None:
-        semaphore, log = WeightedSemaphore(), []
+async def test_the_semaphore_lets_in_what_fits_in_order_and_the_largest_alone() -> None:
+    semaphore, log = WeightedSemaphore(), []
 
-        async def work(name: str, size: int) -> None:
-            async with semaphore.acquired(size, 10):
-                log.append(name)
-                await asyncio.sleep(0)
-                await asyncio.sleep(0)
-                log.append(name.lower())
+    async def work(name: str, size: int) -> None:
+        async with semaphore.acquired(size, 10):
+            log.append(name)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            log.append(name.lower())
 
-        tasks = [asyncio.ensure_future(work(name, size)) for name, size in (("A", 6), ("B", 6), ("C", 3), ("D", 99))]
-        await asyncio.sleep(0)
-        tasks.append(asyncio.ensure_future(work("E", 1)))
-        await asyncio.sleep(0)
-        tasks[1].cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        text = "".join(log)
-        assert text.startswith("A")
-        assert "Dd" in text, "alone"
-        assert sorted(text) == sorted("AaCcDdEe")
-        assert semaphore._used == 0
-
-    asyncio.run(main())
+    tasks = [asyncio.ensure_future(work(name, size)) for name, size in (("A", 6), ("B", 6), ("C", 3), ("D", 99))]
+    await asyncio.sleep(0)
+    tasks.append(asyncio.ensure_future(work("E", 1)))
+    await asyncio.sleep(0)
+    tasks[1].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    text = "".join(log)
+    assert text.startswith("A")
+    assert "Dd" in text, "alone"
+    assert sorted(text) == sorted("AaCcDdEe")
+    assert semaphore._used == 0
 
 
 @pytest.mark.over_limit("maxKvValueBytes")

@@ -1,8 +1,3 @@
 """What the tests of connections share can be imported by its name."""
 
 from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))

@@ -14,153 +14,134 @@ from tianzhou.testing.clock import VirtualClock, run
 from tianzhou.testing.memory import MemoryTransport
 from tianzhou.wire.command import Command, encode
 
-
-def test_requests_to_the_peer_are_told_from_its_requests_by_the_flag_not_the_opaque() -> None:
-    async def main() -> None:
-        bench = Bench(echo)
-        asked = asyncio.ensure_future(bench.connection.invoke(Command(307), 10_000))
-        await turns(2)
-        (request,) = bench.sent()
-        bench.feed(Command(34, opaque=request.opaque))  # the peer's own request with the same number
-        assert [c.opaque for c in bench.sent()] == [request.opaque]
-        assert not asked.done()
-        bench.feed(Command(0, opaque=request.opaque, flag=1, body=b"info"))
-        assert bytes((await asked).body) == b"info"
-        bench.feed(Command(0, opaque=request.opaque, flag=1))  # late duplicate: dropped
-        await bench.group.close()
-
-    run(main())
+pytestmark = pytest.mark.runner.with_args(run)
 
 
-def test_requests_time_out_to_the_tenth_of_a_second_and_leave_nothing() -> None:
-    async def main() -> None:
-        bench = Bench(echo)
-        start = bench.clock.monotonic()
-        # The virtual loop runs on a clock of its own; the group is swept by hand.
-        asked = [asyncio.ensure_future(bench.connection.invoke(Command(307), ms)) for ms in (500, 1000)]
-        await turns(1)
-        bench.clock.advance(0.499)
-        bench.group.sweep_deadlines()
-        assert not asked[0].done()
-        bench.clock.advance(0.001)
-        bench.group.sweep_deadlines()
-        with pytest.raises(RequestTimeout, match=r"10\.1\.2\.3:4567 within 500 ms"):
-            await asked[0]
-        assert bench.clock.monotonic() - start == pytest.approx(0.5)
-        assert not asked[1].done()
-        bench.transport.lose(OSError("reset by peer"))
-        with pytest.raises(ConnectionLost, match="reset by peer"):
-            await asked[1]
-        assert bench.group.in_flight == 0
+async def test_requests_to_the_peer_are_told_from_its_requests_by_the_flag_not_the_opaque() -> None:
+    bench = Bench(echo)
+    asked = asyncio.ensure_future(bench.connection.invoke(Command(307), 10_000))
+    await turns(2)
+    (request,) = bench.sent()
+    bench.feed(Command(34, opaque=request.opaque))  # the peer's own request with the same number
+    assert [c.opaque for c in bench.sent()] == [request.opaque]
+    assert not asked.done()
+    bench.feed(Command(0, opaque=request.opaque, flag=1, body=b"info"))
+    assert bytes((await asked).body) == b"info"
+    bench.feed(Command(0, opaque=request.opaque, flag=1))  # late duplicate: dropped
+    await bench.group.close()
+
+
+async def test_requests_time_out_to_the_tenth_of_a_second_and_leave_nothing() -> None:
+    bench = Bench(echo)
+    start = bench.clock.monotonic()
+    # The virtual loop runs on a clock of its own; the group is swept by hand.
+    asked = [asyncio.ensure_future(bench.connection.invoke(Command(307), ms)) for ms in (500, 1000)]
+    await turns(1)
+    bench.clock.advance(0.499)
+    bench.group.sweep_deadlines()
+    assert not asked[0].done()
+    bench.clock.advance(0.001)
+    bench.group.sweep_deadlines()
+    with pytest.raises(RequestTimeout, match=r"10\.1\.2\.3:4567 within 500 ms"):
+        await asked[0]
+    assert bench.clock.monotonic() - start == pytest.approx(0.5)
+    assert not asked[1].done()
+    bench.transport.lose(OSError("reset by peer"))
+    with pytest.raises(ConnectionLost, match="reset by peer"):
+        await asked[1]
+    assert bench.group.in_flight == 0
+    with pytest.raises(ConnectionLost):
+        await bench.connection.invoke(Command(307))
+    with pytest.raises(ConnectionLost):
+        bench.connection.invoke_oneway(Command(40))
+    await bench.group.close()
+
+
+async def test_requests_count_as_long_as_their_replies_are_awaited() -> None:
+    bench = Bench(echo, max_in_flight=3)
+    opaques = [bench.group.opaques.next() for _ in range(4)]
+
+    def ask(number: int, ms: float = 1000) -> asyncio.Future[Command]:
+        opaque = opaques[number]
+        return bench.connection.ask(opaque, encode(Command(307, opaque=opaque)), ms)
+
+    answered, late, forgotten = ask(0), ask(1, 500), ask(2)
+    with pytest.raises(TooManyRequests):
+        ask(3)
+    await turns(1)
+    bench.feed(Command(0, opaque=opaques[0], flag=1))
+    assert (await answered).opaque == opaques[0]
+    assert bench.group.in_flight == 2
+    bench.connection.forget(opaques[2])
+    bench.connection.forget(opaques[2])
+    assert bench.group.in_flight == 1
+    bench.feed(Command(0, opaque=opaques[2], flag=1))
+    assert not forgotten.done()
+    bench.clock.advance(0.5)
+    bench.group.sweep_deadlines()
+    assert isinstance(late.exception(), RequestTimeout)
+    assert bench.group.in_flight == 0
+    lost = ask(3)
+    bench.transport.lose(None)
+    assert isinstance(lost.exception(), ConnectionLost)
+    bench.connection.forget(opaques[3])
+    assert bench.group.in_flight == 0
+    await bench.group.close()
+
+
+async def test_a_cancelled_request_is_forgotten() -> None:
+    bench = Bench(echo)
+    asked = asyncio.ensure_future(bench.connection.invoke(Command(307)))
+    await turns(2)
+    asked.cancel()
+    await turns(2)
+    assert bench.group.in_flight == 0
+    (request,) = bench.sent()
+    bench.feed(Command(0, opaque=request.opaque, flag=1))
+    await bench.group.close()
+
+
+async def test_too_many_requests_are_refused_before_anything_is_sent() -> None:
+    bench = Bench(echo, max_in_flight=2)
+    asked = [asyncio.ensure_future(bench.connection.invoke(Command(307))) for _ in range(2)]
+    await turns(2)
+    bench.sent()
+    with pytest.raises(TooManyRequests, match="2 requests"):
+        await bench.connection.invoke(Command(307))
+    await turns(2)
+    assert bench.sent() == []
+    bench.transport.lose()
+    for one in asked:
         with pytest.raises(ConnectionLost):
-            await bench.connection.invoke(Command(307))
-        with pytest.raises(ConnectionLost):
-            bench.connection.invoke_oneway(Command(40))
-        await bench.group.close()
-
-    run(main())
+            await one
+    await bench.group.close()
 
 
-def test_requests_count_as_long_as_their_replies_are_awaited() -> None:
-    async def main() -> None:
-        bench = Bench(echo, max_in_flight=3)
-        opaques = [bench.group.opaques.next() for _ in range(4)]
+async def test_a_one_way_request_leaves_the_command_as_it_was() -> None:
+    bench = Bench(echo)
+    command = Command(40)
+    bench.connection.invoke_oneway(command)
+    await turns(1)
+    (request,) = bench.sent()
+    assert request.is_oneway
+    assert command.flag == 0
+    await bench.group.close()
 
-        def ask(number: int, ms: float = 1000) -> asyncio.Future[Command]:
-            opaque = opaques[number]
-            return bench.connection.ask(opaque, encode(Command(307, opaque=opaque)), ms)
 
-        answered, late, forgotten = ask(0), ask(1, 500), ask(2)
-        with pytest.raises(TooManyRequests):
-            ask(3)
-        await turns(1)
-        bench.feed(Command(0, opaque=opaques[0], flag=1))
-        assert (await answered).opaque == opaques[0]
-        assert bench.group.in_flight == 2
-        bench.connection.forget(opaques[2])
-        bench.connection.forget(opaques[2])
-        assert bench.group.in_flight == 1
-        bench.feed(Command(0, opaque=opaques[2], flag=1))
-        assert not forgotten.done()
-        bench.clock.advance(0.5)
+async def test_a_peer_that_was_silent_through_a_whole_long_timeout_is_given_up() -> None:
+    for speaks in (False, True):
+        bench = Bench(echo)
+        asked = asyncio.ensure_future(bench.connection.invoke(Command(307), 5000))
+        await turns(2)
+        bench.clock.advance(2)
+        if speaks:
+            bench.feed(Command(34))
+        bench.clock.advance(3)
         bench.group.sweep_deadlines()
-        assert isinstance(late.exception(), RequestTimeout)
-        assert bench.group.in_flight == 0
-        lost = ask(3)
-        bench.transport.lose(None)
-        assert isinstance(lost.exception(), ConnectionLost)
-        bench.connection.forget(opaques[3])
-        assert bench.group.in_flight == 0
+        with pytest.raises(RequestTimeout):
+            await asked
+        assert bench.transport.closed is not speaks
         await bench.group.close()
-
-    run(main())
-
-
-def test_a_cancelled_request_is_forgotten() -> None:
-    async def main() -> None:
-        bench = Bench(echo)
-        asked = asyncio.ensure_future(bench.connection.invoke(Command(307)))
-        await turns(2)
-        asked.cancel()
-        await turns(2)
-        assert bench.group.in_flight == 0
-        (request,) = bench.sent()
-        bench.feed(Command(0, opaque=request.opaque, flag=1))
-        await bench.group.close()
-
-    run(main())
-
-
-def test_too_many_requests_are_refused_before_anything_is_sent() -> None:
-    async def main() -> None:
-        bench = Bench(echo, max_in_flight=2)
-        asked = [asyncio.ensure_future(bench.connection.invoke(Command(307))) for _ in range(2)]
-        await turns(2)
-        bench.sent()
-        with pytest.raises(TooManyRequests, match="2 requests"):
-            await bench.connection.invoke(Command(307))
-        await turns(2)
-        assert bench.sent() == []
-        bench.transport.lose()
-        for one in asked:
-            with pytest.raises(ConnectionLost):
-                await one
-        await bench.group.close()
-
-    run(main())
-
-
-def test_a_one_way_request_leaves_the_command_as_it_was() -> None:
-    async def main() -> None:
-        bench = Bench(echo)
-        command = Command(40)
-        bench.connection.invoke_oneway(command)
-        await turns(1)
-        (request,) = bench.sent()
-        assert request.is_oneway
-        assert command.flag == 0
-        await bench.group.close()
-
-    run(main())
-
-
-def test_a_peer_that_was_silent_through_a_whole_long_timeout_is_given_up() -> None:
-    async def main() -> None:
-        for speaks in (False, True):
-            bench = Bench(echo)
-            asked = asyncio.ensure_future(bench.connection.invoke(Command(307), 5000))
-            await turns(2)
-            bench.clock.advance(2)
-            if speaks:
-                bench.feed(Command(34))
-            bench.clock.advance(3)
-            bench.group.sweep_deadlines()
-            with pytest.raises(RequestTimeout):
-                await asked
-            assert bench.transport.closed is not speaks
-            await bench.group.close()
-
-    run(main())
 
 
 def test_deadlines_are_watched_by_one_timer() -> None:

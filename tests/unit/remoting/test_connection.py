@@ -15,43 +15,36 @@ from tianzhou.testing.clock import run
 from tianzhou.testing.memory import MemoryTransport
 from tianzhou.wire.command import Command, encode
 
+pytestmark = pytest.mark.runner.with_args(run)
 
-def test_all_replies_of_one_read_go_out_in_one_write_and_in_order() -> None:
-    async def main() -> None:
-        bench = Bench(echo)
-        bench.feed(*requests(20))
-        assert bench.transport.writes == 1
-        assert [c.opaque for c in bench.sent()] == list(range(20))
-        await bench.group.close()
 
-    run(main())
+async def test_all_replies_of_one_read_go_out_in_one_write_and_in_order() -> None:
+    bench = Bench(echo)
+    bench.feed(*requests(20))
+    assert bench.transport.writes == 1
+    assert [c.opaque for c in bench.sent()] == list(range(20))
+    await bench.group.close()
 
 
 @pytest.mark.parametrize("flag", [4, 8, 128, 256, 1 << 30, -4])
-def test_bits_of_the_flag_that_mean_nothing_do_not_keep_a_request_from_its_reply(flag: int) -> None:
-    async def main() -> None:
-        bench = Bench(echo)
-        bench.feed(Command(10, opaque=7, flag=flag), Command(10, opaque=8, flag=flag | 2))
-        assert [(c.opaque, c.flag) for c in bench.sent()] == [(7, 1)]
-
-    run(main())
+async def test_bits_of_the_flag_that_mean_nothing_do_not_keep_a_request_from_its_reply(flag: int) -> None:
+    bench = Bench(echo)
+    bench.feed(Command(10, opaque=7, flag=flag), Command(10, opaque=8, flag=flag | 2))
+    assert [(c.opaque, c.flag) for c in bench.sent()] == [(7, 1)]
 
 
-def test_the_peer_is_known() -> None:
-    async def main() -> None:
-        connection = Bench(echo).connection
-        assert (connection.remote_ip, connection.remote_port) == ("10.1.2.3", 4567)
-        assert connection.remote_address == "10.1.2.3:4567"
-        assert connection.remote_host_bytes == b"\x0a\x01\x02\x03"
-        mapped = Connection(connection._group)
-        MemoryTransport(mapped, ("::ffff:10.1.2.3", 1))
-        assert mapped.remote_host_bytes == b"\x0a\x01\x02\x03"
-        six = Connection(connection._group)
-        MemoryTransport(six, ("2001:db8::1", 1))
-        assert len(six.remote_host_bytes) == 16
-        await connection._group.close()
-
-    run(main())
+async def test_the_peer_is_known() -> None:
+    connection = Bench(echo).connection
+    assert (connection.remote_ip, connection.remote_port) == ("10.1.2.3", 4567)
+    assert connection.remote_address == "10.1.2.3:4567"
+    assert connection.remote_host_bytes == b"\x0a\x01\x02\x03"
+    mapped = Connection(connection._group)
+    MemoryTransport(mapped, ("::ffff:10.1.2.3", 1))
+    assert mapped.remote_host_bytes == b"\x0a\x01\x02\x03"
+    six = Connection(connection._group)
+    MemoryTransport(six, ("2001:db8::1", 1))
+    assert len(six.remote_host_bytes) == 16
+    await connection._group.close()
 
 
 def test_a_processor_may_answer_with_a_frame_a_command_nothing_or_later() -> None:
@@ -79,7 +72,7 @@ def test_a_processor_may_answer_with_a_frame_a_command_nothing_or_later() -> Non
 
 
 @pytest.mark.parametrize("size", [0, 10, 50_000])
-def test_the_two_pieces_of_a_frame_stay_together(size: int) -> None:
+async def test_the_two_pieces_of_a_frame_stay_together(size: int) -> None:
     async def later(pieces: Reply) -> Reply:
         await asyncio.sleep(1)
         return pieces
@@ -92,18 +85,15 @@ def test_the_two_pieces_of_a_frame_stay_together(size: int) -> None:
             return later(pieces)
         return pieces if command.opaque % 3 else frame
 
-    async def main() -> None:
-        bench = Bench(processor)
-        bench.feed(*requests(6), Command(10, opaque=7, flag=2))
-        assert [(c.opaque, len(c.body)) for c in bench.sent()] == [(n, size) for n in (0, 1, 3, 4)]
-        await asyncio.sleep(2)
-        assert [(c.opaque, len(c.body)) for c in bench.sent()] == [(2, size), (5, size)]
-        await bench.group.close()
-
-    run(main())
+    bench = Bench(processor)
+    bench.feed(*requests(6), Command(10, opaque=7, flag=2))
+    assert [(c.opaque, len(c.body)) for c in bench.sent()] == [(n, size) for n in (0, 1, 3, 4)]
+    await asyncio.sleep(2)
+    assert [(c.opaque, len(c.body)) for c in bench.sent()] == [(2, size), (5, size)]
+    await bench.group.close()
 
 
-def test_errors_become_codes() -> None:
+async def test_errors_become_codes() -> None:
     async def late(error: Exception) -> Reply:
         await asyncio.sleep(0)
         raise error
@@ -119,24 +109,21 @@ def test_errors_become_codes() -> None:
             return late(errors[command.opaque])
         raise errors[command.opaque]
 
-    async def main() -> None:
-        wanted = [
-            (17, "no such topic"),
-            (23, "expected a word at position 4"),
-            (1, "ZeroDivisionError: by zero"),
-        ]
-        bench = Bench(processor)
-        bench.feed(*requests(3))
-        assert [(c.code, c.remark) for c in bench.sent()] == wanted
-        bench.feed(*[Command(11, opaque=i) for i in range(3)])
-        await turns()
-        assert [(c.code, c.remark) for c in bench.sent()] == wanted
-        await bench.group.close()
-
-    run(main())
+    wanted = [
+        (17, "no such topic"),
+        (23, "expected a word at position 4"),
+        (1, "ZeroDivisionError: by zero"),
+    ]
+    bench = Bench(processor)
+    bench.feed(*requests(3))
+    assert [(c.code, c.remark) for c in bench.sent()] == wanted
+    bench.feed(*[Command(11, opaque=i) for i in range(3)])
+    await turns()
+    assert [(c.code, c.remark) for c in bench.sent()] == wanted
+    await bench.group.close()
 
 
-def test_one_way_requests_are_served_and_never_answered() -> None:
+async def test_one_way_requests_are_served_and_never_answered() -> None:
     served = []
 
     async def late(command: Command) -> Reply:
@@ -151,42 +138,33 @@ def test_one_way_requests_are_served_and_never_answered() -> None:
         served.append(command.opaque)
         return command.reply(0)
 
-    async def main() -> None:
-        bench = Bench(processor)
-        bench.feed(*requests(3, flag=2))
-        await turns()
-        assert served == [0, 1]
-        assert bench.sent() == []
-        await bench.group.close()
-
-    run(main())
+    bench = Bench(processor)
+    bench.feed(*requests(3, flag=2))
+    await turns()
+    assert served == [0, 1]
+    assert bench.sent() == []
+    await bench.group.close()
 
 
-def test_a_processor_less_group_answers_that_it_serves_nothing() -> None:
-    async def main() -> None:
-        bench = Bench(None)  # type: ignore[arg-type]
-        bench.feed(Command(40, opaque=9))
-        (reply,) = bench.sent()
-        assert (reply.code, reply.remark) == (3, " request type 40 not supported")
-        await bench.group.close()
-
-    run(main())
+async def test_a_processor_less_group_answers_that_it_serves_nothing() -> None:
+    bench = Bench(None)  # type: ignore[arg-type]
+    bench.feed(Command(40, opaque=9))
+    (reply,) = bench.sent()
+    assert (reply.code, reply.remark) == (3, " request type 40 not supported")
+    await bench.group.close()
 
 
-def test_garbage_closes_after_what_stood_in_front_was_answered() -> None:
-    async def main() -> None:
-        bench = Bench(echo)
-        bench.transport.feed(encode(Command(10, opaque=4)) + b"\0\0\0\x04\0\0\0\0")
-        assert [c.opaque for c in bench.sent()] == [4]
-        assert bench.transport.closed
-        await turns()
-        assert not bench.group.connections
-        await bench.group.close()
-
-    run(main())
+async def test_garbage_closes_after_what_stood_in_front_was_answered() -> None:
+    bench = Bench(echo)
+    bench.transport.feed(encode(Command(10, opaque=4)) + b"\0\0\0\x04\0\0\0\0")
+    assert [c.opaque for c in bench.sent()] == [4]
+    assert bench.transport.closed
+    await turns()
+    assert not bench.group.connections
+    await bench.group.close()
 
 
-def test_handlers_end_with_their_connection() -> None:
+async def test_handlers_end_with_their_connection() -> None:
     ended = []
 
     async def park(command: Command) -> Reply:
@@ -196,135 +174,114 @@ def test_handlers_end_with_their_connection() -> None:
             ended.append(command.opaque)
         return None
 
-    async def main() -> None:
-        bench = Bench(lambda _c, command: park(command))
-        bench.feed(*requests(3))
-        await turns()
-        bench.feed(Command(10, opaque=3))  # its task has not even started
-        bench.transport.lose()
-        await turns()
-        assert sorted(ended) == [0, 1, 2]
-        await bench.group.close()
-        assert len(asyncio.all_tasks()) == 1
-
-    run(main())
+    bench = Bench(lambda _c, command: park(command))
+    bench.feed(*requests(3))
+    await turns()
+    bench.feed(Command(10, opaque=3))  # its task has not even started
+    bench.transport.lose()
+    await turns()
+    assert sorted(ended) == [0, 1, 2]
+    await bench.group.close()
+    assert len(asyncio.all_tasks()) == 1
 
 
-def test_close_callbacks_run_once_each_and_one_that_fails_stops_no_other() -> None:
-    async def main() -> None:
-        bench = Bench(echo)
-        seen: list[str] = []
-        bench.connection.on_close(lambda _c: seen.append("first"))
-        bench.connection.on_close(lambda _c: 1 / 0)  # type: ignore[arg-type, return-value]
-        bench.connection.on_close(lambda _c: seen.append("third"))
-        bench.transport.lose(OSError("reset"))
-        assert seen == ["first", "third"]
-        bench.connection.on_close(lambda _c: seen.append("late"))
-        assert seen == ["first", "third", "late"]
-        bench.connection.send(Command(40))  # harmless
-        await bench.group.close()
-
-    run(main())
+async def test_close_callbacks_run_once_each_and_one_that_fails_stops_no_other() -> None:
+    bench = Bench(echo)
+    seen: list[str] = []
+    bench.connection.on_close(lambda _c: seen.append("first"))
+    bench.connection.on_close(lambda _c: 1 / 0)  # type: ignore[arg-type, return-value]
+    bench.connection.on_close(lambda _c: seen.append("third"))
+    bench.transport.lose(OSError("reset"))
+    assert seen == ["first", "third"]
+    bench.connection.on_close(lambda _c: seen.append("late"))
+    assert seen == ["first", "third", "late"]
+    bench.connection.send(Command(40))  # harmless
+    await bench.group.close()
 
 
-def test_a_peer_that_does_not_read_is_not_read_from_and_costs_bounded_memory() -> None:
+async def test_a_peer_that_does_not_read_is_not_read_from_and_costs_bounded_memory() -> None:
     body = b"r" * 20_000
 
-    async def main() -> None:
-        served = 0
+    served = 0
 
-        def processor(_connection: Connection, command: Command) -> Command:
-            nonlocal served
-            served += 1
-            return command.reply(0, body=body)
+    def processor(_connection: Connection, command: Command) -> Command:
+        nonlocal served
+        served += 1
+        return command.reply(0, body=body)
 
-        bench = Bench(processor)
-        bench.transport.stall()
-        data = b"".join(encode(c) for c in requests(2000))
-        taken = bench.transport.feed(data)
-        assert taken < len(data)
-        assert not bench.transport.reading
-        assert bench.transport.unsent <= WRITE_HIGH_BYTES + FLUSH_BYTES + len(body) + 1000
-        assert served * len(body) < 2_000_000
-        while taken < len(data):
-            bench.transport.catch_up()
-            taken += bench.transport.feed(data[taken:])
-        for _ in range(1000):
-            bench.transport.catch_up()
-        assert [c.opaque for c in bench.sent()] == list(range(2000))
-        await bench.group.close()
-
-    run(main())
-
-
-def test_requests_held_by_slow_handlers_are_bounded() -> None:
-    async def main() -> None:
-        gate = asyncio.Event()
-
-        async def slow(command: Command) -> Reply:
-            await gate.wait()
-            return command.reply(0)
-
-        bench = Bench(lambda _c, command: slow(command), held_bytes=300_000)
-        data = b"".join(encode(c) for c in requests(100, body=b"h" * 20_000))
-        taken = bench.transport.feed(data)
-        assert taken < 600_000
-        assert not bench.transport.reading
-        gate.set()
-        await turns()
-        assert bench.transport.reading
-        while taken < len(data):
-            taken += bench.transport.feed(data[taken:])
-            await turns()
-        assert len(bench.sent()) == 100
-        await bench.group.close()
-
-    run(main())
-
-
-def test_drain_waits_for_a_slow_peer_and_gives_up_with_the_connection() -> None:
-    async def main() -> None:
-        bench = Bench(echo)
-        connection = bench.connection
-        await connection.drain()
-        bench.transport.stall()
-        connection.send(b"x" * (WRITE_HIGH_BYTES + 1))
-        waiting = [asyncio.ensure_future(connection.drain()) for _ in range(2)]
-        await turns()
-        assert not any(task.done() for task in waiting)
+    bench = Bench(processor)
+    bench.transport.stall()
+    data = b"".join(encode(c) for c in requests(2000))
+    taken = bench.transport.feed(data)
+    assert taken < len(data)
+    assert not bench.transport.reading
+    assert bench.transport.unsent <= WRITE_HIGH_BYTES + FLUSH_BYTES + len(body) + 1000
+    assert served * len(body) < 2_000_000
+    while taken < len(data):
         bench.transport.catch_up()
-        await asyncio.gather(*waiting)
-        connection.send(b"x" * (WRITE_HIGH_BYTES + 1))
-        last = asyncio.ensure_future(connection.drain())
+        taken += bench.transport.feed(data[taken:])
+    for _ in range(1000):
+        bench.transport.catch_up()
+    assert [c.opaque for c in bench.sent()] == list(range(2000))
+    await bench.group.close()
+
+
+async def test_requests_held_by_slow_handlers_are_bounded() -> None:
+    gate = asyncio.Event()
+
+    async def slow(command: Command) -> Reply:
+        await gate.wait()
+        return command.reply(0)
+
+    bench = Bench(lambda _c, command: slow(command), held_bytes=300_000)
+    data = b"".join(encode(c) for c in requests(100, body=b"h" * 20_000))
+    taken = bench.transport.feed(data)
+    assert taken < 600_000
+    assert not bench.transport.reading
+    gate.set()
+    await turns()
+    assert bench.transport.reading
+    while taken < len(data):
+        taken += bench.transport.feed(data[taken:])
         await turns()
-        bench.transport.lose()
-        with pytest.raises(ConnectionLost):
-            await last
-        await bench.group.close()
-
-    run(main())
+    assert len(bench.sent()) == 100
+    await bench.group.close()
 
 
-def test_everything_sent_in_one_turn_shares_a_write() -> None:
-    async def main() -> None:
-        bench = Bench(echo)
-        for i in range(10):
-            bench.connection.send(Command(40, opaque=i))
-        assert bench.transport.writes == 0
-        await turns(1)
-        assert bench.transport.writes == 1
-        assert [c.opaque for c in bench.sent()] == list(range(10))
-        await bench.group.close()
+async def test_drain_waits_for_a_slow_peer_and_gives_up_with_the_connection() -> None:
+    bench = Bench(echo)
+    connection = bench.connection
+    await connection.drain()
+    bench.transport.stall()
+    connection.send(b"x" * (WRITE_HIGH_BYTES + 1))
+    waiting = [asyncio.ensure_future(connection.drain()) for _ in range(2)]
+    await turns()
+    assert not any(task.done() for task in waiting)
+    bench.transport.catch_up()
+    await asyncio.gather(*waiting)
+    connection.send(b"x" * (WRITE_HIGH_BYTES + 1))
+    last = asyncio.ensure_future(connection.drain())
+    await turns()
+    bench.transport.lose()
+    with pytest.raises(ConnectionLost):
+        await last
+    await bench.group.close()
 
-    run(main())
+
+async def test_everything_sent_in_one_turn_shares_a_write() -> None:
+    bench = Bench(echo)
+    for i in range(10):
+        bench.connection.send(Command(40, opaque=i))
+    assert bench.transport.writes == 0
+    await turns(1)
+    assert bench.transport.writes == 1
+    assert [c.opaque for c in bench.sent()] == list(range(10))
+    await bench.group.close()
 
 
-def test_what_was_sent_before_a_close_goes_out() -> None:
-    async def main() -> None:
-        bench = Bench(echo)
-        bench.connection.send(Command(40, opaque=1))
-        bench.connection.close()
-        assert [c.opaque for c in bench.sent()] == [1]
-        await bench.group.close()
-
-    run(main())
+async def test_what_was_sent_before_a_close_goes_out() -> None:
+    bench = Bench(echo)
+    bench.connection.send(Command(40, opaque=1))
+    bench.connection.close()
+    assert [c.opaque for c in bench.sent()] == [1]
+    await bench.group.close()

@@ -13,39 +13,35 @@ from tianzhou.testing.clock import VirtualClock, run
 from tianzhou.testing.memory import MemoryTransport
 from tianzhou.wire.command import Command, encode
 
+pytestmark = pytest.mark.runner.with_args(run)
 
-def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
-    async def main() -> None:
-        bench = Bench(echo)
-        busy = Connection(bench.group)
-        transport = MemoryTransport(busy)
-        bench.clock.advance(119)
+
+async def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
+    bench = Bench(echo)
+    busy = Connection(bench.group)
+    transport = MemoryTransport(busy)
+    bench.clock.advance(119)
+    bench.group.sweep_idle()
+    assert not bench.transport.closed
+    transport.feed(encode(Command(34)))
+    bench.clock.advance(1)
+    bench.group.sweep_idle()
+    assert bench.transport.closed
+    assert not transport.closed
+    await bench.group.close()
+
+
+async def test_an_idle_peer_that_does_not_even_read_is_cut_off_by_the_next_sweep() -> None:
+    bench = Bench(echo)
+    bench.transport.stall()
+    bench.connection.send(b"x" * 1000)
+    await turns(1)
+    for _ in range(2):
+        bench.clock.advance(130)
         bench.group.sweep_idle()
-        assert not bench.transport.closed
-        transport.feed(encode(Command(34)))
-        bench.clock.advance(1)
-        bench.group.sweep_idle()
-        assert bench.transport.closed
-        assert not transport.closed
-        await bench.group.close()
-
-    run(main())
-
-
-def test_an_idle_peer_that_does_not_even_read_is_cut_off_by_the_next_sweep() -> None:
-    async def main() -> None:
-        bench = Bench(echo)
-        bench.transport.stall()
-        bench.connection.send(b"x" * 1000)
-        await turns(1)
-        for _ in range(2):
-            bench.clock.advance(130)
-            bench.group.sweep_idle()
-            await turns(2)
-        assert not bench.group.connections
-        await bench.group.close()
-
-    run(main())
+        await turns(2)
+    assert not bench.group.connections
+    await bench.group.close()
 
 
 def test_closing_waits_for_writes_only_as_long_as_its_grace() -> None:

@@ -20,6 +20,8 @@ from tianzhou.testing.clock import run
 from tianzhou.testing.memory import MemoryTransport
 from tianzhou.wire.command import Command, encode
 
+pytestmark = pytest.mark.runner.with_args(run)
+
 MIB = 1 << 20
 
 
@@ -50,123 +52,105 @@ def ask(size_mib: int, count: int = 1) -> bytes:
 
 
 @pytest.mark.over_limit("maxUnreadReplyBytes")
-def test_readers_that_never_read_are_disconnected_the_largest_first(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        bench = Many(large, 5, max_unread_reply_bytes=10 * MIB)
-        for peer, size in zip(bench.peers, (1, 5, 4, 3, 1), strict=True):
-            peer.stall()
-            peer.feed(ask(size, 20))
-        await turns()
-        assert bench.open == [0, 1, 2, 3, 4], "above the limit, below twice as much: they have time"
-        bench.clock.advance(14)
+async def test_readers_that_never_read_are_disconnected_the_largest_first(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Many(large, 5, max_unread_reply_bytes=10 * MIB)
+    for peer, size in zip(bench.peers, (1, 5, 4, 3, 1), strict=True):
+        peer.stall()
+        peer.feed(ask(size, 20))
+    await turns()
+    assert bench.open == [0, 1, 2, 3, 4], "above the limit, below twice as much: they have time"
+    bench.clock.advance(14)
+    bench.group.sweep_unread()
+    assert bench.open == [0, 1, 2, 3, 4]
+    bench.clock.advance(1)
+    with caplog.at_level(logging.WARNING):
         bench.group.sweep_unread()
-        assert bench.open == [0, 1, 2, 3, 4]
+    assert bench.open == [0, 2, 3, 4]
+    (line,) = caplog.messages
+    assert line.startswith("closing 10.1.2.3:4568: 52")
+    assert line.endswith("than maxUnreadReplyBytes=10485760")
+    assert bench.refused == {"maxUnreadReplyBytes": 1}
+    await bench.group.close()
+
+
+async def test_above_twice_the_limit_nobody_is_waited_for() -> None:
+    bench = Many(large, 12, max_unread_reply_bytes=10 * MIB)
+    for peer in bench.peers:
+        peer.stall()
+        peer.feed(ask(3, 20))
+        await turns(2)
+    assert len(bench.open) == 6
+    assert bench.group.unread.used <= 20 * MIB
+    await bench.group.close()
+
+
+async def test_a_thousand_that_ask_in_one_turn_do_not_all_get_their_reply_in_it() -> None:
+    served = 0
+
+    def serve(connection: Connection, command: Command) -> Command:
+        nonlocal served
+        served += 1
+        return large(connection, command)
+
+    bench = Many(serve, 40, max_unread_reply_bytes=10 * MIB)
+    for peer in bench.peers[:39]:
+        peer.stall()
+        peer.feed(ask(3))
+    assert served == 7
+    friend = bench.peers[39]
+    friend.feed(ask(1, 3))
+    assert not friend.written, "it has to wait for a turn"
+    await turns(200)
+    assert served == 39 + 3
+    assert len(friend.written) > 3 * MIB
+    assert friend.reading
+    assert bench.group.unread.used <= 20 * MIB
+    assert len(bench.open) == 7
+    await bench.group.close()
+
+
+async def test_who_reads_slowly_stays_and_who_has_read_counts_no_more() -> None:
+    bench = Many(large, 3, max_unread_reply_bytes=5 * MIB)
+    for peer in bench.peers:
+        peer.stall()
+        peer.feed(ask(2))
+    slow, silent, soon = bench.peers
+    for _ in range(20):
         bench.clock.advance(1)
-        with caplog.at_level(logging.WARNING):
-            bench.group.sweep_unread()
-        assert bench.open == [0, 2, 3, 4]
-        (line,) = caplog.messages
-        assert line.startswith("closing 10.1.2.3:4568: 52")
-        assert line.endswith("than maxUnreadReplyBytes=10485760")
-        assert bench.refused == {"maxUnreadReplyBytes": 1}
-        await bench.group.close()
-
-    run(main())
-
-
-def test_above_twice_the_limit_nobody_is_waited_for() -> None:
-    async def main() -> None:
-        bench = Many(large, 12, max_unread_reply_bytes=10 * MIB)
-        for peer in bench.peers:
-            peer.stall()
-            peer.feed(ask(3, 20))
-            await turns(2)
-        assert len(bench.open) == 6
-        assert bench.group.unread.used <= 20 * MIB
-        await bench.group.close()
-
-    run(main())
+        slow.unsent -= 66_000
+        bench.group.sweep_unread()
+    assert bench.open == [0, 2]
+    assert silent.closed
+    slow.catch_up()
+    soon.catch_up()
+    assert len(bench.group.unread) == 0
+    assert bench.group.unread.used == 0
+    await bench.group.close()
 
 
-def test_a_thousand_that_ask_in_one_turn_do_not_all_get_their_reply_in_it() -> None:
-    async def main() -> None:
-        served = 0
-
-        def serve(connection: Connection, command: Command) -> Command:
-            nonlocal served
-            served += 1
-            return large(connection, command)
-
-        bench = Many(serve, 40, max_unread_reply_bytes=10 * MIB)
-        for peer in bench.peers[:39]:
-            peer.stall()
-            peer.feed(ask(3))
-        assert served == 7
-        friend = bench.peers[39]
-        friend.feed(ask(1, 3))
-        assert not friend.written, "it has to wait for a turn"
-        await turns(200)
-        assert served == 39 + 3
-        assert len(friend.written) > 3 * MIB
-        assert friend.reading
-        assert bench.group.unread.used <= 20 * MIB
-        assert len(bench.open) == 7
-        await bench.group.close()
-
-    run(main())
+async def test_a_connection_that_ends_takes_its_unread_replies_along() -> None:
+    bench = Many(large, 2, max_unread_reply_bytes=100 * MIB)
+    for peer in bench.peers:
+        peer.stall()
+        peer.feed(ask(2))
+    assert bench.group.unread.used > 4 * MIB
+    for peer in bench.peers:
+        peer.lose()
+    assert bench.group.unread.used == 0
+    await bench.group.close()
 
 
-def test_who_reads_slowly_stays_and_who_has_read_counts_no_more() -> None:
-    async def main() -> None:
-        bench = Many(large, 3, max_unread_reply_bytes=5 * MIB)
-        for peer in bench.peers:
-            peer.stall()
-            peer.feed(ask(2))
-        slow, silent, soon = bench.peers
-        for _ in range(20):
-            bench.clock.advance(1)
-            slow.unsent -= 66_000
-            bench.group.sweep_unread()
-        assert bench.open == [0, 2]
-        assert silent.closed
-        slow.catch_up()
-        soon.catch_up()
-        assert len(bench.group.unread) == 0
-        assert bench.group.unread.used == 0
-        await bench.group.close()
+async def test_replies_that_come_later_are_counted_too() -> None:
+    async def later(command: Command) -> Reply:
+        await asyncio.sleep(0.01)
+        return command.reply(0, body=b"x" * MIB)
 
-    run(main())
-
-
-def test_a_connection_that_ends_takes_its_unread_replies_along() -> None:
-    async def main() -> None:
-        bench = Many(large, 2, max_unread_reply_bytes=100 * MIB)
-        for peer in bench.peers:
-            peer.stall()
-            peer.feed(ask(2))
-        assert bench.group.unread.used > 4 * MIB
-        for peer in bench.peers:
-            peer.lose()
-        assert bench.group.unread.used == 0
-        await bench.group.close()
-
-    run(main())
-
-
-def test_replies_that_come_later_are_counted_too() -> None:
-    async def main() -> None:
-        async def later(command: Command) -> Reply:
-            await asyncio.sleep(0.01)
-            return command.reply(0, body=b"x" * MIB)
-
-        bench = Many(lambda _c, command: later(command), 1, max_unread_reply_bytes=4 * MIB)
-        bench.transport.stall()
-        bench.transport.feed(ask(1, 12))
-        await asyncio.sleep(0.1)
-        assert bench.open == []
-        await bench.group.close()
-
-    run(main())
+    bench = Many(lambda _c, command: later(command), 1, max_unread_reply_bytes=4 * MIB)
+    bench.transport.stall()
+    bench.transport.feed(ask(1, 12))
+    await asyncio.sleep(0.1)
+    assert bench.open == []
+    await bench.group.close()
 
 
 def test_with_many_connections_each_may_hold_less() -> None:
@@ -180,45 +164,42 @@ def test_a_reader_that_was_never_noted_is_forgotten_quietly() -> None:
 
 
 @pytest.mark.over_limit("maxHeldRequestBytes")
-def test_requests_in_hand_are_bounded_over_all_connections(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        gate = asyncio.Event()
+async def test_requests_in_hand_are_bounded_over_all_connections(caplog: pytest.LogCaptureFixture) -> None:
+    gate = asyncio.Event()
 
-        async def slow(command: Command) -> Reply:
-            await gate.wait()
-            return command.reply(0)
+    async def slow(command: Command) -> Reply:
+        await gate.wait()
+        return command.reply(0)
 
-        def serve(_connection: Connection, command: Command) -> Any:
-            return slow(command) if command.body else command.reply(0)
+    def serve(_connection: Connection, command: Command) -> Any:
+        return slow(command) if command.body else command.reply(0)
 
-        bench = Many(serve, 10, max_held_request_bytes=4 * MIB)
-        data = b"".join(encode(one) for one in requests(20, body=b"h" * 100_000))
-        with caplog.at_level(logging.WARNING):
-            taken = [peer.feed(data) for peer in bench.peers[:9]]
-        assert sum(taken) < 7 * MIB
-        assert taken[0] == len(data)
-        assert taken[8] < len(data) / 4
-        assert bench.refused["maxHeldRequestBytes"] >= 2
-        assert sum("waits: requests whose answers" in line for line in caplog.messages) == 1
-        # Who asks for little is served meanwhile.
-        bench.peers[9].feed(encode(Command(10, opaque=7)))
-        assert bench.peers[9].written
-        # The end of a connection is as good as answers.
-        used = bench.group.requests.used
-        bench.peers[0].lose()
-        assert bench.group.requests.used == used - 20 * (100_000 + 1024)
-        gate.set()
-        for number in range(1, 9):
-            rest = data[taken[number] :]
-            while rest:
-                await turns()
-                rest = rest[bench.peers[number].feed(rest) :]
-        await turns()
-        assert (bench.group.requests.used, bench.group.requests.waiting) == (0, 0)
-        assert all(peer.reading for peer in bench.peers[1:])
-        await bench.group.close()
-
-    run(main())
+    bench = Many(serve, 10, max_held_request_bytes=4 * MIB)
+    data = b"".join(encode(one) for one in requests(20, body=b"h" * 100_000))
+    with caplog.at_level(logging.WARNING):
+        taken = [peer.feed(data) for peer in bench.peers[:9]]
+    assert sum(taken) < 7 * MIB
+    assert taken[0] == len(data)
+    assert taken[8] < len(data) / 4
+    assert bench.refused["maxHeldRequestBytes"] >= 2
+    assert sum("waits: requests whose answers" in line for line in caplog.messages) == 1
+    # Who asks for little is served meanwhile.
+    bench.peers[9].feed(encode(Command(10, opaque=7)))
+    assert bench.peers[9].written
+    # The end of a connection is as good as answers.
+    used = bench.group.requests.used
+    bench.peers[0].lose()
+    assert bench.group.requests.used == used - 20 * (100_000 + 1024)
+    gate.set()
+    for number in range(1, 9):
+        rest = data[taken[number] :]
+        while rest:
+            await turns()
+            rest = rest[bench.peers[number].feed(rest) :]
+    await turns()
+    assert (bench.group.requests.used, bench.group.requests.waiting) == (0, 0)
+    assert all(peer.reading for peer in bench.peers[1:])
+    await bench.group.close()
 
 
 @pytest.mark.over_limit("maxProxyValueBytes")
@@ -233,11 +214,8 @@ def test_a_load_balancers_values_are_not_kept_beyond_a_few_thousand_bytes() -> N
     assert len(parse(header(*[3] * 200)).values) < 50
 
 
-def test_ordinary_traffic_is_not_noted() -> None:
-    async def main() -> None:
-        bench = Many(echo, 1)
-        bench.transport.feed(b"".join(encode(one) for one in requests(100)))
-        assert (len(bench.sent()), len(bench.group.unread), bench.group.requests.used) == (100, 0, 0)
-        await bench.group.close()
-
-    run(main())
+async def test_ordinary_traffic_is_not_noted() -> None:
+    bench = Many(echo, 1)
+    bench.transport.feed(b"".join(encode(one) for one in requests(100)))
+    assert (len(bench.sent()), len(bench.group.unread), bench.group.requests.used) == (100, 0, 0)
+    await bench.group.close()

@@ -8,16 +8,12 @@ import logging
 import os
 import re
 import ssl
-import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "contract"))
-
 from authority import Authority, certified, trusting
 
 from tianzhou.errors import ConfigError, ConnectFailed, ConnectionLost
@@ -231,33 +227,30 @@ def test_a_server_asks_clients_for_certificates_when_told_to(run: Callable[[Main
     run(main)
 
 
-def test_new_certificates_come_into_force_once_both_files_have_changed(tmp_path: Path) -> None:
+async def test_new_certificates_come_into_force_once_both_files_have_changed(tmp_path: Path) -> None:
     old, new = Authority(tmp_path, "old"), Authority(tmp_path, "new")
     settings = certified(old)
     tls = ServerTls(settings)
     certificate, key = Path(settings.server_cert_path), Path(settings.server_key_path)
     fresh = [Path(path).read_bytes() for path in new.issue("fresh")]
 
-    async def main() -> None:
-        async with (
-            RemotingServer("127.0.0.1", 0, echo, tls=tls) as to,
-            client(trusting(old)) as before,
-            client(trusting(old)) as too_late,
-            client(trusting(new)) as after,
-        ):
-            await echoed(before, to)
-            certificate.write_bytes(fresh[0])
-            tls.refresh()
-            with pytest.raises(ConnectFailed):
-                await echoed(after, to)
-            key.write_bytes(fresh[1])
-            tls.refresh()
+    async with (
+        RemotingServer("127.0.0.1", 0, echo, tls=tls) as to,
+        client(trusting(old)) as before,
+        client(trusting(old)) as too_late,
+        client(trusting(new)) as after,
+    ):
+        await echoed(before, to)
+        certificate.write_bytes(fresh[0])
+        tls.refresh()
+        with pytest.raises(ConnectFailed):
             await echoed(after, to)
-            with pytest.raises(ConnectFailed):
-                await echoed(too_late, to)
-            await echoed(before, to)
-
-    asyncio.run(main())
+        key.write_bytes(fresh[1])
+        tls.refresh()
+        await echoed(after, to)
+        with pytest.raises(ConnectFailed):
+            await echoed(too_late, to)
+        await echoed(before, to)
 
 
 def test_certificates_that_cannot_be_used_leave_the_old_ones_in_force(

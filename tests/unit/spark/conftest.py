@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-from tianzhou.errors import ConnectionLost
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from fake_queues import FakeQueues
 
+from tianzhou.errors import ConnectionLost
 from tianzhou.spark.rows import _rows
 
 

@@ -80,152 +80,140 @@ def run(main: Coroutine[Any, Any, None]) -> None:
     asyncio.run(limited())
 
 
-def test_expiry_deletes_log_queue_and_index_files_and_nothing_else(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with MessageStore(small(tmp_path)) as store:
-            put(store, 250)
-            await flushed(store)
-            log_files = len(list((tmp_path / "commitlog").iterdir()))
-            index_files = len(list((tmp_path / "index").iterdir()))
-            end = store.end_offset
-            assert log_files > 14
-            age(tmp_path, but=4)
-            store.delete_expired()
-            await until(lambda: len(list((tmp_path / "commitlog").iterdir())) == log_files - 10)
-            store.delete_expired()
-            await until(lambda: len(list((tmp_path / "commitlog").iterdir())) == 4)
-            await until(lambda: len(list((tmp_path / "index").iterdir())) < index_files)
-            # The queues follow the log; until they have, they begin with messages that are gone.
-            await until(
-                lambda: all(at_once(store.lookups.time_steps("T", q, store.min_offset("T", q))) >= 0 for q in range(2))
-            )
-            begin = store.begin_offset
-            assert begin == int(min((tmp_path / "commitlog").iterdir()).name)
-            found = 0
-            for queue_id in range(2):
-                low, high = store.min_offset("T", queue_id), store.max_offset("T", queue_id)
-                assert 0 < low < high == 125
-                assert store.get("T", queue_id, 0, 1).status is GetStatus.OFFSET_TOO_SMALL
-                assert store.get("T", queue_id, 0, 1).next_offset == low
-                for offset in range(low, high):
-                    assert store.get("T", queue_id, offset, 1).status is GetStatus.FOUND
-                    found += 1
-                    number = 2 * offset + queue_id
-                    assert len(at_once(store.lookups.key_steps("T", f"T{number}", 10)).parts) == 1
-                await until(lambda: min(os.listdir(tmp_path / "consumequeue" / "T" / "0")) > "0" * 20)
-            # Every record that is left in the log is left in its queue.
-            left = sum(1 for _ in StoreScan(tmp_path).records())
-            assert found == left
-            assert store.end_offset == end
-            assert at_once(store.lookups.key_steps("T", "T0", 10)).parts == []
-        async with MessageStore(small(tmp_path)) as store:
-            assert store.report.clean
-            assert store.report.notes == []
-            put(store, 1)
-            await until(lambda: store.max_offset("T", 0) == 126)
-
-    run(main())
+pytestmark = pytest.mark.runner.with_args(run)
 
 
-def test_readers_pass_over_what_the_log_has_lost_before_the_queues_know(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with MessageStore(small(tmp_path)) as store:
-            put(store, 60, queues=1)
-            await flushed(store)
-            age(tmp_path)
-            reached, go_on = asyncio.Event(), asyncio.Event()
-            clean_queues = store._cleaner._clean_queues
-
-            async def wait(smallest: int) -> None:
-                reached.set()
-                await go_on.wait()
-                await clean_queues(smallest)
-
-            store._cleaner._clean_queues = wait  # type: ignore[method-assign]
-            store.delete_expired()
-            await reached.wait()
-            assert store.begin_offset > 0
-            assert store.min_offset("T", 0) == 0
-            found = store.get("T", 0, 0, 1)
-            while found.status is GetStatus.MESSAGE_WAS_REMOVING:
-                found = store.get("T", 0, found.next_offset, 1)
-            assert (found.status, found.count) == (GetStatus.FOUND, 1)
-            oldest = found.next_offset - 1
-            assert oldest > 0
-            # The index still knows the key, and what it points to is gone.
-            assert at_once(store.lookups.key_steps("T", f"T{oldest - 1}", 10)).parts == []
-            assert len(at_once(store.lookups.key_steps("T", f"T{oldest}", 10)).parts) == 1
-            assert at_once(store.lookups.time_steps("T", 0, 0)) == -1
-            go_on.set()
-            await until(lambda: store.min_offset("T", 0) == oldest)
-            assert store.get("T", 0, 0, 1).status is GetStatus.OFFSET_TOO_SMALL
-
-    run(main())
-
-
-def test_nothing_goes_outside_the_hour_and_all_that_expired_goes_in_it(tmp_path: Path) -> None:
-    async def main() -> None:
-        settings = small(tmp_path, clean_resource_interval=20)
-        async with MessageStore(settings) as store:
-            put(store, 60)
-            await flushed(store)
-            age(tmp_path)
-            await store._cleaner.clean()
-            assert store.begin_offset == 0
-            settings.delete_when = f"{some_hours_away(12)};{some_hours_away(0)}"
-            settings.file_reserved_time = 200
-            await store._cleaner.clean()
-            assert store.begin_offset == 0
-            settings.file_reserved_time = 72
-            await store._cleaner.clean()
-            assert store.begin_offset == int(max((tmp_path / "commitlog").iterdir()).name)
-
-    run(main())
+async def test_expiry_deletes_log_queue_and_index_files_and_nothing_else(tmp_path: Path) -> None:
+    async with MessageStore(small(tmp_path)) as store:
+        put(store, 250)
+        await flushed(store)
+        log_files = len(list((tmp_path / "commitlog").iterdir()))
+        index_files = len(list((tmp_path / "index").iterdir()))
+        end = store.end_offset
+        assert log_files > 14
+        age(tmp_path, but=4)
+        store.delete_expired()
+        await until(lambda: len(list((tmp_path / "commitlog").iterdir())) == log_files - 10)
+        store.delete_expired()
+        await until(lambda: len(list((tmp_path / "commitlog").iterdir())) == 4)
+        await until(lambda: len(list((tmp_path / "index").iterdir())) < index_files)
+        # The queues follow the log; until they have, they begin with messages that are gone.
+        await until(
+            lambda: all(at_once(store.lookups.time_steps("T", q, store.min_offset("T", q))) >= 0 for q in range(2))
+        )
+        begin = store.begin_offset
+        assert begin == int(min((tmp_path / "commitlog").iterdir()).name)
+        found = 0
+        for queue_id in range(2):
+            low, high = store.min_offset("T", queue_id), store.max_offset("T", queue_id)
+            assert 0 < low < high == 125
+            assert store.get("T", queue_id, 0, 1).status is GetStatus.OFFSET_TOO_SMALL
+            assert store.get("T", queue_id, 0, 1).next_offset == low
+            for offset in range(low, high):
+                assert store.get("T", queue_id, offset, 1).status is GetStatus.FOUND
+                found += 1
+                number = 2 * offset + queue_id
+                assert len(at_once(store.lookups.key_steps("T", f"T{number}", 10)).parts) == 1
+            await until(lambda: min(os.listdir(tmp_path / "consumequeue" / "T" / "0")) > "0" * 20)
+        # Every record that is left in the log is left in its queue.
+        left = sum(1 for _ in StoreScan(tmp_path).records())
+        assert found == left
+        assert store.end_offset == end
+        assert at_once(store.lookups.key_steps("T", "T0", 10)).parts == []
+    async with MessageStore(small(tmp_path)) as store:
+        assert store.report.clean
+        assert store.report.notes == []
+        put(store, 1)
+        await until(lambda: store.max_offset("T", 0) == 126)
 
 
-def test_a_segment_being_read_stays_readable_until_the_reader_is_done(tmp_path: Path) -> None:
-    async def main() -> None:
-        settings = small(tmp_path, redelete_hanged_file_interval=1)
-        async with MessageStore(settings) as store:
-            put(store, 60)
-            await flushed(store)
-            held = [at_once(store.lookups.record_steps(0))]
-            before = [bytes(record or b"") for record in held]
-            age(tmp_path)
-            store.delete_expired()
-            await until(lambda: not (tmp_path / "commitlog" / f"{0:020d}").exists())
-            await store._cleaner.clean()
-            assert [bytes(record or b"") for record in held] == before != [b""]
-            assert len(store._cleaner._hung) == 1
-            held.clear()
-            store.delete_expired()
-            await asyncio.sleep(0.01)
-            store.delete_expired()
-            await until(lambda: not store._cleaner._hung)
+async def test_readers_pass_over_what_the_log_has_lost_before_the_queues_know(tmp_path: Path) -> None:
+    async with MessageStore(small(tmp_path)) as store:
+        put(store, 60, queues=1)
+        await flushed(store)
+        age(tmp_path)
+        reached, go_on = asyncio.Event(), asyncio.Event()
+        clean_queues = store._cleaner._clean_queues
 
-    run(main())
+        async def wait(smallest: int) -> None:
+            reached.set()
+            await go_on.wait()
+            await clean_queues(smallest)
+
+        store._cleaner._clean_queues = wait  # type: ignore[method-assign]
+        store.delete_expired()
+        await reached.wait()
+        assert store.begin_offset > 0
+        assert store.min_offset("T", 0) == 0
+        found = store.get("T", 0, 0, 1)
+        while found.status is GetStatus.MESSAGE_WAS_REMOVING:
+            found = store.get("T", 0, found.next_offset, 1)
+        assert (found.status, found.count) == (GetStatus.FOUND, 1)
+        oldest = found.next_offset - 1
+        assert oldest > 0
+        # The index still knows the key, and what it points to is gone.
+        assert at_once(store.lookups.key_steps("T", f"T{oldest - 1}", 10)).parts == []
+        assert len(at_once(store.lookups.key_steps("T", f"T{oldest}", 10)).parts) == 1
+        assert at_once(store.lookups.time_steps("T", 0, 0)) == -1
+        go_on.set()
+        await until(lambda: store.min_offset("T", 0) == oldest)
+        assert store.get("T", 0, 0, 1).status is GetStatus.OFFSET_TOO_SMALL
 
 
-def test_a_full_disk_deletes_what_is_not_expired_and_says_what(
+async def test_nothing_goes_outside_the_hour_and_all_that_expired_goes_in_it(tmp_path: Path) -> None:
+    settings = small(tmp_path, clean_resource_interval=20)
+    async with MessageStore(settings) as store:
+        put(store, 60)
+        await flushed(store)
+        age(tmp_path)
+        await store._cleaner.clean()
+        assert store.begin_offset == 0
+        settings.delete_when = f"{some_hours_away(12)};{some_hours_away(0)}"
+        settings.file_reserved_time = 200
+        await store._cleaner.clean()
+        assert store.begin_offset == 0
+        settings.file_reserved_time = 72
+        await store._cleaner.clean()
+        assert store.begin_offset == int(max((tmp_path / "commitlog").iterdir()).name)
+
+
+async def test_a_segment_being_read_stays_readable_until_the_reader_is_done(tmp_path: Path) -> None:
+    settings = small(tmp_path, redelete_hanged_file_interval=1)
+    async with MessageStore(settings) as store:
+        put(store, 60)
+        await flushed(store)
+        held = [at_once(store.lookups.record_steps(0))]
+        before = [bytes(record or b"") for record in held]
+        age(tmp_path)
+        store.delete_expired()
+        await until(lambda: not (tmp_path / "commitlog" / f"{0:020d}").exists())
+        await store._cleaner.clean()
+        assert [bytes(record or b"") for record in held] == before != [b""]
+        assert len(store._cleaner._hung) == 1
+        held.clear()
+        store.delete_expired()
+        await asyncio.sleep(0.01)
+        store.delete_expired()
+        await until(lambda: not store._cleaner._hung)
+
+
+async def test_a_full_disk_deletes_what_is_not_expired_and_says_what(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def main() -> None:
-        settings = small(tmp_path, disk_space_clean_forcibly_ratio=30, disk_space_warning_level_ratio=90)
-        async with MessageStore(settings) as store:
-            put(store, 60)
-            await flushed(store)
-            with pytest.MonkeyPatch.context() as patch:
-                full_to(patch, 0.87)
-                await store._cleaner.check_space()
-                with caplog.at_level(logging.ERROR):
-                    await store._cleaner.clean()
-            assert store.begin_offset > 0
-            text = caplog.messages[0]
-            for part in ("NOT EXPIRED", "00000000000000000000", "messages stored from 20", "cleanFileForciblyEnable"):
-                assert part in text
-            assert store.append(NewRecord("T", 0, BODY, b"")).status is PutStatus.PUT_OK
-
-    run(main())
+    settings = small(tmp_path, disk_space_clean_forcibly_ratio=30, disk_space_warning_level_ratio=90)
+    async with MessageStore(settings) as store:
+        put(store, 60)
+        await flushed(store)
+        with pytest.MonkeyPatch.context() as patch:
+            full_to(patch, 0.87)
+            await store._cleaner.check_space()
+            with caplog.at_level(logging.ERROR):
+                await store._cleaner.clean()
+        assert store.begin_offset > 0
+        text = caplog.messages[0]
+        for part in ("NOT EXPIRED", "00000000000000000000", "messages stored from 20", "cleanFileForciblyEnable"):
+            assert part in text
+        assert store.append(NewRecord("T", 0, BODY, b"")).status is PutStatus.PUT_OK
 
 
 def full_to(patch: pytest.MonkeyPatch, ratio: float) -> None:
@@ -234,85 +222,79 @@ def full_to(patch: pytest.MonkeyPatch, ratio: float) -> None:
     patch.setattr("tianzhou.store.upkeep.cleaner.shutil.disk_usage", lambda _: usage)
 
 
-def test_the_full_flag_goes_up_above_90_percent_and_down_below_85(tmp_path: Path) -> None:
-    async def main() -> None:
-        settings = small(tmp_path, clean_file_forcibly_enable=False)
-        async with MessageStore(settings) as store:
-            put(store, 60)
-            for ratio, accepted in ((0.89, True), (0.91, False), (0.88, False), (0.84, True), (0.89, True)):
-                with pytest.MonkeyPatch.context() as patch:
-                    full_to(patch, ratio)
-                    await store._cleaner.check_space()
-                result = store.append(NewRecord("T", 0, BODY, b""))
-                assert (result.status is PutStatus.PUT_OK) is accepted
-                assert accepted or "diskSpaceWarningLevelRatio=90" in result.remark
-                assert store.get("T", 0, 0, 1).status is GetStatus.FOUND
-            assert store.begin_offset == 0
-            with pytest.MonkeyPatch.context() as patch:
-                full_to(patch, 0.5)
-                settings.disk_space_warning_level_ratio = 40
-                settings.disk_space_clean_forcibly_ratio = 35
-                store.settings_changed()
-                await until(lambda: not store.writable)
-                settings.disk_space_warning_level_ratio = 90
-                settings.disk_space_clean_forcibly_ratio = 85
-                store.settings_changed()
-                await until(lambda: store.writable)
-
-    run(main())
-
-
-def test_dying_while_files_are_deleted_loses_nothing_more(tmp_path: Path) -> None:
-    async def main() -> None:
-        store = MessageStore(small(tmp_path))
-        await store.start()
-        put(store, 100)
-        put(store, 10, topic="Idle", queues=1)
+async def test_the_full_flag_goes_up_above_90_percent_and_down_below_85(tmp_path: Path) -> None:
+    settings = small(tmp_path, clean_file_forcibly_enable=False)
+    async with MessageStore(settings) as store:
         put(store, 60)
-        await flushed(store)
-        age(tmp_path)
-        steps = 0
-
-        def die(work: Callable[..., Any], *arguments: Any) -> Any:
-            nonlocal steps
-            steps += 1
-            if steps > 9:
-                raise SystemError("died")
-            return work(*arguments)
-
-        async def in_thread(work: Callable[..., Any], *arguments: Any) -> Any:
-            return die(work, *arguments)
-
+        for ratio, accepted in ((0.89, True), (0.91, False), (0.88, False), (0.84, True), (0.89, True)):
+            with pytest.MonkeyPatch.context() as patch:
+                full_to(patch, ratio)
+                await store._cleaner.check_space()
+            result = store.append(NewRecord("T", 0, BODY, b""))
+            assert (result.status is PutStatus.PUT_OK) is accepted
+            assert accepted or "diskSpaceWarningLevelRatio=90" in result.remark
+            assert store.get("T", 0, 0, 1).status is GetStatus.FOUND
+        assert store.begin_offset == 0
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(type(store._cleaner), "_in_thread", lambda _, *a: in_thread(*a))
-            store.settings.delete_when = some_hours_away(0)
-            with pytest.raises(SystemError):
-                await store._cleaner.clean()
-        begin, end = store.begin_offset, store.end_offset
-        assert 0 < begin < end
-        # What a process that dies leaves: files as they are, the marker, and the lock let go.
-        await store.supervisor.end()
-        store._folder.unlock()
-        async with MessageStore(small(tmp_path)) as again:
-            assert not again.report.clean
-            assert again.report.read_from >= begin
-            smallest = again.begin_offset
-            assert smallest >= begin - SEGMENT
-            assert again.end_offset == end
-            found = 0
-            for topic, queues in (("T", 2), ("Idle", 1)):
-                for queue_id in range(queues):
-                    low, high = again.min_offset(topic, queue_id), again.max_offset(topic, queue_id)
-                    for offset in range(low, high):
-                        assert again.get(topic, queue_id, offset, 1).status is GetStatus.FOUND
-                        found += 1
-            assert again.max_offset("Idle", 0) == 10
-            assert found == sum(1 for _ in StoreScan(tmp_path).records())
-
-    run(main())
+            full_to(patch, 0.5)
+            settings.disk_space_warning_level_ratio = 40
+            settings.disk_space_clean_forcibly_ratio = 35
+            store.settings_changed()
+            await until(lambda: not store.writable)
+            settings.disk_space_warning_level_ratio = 90
+            settings.disk_space_clean_forcibly_ratio = 85
+            store.settings_changed()
+            await until(lambda: store.writable)
 
 
-def test_a_store_whose_beginning_rocketmq_deleted_goes_on(tmp_path: Path) -> None:
+async def test_dying_while_files_are_deleted_loses_nothing_more(tmp_path: Path) -> None:
+    store = MessageStore(small(tmp_path))
+    await store.start()
+    put(store, 100)
+    put(store, 10, topic="Idle", queues=1)
+    put(store, 60)
+    await flushed(store)
+    age(tmp_path)
+    steps = 0
+
+    def die(work: Callable[..., Any], *arguments: Any) -> Any:
+        nonlocal steps
+        steps += 1
+        if steps > 9:
+            raise SystemError("died")
+        return work(*arguments)
+
+    async def in_thread(work: Callable[..., Any], *arguments: Any) -> Any:
+        return die(work, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(store._cleaner), "_in_thread", lambda _, *a: in_thread(*a))
+        store.settings.delete_when = some_hours_away(0)
+        with pytest.raises(SystemError):
+            await store._cleaner.clean()
+    begin, end = store.begin_offset, store.end_offset
+    assert 0 < begin < end
+    # What a process that dies leaves: files as they are, the marker, and the lock let go.
+    await store.supervisor.end()
+    store._folder.unlock()
+    async with MessageStore(small(tmp_path)) as again:
+        assert not again.report.clean
+        assert again.report.read_from >= begin
+        smallest = again.begin_offset
+        assert smallest >= begin - SEGMENT
+        assert again.end_offset == end
+        found = 0
+        for topic, queues in (("T", 2), ("Idle", 1)):
+            for queue_id in range(queues):
+                low, high = again.min_offset(topic, queue_id), again.max_offset(topic, queue_id)
+                for offset in range(low, high):
+                    assert again.get(topic, queue_id, offset, 1).status is GetStatus.FOUND
+                    found += 1
+        assert again.max_offset("Idle", 0) == 10
+        assert found == sum(1 for _ in StoreScan(tmp_path).records())
+
+
+async def test_a_store_whose_beginning_rocketmq_deleted_goes_on(tmp_path: Path) -> None:
     with tarfile.open(GOLDEN / "expired.tar.xz") as archive:
         archive.extractall(tmp_path)
     manifest = json.loads((GOLDEN / "expired.json").read_bytes())
@@ -320,91 +302,79 @@ def test_a_store_whose_beginning_rocketmq_deleted_goes_on(tmp_path: Path) -> Non
     settings.store_path_root_dir = str(tmp_path / "store")
     settings.file_reserved_time = 72
 
-    async def main() -> None:
-        async with MessageStore(settings) as store:
-            begin = store.begin_offset
-            assert begin > 0
-            bounds = {(q["topic"], q["queueId"]): q for q in manifest["queues"]}
-            plain = NewRecord("M5Plain", 0, b"b" * 3000, b"")
-            for _ in range(100):
-                assert store.append(plain).status is PutStatus.PUT_OK
-            await flushed(store)
-            age(tmp_path / "store", 100)
-            store.delete_expired()
-            await until(lambda: store.begin_offset > begin)
-            queues = list(bounds)
-            await until(lambda: all(store.get(*q, store.min_offset(*q), 1).status in READABLE for q in queues))
-            assert store.min_offset("M5Plain", 0) > bounds["M5Plain", 0]["minOffset"]
-            assert store.max_offset("M5Plain", 0) == bounds["M5Plain", 0]["maxOffset"] + 100
-            for (topic, queue_id), queue in bounds.items():
-                # What is gone is gone; the numbers go on.
-                assert store.max_offset(topic, queue_id) >= queue["maxOffset"]
-                low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
-                assert low <= high
-
-    run(main())
+    async with MessageStore(settings) as store:
+        begin = store.begin_offset
+        assert begin > 0
+        bounds = {(q["topic"], q["queueId"]): q for q in manifest["queues"]}
+        plain = NewRecord("M5Plain", 0, b"b" * 3000, b"")
+        for _ in range(100):
+            assert store.append(plain).status is PutStatus.PUT_OK
+        await flushed(store)
+        age(tmp_path / "store", 100)
+        store.delete_expired()
+        await until(lambda: store.begin_offset > begin)
+        queues = list(bounds)
+        await until(lambda: all(store.get(*q, store.min_offset(*q), 1).status in READABLE for q in queues))
+        assert store.min_offset("M5Plain", 0) > bounds["M5Plain", 0]["minOffset"]
+        assert store.max_offset("M5Plain", 0) == bounds["M5Plain", 0]["maxOffset"] + 100
+        for (topic, queue_id), queue in bounds.items():
+            # What is gone is gone; the numbers go on.
+            assert store.max_offset(topic, queue_id) >= queue["maxOffset"]
+            low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+            assert low <= high
 
 
-def test_a_topic_is_deleted_beside_the_loop_and_its_name_is_free_at_once(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with MessageStore(small(tmp_path)) as store:
-            put(store, 60)
-            put(store, 4, topic="Other")
-            await until(lambda: store.max_offset("T", 0) == 30)
-            held = store.get("T", 0, 0, 1).parts
-            store.delete_topic("T")
-            assert store.max_offset("T", 0) == 0
-            assert not (tmp_path / "consumequeue" / "T").exists()
-            put(store, 2, queues=1)
-            await until(lambda: store.max_offset("T", 0) == 2)
-            assert store.get("T", 0, 0, 5).count == 2
-            assert bytes(held[0])
-            await until(lambda: not (tmp_path / "deleted").exists())
-            assert (tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}").exists()
-            assert store.max_offset("Other", 0) == 2
-            store.delete_topic("T")
-        assert not (tmp_path / "deleted").exists()
-
-    run(main())
+async def test_a_topic_is_deleted_beside_the_loop_and_its_name_is_free_at_once(tmp_path: Path) -> None:
+    async with MessageStore(small(tmp_path)) as store:
+        put(store, 60)
+        put(store, 4, topic="Other")
+        await until(lambda: store.max_offset("T", 0) == 30)
+        held = store.get("T", 0, 0, 1).parts
+        store.delete_topic("T")
+        assert store.max_offset("T", 0) == 0
+        assert not (tmp_path / "consumequeue" / "T").exists()
+        put(store, 2, queues=1)
+        await until(lambda: store.max_offset("T", 0) == 2)
+        assert store.get("T", 0, 0, 5).count == 2
+        assert bytes(held[0])
+        await until(lambda: not (tmp_path / "deleted").exists())
+        assert (tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}").exists()
+        assert store.max_offset("Other", 0) == 2
+        store.delete_topic("T")
+    assert not (tmp_path / "deleted").exists()
 
 
-def test_what_a_dead_process_was_about_to_delete_is_deleted(tmp_path: Path) -> None:
-    async def main() -> None:
-        (tmp_path / "deleted" / "123-1" / "0").mkdir(parents=True)
-        async with MessageStore(small(tmp_path)):
-            await until(lambda: not (tmp_path / "deleted").exists())
-
-    run(main())
+async def test_what_a_dead_process_was_about_to_delete_is_deleted(tmp_path: Path) -> None:
+    (tmp_path / "deleted" / "123-1" / "0").mkdir(parents=True)
+    async with MessageStore(small(tmp_path)):
+        await until(lambda: not (tmp_path / "deleted").exists())
 
 
-def test_a_file_that_cannot_be_deleted_stops_deleting_and_is_tried_again(
+async def test_a_file_that_cannot_be_deleted_stops_deleting_and_is_tried_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def main() -> None:
-        settings = small(tmp_path, redelete_hanged_file_interval=0)
-        async with MessageStore(settings) as store:
-            put(store, 60)
-            await flushed(store)
-            age(tmp_path)
+    settings = small(tmp_path, redelete_hanged_file_interval=0)
+    async with MessageStore(settings) as store:
+        put(store, 60)
+        await flushed(store)
+        age(tmp_path)
 
-            def refuse(path: Path, missing_ok: bool = False) -> None:
-                raise PermissionError(1, "Operation not permitted", str(path))
+        def refuse(path: Path, missing_ok: bool = False) -> None:
+            raise PermissionError(1, "Operation not permitted", str(path))
 
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(Path, "unlink", refuse)
-                settings.delete_when = some_hours_away(0)
-                await store._cleaner.clean()
-                await store._cleaner.clean()
-            assert store.begin_offset == SEGMENT
-            assert "cannot be deleted" in caplog.text
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Path, "unlink", refuse)
+            settings.delete_when = some_hours_away(0)
             await store._cleaner.clean()
-            assert not (tmp_path / "commitlog" / f"{0:020d}").exists()
-            assert store.begin_offset > SEGMENT
+            await store._cleaner.clean()
+        assert store.begin_offset == SEGMENT
+        assert "cannot be deleted" in caplog.text
+        await store._cleaner.clean()
+        assert not (tmp_path / "commitlog" / f"{0:020d}").exists()
+        assert store.begin_offset > SEGMENT
 
-    run(main())
 
-
-def test_nothing_is_unlinked_or_synced_on_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_is_unlinked_or_synced_on_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: dict[str, set[int]] = {}
 
     def watch(owner: Any, name: str) -> None:
@@ -416,68 +386,62 @@ def test_nothing_is_unlinked_or_synced_on_the_loop(tmp_path: Path, monkeypatch: 
 
         monkeypatch.setattr(owner, name, watched)
 
-    async def main() -> None:
-        settings = small(tmp_path, enable_consume_queue_ext=True, mapped_file_size_consume_queue_ext=1024)
-        settings.delete_file_batch_max = 100
-        async with MessageStore(settings) as store:
-            put(store, 20)
-            put(store, 2, topic="Other")
-            await until(lambda: store.max_offset("Other", 0) == 1)
-            for owner, name in (
-                (pages, "sync"), (pages, "detach"), (os, "fsync"), (os, "fdatasync"), (os, "unlink"), (Path, "unlink"),
-                (shutil, "rmtree"),
-            ):  # fmt: skip
-                watch(owner, name)
-            put(store, 230)
-            put(store, 10, topic="Other")
-            await flushed(store)
-            await until(lambda: store.max_offset("Other", 0) == 6)
-            age(tmp_path)
+    settings = small(tmp_path, enable_consume_queue_ext=True, mapped_file_size_consume_queue_ext=1024)
+    settings.delete_file_batch_max = 100
+    async with MessageStore(settings) as store:
+        put(store, 20)
+        put(store, 2, topic="Other")
+        await until(lambda: store.max_offset("Other", 0) == 1)
+        for owner, name in (
+            (pages, "sync"), (pages, "detach"), (os, "fsync"), (os, "fdatasync"), (os, "unlink"), (Path, "unlink"),
+            (shutil, "rmtree"),
+        ):  # fmt: skip
+            watch(owner, name)
+        put(store, 230)
+        put(store, 10, topic="Other")
+        await flushed(store)
+        await until(lambda: store.max_offset("Other", 0) == 6)
+        age(tmp_path)
+        store.delete_expired()
+        await until(lambda: min(os.listdir(tmp_path / "consumequeue" / "T" / "0")) > "0" * 20)
+        await until(lambda: min(os.listdir(tmp_path / "consumequeue_ext" / "T" / "0")) > "0" * 20)
+        store.delete_topic("Other")
+        await until(lambda: not (tmp_path / "deleted").exists())
+        await store._upkeep._flush_queues(thorough=True)
+        seen = {name: set(threads) for name, threads in calls.items()}
+    assert {"sync", "detach", "unlink", "rmtree"} <= seen.keys()
+    assert {name for name, threads in seen.items() if threading.get_ident() in threads} == set()
+
+
+async def test_deleting_what_is_gone_already_is_no_trouble(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with MessageStore(small(tmp_path)) as store:
+        put(store, 100)
+        put(store, 4, topic="Other")
+        await flushed(store)
+        age(tmp_path)
+        # An operator was quicker.
+        (tmp_path / "commitlog" / f"{SEGMENT:020d}").unlink()
+        (tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}").unlink()
+        for _ in range(5):
             store.delete_expired()
-            await until(lambda: min(os.listdir(tmp_path / "consumequeue" / "T" / "0")) > "0" * 20)
-            await until(lambda: min(os.listdir(tmp_path / "consumequeue_ext" / "T" / "0")) > "0" * 20)
-            store.delete_topic("Other")
-            await until(lambda: not (tmp_path / "deleted").exists())
-            await store._upkeep._flush_queues(thorough=True)
-            seen = {name: set(threads) for name, threads in calls.items()}
-        assert {"sync", "detach", "unlink", "rmtree"} <= seen.keys()
-        assert {name for name, threads in seen.items() if threading.get_ident() in threads} == set()
-
-    run(main())
-
-
-def test_deleting_what_is_gone_already_is_no_trouble(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        async with MessageStore(small(tmp_path)) as store:
-            put(store, 100)
-            put(store, 4, topic="Other")
-            await flushed(store)
-            age(tmp_path)
-            # An operator was quicker.
-            (tmp_path / "commitlog" / f"{SEGMENT:020d}").unlink()
-            (tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}").unlink()
-            for _ in range(5):
-                store.delete_expired()
-                store.clean_queues()
-            last = max(path.name for path in (tmp_path / "commitlog").iterdir())
-            await until(lambda: store.begin_offset == int(last))
-            await until(lambda: store.min_offset("T", 0) > 40)
-            store.delete_topic("Other")
-            store.delete_topic("Other")
-            store.delete_topic("Never")
-            assert store.delete_other_topics({"T"}.__contains__) == []
-            begin = store.begin_offset
-            for _ in range(3):
-                await store._cleaner.clean()
-            assert store.begin_offset == begin
-            assert not store._cleaner._hung
-            assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
-            for queue_id in range(2):
-                low, high = store.min_offset("T", queue_id), store.max_offset("T", queue_id)
-                assert 0 < low < high == 50
-                assert store.get("T", queue_id, low, 1).status is GetStatus.FOUND
-
-    run(main())
+            store.clean_queues()
+        last = max(path.name for path in (tmp_path / "commitlog").iterdir())
+        await until(lambda: store.begin_offset == int(last))
+        await until(lambda: store.min_offset("T", 0) > 40)
+        store.delete_topic("Other")
+        store.delete_topic("Other")
+        store.delete_topic("Never")
+        assert store.delete_other_topics({"T"}.__contains__) == []
+        begin = store.begin_offset
+        for _ in range(3):
+            await store._cleaner.clean()
+        assert store.begin_offset == begin
+        assert not store._cleaner._hung
+        assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+        for queue_id in range(2):
+            low, high = store.min_offset("T", queue_id), store.max_offset("T", queue_id)
+            assert 0 < low < high == 50
+            assert store.get("T", queue_id, low, 1).status is GetStatus.FOUND
 
 
 @pytest.mark.parametrize("batched", [False, True])

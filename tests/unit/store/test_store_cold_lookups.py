@@ -128,6 +128,9 @@ def run(main: Coroutine[Any, Any, None]) -> None:
     asyncio.run(limited())
 
 
+pytestmark = pytest.mark.runner.with_args(run)
+
+
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
         while not condition():
@@ -196,64 +199,55 @@ def places(written: Path) -> None:
 
 
 @pytest.mark.parametrize("name", LOOKUPS)
-def test_the_loop_goes_on_while_a_look_up_waits_for_the_disk(
+async def test_the_loop_goes_on_while_a_look_up_waits_for_the_disk(
     name: str, opened: Callable[[], Any], disk: ColdDisk
 ) -> None:
-    async def main() -> None:
-        look_up = LOOKUPS[name]
-        async with opened() as one:
-            store = one.store
-            expected = await look_up(store)
-            assert disk.fetches == []
-            one.take()
-            disk.shut()
-            task = asyncio.ensure_future(look_up(store))
-            served = 0
-            while not task.done():
-                await until(lambda: bool(disk.waiting) or task.done())
-                # Everyone else is served meanwhile, as often as it waits.
-                assert store.append(NewRecord("Hot", 0, BODY, b"")).status is PutStatus.PUT_OK
-                await asyncio.sleep(0)
-                assert store.get("Hot", 0, served, 1).status is GetStatus.FOUND
-                served += 1
-                if not task.done():
-                    disk.let_one_pass()
-                    await until(lambda: disk.passed >= served)  # noqa: B023
-            assert task.result() == expected
-            assert disk.fetches
-            assert served
-
-    run(main())
+    look_up = LOOKUPS[name]
+    async with opened() as one:
+        store = one.store
+        expected = await look_up(store)
+        assert disk.fetches == []
+        one.take()
+        disk.shut()
+        task = asyncio.ensure_future(look_up(store))
+        served = 0
+        while not task.done():
+            await until(lambda: bool(disk.waiting) or task.done())
+            # Everyone else is served meanwhile, as often as it waits.
+            assert store.append(NewRecord("Hot", 0, BODY, b"")).status is PutStatus.PUT_OK
+            await asyncio.sleep(0)
+            assert store.get("Hot", 0, served, 1).status is GetStatus.FOUND
+            served += 1
+            if not task.done():
+                disk.let_one_pass()
+                await until(lambda: disk.passed >= served)  # noqa: B023
+        assert task.result() == expected
+        assert disk.fetches
+        assert served
 
 
 @pytest.mark.parametrize("name", LOOKUPS)
-def test_what_is_in_memory_is_found_without_waiting_at_all(name: str, opened: Callable[[], Any]) -> None:
-    async def main() -> None:
-        async with opened() as one:
-            steps = LOOKUPS[name](one.store).__await__()
-            with pytest.raises(StopIteration):
-                next(steps)
-
-    run(main())
+async def test_what_is_in_memory_is_found_without_waiting_at_all(name: str, opened: Callable[[], Any]) -> None:
+    async with opened() as one:
+        steps = LOOKUPS[name](one.store).__await__()
+        with pytest.raises(StopIteration):
+            next(steps)
 
 
-def test_the_tail_is_found_at_once_while_all_else_is_cold(opened: Callable[[], Any], disk: ColdDisk) -> None:
-    async def main() -> None:
-        async with opened() as one:
-            store = one.store
-            one.take()
-            put(store, "U", COUNT, "new")
-            put(store, "B", COUNT, "new")
-            await asyncio.sleep(0)
-            assert store.max_offset("U", 0) == COUNT + 1
-            assert isinstance(store.read(ReadRequest("U", 0, COUNT, 32)), GetResult)
-            end = store.max_offset("B", 0)
-            newest = store.read(ReadRequest("B", 0, end - 1, 32))
-            assert isinstance(newest, GetResult)
-            assert bodies(newest.parts) == [("B", end - 1)]
-            assert disk.fetches == []
-
-    run(main())
+async def test_the_tail_is_found_at_once_while_all_else_is_cold(opened: Callable[[], Any], disk: ColdDisk) -> None:
+    async with opened() as one:
+        store = one.store
+        one.take()
+        put(store, "U", COUNT, "new")
+        put(store, "B", COUNT, "new")
+        await asyncio.sleep(0)
+        assert store.max_offset("U", 0) == COUNT + 1
+        assert isinstance(store.read(ReadRequest("U", 0, COUNT, 32)), GetResult)
+        end = store.max_offset("B", 0)
+        newest = store.read(ReadRequest("B", 0, end - 1, 32))
+        assert isinstance(newest, GetResult)
+        assert bodies(newest.parts) == [("B", end - 1)]
+        assert disk.fetches == []
 
 
 def expire_all_but_the_last(folder: Path) -> None:
@@ -262,139 +256,125 @@ def expire_all_but_the_last(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", LOOKUPS)
-def test_files_may_expire_while_they_are_being_read(name: str, opened: Callable[[], Any], disk: ColdDisk) -> None:
-    async def main() -> None:
-        look_up = LOOKUPS[name]
-        async with opened() as one:
-            store = one.store
-            expected = await look_up(store)
-            one.take()
-            disk.shut()
-            tasks = [asyncio.ensure_future(look_up(store)) for _ in range(3)]
-            await until(lambda: bool(disk.waiting))
-            expire_all_but_the_last(one.folder)
-            store.delete_expired()
-            await until(lambda: store.begin_offset == store.end_offset // SEGMENT * SEGMENT)
-            # Correcting the queues, which comes next, reads cold units itself.
-            disk.open()
-            for found in await asyncio.gather(*tasks):
-                if not isinstance(found, int):
-                    # All of it, some of it, or an ordinary "not there": never something else.
-                    assert found is None or found == expected or len(found) <= len(expected) or found[2] == 0
-            # The queues begin with what the log begins with, and nobody keeps a deleted file any more.
-            await until(lambda: store.min_offset("U", 0) > 0 and store.min_offset("B", 0) > 0)
-            for topic in "UB":
-                oldest = store.min_offset(topic, 0)
-                assert await store.find(store.lookups.time_steps(topic, 0, oldest)) > 0
-                assert await store.find(store.lookups.time_steps(topic, 0, oldest - 1)) == -1
-            store.delete_expired()
-            await until(lambda: not store._cleaner._hung)
-
-    run(main())
+async def test_files_may_expire_while_they_are_being_read(name: str, opened: Callable[[], Any], disk: ColdDisk) -> None:
+    look_up = LOOKUPS[name]
+    async with opened() as one:
+        store = one.store
+        expected = await look_up(store)
+        one.take()
+        disk.shut()
+        tasks = [asyncio.ensure_future(look_up(store)) for _ in range(3)]
+        await until(lambda: bool(disk.waiting))
+        expire_all_but_the_last(one.folder)
+        store.delete_expired()
+        await until(lambda: store.begin_offset == store.end_offset // SEGMENT * SEGMENT)
+        # Correcting the queues, which comes next, reads cold units itself.
+        disk.open()
+        for found in await asyncio.gather(*tasks):
+            if not isinstance(found, int):
+                # All of it, some of it, or an ordinary "not there": never something else.
+                assert found is None or found == expected or len(found) <= len(expected) or found[2] == 0
+        # The queues begin with what the log begins with, and nobody keeps a deleted file any more.
+        await until(lambda: store.min_offset("U", 0) > 0 and store.min_offset("B", 0) > 0)
+        for topic in "UB":
+            oldest = store.min_offset(topic, 0)
+            assert await store.find(store.lookups.time_steps(topic, 0, oldest)) > 0
+            assert await store.find(store.lookups.time_steps(topic, 0, oldest - 1)) == -1
+        store.delete_expired()
+        await until(lambda: not store._cleaner._hung)
 
 
 @pytest.mark.parametrize("name", LOOKUPS)
-def test_a_topic_may_be_deleted_while_it_is_being_read(name: str, opened: Callable[[], Any], disk: ColdDisk) -> None:
-    async def main() -> None:
-        look_up = LOOKUPS[name]
-        async with opened() as one:
-            one.take()
-            disk.shut()
-            task = asyncio.ensure_future(look_up(one.store))
-            await until(lambda: bool(disk.waiting))
-            one.store.delete_topic("U")
-            one.store.delete_topic("B")
-            disk.open()
-            await task
-            assert one.store.append(NewRecord("U", 0, BODY, b"")).queue_offset == 0
-            await asyncio.sleep(0)
-            assert (await _read(one.store, "U", 0))[3] == [("U", 0)]
-
-    run(main())
-
-
-@pytest.mark.parametrize("name", LOOKUPS)
-def test_closing_the_store_ends_look_ups_with_an_error(name: str, opened: Callable[[], Any], disk: ColdDisk) -> None:
-    async def main() -> None:
-        look_up = LOOKUPS[name]
-        async with opened() as one:
-            one.take()
-            disk.shut()
-            # More than there are threads: some are being fetched for, the others have not begun.
-            tasks = [asyncio.ensure_future(look_up(one.store)) for _ in range(12)]
-            await until(lambda: disk.waiting == 4)
-            disk.open()
-            await one.store.close()
-            for outcome in await asyncio.gather(*tasks, return_exceptions=True):
-                if isinstance(outcome, BaseException):
-                    assert isinstance(outcome, StoreError)
-                    assert "closed" in str(outcome)
-            with pytest.raises(StoreError, match="closed"):
-                await one.store.find(one.store.lookups.record_steps(PLACES[0]))
-
-    run(main())
-
-
-@pytest.mark.parametrize("name", LOOKUPS)
-def test_a_look_up_can_be_given_up(name: str, opened: Callable[[], Any], disk: ColdDisk) -> None:
-    async def main() -> None:
-        async with opened() as one:
-            one.take()
-            disk.shut()
-            task = asyncio.ensure_future(LOOKUPS[name](one.store))
-            await until(lambda: bool(disk.waiting))
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-
-    run(main())
-
-
-@pytest.mark.parametrize("name", LOOKUPS)
-def test_a_disk_that_cannot_be_read_is_an_error_that_names_the_file(
+async def test_a_topic_may_be_deleted_while_it_is_being_read(
     name: str, opened: Callable[[], Any], disk: ColdDisk
 ) -> None:
-    async def main() -> None:
-        look_up = LOOKUPS[name]
-        async with opened() as one:
-            expected = await look_up(one.store)
-            one.take()
-            disk.broken = True
-            with pytest.raises(StoreUnreadable, match=r"/\d+, bytes \d+ to \d+, cannot be read: Input/output error"):
-                await look_up(one.store)
-            assert one.store.writable
-            disk.broken = False
-            assert await look_up(one.store) == expected
-
-    run(main())
-
-
-def test_a_long_chain_of_one_key_gives_others_their_turn(tmp_path: Path) -> None:
-    async def main() -> None:
-        settings = small(tmp_path, max_hash_slot_num=1, max_index_num=20_000)
-        async with MessageStore(settings, Clock()) as store:
-            for number in range(4000):
-                store.append(NewRecord("T", 0, b"", b"", keys=f"K{number}"))
-            await asyncio.sleep(0)
-            store._dispatcher.drain()
-            turns = 0
-
-            async def others() -> None:
-                nonlocal turns
-                while True:
-                    turns += 1
-                    await asyncio.sleep(0)
-
-            task = asyncio.ensure_future(others())
-            found = await store.find(store.lookups.key_steps("T", "K0", 1))
-            assert len(found.parts) == 1
-            assert turns > 3
-            task.cancel()
-
-    run(main())
+    look_up = LOOKUPS[name]
+    async with opened() as one:
+        one.take()
+        disk.shut()
+        task = asyncio.ensure_future(look_up(one.store))
+        await until(lambda: bool(disk.waiting))
+        one.store.delete_topic("U")
+        one.store.delete_topic("B")
+        disk.open()
+        await task
+        assert one.store.append(NewRecord("U", 0, BODY, b"")).queue_offset == 0
+        await asyncio.sleep(0)
+        assert (await _read(one.store, "U", 0))[3] == [("U", 0)]
 
 
-def test_long_chains_let_others_be_served_however_they_are_followed(
+@pytest.mark.parametrize("name", LOOKUPS)
+async def test_closing_the_store_ends_look_ups_with_an_error(
+    name: str, opened: Callable[[], Any], disk: ColdDisk
+) -> None:
+    look_up = LOOKUPS[name]
+    async with opened() as one:
+        one.take()
+        disk.shut()
+        # More than there are threads: some are being fetched for, the others have not begun.
+        tasks = [asyncio.ensure_future(look_up(one.store)) for _ in range(12)]
+        await until(lambda: disk.waiting == 4)
+        disk.open()
+        await one.store.close()
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                assert isinstance(outcome, StoreError)
+                assert "closed" in str(outcome)
+        with pytest.raises(StoreError, match="closed"):
+            await one.store.find(one.store.lookups.record_steps(PLACES[0]))
+
+
+@pytest.mark.parametrize("name", LOOKUPS)
+async def test_a_look_up_can_be_given_up(name: str, opened: Callable[[], Any], disk: ColdDisk) -> None:
+    async with opened() as one:
+        one.take()
+        disk.shut()
+        task = asyncio.ensure_future(LOOKUPS[name](one.store))
+        await until(lambda: bool(disk.waiting))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+@pytest.mark.parametrize("name", LOOKUPS)
+async def test_a_disk_that_cannot_be_read_is_an_error_that_names_the_file(
+    name: str, opened: Callable[[], Any], disk: ColdDisk
+) -> None:
+    look_up = LOOKUPS[name]
+    async with opened() as one:
+        expected = await look_up(one.store)
+        one.take()
+        disk.broken = True
+        with pytest.raises(StoreUnreadable, match=r"/\d+, bytes \d+ to \d+, cannot be read: Input/output error"):
+            await look_up(one.store)
+        assert one.store.writable
+        disk.broken = False
+        assert await look_up(one.store) == expected
+
+
+async def test_a_long_chain_of_one_key_gives_others_their_turn(tmp_path: Path) -> None:
+    settings = small(tmp_path, max_hash_slot_num=1, max_index_num=20_000)
+    async with MessageStore(settings, Clock()) as store:
+        for number in range(4000):
+            store.append(NewRecord("T", 0, b"", b"", keys=f"K{number}"))
+        await asyncio.sleep(0)
+        store._dispatcher.drain()
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.ensure_future(others())
+        found = await store.find(store.lookups.key_steps("T", "K0", 1))
+        assert len(found.parts) == 1
+        assert turns > 3
+        task.cancel()
+
+
+async def test_long_chains_let_others_be_served_however_they_are_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     walked = 0
@@ -408,27 +388,24 @@ def test_long_chains_let_others_be_served_however_they_are_followed(
 
     monkeypatch.setattr(IndexFile, "find_steps", counted)
 
-    async def main() -> None:
-        settings = small(tmp_path, max_hash_slot_num=1, max_index_num=20_000)
-        async with MessageStore(settings, Clock()) as store:
-            for number in range(2000):
-                store.append(NewRecord("T", 0, b"", b"", keys=f"K{number}"))
+    settings = small(tmp_path, max_hash_slot_num=1, max_index_num=20_000)
+    async with MessageStore(settings, Clock()) as store:
+        for number in range(2000):
+            store.append(NewRecord("T", 0, b"", b"", keys=f"K{number}"))
+        await asyncio.sleep(0)
+        store._dispatcher.drain()
+        short = store.take(store.lookups.key_steps("T", "K1999", 1))
+        assert not isinstance(short, Coroutine)
+        looking = store.take(store.lookups.key_steps("T", "K0", 1))
+        assert isinstance(looking, Coroutine)
+        assert walked < 200
+        tasks = [asyncio.ensure_future(looking)]
+        tasks += [asyncio.ensure_future(store.find(store.lookups.key_steps("T", "K0", 1))) for _ in range(10)]
+        await asyncio.sleep(0)
+        per_turn = []
+        while not all(task.done() for task in tasks):
+            before = walked
             await asyncio.sleep(0)
-            store._dispatcher.drain()
-            short = store.take(store.lookups.key_steps("T", "K1999", 1))
-            assert not isinstance(short, Coroutine)
-            looking = store.take(store.lookups.key_steps("T", "K0", 1))
-            assert isinstance(looking, Coroutine)
-            assert walked < 200
-            tasks = [asyncio.ensure_future(looking)]
-            tasks += [asyncio.ensure_future(store.find(store.lookups.key_steps("T", "K0", 1))) for _ in range(10)]
-            await asyncio.sleep(0)
-            per_turn = []
-            while not all(task.done() for task in tasks):
-                before = walked
-                await asyncio.sleep(0)
-                per_turn.append(walked - before)
-            assert max(per_turn) <= 2 * TURN
-            assert [len((await task).parts) for task in tasks] == [1] * 11
-
-    run(main())
+            per_turn.append(walked - before)
+        assert max(per_turn) <= 2 * TURN
+        assert [len((await task).parts) for task in tasks] == [1] * 11

@@ -63,7 +63,7 @@ def test_residency_is_known_and_fetching_changes_it(tmp_path: Path) -> None:
     assert segment.resident(0, 1 << 20)
 
 
-def test_cold_messages_are_fetched_beside_the_loop(cold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cold_messages_are_fetched_beside_the_loop(cold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fetched = []
     original = HeldMap.fetch
 
@@ -72,110 +72,94 @@ def test_cold_messages_are_fetched_beside_the_loop(cold: Path, monkeypatch: pyte
         time.sleep(0.2)
         original(self, start, end)
 
-    async def main() -> None:
-        async with MessageStore(small(cold)) as store:
-            reading = store.read(ReadRequest("T", 0, 300, 32))
-            if isinstance(reading, GetResult):
-                pytest.skip("this file system keeps what it was asked to forget")
-            monkeypatch.setattr(HeldMap, "fetch", slow)
-            task = asyncio.ensure_future(reading)
-            longest = 0.0
-            while not task.done():
-                began = time.perf_counter()
-                assert store.append(NewRecord("Hot", 0, BODY, b"")).physical_offset > 0
-                await asyncio.sleep(0)
-                longest = max(longest, time.perf_counter() - began)
-            assert fetched
-            assert longest < 0.15
-            found = task.result()
-            assert (found.status, found.count, found.next_offset) == (GetStatus.FOUND, 32, 332)
-            assert found.parts == store.get("T", 0, 300, 32).parts
-            # They are in memory now, and so is what follows.
-            assert isinstance(store.read(ReadRequest("T", 0, 332, 32)), GetResult)
-
-    asyncio.run(main())
+    async with MessageStore(small(cold)) as store:
+        reading = store.read(ReadRequest("T", 0, 300, 32))
+        if isinstance(reading, GetResult):
+            pytest.skip("this file system keeps what it was asked to forget")
+        monkeypatch.setattr(HeldMap, "fetch", slow)
+        task = asyncio.ensure_future(reading)
+        longest = 0.0
+        while not task.done():
+            began = time.perf_counter()
+            assert store.append(NewRecord("Hot", 0, BODY, b"")).physical_offset > 0
+            await asyncio.sleep(0)
+            longest = max(longest, time.perf_counter() - began)
+        assert fetched
+        assert longest < 0.15
+        found = task.result()
+        assert (found.status, found.count, found.next_offset) == (GetStatus.FOUND, 32, 332)
+        assert found.parts == store.get("T", 0, 300, 32).parts
+        # They are in memory now, and so is what follows.
+        assert isinstance(store.read(ReadRequest("T", 0, 332, 32)), GetResult)
 
 
-def test_what_was_just_stored_is_read_at_once(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with MessageStore(small(tmp_path)) as store:
-            for _ in range(100):
-                store.append(NewRecord("T", 0, BODY, b""))
-            await asyncio.sleep(0.05)
-            result = store.read(ReadRequest("T", 0, 10, 32))
-            assert isinstance(result, GetResult)
-            assert result.count == 32
-            for offset, status in (
-                (100, GetStatus.OFFSET_OVERFLOW_ONE),
-                (500, GetStatus.OFFSET_OVERFLOW_BADLY),
-                (-1, GetStatus.OFFSET_TOO_SMALL),
-            ):
-                result = store.read(ReadRequest("T", 0, offset, 32))
-                assert isinstance(result, GetResult)
-                assert result.status is status
-            assert isinstance(store.read(ReadRequest("Unknown", 3, 0, 32)), GetResult)
-
-    asyncio.run(main())
-
-
-def test_a_cold_read_keeps_to_the_limits_for_what_is_on_disk(cold: Path) -> None:
-    async def main() -> None:
-        # No memory counts as near: everything is "on disk" by RocketMQ's rule.
-        async with MessageStore(small(cold, access_message_in_memory_max_ratio=0)) as store:
-            result = store.read(ReadRequest("T", 0, 0, 32))
-            result = result if isinstance(result, GetResult) else await result
-            assert result.count == 8
-            assert result.suggest_slave
-            tagged = store.read(ReadRequest("T", 0, 700, 32, frozenset({1})))
-            tagged = tagged if isinstance(tagged, GetResult) else await tagged
-            assert tagged.count == 8
-            assert tagged.next_offset == 716
-
-    asyncio.run(main())
-
-
-def test_a_segment_that_expires_during_a_cold_read_is_an_ordinary_answer(
-    cold: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def main() -> None:
-        async with MessageStore(small(cold, delete_when="")) as store:
-            reading = store.read(ReadRequest("T", 0, 0, 32))
-            if isinstance(reading, GetResult):
-                pytest.skip("this file system keeps what it was asked to forget")
-            old = time.time() - 100 * 3600
-            for path in sorted((cold / "commitlog").iterdir())[:-1]:
-                os.utime(path, (old, old))
-            store.delete_expired()
-            while store.min_offset("T", 0) == 0:
-                await asyncio.sleep(0.01)
-            assert (await reading).status is GetStatus.OFFSET_TOO_SMALL
-
-    asyncio.run(main())
-
-
-def test_a_search_by_time_finds_the_same_beside_the_loop(cold: Path) -> None:
-    async def main() -> None:
-        async with MessageStore(small(cold)) as store:
-            times = [at_once(store.lookups.time_steps("T", 0, offset)) for offset in range(0, 1500, 100)]
-        forget(cold)
-        async with MessageStore(small(cold)) as store:
-            for timestamp in (0, *times, times[-1] + 10_000):
-                for upper in (False, True):
-                    found = await store.find(store.lookups.offset_steps("T", 0, timestamp, upper=upper))
-                    assert found == at_once(store.lookups.offset_steps("T", 0, timestamp, upper=upper))
-
-    asyncio.run(main())
-
-
-def test_a_kernel_that_cannot_be_asked_counts_everything_as_there(cold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "_libc", None)
-
-    async def main() -> None:
-        store = MessageStore(small(cold))
-        store.open()
-        result = store.read(ReadRequest("T", 0, 0, 32))
+async def test_what_was_just_stored_is_read_at_once(tmp_path: Path) -> None:
+    async with MessageStore(small(tmp_path)) as store:
+        for _ in range(100):
+            store.append(NewRecord("T", 0, BODY, b""))
+        await asyncio.sleep(0.05)
+        result = store.read(ReadRequest("T", 0, 10, 32))
         assert isinstance(result, GetResult)
         assert result.count == 32
-        store.close_now()
+        for offset, status in (
+            (100, GetStatus.OFFSET_OVERFLOW_ONE),
+            (500, GetStatus.OFFSET_OVERFLOW_BADLY),
+            (-1, GetStatus.OFFSET_TOO_SMALL),
+        ):
+            result = store.read(ReadRequest("T", 0, offset, 32))
+            assert isinstance(result, GetResult)
+            assert result.status is status
+        assert isinstance(store.read(ReadRequest("Unknown", 3, 0, 32)), GetResult)
 
-    asyncio.run(main())
+
+async def test_a_cold_read_keeps_to_the_limits_for_what_is_on_disk(cold: Path) -> None:
+    # No memory counts as near: everything is "on disk" by RocketMQ's rule.
+    async with MessageStore(small(cold, access_message_in_memory_max_ratio=0)) as store:
+        result = store.read(ReadRequest("T", 0, 0, 32))
+        result = result if isinstance(result, GetResult) else await result
+        assert result.count == 8
+        assert result.suggest_slave
+        tagged = store.read(ReadRequest("T", 0, 700, 32, frozenset({1})))
+        tagged = tagged if isinstance(tagged, GetResult) else await tagged
+        assert tagged.count == 8
+        assert tagged.next_offset == 716
+
+
+async def test_a_segment_that_expires_during_a_cold_read_is_an_ordinary_answer(
+    cold: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with MessageStore(small(cold, delete_when="")) as store:
+        reading = store.read(ReadRequest("T", 0, 0, 32))
+        if isinstance(reading, GetResult):
+            pytest.skip("this file system keeps what it was asked to forget")
+        old = time.time() - 100 * 3600
+        for path in sorted((cold / "commitlog").iterdir())[:-1]:
+            os.utime(path, (old, old))
+        store.delete_expired()
+        while store.min_offset("T", 0) == 0:
+            await asyncio.sleep(0.01)
+        assert (await reading).status is GetStatus.OFFSET_TOO_SMALL
+
+
+async def test_a_search_by_time_finds_the_same_beside_the_loop(cold: Path) -> None:
+    async with MessageStore(small(cold)) as store:
+        times = [at_once(store.lookups.time_steps("T", 0, offset)) for offset in range(0, 1500, 100)]
+    forget(cold)
+    async with MessageStore(small(cold)) as store:
+        for timestamp in (0, *times, times[-1] + 10_000):
+            for upper in (False, True):
+                found = await store.find(store.lookups.offset_steps("T", 0, timestamp, upper=upper))
+                assert found == at_once(store.lookups.offset_steps("T", 0, timestamp, upper=upper))
+
+
+async def test_a_kernel_that_cannot_be_asked_counts_everything_as_there(
+    cold: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "_libc", None)
+
+    store = MessageStore(small(cold))
+    store.open()
+    result = store.read(ReadRequest("T", 0, 0, 32))
+    assert isinstance(result, GetResult)
+    assert result.count == 32
+    store.close_now()

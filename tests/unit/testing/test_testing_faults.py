@@ -221,28 +221,25 @@ def test_a_whole_cluster_is_killed_under_its_clients_and_comes_up(virtual):
             cluster.wait_until(lambda: b"last" in seen)
 
 
-def test_faults_in_real_time_and_async_code():
-    async def main():
-        async with AsyncCluster(brokers=2) as cluster:
-            await cluster.create_topic("orders")
-            seen = []
-            consumer = cluster.push_consumer("billing")
+async def test_faults_in_real_time_and_async_code():
+    async with AsyncCluster(brokers=2) as cluster:
+        await cluster.create_topic("orders")
+        seen = []
+        consumer = cluster.push_consumer("billing")
 
-            @consumer.on("orders")
-            async def take(message):
-                seen.append(message.body)
+        @consumer.on("orders")
+        async def take(message):
+            seen.append(message.body)
 
-            async with consumer, cluster.producer() as producer:
-                with cluster.brokers["broker-a"].faults.answer_late(0.05) as fault:
-                    await asyncio.gather(*(producer.send(Message("orders", b"%d" % n)) for n in range(20)))
-                assert fault.hits
-                await cluster.wait_until_consumed("billing", "orders")
-                assert sorted(seen) == sorted(b"%d" % n for n in range(20))
-                await cluster.brokers["broker-a"].stop()
-                await cluster.send("orders", "b has it")
-                await cluster.wait_until(lambda: b"b has it" in seen)
-
-    asyncio.run(main())
+        async with consumer, cluster.producer() as producer:
+            with cluster.brokers["broker-a"].faults.answer_late(0.05) as fault:
+                await asyncio.gather(*(producer.send(Message("orders", b"%d" % n)) for n in range(20)))
+            assert fault.hits
+            await cluster.wait_until_consumed("billing", "orders")
+            assert sorted(seen) == sorted(b"%d" % n for n in range(20))
+            await cluster.brokers["broker-a"].stop()
+            await cluster.send("orders", "b has it")
+            await cluster.wait_until(lambda: b"b has it" in seen)
 
 
 def test_options_nobody_knows():

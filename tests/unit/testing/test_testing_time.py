@@ -17,6 +17,8 @@ from tianzhou.errors import ClientError
 from tianzhou.model import MessageModel
 from tianzhou.testing import AsyncCluster, Cluster, NotReached, run_virtual
 
+pytestmark = pytest.mark.runner.with_args(run_virtual)
+
 virtual = pytest.mark.tianzhou(virtual=True)
 
 
@@ -265,29 +267,26 @@ def test_real_time_cannot_be_hurried():
                 call()
 
 
-def test_virtual_time_on_ones_own_loop():
-    async def main():
-        async with AsyncCluster(virtual=True) as cluster:
-            await cluster.create_topic("orders")
-            seen = []
-            consumer = cluster.push_consumer("billing")
+async def test_virtual_time_on_ones_own_loop():
+    async with AsyncCluster(virtual=True) as cluster:
+        await cluster.create_topic("orders")
+        seen = []
+        consumer = cluster.push_consumer("billing")
 
-            @consumer.on("orders")
-            async def take(message):
-                await asyncio.sleep(600)
-                seen.append(message.body)
+        @consumer.on("orders")
+        async def take(message):
+            await asyncio.sleep(600)
+            seen.append(message.body)
 
-            async with consumer:
-                await cluster.send("orders", "a")
-                await cluster.wait_until_consumed("billing", "orders", within=timedelta(minutes=11))
-                assert seen == [b"a"]
-                with pytest.raises(NotReached):
-                    await cluster.wait_until(lambda: False, within=3)
-                began = cluster.now_ms
-                await asyncio.sleep(3)
-                assert cluster.now_ms - began == 3000
-
-    run_virtual(main())
+        async with consumer:
+            await cluster.send("orders", "a")
+            await cluster.wait_until_consumed("billing", "orders", within=timedelta(minutes=11))
+            assert seen == [b"a"]
+            with pytest.raises(NotReached):
+                await cluster.wait_until(lambda: False, within=3)
+            began = cluster.now_ms
+            await asyncio.sleep(3)
+            assert cluster.now_ms - began == 3000
 
 
 def test_a_virtual_cluster_refuses_loops_in_real_time():

@@ -1,0 +1,322 @@
+"""Every request code with every field hostile, against a broker and a name server that others go on using.
+
+Others are served meanwhile, memory stays, no file outside the store moves, state is still written, and the next start
+is clean with everything acknowledged. The order is by a seed, which is printed; set HOSTILE_SEED to have it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import random
+import signal
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import hostile
+from processes import Tianzhou, serve, until
+
+from tianzhou import sync
+from tianzhou.model import Message, MessageQueue
+from tianzhou.wire.codes import RequestCode, ResponseCode
+
+AIM_S = 0.05
+"""What is aimed at for the wait of others; printed, because a busy machine alone takes longer."""
+MOST_WAIT_S = 1.0
+"""So long nobody waits, twice in a row for the same code."""
+MOST_MEMORY = 100 << 20
+PATIENCE_S = 0.05
+"""What is not answered by then waits for something, as pulls do."""
+MOST_S = 240.0
+KEPT = "kept-topic"
+READER = "kept-reader"
+SAMPLE = 12
+"""So many requests of each code come again in a mixed order."""
+BURSTS = 3
+UNSERVED = 40
+"""So many requests of a code that a server does not know are enough."""
+
+
+class Line:
+    """A connection that asks one thing after another, and is made anew when the server has closed it."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self._address = host, int(port)
+        self._socket: socket.socket | None = None
+        self._opaque = 0
+
+    def ask(self, request: hostile.Hostile, patience_s: float = PATIENCE_S) -> int | None:
+        """The code of the answer; None without one."""
+        self._opaque += 1
+        try:
+            if self._socket is None:
+                self._socket = socket.create_connection(self._address, 5)
+            self._socket.settimeout(5)
+            self._socket.sendall(request.frame(self._opaque))
+            return self._answer(patience_s)
+        except OSError:
+            self.close()
+            return None
+
+    def _answer(self, patience_s: float) -> int | None:
+        assert self._socket is not None
+        self._socket.settimeout(patience_s)
+        while True:
+            try:
+                first = self._socket.recv(4)
+            except TimeoutError:
+                return None
+            self._socket.settimeout(5)
+            (size,) = struct.unpack(">i", first + self._exactly(4 - len(first)) if first else self._closed())
+            frame = self._exactly(size)
+            head = int.from_bytes(frame[:4])
+            header = frame[4 : 4 + (head & 0xFFFFFF)]
+            if head >> 24:
+                code, _, _, opaque, flag = struct.unpack_from(">hBhii", header)
+            else:
+                read = json.loads(header)
+                code, opaque, flag = read["code"], read["opaque"], read["flag"]
+            if flag & 1 and opaque == self._opaque:
+                return int(code)
+            self._socket.settimeout(patience_s)
+
+    def _exactly(self, size: int) -> bytes:
+        assert self._socket is not None
+        parts = []
+        while size:
+            part = self._socket.recv(size)
+            parts.append(part or self._closed())
+            size -= len(part)
+        return b"".join(parts)
+
+    @staticmethod
+    def _closed() -> bytes:
+        raise ConnectionError("closed")
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+class Others:
+    """Somebody else, who asks both servers small things all the time and notes how long that takes.
+
+    What the machine kept the server from running for does not count: that is others' doing.
+    """
+
+    def __init__(self, server: Tianzhou, broker: str, namesrv: str) -> None:
+        self._kept_waiting = Path(f"/proc/{server.pid}/schedstat")
+        self._questions = (
+            (Line(broker), hostile.Hostile(RequestCode.GET_MAX_OFFSET, "small", {"topic": KEPT, "queueId": "0"})),
+            (Line(namesrv), hostile.Hostile(RequestCode.GET_ROUTEINFO_BY_TOPIC, "small", {"topic": KEPT})),
+        )
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._longest = 0.0
+        self.wrong: list[str] = []
+        self.asked = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopped.set()
+        self._thread.join()
+        for line, _ in self._questions:
+            line.close()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(0.005):
+            for line, question in self._questions:
+                began = time.monotonic() - self._starved_s()
+                code = line.ask(question, 30)
+                self._longest = max(self._longest, time.monotonic() - self._starved_s() - began)
+                self.asked += 1
+                if code != ResponseCode.SUCCESS:
+                    self.wrong.append(f"{question.code} answered {code}")
+
+    def _starved_s(self) -> float:
+        """How long the server has been ready to run without a core to run on, ever."""
+        try:
+            return int(self._kept_waiting.read_text(encoding="ascii").split()[1]) / 1e9
+        except (OSError, IndexError):
+            return 0.0
+
+    def longest_s(self) -> float:
+        """The longest wait since this was last asked for."""
+        longest, self._longest = self._longest, 0.0
+        return longest
+
+
+def census(folder: Path) -> dict[str, tuple[int, str]]:
+    """What lies in a folder: paths, times and contents."""
+    return {
+        str(path): (path.lstat().st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "")
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def resident(server: Tianzhou) -> int:
+    """Anonymous memory; mapped files of the store are the system's to take back."""
+    return server.figure("RssAnon")
+
+
+def send_kept(namesrv: str, bodies: list[bytes]) -> None:
+    """Send what must be there to the end."""
+    with sync.Producer("kept-producer", namesrv) as producer:
+        for body in bodies:
+            producer.send(Message(KEPT, body))
+
+
+def read_kept(namesrv: str) -> list[bytes]:
+    """What is there of it, and a commit of where its reading ended."""
+    found = []
+    with sync.PullConsumer(READER, namesrv, auto_commit=False) as consumer:
+        for queue in consumer.queues(KEPT):
+            at, end = consumer.min_offset(queue), consumer.max_offset(queue)
+            while at < end:
+                pulled = consumer.pull(queue, at)
+                found += [message.body for message in pulled.messages]
+                at = pulled.next_offset
+    return sorted(found)
+
+
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[tuple[Tianzhou, str, str]]:
+    """A broker and a name server in one process; it, and their addresses."""
+    with serve(folder) as server:
+        ready = server.ready()
+        yield server, ready["broker"], ready["namesrv"]
+
+
+def test_nothing_a_stranger_sends_breaks_the_servers(tmp_path: Path) -> None:
+    seed = int(os.environ.get("HOSTILE_SEED") or random.SystemRandom().randrange(1 << 32))
+    print(f"HOSTILE_SEED={seed}")
+    outside = tmp_path / "outside"
+    (outside / "deeper").mkdir(parents=True)
+    for name in ("precious", "deeper/0", "deeper/00000000000000000000"):
+        (outside / name).write_text("not the store's")
+    place = tmp_path / "place"
+    place.mkdir()
+    before = census(outside)
+    bodies = [b"kept %d" % number for number in range(50)]
+    began = time.monotonic()
+    with running(place) as (server, broker, namesrv):
+        send_kept(namesrv, bodies[:25])
+        assert read_kept(namesrv) == sorted(bodies[:25])
+        calm = resident(server)
+        with Others(server, broker, namesrv) as others:
+            waits = {}
+            for code in RequestCode:
+                for where, address in (("broker", broker), ("name server", namesrv)):
+                    waits[f"{where} {code.name}"] = attack(address, code, str(outside), seed, others)
+                    assert server.process.poll() is None, f"{where}: {code.name}; {server.err[-2000:]}"
+                    assert time.monotonic() - began < MOST_S
+            mixed(broker, namesrv, str(outside), seed)
+            waits["everything, mixed"] = others.longest_s()
+        send_kept(namesrv, bodies[25:])
+        assert others.wrong == []
+        grown = resident(server) - calm
+        worst = sorted(waits.items(), key=lambda item: -item[1])[:5]
+        print(f"{others.asked} small requests beside; longest waits {worst}, aim {AIM_S} s; {grown >> 20} MiB more")
+        assert grown <= MOST_MEMORY
+        assert census(outside) == before
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["outside", "place"]
+        assert sorted(path.name for path in place.iterdir()) == ["0.err", "0.out", "data"]
+        state_is_written(broker, namesrv, place)
+        assert server.interrupt(signal.SIGINT)[0] == 0, server.err[-2000:]
+        server.assert_no_traceback()
+        assert "Task exception" not in server.err
+    with running(place) as (server, broker, namesrv):
+        assert read_kept(namesrv) == sorted(bodies)
+        assert committed(namesrv) == 7
+        assert server.interrupt(signal.SIGINT)[0] == 0
+        server.assert_no_traceback()
+    assert census(outside) == before
+    print(f"{time.monotonic() - began:.1f} s")
+
+
+def attack(address: str, code: RequestCode, outside: str, seed: int, others: Others) -> float:
+    """Send all that is hostile of a code; the longest wait of others meanwhile, if it is so long again."""
+    others.longest_s()
+    send_all(address, code, outside, seed)
+    wait_s = others.longest_s()
+    if wait_s > MOST_WAIT_S:
+        # A busy machine stops everybody now and then, but not at the same request again.
+        send_all(address, code, outside, seed)
+        wait_s = min(wait_s, others.longest_s())
+    assert wait_s <= MOST_WAIT_S, f"{code.name} stops others for {wait_s:.2f} s"
+    return wait_s
+
+
+def mixed(broker: str, namesrv: str, outside: str, seed: int) -> None:
+    """Some of everything in the order of the seed; then many at once, of which nobody reads the answers."""
+    chance = random.Random(seed)
+    some = [
+        request
+        for code in RequestCode
+        for request in chance.sample(hostile.requests(code, outside, seed), SAMPLE)
+        if len(request.body) < hostile.MEBIBYTE
+    ]
+    chance.shuffle(some)
+    few_bytes = [one for one in some if hostile.small(one)]
+    for address in (broker, namesrv):
+        line = Line(address)
+        for request in some:
+            line.ask(request)
+        line.close()
+        host, _, port = address.rpartition(":")
+        for _ in range(BURSTS):
+            with socket.create_connection((host, int(port)), 5) as burst, contextlib.suppress(OSError):
+                burst.settimeout(5)
+                burst.sendall(b"".join(one.frame(1) for one in chance.choices(few_bytes, k=1_000)))
+
+
+def send_all(address: str, code: RequestCode, outside: str, seed: int) -> None:
+    """Send all hostile requests of a code, one after the other."""
+    line = Line(address)
+    made = hostile.requests(code, outside, seed)
+    probe = line.ask(hostile.Hostile(code, "usual", hostile.usual_fields(code)))
+    if probe == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        del made[UNSERVED:]
+    for request in made:
+        line.ask(request)
+    line.close()
+
+
+def state_is_written(broker: str, namesrv: str, place: Path) -> None:
+    """Topics that are created and offsets that are committed now reach the files."""
+    queue = MessageQueue(KEPT, "", 0)
+    with sync.Admin(namesrv) as admin:
+        admin.topics.create("made-after")
+    line = Line(broker)
+    fields = {"consumerGroup": READER, "topic": KEPT, "queueId": str(queue.queue_id), "commitOffset": "7"}
+    code = RequestCode.UPDATE_CONSUMER_OFFSET
+    assert line.ask(hostile.Hostile(code, "commit", fields), 5) == ResponseCode.SUCCESS
+    line.close()
+
+    def text(name: str) -> str:
+        return "".join(path.read_text() for path in place.joinpath("data").rglob(name))
+
+    until(lambda: "made-after" in text("topics.json"))
+    until(lambda: f"{KEPT}@{READER}" in text("consumerOffset.json"))
+
+
+def committed(namesrv: str) -> Any:
+    """What the reader has committed of the first queue."""
+    with sync.PullConsumer(READER, namesrv, auto_commit=False) as consumer:
+        return consumer.committed(consumer.queues(KEPT)[0])

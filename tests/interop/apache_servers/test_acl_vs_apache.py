@@ -1,0 +1,194 @@
+"""Our clients at Apache brokers that check who asks: ACL 1.0 of 4.9.7, and users of 5.3.3."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from apache import ApacheBroker, ApacheNamesrv
+from client_suite import CHECKS, DELAY_LEVELS, FIRST, Check, fresh, make_topic, until
+from toolchain import ToolchainMissingError
+
+from tianzhou import Message, Producer, PullConsumer, PushConsumer, TransactionProducer, TransactionState
+from tianzhou.admin import Admin
+from tianzhou.client import ClientInstance
+from tianzhou.errors import BrokerError, TianzhouError
+
+ADMIN = {"access_key": "rocketmq2", "secret_key": "12345678"}
+READER = {"access_key": "RocketMQ", "secret_key": "abcdefgh"}
+ACCOUNTS = f"""
+globalWhiteRemoteAddresses: []
+accounts:
+- accessKey: {READER["access_key"]}
+  secretKey: {READER["secret_key"]}
+  whiteRemoteAddress:
+  admin: false
+  defaultTopicPerm: SUB
+  defaultGroupPerm: SUB
+- accessKey: {ADMIN["access_key"]}
+  secretKey: {ADMIN["secret_key"]}
+  whiteRemoteAddress:
+  admin: true
+"""
+AUTH = "org.apache.rocketmq.auth"
+USERS = {
+    "authenticationEnabled": "true",
+    "authenticationProvider": f"{AUTH}.authentication.provider.DefaultAuthenticationProvider",
+    "authenticationMetadataProvider": f"{AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
+    "initAuthenticationUser": f'{{"username":"{ADMIN["access_key"]}","password":"{ADMIN["secret_key"]}"}}',
+    "innerClientAuthenticationCredentials": f'{{"accessKey":"{ADMIN["access_key"]}",'
+    f'"secretKey":"{ADMIN["secret_key"]}"}}',
+}
+"""Whoever 5.3.3 knows may do everything; what groups and topics each may use would be another switch."""
+SIGNED = {
+    "everything_sent_is_read_back_as_it_was",
+    "a_batch_is_stored_in_one_piece",
+    "large_bodies_travel_compressed",
+    "members_share_the_messages_and_keep_their_progress",
+    "what_fails_is_delivered_again",
+    "messages_are_found_by_id_key_and_position",
+    "groups_are_made_changed_and_deleted",
+}
+"""Checks that send requests of every form: built from fields, framed from templates, one way, answers to brokers."""
+
+SIGNED_BY_USERS = {
+    "a_batch_is_stored_in_one_piece",
+    "what_fails_is_delivered_again",
+    "messages_are_found_by_id_key_and_position",
+    "groups_are_made_changed_and_deleted",
+}
+"""Those that a newer broker could take otherwise."""
+
+
+@contextmanager
+def broker_that_checks(version: str, conf: dict[str, str]) -> Iterator[str]:
+    """Address of the name server of a broker that takes signed requests only."""
+    namesrv = ApacheNamesrv(version=version)
+    broker = None
+    try:
+        namesrv.start()
+        broker = ApacheBroker(namesrv.address, conf=conf | {"messageDelayLevel": DELAY_LEVELS}, version=version)
+        rules = broker.home / "conf" / "plain_acl.yml"
+        rules.parent.mkdir(parents=True, exist_ok=True)
+        rules.write_text(ACCOUNTS)
+        broker.start()
+        yield namesrv.address
+    except ToolchainMissingError as error:
+        pytest.skip(str(error))
+    finally:
+        for server in (broker, namesrv):
+            if server is not None:
+                server.kill()
+                server._remove_home()
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[str]:
+    """A name server whose broker has ACL 1.0, with rules by account."""
+    with broker_that_checks("4.9.7", {"aclEnable": "true"}) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def guarded_by_users() -> Iterator[str]:
+    """A name server whose broker knows one user."""
+    with broker_that_checks("5.3.3", USERS) as address:
+        yield address
+
+
+def run(body) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(90):
+            await body
+
+    asyncio.run(main())
+
+
+def signing_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = ClientInstance.__init__
+    monkeypatch.setattr(ClientInstance, "__init__", lambda self, *args, **options: made(self, *args, **ADMIN | options))
+
+
+@pytest.mark.parametrize("check", [one for one in CHECKS if one.__name__ in SIGNED], ids=lambda check: check.__name__)
+def test_checks_of_the_suite_hold_with_signed_requests(
+    check: Check, guarded: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signing_by_default(monkeypatch)
+    run(check(guarded, tmp_path))
+
+
+@pytest.mark.parametrize(
+    "check", [one for one in CHECKS if one.__name__ in SIGNED_BY_USERS], ids=lambda check: check.__name__
+)
+def test_checks_of_the_suite_hold_with_a_user_of_the_newer_kind(
+    check: Check, guarded_by_users: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signing_by_default(monkeypatch)
+    run(check(guarded_by_users, tmp_path))
+
+
+def test_transactions_and_orderly_consumers_are_signed_too(guarded: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    signing_by_default(monkeypatch)
+
+    async def body() -> None:
+        topic, seen = await make_topic(guarded, 1), []
+        consumer = PushConsumer(fresh("G"), guarded, orderly=True, consume_from_where=FIRST)
+        consumer.subscribe(topic, handler=lambda message: seen.append(message.body))
+        producer = TransactionProducer(fresh("P"), guarded, check=lambda _: TransactionState.COMMIT)
+        async with consumer, producer:
+            await producer.send_in_transaction(Message(topic, b"both"), lambda *_: TransactionState.COMMIT)
+            await until(lambda: seen == [b"both"], "it was committed and consumed in order")
+
+    run(body())
+
+
+async def refusal(address: str, topic: str, **keys: str) -> str:
+    async with Producer(fresh("P"), address, retry_times_when_send_failed=0, **keys) as producer:
+        with pytest.raises(TianzhouError) as caught:
+            await producer.send(Message(topic, b"x"))
+    return str(caught.value)
+
+
+async def refused_but_signed(address: str, unsigned: str, wrong: str, unknown: str) -> str:
+    """See that sends are refused without a signature, with another key's and by nobody's; gives the topic."""
+    topic = fresh("T")
+    async with Admin(address, **ADMIN) as admin:
+        await admin.topics.create(topic, read_queue_nums=1, write_queue_nums=1)
+    assert unsigned in await refusal(address, topic)
+    assert wrong in await refusal(address, topic, **ADMIN | {"secret_key": "wrong word"})
+    assert unknown in await refusal(address, topic, **ADMIN | {"access_key": "nobody"})
+    return topic
+
+
+def test_who_does_not_sign_or_may_not_is_refused(guarded: str) -> None:
+    async def body() -> None:
+        topic = await refused_but_signed(
+            guarded,
+            unsigned="No accessKey is configured",
+            wrong="Check signature failed for accessKey=rocketmq2",
+            unknown="No acl config for nobody",
+        )
+        async with Producer(fresh("P"), guarded, **ADMIN) as producer:
+            result = await producer.send(Message(topic, b"x"))
+        async with PullConsumer(fresh("G"), guarded, **READER) as reader:
+            assert [message.body for message in (await reader.pull(result.queue, 0)).messages] == [b"x"]
+        async with Producer(fresh("P"), guarded, retry_times_when_send_failed=0, **READER) as producer:
+            with pytest.raises(BrokerError):
+                await producer.send(Message(topic, b"x"))
+
+    run(body())
+
+
+def test_who_is_no_user_is_refused(guarded_by_users: str) -> None:
+    async def body() -> None:
+        await refused_but_signed(
+            guarded_by_users,
+            unsigned="username cannot be null",
+            wrong="check signature failed",
+            unknown="User:nobody is not found",
+        )
+
+    run(body())

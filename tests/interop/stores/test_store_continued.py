@@ -1,0 +1,255 @@
+"""Every golden store: Apache's broker left it, ours goes on with it, and Apache's goes on with what ours left.
+
+The golden stores were written by 5.3.3 and 4.9.7, stopped or killed (`tests/golden/README.md`). Ours opens a copy with
+the settings of its manifest, serves what Apache served, appends to every queue a client can send to, and leaves alone
+what it does not know: the timer's wheel and log, states of POP, of transactions, of compaction. Then a broker of the
+version that wrote the store serves the same bytes at the same places, and appends where ours ended.
+"""
+
+from __future__ import annotations
+
+import json
+import tarfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apache import ApacheBroker, ApacheNamesrv
+from frames import wait_until
+from own import OwnBroker
+from questions import Answers, Asker, Queue, await_maximum, everything
+from sends import Sender
+from servers import Ports
+from toolchain import ToolchainMissingError
+
+from tianzhou.records.codec import decode_records
+from tianzhou.store.startup.proved_note import NOTE_NAME
+from tianzhou.wire.properties import decode_properties
+
+GOLDEN = Path(__file__).parents[1].parent / "golden" / "store"
+ALWAYS = ("basic-clean-4", "basic-killed-4", "basic-killed-5", "bcq", "timer")
+"""Run every time; the others tell the same of more kinds and are marked slow."""
+BUSY = {"transaction", "timer", "pop"}
+"""Where Apache's broker adds to the queues by itself: check-backs, timers, revivals."""
+NOT_BY_CLIENTS = ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_", "rmq_sys_", "%LMQ%", "%RETRY%", "%DLQ%")
+WRITTEN_BY_US = ("topics", "consumerOffset", "lmqConsumerOffset", "subscriptionGroup", "delayOffset", "consumerFilter")
+WAITING = "SCHEDULE_TOPIC_XXXX"
+POP_RETRY = "K5PopG_K5Pop"
+TIMERS_WITHIN_SECONDS = 30
+EACH = 30
+BATCHED = (b"batched 0", b"batched 1", b"batched 2")
+LEAST_BYTES = 150_000
+"""So that the log goes on into another segment."""
+
+
+@pytest.fixture(scope="module")
+def namesrv() -> Iterator[ApacheNamesrv]:
+    try:
+        with ApacheNamesrv() as running:
+            yield running
+    except ToolchainMissingError as error:
+        pytest.skip(str(error))
+
+
+def manifest_of(name: str) -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads((GOLDEN / f"{name}.json").read_bytes())
+    return manifest
+
+
+def unpacked(name: str, folder: Path) -> Path:
+    with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
+        archive.extractall(folder)
+    return folder / "store"
+
+
+def settings_of(manifest: dict[str, Any]) -> dict[str, object]:
+    """The settings of a store's broker, without what belongs to the run that made it."""
+    own = {"listenPort", "namesrvAddr", "storePathRootDir", "brokerIP1", "brokerIP2", "haListenPort"}
+    kept = {key: value for key, value in manifest["brokerConf"].items() if key not in own}
+    # Nothing is to expire while the test runs. The pool is a way to write, not a format, and wants memory.
+    return kept | {"fileReservedTime": 720, "transientStorePoolEnable": "false"}
+
+
+NAMES = sorted(path.name.removesuffix(".tar.xz") for path in GOLDEN.glob("*.tar.xz"))
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
+)
+def test_a_golden_store_is_continued_and_given_back(name: str, namesrv: ApacheNamesrv, tmp_path: Path) -> None:
+    manifest = manifest_of(name)
+    store, conf, port = unpacked(name, tmp_path), settings_of(manifest), Ports.free().broker
+    queues = [(queue["topic"], queue["queueId"]) for queue in manifest["queues"]]
+    keys = sorted({(asked["topic"], asked["key"]) for asked in manifest["queryByKey"]})
+    unknown, filters = _unknown_files(store), _filters(store)
+    with OwnBroker(namesrv.address, store, tmp_path / "ours", conf, port) as broker:
+        with Asker(broker.address) as asker:
+            _check_manifest(asker, manifest)
+            keys += _append(asker, queues)
+            _await_deliveries(asker, manifest)
+            ours = everything(asker, queues, keys)
+        broker.stop()
+    assert _unknown_files(store) == unknown
+    assert _filters(store) == filters
+    theirs = ApacheBroker(namesrv.address, port, store, conf, tmp_path / "apache", manifest["brokerVersion"])
+    try:
+        theirs.start()
+        with Asker(theirs.address) as asker:
+            await_maximum(asker, {queue: end for queue, (_, end) in ours.bounds.items()})
+            found = everything(asker, queues, keys)
+            _check_same(ours, found, busy=name in BUSY, version=manifest["brokerVersion"])
+            if name == "timer":
+                _check_timers(asker, found)
+            sender = Sender(asker, "theirs")
+            for queue in _sendable(queues):
+                place = sender.send(queue[0], queue[1], b"theirs", {"KEYS": "theirs"})
+                assert name in BUSY or place.queue_offset == found.bounds[queue][1]
+    finally:
+        theirs.kill()
+
+
+def test_times_of_files_are_kept_for_4_9_7(namesrv: ApacheNamesrv, tmp_path: Path) -> None:
+    """4.9.7 looks for a time in the segment that its file's time says: ours must not touch what it does not write."""
+    manifest = manifest_of("basic-clean-4")
+    store, conf, port = unpacked("basic-clean-4", tmp_path), settings_of(manifest), Ports.free().broker
+    with OwnBroker(namesrv.address, store, tmp_path / "ours", conf, port) as broker:
+        broker.stop()
+    theirs = ApacheBroker(namesrv.address, port, store, conf, tmp_path / "apache", "4.9.7")
+    try:
+        theirs.start()
+        with Asker(theirs.address) as asker:
+            for asked in manifest["offsetByTime"]:
+                queue = (asked["topic"], asked["queueId"])
+                assert asker.at_time(queue, int(asked["timestamp"]), asked["boundary"]) == int(asked["offset"]), asked
+    finally:
+        theirs.kill()
+
+
+def _unknown_files(store: Path) -> dict[str, bytes]:
+    """What is in files of a store that are none of ours."""
+    known = {store / "config" / f"{name}.json{end}" for name in WRITTEN_BY_US for end in ("", ".bak")}
+    known |= {store / name for name in ("checkpoint", "abort", "abort.bak", "lock", NOTE_NAME)}
+    queues = ("commitlog", "consumequeue", "consumequeue_ext", "batchconsumequeue", "index")
+    return {
+        str(path.relative_to(store)): path.read_bytes()
+        for path in store.rglob("*")
+        if path.is_file() and path not in known and path.relative_to(store).parts[0] not in queues
+    }
+
+
+def _filters(store: Path) -> Any:
+    """What is known of groups' expressions, down to the bits of their filters; in whatever order."""
+    return json.loads((store / "config" / "consumerFilter.json").read_bytes())
+
+
+def _sendable(queues: list[Queue]) -> list[Queue]:
+    return [queue for queue in queues if not queue[0].startswith(NOT_BY_CLIENTS)]
+
+
+def _check_manifest(asker: Asker, manifest: dict[str, Any]) -> None:
+    """Check that ours has every message where Apache had it; what was waiting may come behind."""
+    expected: dict[Queue, list[tuple[int, int, int]]] = {}
+    for message in manifest["messages"]:
+        row = (message["queueOffset"], message["commitLogOffset"], message["storeSize"])
+        place = (message.get("pulledFromTopic", message["topic"]), message.get("pulledFromQueueId", message["queueId"]))
+        expected.setdefault(place, []).append(row)
+    answers = everything(asker, expected)
+    for queue in manifest["queues"]:
+        place = (queue["topic"], queue["queueId"])
+        assert asker.bounds(place)[0] == queue["minOffset"]
+        assert asker.bounds(place)[1] >= queue["maxOffset"]
+    for place, rows in expected.items():
+        records = answers.decoded(place)
+        served = [(record.queue_offset, record.physical_offset, record.size) for record in records]
+        assert served[: len(rows)] == sorted(rows), place
+
+
+def _append(asker: Asker, queues: list[Queue]) -> list[tuple[str, str]]:
+    """Send to every queue that takes messages, and into light and retry queues as they are reached; the keys."""
+    sender, keys = Sender(asker, "ours"), []
+    sendable = _sendable(queues)
+    light = sorted({topic for topic, _ in queues if topic.startswith("%LMQ%")})
+    size = LEAST_BYTES // (EACH * len(sendable))
+    for queue in sendable:
+        for number in range(EACH):
+            key = f"ours-{queue[1]}-{number}"
+            properties = {"KEYS": key, "TAGS": f"tag{number % 3}"}
+            if light:
+                properties["INNER_MULTI_DISPATCH"] = ",".join(light[: number % (len(light) + 1)]) or light[0]
+            place = sender.send(*queue, f"{key} ".encode() * (1 + size * (number % 3) // len(key)), properties)
+            keys += [(queue[0], key)] if number % 7 == 0 else []
+        sender.batch(*queue, BATCHED)
+    for group in _retried(queues):
+        sender.send_back(place.log_offset, sendable[-1][0], group, level=1)
+    return keys
+
+
+def _retried(queues: list[Queue]) -> list[str]:
+    """Groups with a retry topic; that of a POP group has its topic behind the name."""
+    return sorted({topic.removeprefix("%RETRY%") for topic, _ in queues if topic.startswith("%RETRY%")} - {POP_RETRY})
+
+
+def _await_deliveries(asker: Asker, manifest: dict[str, Any]) -> None:
+    """Wait until what was waiting for its time has come, each message once; all of it is due since long."""
+    came = manifest["delayOffsets"]["offsetTable"]
+    wanted = {(queue["topic"], queue["queueId"]): queue["maxOffset"] for queue in manifest["queues"]}
+    if manifest["case"] == "pop":
+        # The broker went on for a moment after it had been asked.
+        wanted = {queue: end for queue, end in wanted.items() if queue[0] == "K5Pop"}
+    for message in manifest["messages"]:
+        if message["topic"] == WAITING and message["queueOffset"] >= came.get(str(message["queueId"] + 1), 0):
+            real = message["properties"]
+            wanted[real["REAL_TOPIC"], int(real["REAL_QID"])] += 1
+    for queue in _sendable(list(wanted)):
+        wanted[queue] += EACH + len(BATCHED)
+    for group in _retried(list(wanted)):
+        wanted[f"%RETRY%{group}", 0] += 1
+        wanted[WAITING, 0] += 1
+    wanted = {queue: end for queue, end in wanted.items() if not queue[0].startswith("%LMQ%")}
+    await_maximum(asker, wanted)
+    assert {queue: asker.bounds(queue)[1] for queue in wanted} == wanted
+
+
+def _check_same(ours: Answers, theirs: Answers, *, busy: bool, version: str) -> None:
+    for queue, records in ours.records.items():
+        assert theirs.records[queue][: len(records)] == records, queue
+        assert theirs.bounds[queue][0] == ours.bounds[queue][0]
+    for asked, records in ours.keys.items():
+        assert theirs.keys[asked] == records or (busy and set(records) <= set(theirs.keys[asked])), asked
+    if not busy:
+        assert theirs.bounds == ours.bounds
+        if version == "5.3.3":
+            assert _comparable(theirs) == _comparable(ours)
+
+
+def _comparable(answers: Answers) -> dict[tuple[Queue, int, str], int]:
+    """Answers about times; of BatchCQ queues 5.3.3 answers 0 for UPPER between two records, which we do not."""
+    return {
+        (queue, timestamp, boundary): offset
+        for (queue, timestamp, boundary), offset in answers.times.items()
+        if boundary == "LOWER" or queue[0] != "J5Batch"
+    }
+
+
+def _check_timers(asker: Asker, found: Answers) -> None:
+    """Check that what waited in the wheel that we carried along is delivered once when it is due."""
+    due_by = (time.time() - 10) * 1000
+    waiting = [decode_properties(record.properties) for record in found.decoded(("rmq_sys_wheel_timer", 0))]
+    due = {one["KEYS"] for one in waiting if int(one["TIMER_OUT_MS"]) <= due_by}
+    assert due
+
+    def delivered() -> Counter[str]:
+        records = [record for one in _pulled(asker) for record in decode_records(one)]
+        keys = (decode_properties(record.properties).get("KEYS", "") for record in records)
+        return Counter(key for key in keys if key.startswith("tk-"))
+
+    wait_until(lambda: due <= set(delivered()), TIMERS_WITHIN_SECONDS, "timers were not delivered")
+    assert max(delivered().values()) == 1
+
+
+def _pulled(asker: Asker) -> list[bytes]:
+    queues = [("F5Timer", 0), ("F5Timer", 1)]
+    return [record for queue in queues for record in asker.pull(queue, *asker.bounds(queue))]

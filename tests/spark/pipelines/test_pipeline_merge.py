@@ -1,0 +1,138 @@
+"""The merged table without a database: what changed is merged, in Parquet and in Delta, whatever is killed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tianzhou
+from tianzhou.errors import ConfigError
+from tianzhou.pipelines.merged_table import CURRENT, PARTS, merge, merged
+from tianzhou.pipelines.topics import Topics
+
+PROGRAM = Path(__file__).parents[1] / "merge_program.py"
+SOURCE = str(Path(tianzhou.__file__).resolve().parents[1])
+SCHEMA = "id INT, name STRING"
+
+
+def change(key: int, position: int, name: str | None) -> str:
+    row = None if name is None else json.dumps({"id": key, "name": name})
+    op = "delete" if name is None else "update"
+    return json.dumps({"op": op, "table": "shop.items", "key": str(key), "row": row, "position": f"{position:09d}"})
+
+
+def rows(spark, to) -> dict[int, str]:
+    found = merged(spark, str(to)).collect()
+    assert len(found) == len({row["id"] for row in found})
+    return {row["id"]: row["name"] for row in found}
+
+
+@pytest.fixture
+def table(spark, server, topic, tmp_path):
+    """Send changes and merge them: the rows of the table."""
+
+    def run(*changes: str, **options) -> dict[int, str]:
+        to = str(tmp_path / "merged")
+        server.send(topic, list(changes))
+        given = {"table": "shop.items", "schema": SCHEMA, **options}
+        merge(Topics(spark, server.address), topic, to, **given).awaitTermination(120)
+        return rows(spark, to)
+
+    return run
+
+
+def rounds(table, table_format):
+    """Three runs of changes; what the table is in the end, and a look at it after each."""
+    wanted = {key: f"item {key}" for key in range(200)}
+    first = [change(key, key, name) for key, name in wanted.items()]
+    assert table(*first, table_format=table_format) == wanted
+    yield
+    wanted[7] = "tea"
+    del wanted[8]
+    assert table(change(7, 500, "tea"), change(7, 100, "older"), change(7, 500, "tea"), change(8, 501, None)) == wanted
+    yield
+    # A repeated older change does not bring a deleted row back.
+    assert table(change(8, 8, "item 8")) == wanted
+    yield
+
+
+@pytest.mark.slow
+def test_a_batch_writes_the_parts_that_hold_its_keys(spark, table, tmp_path):
+    to = tmp_path / "merged"
+    with pytest.raises(ConfigError, match="holds no merged table yet"):
+        merged(spark, str(to))
+    run = rounds(table, None)
+    next(run)
+    first = len(list(to.glob("version=0/_part=*")))
+    assert first > PARTS // 2
+    next(run)
+    assert len(list(to.glob("version=1/_part=*"))) == 2
+    next(run)
+    assert len(list(to.glob("version=2/_part=*"))) == 1
+    # What was the table before stays, for who has begun to read it; what was before that is gone.
+    assert len(json.loads((to / CURRENT).read_text())["parts"]) == first
+    assert len(list(to.glob("version=0/_part=*"))) == first - 2
+    assert len(list(to.glob("version=1/_part=*"))) == 2
+    with pytest.raises(ConfigError, match="holds a merged table in parquet, not in delta; choose another folder"):
+        table(table_format="delta")
+
+
+def test_a_format_that_is_none(topic, cli, tmp_path):
+    given = ("--to", str(tmp_path / "m"), "--table", "a.b", "--schema", "id INT", "--format", "iceberg")
+    code, _, err = cli("pipeline", "merge", topic, *given)
+    assert (code, "--format iceberg: expected parquet or delta" in err) == (2, True), err
+
+
+@pytest.mark.slow
+def test_a_delta_table_is_changed_by_its_own_merge(spark, server, topic, table, pipeline, tmp_path):
+    deltalake = pytest.importorskip("deltalake")
+    to = tmp_path / "merged"
+    run = rounds(table, "delta")
+    next(run)
+    query = json.loads((to / "_checkpoint" / "metadata").read_text())["id"]
+    assert deltalake.DeltaTable(to).transaction_version(query) == 0
+    next(run)
+    assert deltalake.DeltaTable(to).transaction_version(query) == 1
+    version = deltalake.DeltaTable(to).version()
+    next(run)
+    assert deltalake.DeltaTable(to).version() == version  # nothing had changed
+    # To others it is a table of the rows that are.
+    assert sorted(deltalake.DeltaTable(to).to_pyarrow_table().column("id").to_pylist()) == [
+        key for key in range(200) if key != 8
+    ]
+    # Whoever goes on need not say that it is Delta.
+    server.send(topic, [change(9, 900, None)])
+    given = ("--to", str(to), "--table", "shop.items", "--schema", SCHEMA)
+    assert pipeline("merge", topic, *given) == {"changes": 1, "rows_in_table": 198, "to": str(to)}
+    with pytest.raises(ConfigError, match="holds a merged table in delta, not in parquet; choose another folder"):
+        table(table_format="parquet")
+    with pytest.raises(ConfigError, match="column name is int32 in the rows and string in delta table"):
+        table(schema="id INT, name INT")
+
+
+@pytest.mark.slow
+def test_killed_while_it_merges_into_a_delta_table(spark, server, topic, tmp_path):
+    """Driver and JVM die before a commit, between the deleted keys and the rows, and after a commit."""
+    pytest.importorskip("deltalake")
+    wanted: dict[int, str] = {}
+    position = 0
+    for place in ("before", "gone", "after", ""):
+        changes = []
+        for key in range(position % 7, 40, 3):
+            position += 1
+            name = None if key % 4 == 0 and wanted.get(key) else f"{place} {position}"
+            changes.append(change(key, position, name))
+            wanted.pop(key, None)
+            if name is not None:
+                wanted[key] = name
+        server.send(topic, [*changes, *changes[:5]])
+        (tmp_path / "plan").write_text(place)
+        command = [sys.executable, str(PROGRAM), server.address, topic, str(tmp_path)]
+        environ = {**os.environ, "PYTHONPATH": SOURCE}
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=600, check=False)
+        assert done.returncode == (-9 if place else 0), done.stderr[-3000:]
+        assert bool((tmp_path / "plan").read_text()) is False
+    assert rows(spark, tmp_path / "merged") == wanted

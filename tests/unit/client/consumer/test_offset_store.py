@@ -1,0 +1,75 @@
+"""Local offsets: RocketMQ's own file, kept over restarts and accidents."""
+
+import asyncio
+
+import pytest
+
+from tianzhou.client import ClientInstance
+from tianzhou.client.consumer.offset_store import OFFSET_DIR_ENV, LocalOffsets
+from tianzhou.errors import ClientError
+from tianzhou.model import MessageQueue
+
+A, B = MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)
+
+
+def run(*steps):
+    async def main() -> list:
+        return [await step for step in steps]
+
+    return asyncio.run(main())
+
+
+def test_offsets_are_kept_over_restarts(tmp_path):
+    store = LocalOffsets(tmp_path, "10.0.0.1@DEFAULT", "G")
+    assert run(store.load(), store.read(A), store.persist({A: 5}), store.persist({B: 7})) == [None, None, {A}, {B}]
+    again = LocalOffsets(tmp_path, "10.0.0.1@DEFAULT", "G")
+    assert run(again.load(), again.read(A), again.read(B)) == [None, 5, 7]
+    assert again.path == tmp_path / "10.0.0.1@DEFAULT" / "G" / "offsets.json"
+
+
+def test_the_file_is_in_javas_form(tmp_path):
+    store = LocalOffsets(tmp_path, "c", "G")
+    run(store.persist({A: 5}))
+    assert store.path.read_bytes() == b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:5}}'
+    store.path.write_text(
+        '{\n\t"offsetTable":{{\n\t\t"brokerName":"b",\n\t\t"queueId":1,\n\t\t"topic":"T"\n\t}:9\n\t}\n}'
+    )
+    again = LocalOffsets(tmp_path, "c", "G")
+    assert run(again.load(), again.read(B)) == [None, 9]
+
+
+def test_a_damaged_file_is_replaced_by_its_backup(tmp_path):
+    store = LocalOffsets(tmp_path, "c", "G")
+    run(store.persist({A: 5}), store.persist({A: 6}))
+    store.path.write_bytes(b'{"offsetTab')
+    again = LocalOffsets(tmp_path, "c", "G")
+    assert run(again.load(), again.read(A)) == [None, 5]
+    store.path.with_suffix(".json.bak").write_bytes(b"[")
+    with pytest.raises(ClientError, match=r"offsets.json.*offsets.json.bak.*mend or remove"):
+        run(LocalOffsets(tmp_path, "c", "G").load())
+
+
+def test_a_folder_that_cannot_be_written_is_no_reason_to_stop(tmp_path, caplog):
+    (tmp_path / "c").write_text("a file where a folder should be")
+    store = LocalOffsets(tmp_path, "c", "G")
+    assert run(store.persist({A: 5}), store.read(A)) == [set(), 5]
+    assert "could not be written" in caplog.text
+
+
+def test_the_environment_names_the_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv(OFFSET_DIR_ENV, str(tmp_path))
+    assert LocalOffsets(None, "c", "G").path.parent.parent.parent == tmp_path
+
+
+async def test_inside_a_namespace_the_file_has_the_servers_names(tmp_path):
+    instance = ClientInstance("127.0.0.1:1", namespace="space")
+    store = LocalOffsets.of(instance, tmp_path, "DEFAULT", "G")
+    assert store.path.parent.name == "space%G"
+    await store.persist({A: 5})
+    assert b'"topic":"space%T"' in store.path.read_bytes()
+    again = LocalOffsets.of(instance, tmp_path, "DEFAULT", "G")
+    await again.load()
+    assert await again.read(A) == 5
+    outside = LocalOffsets.of(ClientInstance("127.0.0.1:1"), tmp_path, "DEFAULT", "G")
+    await outside.load()
+    assert await outside.read(A) is None

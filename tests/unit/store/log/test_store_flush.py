@@ -1,0 +1,360 @@
+"""What runs behind puts on the loop: dispatch, flush, checkpoint, preparation (store.md §9, §11, §13)."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+from pathlib import Path
+
+import pytest
+
+from tianzhou.errors import StoreError
+from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
+from tianzhou.store.dispatch import dispatch as dispatch_module
+from tianzhou.store.files import directories
+from tianzhou.store.files.segments import Segment
+from tianzhou.store.flags import RunningFlag
+from tianzhou.store.log import commitlog as commitlog_module
+
+
+def settings_for(folder: Path, **changes: object) -> StoreSettings:
+    values: dict[str, object] = {
+        "store_path_root_dir": str(folder),
+        "mapped_file_size_commit_log": 1 << 20,
+        "mapped_file_size_consume_queue": 4000,
+        "max_hash_slot_num": 100,
+        "max_index_num": 400,
+    }
+    return StoreSettings(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def message(number: int = 0, size: int = 100, **changes: object) -> NewRecord:
+    return NewRecord("T", 0, b"x" * size, b"", uniq_key=f"u{number}", **changes)  # type: ignore[arg-type]
+
+
+async def test_a_put_shows_in_the_next_turn_of_the_loop_and_wakes_who_waits(tmp_path: Path) -> None:
+    async with MessageStore(settings_for(tmp_path)) as store:
+        arrived = store.arrived("T", 0)
+        waiting = asyncio.create_task(arrived.reach(3))
+        for number in range(3):
+            store.append(message(number))
+            assert store.get("T", 0, 0, 32).status is GetStatus.NO_MESSAGE_IN_QUEUE
+        assert store.max_offset("T", 0) == 0
+        assert store.max_offset("T", 0, committed=False) == 3
+        assert store.dispatch_behind_bytes == store.end_offset
+        await asyncio.sleep(0)
+        assert store.max_offset("T", 0) == 3
+        assert store.dispatch_behind_bytes == 0
+        assert store._dispatcher.position == store.end_offset
+        await asyncio.wait_for(waiting, 5)
+        assert store.arrived("T", 0).value == 3
+
+
+async def test_dispatch_works_in_slices_and_lets_others_run(tmp_path: Path) -> None:
+    async with MessageStore(settings_for(tmp_path)) as store:
+        for number in range(2000):
+            store.append(message(number))
+        turns = 0
+        seen = []
+        while store.max_offset("T", 0) < 2000:
+            await asyncio.sleep(0)
+            turns += 1
+            seen.append(store.max_offset("T", 0))
+        assert turns >= 2000 // dispatch_module.SLICE_RECORDS
+        assert max(b - a for a, b in zip([0, *seen], seen, strict=False)) <= dispatch_module.SLICE_RECORDS
+
+
+async def test_a_flood_without_turns_of_the_loop_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tianzhou.store.appender.BACKLOG_LIMIT", 500)
+
+    async with MessageStore(settings_for(tmp_path)) as store:
+        for number in range(3000):
+            store.append(message(number))
+            assert len(store._dispatcher.pending) <= 501
+
+
+async def test_sync_flush_settles_when_the_disk_has_it_and_shows_it_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = threading.Event()
+    passed = Segment.sync
+
+    def held(self: Segment, start: int, end: int) -> None:
+        gate.wait(10)
+        passed(self, start, end)
+
+    async with MessageStore(settings_for(tmp_path, flush_disk_type="SYNC_FLUSH")) as store:
+        monkeypatch.setattr(Segment, "sync", held)
+        first = store.append(message(1))
+        assert await store.settle(first, 30) is PutStatus.FLUSH_DISK_TIMEOUT
+        group = [store.append(message(number)) for number in range(2, 50)]
+        settled = [asyncio.create_task(store.settle(result)) for result in [first, *group]]
+        await asyncio.sleep(0.02)
+        assert not any(task.done() for task in settled)
+        assert store.max_offset("T", 0) == 0
+        gate.set()
+        assert set(await asyncio.gather(*settled)) == {PutStatus.PUT_OK}
+        assert store.flushed.value == store.end_offset
+        await asyncio.sleep(0)
+        assert store.max_offset("T", 0) == 49
+
+
+async def test_async_flush_settles_at_once(tmp_path: Path) -> None:
+    async with MessageStore(settings_for(tmp_path, flush_interval_commit_log=60_000)) as store:
+        result = store.append(message())
+        assert await store.settle(result) is PutStatus.PUT_OK
+        assert store.flushed.value == 0
+
+
+async def test_async_flush_reaches_the_disk_by_interval(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path, flush_interval_commit_log=5, flush_commit_log_thorough_interval=20)
+    async with MessageStore(settings) as store:
+        result = store.append(message())
+        await asyncio.wait_for(store.flushed.reach(result.end_offset), 5)
+
+
+def test_a_failing_disk_ends_acknowledgements_and_puts_but_not_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(self: Segment, start: int, end: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    settings = settings_for(tmp_path, flush_disk_type="SYNC_FLUSH")
+
+    async def main() -> None:
+        async with MessageStore(settings) as store:
+            good = store.append(message(1))
+            assert await store.settle(good) is PutStatus.PUT_OK
+            with monkeypatch.context() as patch:
+                patch.setattr(Segment, "sync", broken)
+                bad = store.append(message(2))
+                assert await store.settle(bad) is PutStatus.FLUSH_DISK_TIMEOUT
+            refused = store.append(message(3))
+            assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
+            assert "Input/output error" in refused.remark
+            assert "repair the disk" in refused.remark
+            with pytest.raises(StoreError, match="only reads"):
+                await store.flushed.reach(bad.end_offset)
+            assert store.get("T", 0, 0, 32).count == 1
+            assert not store.writable
+        assert "refused the commit log" in caplog.text
+
+    asyncio.run(main())
+    assert (tmp_path / "abort").exists()  # the next start reads the log again
+
+
+class RefusesOnce:
+    """A disk that tells of a lost page once, as Linux does: the next sync of the same pages succeeds."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked = 0
+        self.go_on = threading.Event()
+        real = Segment.sync
+
+        def sync(segment: Segment, start: int, end: int) -> None:
+            if segment.path.parent.name == "commitlog":
+                self.asked += 1
+                if self.asked == 1:
+                    assert self.go_on.wait(10)
+                    raise OSError(5, "Input/output error")
+            real(segment, start, end)
+
+        monkeypatch.setattr(Segment, "sync", sync)
+
+    async def busy(self) -> None:
+        while not self.asked:
+            await asyncio.sleep(0)
+
+
+async def test_a_disk_that_refused_once_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = RefusesOnce(monkeypatch)
+    async with MessageStore(settings_for(tmp_path, flush_disk_type="SYNC_FLUSH")) as store:
+        # Two flushes of the same range at the same time: the store's own, and that of who makes sure.
+        results = [store.append(message(number)) for number in range(3)]
+        waiting = [asyncio.create_task(store.settle(result, 5000)) for result in results]
+        sure = asyncio.create_task(store.secure(store.end_offset))
+        await disk.busy()
+        disk.go_on.set()
+        assert [await task for task in waiting] == [PutStatus.FLUSH_DISK_TIMEOUT] * 3
+        with pytest.raises(StoreError, match="refused the commit log"):
+            await sure
+        assert store.flushed.value == 0
+        assert store.append(message(3)).status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert (tmp_path / "abort").exists(), "the folder must not say that it was stopped cleanly"
+
+
+@pytest.mark.parametrize("how", ["goes on", "is closed"])
+async def test_a_refusal_is_known_when_nobody_waits_for_it_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    disk = RefusesOnce(monkeypatch)
+    async with MessageStore(settings_for(tmp_path)) as store:
+        result = store.append(message())
+        sure = asyncio.create_task(store.secure(store.end_offset))
+        await disk.busy()
+        sure.cancel()
+        disk.go_on.set()
+        await asyncio.gather(sure, return_exceptions=True)
+        if how == "goes on":
+            with pytest.raises(StoreError, match="refused the commit log"):
+                await store.secure(result.end_offset)
+            assert store.append(message(1)).status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.flushed.value == 0
+    assert (tmp_path / "abort").exists()
+
+
+async def test_the_checkpoint_follows_what_is_on_disk(tmp_path: Path) -> None:
+    settings = settings_for(
+        tmp_path,
+        flush_interval_commit_log=5,
+        flush_commit_log_least_pages=0,
+        flush_interval_consume_queue=5,
+        flush_consume_queue_thorough_interval=5,
+    )
+    async with MessageStore(settings) as store:
+        result = store.append(message(1))
+        for _ in range(400):
+            await asyncio.sleep(0.01)
+            fields = (tmp_path / "checkpoint").read_bytes()[:16] if (tmp_path / "checkpoint").exists() else b""
+            if fields == result.store_timestamp.to_bytes(8, "big") * 2:
+                break
+        else:
+            pytest.fail("the checkpoint did not follow")
+
+
+async def test_a_busy_log_is_prepared_ahead_and_an_idle_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commitlog_module, "AHEAD", 512 << 10)
+    monkeypatch.setattr(commitlog_module, "_BUSY", 256 << 10)
+    folder = tmp_path / "commitlog"
+
+    async with MessageStore(settings_for(tmp_path)) as store:
+        store.append(message(size=1000))
+        await asyncio.sleep(0.05)
+        assert folder.joinpath(f"{0:020d}").stat().st_blocks * 512 <= 128 << 10
+        for _ in range(100):
+            for number in range(8):
+                store.append(message(number, size=1000))
+            await asyncio.sleep(0.001)
+        for _ in range(200):
+            if len(list(folder.iterdir())) == 2:
+                break
+            await asyncio.sleep(0.01)
+        assert store.end_offset < 1 << 20
+        assert len(list(folder.iterdir())) == 2
+        for number in range(400):
+            store.append(message(number, size=1000))
+        assert store.end_offset > 1 << 20
+        await asyncio.sleep(0)
+    # What was made ahead and not begun has gone again.
+    assert len(list(folder.iterdir())) == -(-store.end_offset // (1 << 20))
+
+
+def test_stopping_right_after_puts_loses_nothing(tmp_path: Path) -> None:
+    async def main(count: int) -> None:
+        async with MessageStore(settings_for(tmp_path)) as store:
+            assert store.report.clean
+            assert store.max_offset("T", 0) == count
+            for number in range(300):
+                store.append(message(number))
+
+    asyncio.run(main(0))
+    asyncio.run(main(300))
+    asyncio.run(main(600))
+
+
+class Descriptors:
+    """Takes away the descriptors that syncing a directory needs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left = True
+        self._open = directories.open_file
+        monkeypatch.setattr(directories, "open_file", self.open)
+
+    def open(self, path: Path, flags: int) -> int:
+        if not self.left:
+            raise OSError(errno.EMFILE, "Too many open files", str(path))
+        return self._open(path, flags)
+
+
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+def test_a_flush_without_descriptors_is_done_when_there_are_some_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flush: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tianzhou.store.log.flush.RETRY_S", 0.02)
+    descriptors = Descriptors(monkeypatch)
+
+    async def main() -> None:
+        settings = settings_for(
+            tmp_path, flush_disk_type=flush, flush_commit_log_thorough_interval=20, flush_interval_commit_log=10,
+            flush_interval_consume_queue=20, flush_consume_queue_thorough_interval=20, sync_flush_timeout=100,
+        )  # fmt: skip
+        async with MessageStore(settings) as store:
+            descriptors.left = False
+            result = store.append(message())
+            assert result.status is PutStatus.PUT_OK
+            waited = await store.settle(result)
+            assert waited is (PutStatus.FLUSH_DISK_TIMEOUT if flush == "SYNC_FLUSH" else PutStatus.PUT_OK)
+            async with asyncio.timeout(5):
+                while "flushing the commit log" not in store.supervisor.troubles:
+                    await asyncio.sleep(0.01)
+            assert RunningFlag.NOT_WRITABLE not in store.flags.bits
+            assert store.flushed.value < result.end_offset
+            descriptors.left = True
+            async with asyncio.timeout(5):
+                await store.flushed.reach(result.end_offset)
+                while store.supervisor.troubles.present() or store._dispatcher.dirty:
+                    await asyncio.sleep(0.01)
+            assert store.append(message(1)).status is PutStatus.PUT_OK
+        assert store.unclean == ""
+        async with MessageStore(settings) as again:
+            assert again.report.clean
+
+    asyncio.run(main())
+    assert "flushing the commit log works again" in caplog.text
+
+
+async def test_a_stop_without_descriptors_is_not_a_clean_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tianzhou.store.log.flush.RETRY_S", 0.001)
+    descriptors = Descriptors(monkeypatch)
+
+    settings = settings_for(tmp_path)
+    async with MessageStore(settings) as store:
+        descriptors.left = False
+        store.append(message())
+        await asyncio.sleep(0)
+    assert "not everything is on the disk" in store.unclean or "the disk refused" in store.unclean
+    descriptors.left = True
+    async with MessageStore(settings) as again:
+        assert not again.report.clean
+        assert again.get("T", 0, 0, 32).status is GetStatus.FOUND
+
+
+def test_a_record_no_queue_takes_refuses_puts_loudly_instead_of_hiding_what_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tianzhou.store.dispatch.dispatch._RETRY_SECONDS", 0.02)
+
+    def refuse(*_: object) -> int:
+        raise ValueError("no such unit")
+
+    async def main() -> None:
+        async with MessageStore(settings_for(tmp_path)) as store:
+            with pytest.MonkeyPatch.context() as broken:
+                broken.setattr("tianzhou.store.dispatch.dispatch.fill", refuse)
+                assert store.append(message()).status is PutStatus.PUT_OK
+                async with asyncio.timeout(5):
+                    while store.writable:
+                        await asyncio.sleep(0.01)
+                refused = store.append(message(1))
+                assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
+                assert "no such unit" in refused.remark
+            async with asyncio.timeout(5):
+                while not store.writable:
+                    await asyncio.sleep(0.01)
+            assert store.append(message(2)).status is PutStatus.PUT_OK
+
+    asyncio.run(main())
+    assert "filling the queues failed" in caplog.text
