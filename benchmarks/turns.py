@@ -32,7 +32,7 @@ from scale import allow_files  # noqa: E402 - run from a checkout
 
 from tianzhou.broker.server import Broker  # noqa: E402 - run from a checkout
 from tianzhou.broker.settings import BrokerSettings  # noqa: E402
-from tianzhou.cli.gc_freeze import LongLived  # noqa: E402
+from tianzhou.cli.gc_freeze import FrozenObjects  # noqa: E402
 from tianzhou.model import ConsumerData, HeartbeatData, SubscriptionData, TopicConfig  # noqa: E402
 from tianzhou.namesrv.server import NameServer  # noqa: E402
 from tianzhou.namesrv.settings import NamesrvSettings  # noqa: E402
@@ -320,7 +320,7 @@ def main() -> None:
     allow_files(2 * min(arguments.count, 5_000) + 1_000)
     loop = CountedLoop()
     with contextlib.ExitStack() as stack:
-        stack.enter_context(LongLived())  # as the commands have it
+        stack.enter_context(FrozenObjects())  # as the commands have it
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="turns-"))
         runner = stack.enter_context(asyncio.Runner(loop_factory=lambda: loop))
         figures = runner.run(measure(loop, arguments.count, Path(folder)))

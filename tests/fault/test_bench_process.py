@@ -15,7 +15,7 @@ from processes import LIMIT_S, Tianzhou, serve, until
 
 from tianzhou import sync
 from tianzhou.bench.runner import Run
-from tianzhou.bench.spec import Given, Kind, Payload, Role
+from tianzhou.bench.spec import Kind, LoadSpec, Payload, Role
 
 RUN_LIMIT_S = 3 * LIMIT_S
 WORKLOAD = """
@@ -133,7 +133,7 @@ def test_consumers_wait_for_a_backlog(namesrv: str) -> None:
         said.append(text)
         received_then.append(run.series[Role.receive].seen)
 
-    given = Given(
+    given = LoadSpec(
         Kind.mixed, ("behind",), rate=1_000, seconds=0.2, payload=Payload(100), backlog_bytes=60_000, groups=2, queues=2
     )
     run = Run(given.checked(), None, lambda run, second: None, say)

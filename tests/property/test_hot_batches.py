@@ -88,7 +88,7 @@ def stored(root: Path, twin: Any, batches: list[Any], changes: dict[str, Any], l
         for entries, shared, sys_flag, host, damage in batches:
             record = NewRecord("T", 0, b"", shared, 5, sys_flag, 6, bytes(range(host)), 7, 8)
             batch = damaged(encode_batch(entries), damage)
-            result = store.append_usual_batch(record, batch)
+            result = store.append_plain_batch(record, batch)
             taken += result is not None
             if result is None:
                 try:

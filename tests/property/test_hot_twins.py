@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from msgspec import Struct, structs
 
 from tianzhou._hot import frames, headers, properties, records, sources
-from tianzhou._hot.cursors import LogTail, NewRecord, QueueTail
+from tianzhou._hot.cursors import LogCursor, NewRecord, QueueCursor
 from tianzhou.store.results import PutResult, PutStatus
 from tianzhou.wire.command import Command, decode
 from tianzhou.wire.hashing import tags_code
@@ -322,16 +322,16 @@ NEW_RECORDS = st.builds(
 )  # fmt: skip
 
 
-def log_tail(memory: mmap.mmap | None, position: int, check: int, crc: bool) -> LogTail:
-    tail = LogTail()
+def log_tail(memory: mmap.mmap | None, position: int, check: int, crc: bool) -> LogCursor:
+    tail = LogCursor()
     tail._map, tail.position, tail._check, tail.appends_crc = memory, position, check, crc
     tail.base, tail._overhead, tail._sys_bits = 1 << 30, 90, 0
     tail.store_host_field = b"\x7f\0\0\1\0\0\x2a\x9f"
     return tail
 
 
-def queue_tail(delayed: bool) -> QueueTail:
-    tail = QueueTail()
+def queue_tail(delayed: bool) -> QueueCursor:
+    tail = QueueCursor()
     tail.delayed, tail.next_offset, tail.topic, tail.topic_field, tail.magic = delayed, 7, "T", b"\x01T", -626843481
     return tail
 
@@ -348,7 +348,7 @@ def test_usual_messages_are_stored_alike(
         memory = mmap.mmap(-1, 4096)
         log, queue = log_tail(memory, position, check, crc and delayed), queue_tail(delayed and not crc)
         pending: deque[Any] = deque()
-        result = twin.put_usual(log, queue, record, 1_700_000_000_000, pending, PutResult(PutStatus.PUT_OK))
+        result = twin.put_plain(log, queue, record, 1_700_000_000_000, pending, PutResult(PutStatus.PUT_OK))
         if result is None:
             memory[:] = bytes(4096)  # what was begun is written over
         found.append((result, memory[:], log.position, queue.next_offset, [item[1:] for item in pending]))
@@ -359,7 +359,7 @@ def test_a_log_that_is_closed_takes_nothing() -> None:
     record = NewRecord("T", 0, b"x", b"")
     for twin in (records, compiled):
         done = PutResult(PutStatus.PUT_OK)
-        assert twin.put_usual(log_tail(None, 0, 4000, False), queue_tail(False), record, 0, deque(), done) is None
+        assert twin.put_plain(log_tail(None, 0, 4000, False), queue_tail(False), record, 0, deque(), done) is None
 
 
 class Part:

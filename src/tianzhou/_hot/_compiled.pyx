@@ -17,7 +17,7 @@ from tianzhou._hot import frames as _frames
 from tianzhou._hot import properties as _properties
 from tianzhou._hot import records as _records
 from tianzhou._hot.headers import LANGUAGE_CODES, OTHER, Command, SendHeader, SendHeaderV2
-from tianzhou._hot.cursors import IndexTail, LogTail, NewRecord, QueueTail
+from tianzhou._hot.cursors import IndexCursor, LogCursor, NewRecord, QueueCursor
 
 cdef extern from "slots.h":
     const char *SOURCE_TEXT "TIANZHOU_SOURCE"
@@ -82,10 +82,10 @@ _ATTRIBUTES = (
     (NewRecord, _SENT + "body born_host born_port prepared_transaction_offset tags_code keys uniq_key"),
     (SendHeaderV2, _SENT + "batch_text"),
     (SendHeader, _SENT + "batch_text"),
-    (LogTail, "_map _check _overhead _sys_bits appends_crc base position store_host_field"),
-    (QueueTail, "_map _position _reserved topic topic_field arrived delayed dirty magic max_offset max_physical next_offset"
+    (LogCursor, "_map _check _overhead _sys_bits appends_crc base position store_host_field"),
+    (QueueCursor, "_map _position _reserved topic topic_field arrived delayed dirty magic max_offset max_physical next_offset"
                 " plain"),
-    (IndexTail, "_map _entries _reserved _touched begin_timestamp capacity count end_offset slots end_timestamp slot_count"),
+    (IndexCursor, "_map _entries _reserved _touched begin_timestamp capacity count end_offset slots end_timestamp slot_count"),
 )
 cdef Py_ssize_t AT[ATTRIBUTES]
 cdef int _step

@@ -2,7 +2,7 @@
 
 # Properties of messages to be stored
 
-cdef struct Told:
+cdef struct WorkerReport:
     Place at[4]  # value of UNIQ_KEY, KEYS, TAGS, WAIT; NULL when there is none
     Py_ssize_t size[4]
 
@@ -10,12 +10,12 @@ cdef list _TOLD = [b"UNIQ_KEY", b"KEYS", b"TAGS", b"WAIT"]
 cdef object _RECORD = NewRecord("", 0, b"", b""), _crc32 = _records.full_crc32
 
 
-cdef bint look(Place p, Py_ssize_t size, list names, Told *told) except -1:
+cdef bint look(Place p, Py_ssize_t size, list names, WorkerReport *told) except -1:
     """Take down what a property string tells; False when it is odd, says a thing twice, or has one of the further
     names."""
     cdef Place end = p + size, name, value
     cdef Py_ssize_t number
-    memset(told, 0, sizeof(Told))
+    memset(told, 0, sizeof(WorkerReport))
     while p < end:
         name = p
         p = <Place>memchr(name, 2, end - name)
@@ -46,7 +46,7 @@ cdef class PropertyReader:
 
     def record(self, header, body, host, port, int64_t flags):
         cdef int first = V2_TOPIC if type(header) is SendHeaderV2 else V1_TOPIC, odd = 0, step
-        cdef Told told
+        cdef WorkerReport told
         cdef Py_ssize_t size = 0
         if (first == V1_TOPIC and type(header) is not SendHeader) or not PyBytes_CheckExact(body):
             return self.pure.record(header, body, host, port, flags)
@@ -84,7 +84,7 @@ cdef struct Put:  # what the records of a put have in common, and where the next
 cdef bint begin(Put *put, log, queue, record, int64_t stored) except -1:
     """Take down what a put is about; False when its messages are none as most are."""
     cdef int odd = 0
-    if type(record) is not NewRecord or not PyObject_TypeCheck(log, LogTail) or not PyObject_TypeCheck(queue, QueueTail):
+    if type(record) is not NewRecord or not PyObject_TypeCheck(log, LogCursor) or not PyObject_TypeCheck(queue, QueueCursor):
         return False
     put.host, put.store_host, put.topic_field = of(record, R_HOST), of(log, L_HOST), of(queue, Q_FIELD)
     if (not PyBytes_CheckExact(<object>put.host) or PyBytes_GET_SIZE(<object>put.host) != 4
@@ -126,7 +126,7 @@ cdef object done(Put *put, log, queue, result, place, offset, places):
     return type(result)(result.status, place, offset, put.stored, put.base + put.position, places)
 
 
-def put_usual(log, queue, record, int64_t stored, pending, result):
+def put_plain(log, queue, record, int64_t stored, pending, result):
     cdef Put put
     cdef Py_buffer view
     cdef uint8_t *p
@@ -174,8 +174,8 @@ cdef enum:
 
 def put_batch(log, queue, record, batch, int64_t most, int64_t stored, pending, result):
     cdef Put put
-    cdef Told shared, told
-    cdef Told *telling
+    cdef WorkerReport shared, told
+    cdef WorkerReport *telling
     cdef Py_buffer view
     cdef Place p, end
     cdef uint8_t *q
@@ -347,7 +347,7 @@ cdef bint look_up(Entries *entries, queue, Place unit, Py_ssize_t count, unique,
 cdef bint index(file, Entries *entries, int64_t stored) except -1:
     """Add entries to an index file; False, and nothing is done, when someone else has to see to it."""
     cdef int odd = 0, step, count = entries.count
-    if not PyObject_TypeCheck(file, IndexTail) or of(file, I_MAP) == NULL:
+    if not PyObject_TypeCheck(file, IndexCursor) or of(file, I_MAP) == NULL:
         return False
     cdef int64_t at = whole(file, I_COUNT, &odd), all_entries = whole(file, I_ENTRIES, &odd), place
     cdef int64_t slots = whole(file, I_SLOTS, &odd), first = whole(file, I_BEGIN, &odd)
@@ -397,7 +397,7 @@ def fill(pending, list dirty, bint indexed, newest, limit, Py_ssize_t most):
         else:
             tz_put_unit(one, physical, size, code)
             end = physical + size
-        if end > upto or not PyObject_TypeCheck(queue, QueueTail) or not <object>of(queue, Q_PLAIN):
+        if end > upto or not PyObject_TypeCheck(queue, QueueCursor) or not <object>of(queue, Q_PLAIN):
             break
         at = whole(queue, Q_POSITION, &odd)
         if (odd or at < 0 or kind == PREPARED or kind == ROLLBACK or offset != whole(queue, Q_MAX, &odd)

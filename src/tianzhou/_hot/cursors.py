@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-Pending = tuple["QueueTail", int, int, int, int | bytes, int, int, str | bytes, str]
+Pending = tuple["QueueCursor", int, int, int, int | bytes, int, int, str | bytes, str]
 """Queue, queue offset, physical offset, size, tags code, store timestamp, transaction bits, unique key, keys.
 
 The same of a few records of a batch together: the numbers are those of the first, and instead of the tags code there
@@ -56,7 +56,7 @@ class NewRecord(msgspec.Struct, gc=False):
     uniq_key: str = ""
 
 
-class LogTail:
+class LogCursor:
     """Where the commit log grows.
 
     Attributes:
@@ -80,7 +80,7 @@ class LogTail:
     store_host_field: bytes
 
 
-class QueueTail:
+class QueueCursor:
     """Where a queue grows; its attributes are described at `tianzhou.store.queues.consumequeue.ConsumeQueue`.
 
     Attributes:
@@ -107,7 +107,7 @@ class QueueTail:
     topic_field: bytes
 
 
-class IndexTail:
+class IndexCursor:
     """Where an index file grows; its attributes are described at `tianzhou.store.index.indexfile.IndexFile`."""
 
     __slots__ = (

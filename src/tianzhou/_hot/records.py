@@ -6,7 +6,7 @@ import struct
 from mmap import mmap
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from tianzhou._hot.cursors import IndexTail, LogTail, NewRecord, Pending, QueueTail
+from tianzhou._hot.cursors import IndexCursor, LogCursor, NewRecord, Pending, QueueCursor
 from tianzhou.records.checksum import full_crc32
 from tianzhou.records.layout import (
     HOST_BITS,
@@ -140,8 +140,8 @@ def put_record(
     target[end : position + size] = b"".join((topic_field, LENGTH.pack(properties_length), properties))
 
 
-def put_usual(
-    log: LogTail, queue: QueueTail, record: NewRecord, stored: int, pending: deque[Pending], done: Result
+def put_plain(
+    log: LogCursor, queue: QueueCursor, record: NewRecord, stored: int, pending: deque[Pending], done: Result
 ) -> Result | None:
     """Store a usual message: write its record where the log ends, and note what dispatch has to know.
 
@@ -205,8 +205,8 @@ def put_usual(
 
 
 def put_batch(
-    log: LogTail,
-    queue: QueueTail,
+    log: LogCursor,
+    queue: QueueCursor,
     record: NewRecord,
     batch: bytes | memoryview,
     most: int,
@@ -239,7 +239,7 @@ BY_HAND: Final = 32
 
 
 def fill(
-    pending: deque[Pending], dirty: list[Any], indexed: bool, newest: IndexTail | None, limit: int | None, most: int
+    pending: deque[Pending], dirty: list[Any], indexed: bool, newest: IndexCursor | None, limit: int | None, most: int
 ) -> tuple[int, int, int]:
     """Give the oldest pending records their queue units and index entries, as long as they are ordinary ones.
 

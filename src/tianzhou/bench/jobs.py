@@ -7,7 +7,7 @@ import math
 import msgspec
 
 from tianzhou.bench.payloads import Keys
-from tianzhou.bench.spec import Given, Payload, Role
+from tianzhou.bench.spec import LoadSpec, Payload, Role
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -56,41 +56,41 @@ def group_name(mark: str, topic_number: int, number: int) -> str:
     return f"bench-{mark}-{topic_number}-{number}"
 
 
-def sending_jobs(given: Given, namesrv: str, tls: bool | None, mark: str) -> list[Job]:
+def sending_jobs(spec: LoadSpec, namesrv: str, tls: bool | None, mark: str) -> list[Job]:
     """Each sending process's share of a checked run."""
-    topics = [topic for _ in range(given.connections or 1) for topic in given.topics]
+    topics = [topic for _ in range(spec.connections or 1) for topic in spec.topics]
     return [
         Job(
             Role.send,
             share,
-            given.processes,
+            spec.processes,
             namesrv,
             tls,
-            mark if given.timed else "",
-            [(topic, "") for topic in topics[share :: given.processes]],
-            tickets_a_second=given.rate / given.batch,
-            tickets=None if given.count is None else math.ceil(given.count / given.batch),
-            seconds=None if given.backlog_bytes else given.seconds,
-            warm_up_s=given.warm_up_s,
-            in_flight=given.in_flight,
-            batch=given.batch,
-            payload=given.payload,
-            keys=given.keys,
-            tags=given.tags,
+            mark if spec.timed else "",
+            [(topic, "") for topic in topics[share :: spec.processes]],
+            tickets_a_second=spec.rate / spec.batch,
+            tickets=None if spec.count is None else math.ceil(spec.count / spec.batch),
+            seconds=None if spec.backlog_bytes else spec.seconds,
+            warm_up_s=spec.warm_up_s,
+            in_flight=spec.in_flight,
+            batch=spec.batch,
+            payload=spec.payload,
+            keys=spec.keys,
+            tags=spec.tags,
         )
-        for share in range(given.processes)
+        for share in range(spec.processes)
     ]
 
 
-def receiving_jobs(given: Given, namesrv: str, tls: bool | None, mark: str) -> list[Job]:
+def receiving_jobs(spec: LoadSpec, namesrv: str, tls: bool | None, mark: str) -> list[Job]:
     """Each receiving process's share of a checked run."""
     members = [
         (topic, group_name(mark, topic_number, number))
-        for _ in range(given.consumers)
-        for topic_number, topic in enumerate(given.topics)
-        for number in range(given.groups)
+        for _ in range(spec.consumers)
+        for topic_number, topic in enumerate(spec.topics)
+        for number in range(spec.groups)
     ]
-    processes = min(given.processes, len(members))
+    processes = min(spec.processes, len(members))
     return [
         Job(
             Role.receive,
@@ -98,13 +98,13 @@ def receiving_jobs(given: Given, namesrv: str, tls: bool | None, mark: str) -> l
             processes,
             namesrv,
             tls,
-            mark if given.timed else "",
+            mark if spec.timed else "",
             members[share::processes],
-            warm_up_s=given.warm_up_s,
-            handlers=given.handlers,
-            consume_batch=given.consume_batch,
-            pull_batch=given.pull_batch,
-            by_pulling=given.by_pulling,
+            warm_up_s=spec.warm_up_s,
+            handlers=spec.handlers,
+            consume_batch=spec.consume_batch,
+            pull_batch=spec.pull_batch,
+            by_pulling=spec.by_pulling,
         )
         for share in range(processes)
     ]

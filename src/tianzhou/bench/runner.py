@@ -17,9 +17,9 @@ from tianzhou.bench.payloads import MARK_LENGTH, Keys
 from tianzhou.bench.run_groups import RunGroups
 from tianzhou.bench.sending import make_bodies
 from tianzhou.bench.series import Series
-from tianzhou.bench.spec import Given, Kind, Role
-from tianzhou.bench.worker_pool import Crew, Worker
-from tianzhou.bench.worker_protocol import Told
+from tianzhou.bench.spec import Kind, LoadSpec, Role
+from tianzhou.bench.worker_pool import Worker, WorkerPool
+from tianzhou.bench.worker_protocol import WorkerReport
 from tianzhou.client import PullConsumer
 from tianzhou.errors import ConfigError, TianzhouError
 
@@ -41,18 +41,18 @@ class Run:
     """Measures once.
 
     Args:
-        given: what to do, checked.
+        spec: what to do, checked.
         tls: see `ClientInstance`.
         progress: called with this run and the number of each second that has passed.
         say: called with what people should know before it begins.
     """
 
-    def __init__(self, given: Given, tls: bool | None, progress: Progress, say: Callable[[str], None]) -> None:
-        self.given = given
+    def __init__(self, spec: LoadSpec, tls: bool | None, progress: Progress, say: Callable[[str], None]) -> None:
+        self.spec = spec
         self.notes: list[str] = []
         self.series = {
-            role: Series(given.warm_up_s)
-            for role, wanted in ((Role.send, given.sends), (Role.receive, given.receives))
+            role: Series(spec.warm_up_s)
+            for role, wanted in ((Role.send, spec.sends), (Role.receive, spec.receives))
             if wanted
         }
         self.interrupted = False
@@ -65,13 +65,13 @@ class Run:
         self._groups = RunGroups(
             [
                 group_name(self._mark, topic_number, number)
-                for topic_number in range(len(given.topics))
-                for number in range(given.groups)
+                for topic_number in range(len(spec.topics))
+                for number in range(spec.groups)
             ]
-            if given.receives
+            if spec.receives
             else []
         )
-        self._crew = Crew(self._heard)
+        self._crew = WorkerPool(self._heard)
         self._wanted = 0
         self._server_cpu_s: float | None = None
         self._started = False
@@ -92,8 +92,8 @@ class Run:
             TianzhouError: it cannot be done.
         """
         self._namesrv, self.server = namesrv, server
-        if self.given.sends or self.given.fill:
-            make_bodies(self.given.payload)
+        if self.spec.sends or self.spec.fill:
+            make_bodies(self.spec.payload)
         async with Admin(self._namesrv, tls=self._tls) as admin:
             await self._prepare_topics(admin)
             try:
@@ -113,48 +113,48 @@ class Run:
     # --- before ----------------------------------------------------------------------------------------------
 
     async def _prepare_topics(self, admin: Admin) -> None:
-        for topic in self.given.topics:
+        for topic in self.spec.topics:
             if not await admin.topics.exists(topic):
-                if self.given.kind is Kind.consume and not self.given.fill:
+                if self.spec.kind is Kind.consume and not self.spec.fill:
                     raise ConfigError(
                         f"topic {topic} does not exist, so there is nothing to consume; store some messages first with "
                         "tianzhou bench produce, or give --fill COUNT"
                     )
-                queues = self.given.queues
+                queues = self.spec.queues
                 await admin.topics.create(topic, read_queue_nums=queues, write_queue_nums=queues)
                 self._say(f"topic {topic} made, {queues} queues")
 
     async def _prepare_consumers(self, admin: Admin) -> None:
-        given = self.given
-        if not given.receives:
+        spec = self.spec
+        if not spec.receives:
             return
-        if given.fill:
+        if spec.fill:
             await self._fill()
-        stored = {topic: await admin.topics.stats(topic) for topic in given.topics}
-        if given.kind is Kind.consume:
+        stored = {topic: await admin.topics.stats(topic) for topic in spec.topics}
+        if spec.kind is Kind.consume:
             queues = [at for stats in stored.values() for at in stats.offset_table.values()]
             there = sum(at.max_offset - at.min_offset for at in queues)
             if not there:
                 raise ConfigError(
-                    f"topic {', '.join(given.topics)} holds no message; store some first with tianzhou bench produce, "
+                    f"topic {', '.join(spec.topics)} holds no message; store some first with tianzhou bench produce, "
                     "or give --fill COUNT"
                 )
-            self._wanted = there * given.groups
-            if given.count is not None:
-                self._wanted = min(self._wanted, given.count)
+            self._wanted = there * spec.groups
+            if spec.count is not None:
+                self._wanted = min(self._wanted, spec.count)
         await self._groups.make(admin)
-        if given.timed:
+        if spec.timed:
             # New groups would begin with all that is stored, and latencies be those of a backlog.
-            for number, topic in enumerate(given.topics):
+            for number, topic in enumerate(spec.topics):
                 ends = {queue: at.max_offset for queue, at in stored[topic].offset_table.items()}
-                for group_number in range(given.groups):
+                for group_number in range(spec.groups):
                     group = group_name(self._mark, number, group_number)
                     async with PullConsumer(group, instance=admin.instance) as consumer:
                         await consumer.commit_offsets(ends)
 
     async def _fill(self) -> None:
-        self._say(f"storing {self.given.fill} messages first")
-        left, failed = self.given.fill, dict[str, int]()
+        self._say(f"storing {self.spec.fill} messages first")
+        left, failed = self.spec.fill, dict[str, int]()
         for _ in range(FILL_ATTEMPTS):
             failed = await self._store(left)
             left = sum(failed.values())
@@ -164,22 +164,22 @@ class Run:
 
     async def _store(self, count: int) -> dict[str, int]:
         """Send so many messages, unmeasured; returns how many failed for which reason."""
-        given = self.given
-        most = max(1, min(FILL_BATCH, FILL_BATCH_BYTES // max(given.payload.size, 1)))
+        spec = self.spec
+        most = max(1, min(FILL_BATCH, FILL_BATCH_BYTES // max(spec.payload.size, 1)))
         filling = replace(
-            given,
+            spec,
             kind=Kind.produce, rate=0, seconds=None, count=count, in_flight=FILL_IN_FLIGHT,
             batch=next(size for size in range(most, 0, -1) if count % size == 0),
-            keys=Keys.none, warm_up_s=0, connections=max(given.connections or 1, given.processes),
+            keys=Keys.none, warm_up_s=0, connections=max(spec.connections or 1, spec.processes),
         )  # fmt: skip
         failed: dict[str, int] = {}
 
-        def heard(worker: Worker, told: Told) -> None:
+        def heard(worker: Worker, told: WorkerReport) -> None:
             for one in told.slices:
                 for reason, times in one.errors.items():
                     failed[reason] = failed.get(reason, 0) + times
 
-        async with Crew(heard) as crew:
+        async with WorkerPool(heard) as crew:
             workers = await crew.hire(sending_jobs(filling, self._namesrv, self._tls, ""))
             for worker in workers:
                 worker.begin(time.monotonic())
@@ -191,12 +191,12 @@ class Run:
     # --- under load ------------------------------------------------------------------------------------------
 
     async def _carry_out(self, admin: Admin) -> None:
-        given, crew = self.given, self._crew
+        spec, crew = self.spec, self._crew
         jobs: list[Job] = []
-        if given.receives:
-            jobs += receiving_jobs(given, self._namesrv, self._tls, self._mark)
-        if given.sends:
-            jobs += sending_jobs(given, self._namesrv, self._tls, self._mark)
+        if spec.receives:
+            jobs += receiving_jobs(spec, self._namesrv, self._tls, self._mark)
+        if spec.sends:
+            jobs += sending_jobs(spec, self._namesrv, self._tls, self._mark)
         await crew.hire(jobs)
         receivers, senders = crew.of(Role.receive), crew.of(Role.send)
         if receivers:
@@ -204,11 +204,11 @@ class Run:
         epoch_s = time.monotonic() + START_IN_S
         self._server_cpu_s = self.server.cpu_s() if self.server is not None else None
         self._started = True
-        for worker in [*senders, *([] if given.backlog_bytes else receivers)]:
+        for worker in [*senders, *([] if spec.backlog_bytes else receivers)]:
             worker.begin(epoch_s)
         telling = asyncio.create_task(self._tell_progress(epoch_s))
         try:
-            if given.backlog_bytes:
+            if spec.backlog_bytes:
                 await self._backlog(epoch_s, senders, receivers)
             await self._until_sent(senders)
             if receivers:
@@ -221,9 +221,9 @@ class Run:
     async def _until_shared(self, admin: Admin, receivers: list[Worker]) -> None:
         """Wait until each group has all queues of its topic, so that the run is not one of a rebalance."""
         wanted = {}
-        for topic_number, topic in enumerate(self.given.topics):
+        for topic_number, topic in enumerate(self.spec.topics):
             queues = len((await admin.topics.stats(topic)).offset_table)
-            for number in range(self.given.groups):
+            for number in range(self.spec.groups):
                 wanted[group_name(self._mark, topic_number, number)] = queues
         limit_s = time.monotonic() + SHARED_LIMIT_S
         while True:
@@ -241,21 +241,21 @@ class Run:
 
     async def _backlog(self, epoch_s: float, senders: list[Worker], receivers: list[Worker]) -> None:
         """Let a backlog grow, and then consumers and producers work until it is gone and the time is over."""
-        given = self.given
+        spec = self.spec
         sent, received = self.series[Role.send], self.series[Role.receive]
-        messages = given.backlog_bytes / max(given.payload.size, 1)
-        while sent.seen * given.groups < messages:
+        messages = spec.backlog_bytes / max(spec.payload.size, 1)
+        while sent.seen * spec.groups < messages:
             self._look(senders)
             await asyncio.sleep(LOOK_EVERY_S)
-        self._say(f"a backlog of {sent.seen * given.groups} messages; consumers start")
+        self._say(f"a backlog of {sent.seen * spec.groups} messages; consumers start")
         for worker in receivers:
             worker.begin(epoch_s)
-        left = max((1 - given.drain_ratio) * messages, 1_000)
-        while sent.seen * given.groups - received.seen > left:
+        left = max((1 - spec.drain_ratio) * messages, 1_000)
+        while sent.seen * spec.groups - received.seen > left:
             self._look(senders)
             await asyncio.sleep(LOOK_EVERY_S)
         self._say("the backlog is consumed")
-        until_s = max(time.monotonic(), epoch_s + given.warm_up_s) + (given.seconds or 0)
+        until_s = max(time.monotonic(), epoch_s + spec.warm_up_s) + (spec.seconds or 0)
         while time.monotonic() < until_s:
             self._look(senders)
             await asyncio.sleep(LOOK_EVERY_S)
@@ -274,12 +274,12 @@ class Run:
         self._crew.check()
 
     async def _until_consumed(self, epoch_s: float) -> None:
-        given, received = self.given, self.series[Role.receive]
+        spec, received = self.spec, self.series[Role.receive]
         sent = self.series.get(Role.send)
-        wanted = self._wanted if sent is None else sent.seen * given.groups
+        wanted = self._wanted if sent is None else sent.seen * spec.groups
         until_s = None
-        if given.kind is Kind.consume and given.seconds is not None:
-            until_s = epoch_s + given.warm_up_s + given.seconds
+        if spec.kind is Kind.consume and spec.seconds is not None:
+            until_s = epoch_s + spec.warm_up_s + spec.seconds
         seen, since_s = -1, time.monotonic()
         while received.seen < wanted:
             now_s = time.monotonic()
@@ -303,7 +303,7 @@ class Run:
             self._progress(self, number)
             number += 1
 
-    def _heard(self, worker: Worker, told: Told) -> None:
+    def _heard(self, worker: Worker, told: WorkerReport) -> None:
         if told.slices:
             self.series[worker.job.role].add(told.slices)
 

@@ -51,7 +51,7 @@ class Payload:
 
 
 @dataclass(frozen=True)
-class Given:
+class LoadSpec:
     """A run as asked for.
 
     Attributes:
@@ -121,30 +121,30 @@ class Given:
         """Whether messages are timed from when they were due until they are consumed."""
         return self.kind in {Kind.latency, Kind.mixed}
 
-    def checked(self) -> Given:
+    def checked(self) -> LoadSpec:
         """The same with what follows from it filled in.
 
         Raises:
             ConfigError: parts of it exclude each other.
         """
-        given = self
-        if given.kind is Kind.latency and not given.rate:
+        spec = self
+        if spec.kind is Kind.latency and not spec.rate:
             raise ConfigError(
                 "--rate 0: latency is measured under a steady load; give messages a second, as --rate 1000"
             )
-        if given.seconds is None and given.count is None and given.kind is not Kind.consume:
-            given = replace(given, seconds=float(DEFAULT_SECONDS))
-        wanted = given.connections
-        connections = max(1, math.ceil(given.processes / len(given.topics))) if wanted is None else wanted
-        if given.sends and connections * len(given.topics) < given.processes:
+        if spec.seconds is None and spec.count is None and spec.kind is not Kind.consume:
+            spec = replace(spec, seconds=float(DEFAULT_SECONDS))
+        wanted = spec.connections
+        connections = max(1, math.ceil(spec.processes / len(spec.topics))) if wanted is None else wanted
+        if spec.sends and connections * len(spec.topics) < spec.processes:
             raise ConfigError(
-                f"--processes {given.processes}: each needs a connection of its own, and --connections {wanted} makes "
-                f"{connections * len(given.topics)}; give --connections {given.processes} or leave it out"
+                f"--processes {spec.processes}: each needs a connection of its own, and --connections {wanted} makes "
+                f"{connections * len(spec.topics)}; give --connections {spec.processes} or leave it out"
             )
-        members = len(given.topics) * given.groups * given.consumers
-        if given.kind is Kind.consume and members < given.processes:
-            given = replace(given, consumers=math.ceil(given.processes / (len(given.topics) * given.groups)))
-        return replace(given, connections=connections)
+        members = len(spec.topics) * spec.groups * spec.consumers
+        if spec.kind is Kind.consume and members < spec.processes:
+            spec = replace(spec, consumers=math.ceil(spec.processes / (len(spec.topics) * spec.groups)))
+        return replace(spec, connections=connections)
 
     def document(self) -> dict[str, Any]:
         """As JSON shows it."""

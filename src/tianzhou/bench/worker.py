@@ -1,4 +1,4 @@
-"""A process that carries one share of the load; started by `crew`, never by hand.
+"""A process that carries one share of the load; started by `worker_pool`, never by hand.
 
 Its job is the first line of its input, the start the second; the end of its input means stop, also when the parent was
 killed. What it counts goes to its output four times a second.
@@ -19,7 +19,7 @@ from tianzhou.bench.receiving import Receiving
 from tianzhou.bench.sending import Sending
 from tianzhou.bench.series import Gathering
 from tianzhou.bench.spec import Role
-from tianzhou.bench.worker_protocol import Told, decode_job, decode_start, encode
+from tianzhou.bench.worker_protocol import WorkerReport, decode_job, decode_start, encode
 from tianzhou.errors import TianzhouError
 from tianzhou.logs import log_to_stderr
 from tianzhou.remoting.loop import run
@@ -47,7 +47,7 @@ class _Voice(asyncio.Protocol):
         if not self._gone.done():
             self._gone.set_result(None)
 
-    def tell(self, told: Told) -> None:
+    def tell(self, told: WorkerReport) -> None:
         """Say something."""
         if self._transport is not None:
             self._transport.write(encode(told) + b"\n")
@@ -65,9 +65,9 @@ class _Effort:
     def __init__(self) -> None:
         self._wall_s, self._cpu_s, self._waited_s = time.monotonic(), time.process_time(), _waited_s()
 
-    def told(self, gathering: Gathering, epoch_s: float, *, done: bool = False) -> Told:
+    def told(self, gathering: Gathering, epoch_s: float, *, done: bool = False) -> WorkerReport:
         """What was counted since the last time, and what it has cost since the start."""
-        return Told(
+        return WorkerReport(
             slices=gathering.take(),
             last_s=max(gathering.last_s - epoch_s, 0.0),
             cpu_s=time.process_time() - self._cpu_s,
@@ -99,9 +99,9 @@ async def _serve() -> None:
     try:
         await _carry_out(work, voice, heard)
     except TianzhouError as error:
-        voice.tell(Told(failed=str(error), done=True))
+        voice.tell(WorkerReport(failed=str(error), done=True))
     except Exception as error:  # noqa: BLE001 - the parent says it, whatever it is
-        voice.tell(Told(failed=f"{type(error).__name__}: {error}", done=True))
+        voice.tell(WorkerReport(failed=f"{type(error).__name__}: {error}", done=True))
     finally:
         await voice.close()
 
@@ -111,10 +111,10 @@ def _work_of(job: Job) -> Sending | Receiving:
 
 
 async def _carry_out(work: Sending | Receiving, voice: _Voice, heard: asyncio.StreamReader) -> None:
-    told: Told | None = None
+    told: WorkerReport | None = None
     try:
         await work.connect()
-        voice.tell(Told(ready=True))
+        voice.tell(WorkerReport(ready=True))
         line = await _start_line(work, voice, heard)
         if line:
             told = await _measure(work, voice, heard, decode_start(line).epoch_s)
@@ -132,12 +132,14 @@ async def _start_line(work: Sending | Receiving, voice: _Voice, heard: asyncio.S
         now = work.queues()
         if now != said:
             said = now
-            voice.tell(Told(queues=now))
+            voice.tell(WorkerReport(queues=now))
         await asyncio.wait([reading], timeout=LOOK_EVERY_S)
     return reading.result()
 
 
-async def _measure(work: Sending | Receiving, voice: _Voice, heard: asyncio.StreamReader, epoch_s: float) -> Told:
+async def _measure(
+    work: Sending | Receiving, voice: _Voice, heard: asyncio.StreamReader, epoch_s: float
+) -> WorkerReport:
     gathering = Gathering(epoch_s)
     # What was made so far stays; looking through it again and again would only be noise in the latencies.
     gc.collect()

@@ -10,7 +10,7 @@ from typing import Self
 
 from tianzhou.bench.jobs import Job
 from tianzhou.bench.spec import Role
-from tianzhou.bench.worker_protocol import Start, Told, decode_told, encode
+from tianzhou.bench.worker_protocol import Start, WorkerReport, decode_report, encode
 from tianzhou.errors import TianzhouError
 
 LONGEST_LINE = 16 * 1024 * 1024
@@ -26,10 +26,10 @@ class Worker:
         heard: called with everything it says.
     """
 
-    def __init__(self, job: Job, heard: Callable[[Worker, Told], None]) -> None:
+    def __init__(self, job: Job, heard: Callable[[Worker, WorkerReport], None]) -> None:
         self.job = job
         self.queues: dict[str, int] = {}
-        self.last = Told()
+        self.last = WorkerReport()
         """What it has used and when it counted, as last said while it worked."""
         self.done = False
         self.failed = ""
@@ -109,7 +109,7 @@ class Worker:
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None
         async for line in process.stdout:
-            told = decode_told(line)
+            told = decode_report(line)
             if told.queues:
                 self.queues = told.queues
             if told.wall_s:
@@ -117,7 +117,7 @@ class Worker:
                 if told.done and self.last.wall_s:
                     # Waiting for the last answers and saying good-bye is no work.
                     told.cpu_s, told.waited_s, told.wall_s = self.last.cpu_s, self.last.waited_s, self.last.wall_s
-                self.last = Told(last_s=last_s, cpu_s=told.cpu_s, waited_s=told.waited_s, wall_s=told.wall_s)
+                self.last = WorkerReport(last_s=last_s, cpu_s=told.cpu_s, waited_s=told.waited_s, wall_s=told.wall_s)
             self.done = self.done or told.done
             self.failed = self.failed or told.failed
             if told.ready or told.done:
@@ -129,18 +129,18 @@ class Worker:
             self.done = True
             self.failed = self.failed or "a load process has died; its own words are above"
             self._ready.set()
-            self._heard(self, Told(done=True))
+            self._heard(self, WorkerReport(done=True))
         self._told_all.set()
 
 
-class Crew:
+class WorkerPool:
     """All workers of a run; an async context manager that leaves no process behind.
 
     Args:
         heard: called with everything they say.
     """
 
-    def __init__(self, heard: Callable[[Worker, Told], None]) -> None:
+    def __init__(self, heard: Callable[[Worker, WorkerReport], None]) -> None:
         self._heard = heard
         self.workers: list[Worker] = []
 

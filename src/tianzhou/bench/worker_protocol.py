@@ -8,7 +8,7 @@ from tianzhou.bench.jobs import Job
 from tianzhou.bench.series import Slice
 
 
-class Told(msgspec.Struct, omit_defaults=True):
+class WorkerReport(msgspec.Struct, omit_defaults=True):
     """What a worker says.
 
     Attributes:
@@ -45,6 +45,6 @@ class Start(msgspec.Struct):
 
 
 encode = msgspec.json.Encoder().encode
-decode_told = msgspec.json.Decoder(Told).decode
+decode_report = msgspec.json.Decoder(WorkerReport).decode
 decode_start = msgspec.json.Decoder(Start).decode
 decode_job = msgspec.json.Decoder(Job).decode

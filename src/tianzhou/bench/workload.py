@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from tianzhou.bench.payloads import Keys
-from tianzhou.bench.spec import Given, Kind, Payload
+from tianzhou.bench.spec import Kind, LoadSpec, Payload
 from tianzhou.errors import ConfigError
 
 DEFAULT_WARM_UP_MINUTES = 1
@@ -82,7 +82,7 @@ def parse(text: str, source: str) -> Mapping[str, Any]:
     return {str(key): value for key, value in found.items()}
 
 
-def apply(keys: Mapping[str, Any], source: str, topic: str) -> tuple[Given, list[str]]:
+def apply(keys: Mapping[str, Any], source: str, topic: str) -> tuple[LoadSpec, list[str]]:
     """A run as the file describes it, and what is to be said about it.
 
     Args:
@@ -145,7 +145,7 @@ def apply(keys: Mapping[str, Any], source: str, topic: str) -> tuple[Given, list
             "tianzhou bench consume"
         )
     backlog = whole("consumerBacklogSizeGB", 0)
-    given = Given(
+    spec = LoadSpec(
         Kind.mixed if receives else Kind.produce,
         topics=(topic,) if topics == 1 else tuple(f"{topic}-{number:03d}" for number in range(topics)),
         queues=whole("partitionsPerTopic", 1),
@@ -161,7 +161,7 @@ def apply(keys: Mapping[str, Any], source: str, topic: str) -> tuple[Given, list
         drain_ratio=ratio("backlogDrainRatio", 1.0),
         name=str(keys.get("name") or ""),
     )
-    return given, notes
+    return spec, notes
 
 
 def _note(key: str, source: str) -> str | None:

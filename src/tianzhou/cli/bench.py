@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tianzhou.bench.payloads import Keys
-from tianzhou.bench.spec import DEFAULT_SECONDS, LONGEST_WARM_UP_S, MOST_PROCESSES, Given, Kind, Payload
+from tianzhou.bench.spec import DEFAULT_SECONDS, LONGEST_WARM_UP_S, MOST_PROCESSES, Kind, LoadSpec, Payload
 from tianzhou.cli.output import (
     DEFAULT_NAMESRV,
     NamesrvOption,
@@ -266,10 +266,10 @@ def mixed(
 def _bench(kind: Kind, options: Mapping[str, Any], asked: set[str] | None = None) -> None:
     output: Output = options["output"]
     notes: list[str] = []
-    given = _given(kind, options)
+    spec = _load_spec(kind, options)
     if (workload := options.get("workload")) is not None:
-        given, notes = _of_workload(workload, options, asked or set(), given)
-    given = given.checked()
+        spec, notes = _of_workload(workload, options, asked or set(), spec)
+    spec = spec.checked()
     files = _Files(options)
     for note in notes:
         print_note(note)
@@ -282,7 +282,7 @@ def _bench(kind: Kind, options: Mapping[str, Any], asked: set[str] | None = None
             if output is Output.text:
                 print_note(text)
 
-        run = Run(given, options["tls"], lambda run, number: _tell(run, number, output), say)
+        run = Run(spec, options["tls"], lambda run, number: _tell(run, number, output), say)
         try:
             async with AsyncExitStack() as stack:
                 server = None
@@ -310,12 +310,12 @@ def _bench(kind: Kind, options: Mapping[str, Any], asked: set[str] | None = None
     run_client(main())
 
 
-def _given(kind: Kind, options: Mapping[str, Any]) -> Given:
+def _load_spec(kind: Kind, options: Mapping[str, Any]) -> LoadSpec:
     file = options.get("payload_file")
     fill = options.get("fill", 0)
     if kind is Kind.consume and options["embedded"] and not fill:
         fill = options["count"] or DEFAULT_FILL
-    return Given(
+    return LoadSpec(
         kind,
         (options["topic"],),
         queues=options["queues"],
@@ -350,17 +350,17 @@ _NOT_OF_WORKLOADS = (
 )  # fmt: skip
 
 
-def _of_workload(path: Path, options: Mapping[str, Any], asked: set[str], given: Given) -> tuple[Given, list[str]]:
+def _of_workload(path: Path, options: Mapping[str, Any], asked: set[str], spec: LoadSpec) -> tuple[LoadSpec, list[str]]:
     """A workload file's run, with the options that were given in the place of what it says."""
     from tianzhou.bench.workload import apply, parse
 
     found, notes = apply(parse(_text("--workload", path), str(path)), str(path), options["topic"])
-    found = replace(found, **{name: getattr(given, name) for name in _NOT_OF_WORKLOADS})
+    found = replace(found, **{name: getattr(spec, name) for name in _NOT_OF_WORKLOADS})
     found = replace(found, **{field: options[name] for name, field in _CHANGES.items() if name in asked})
     if "count" in asked and "seconds" not in asked:
         found = replace(found, seconds=None)
     if asked & {"size", "payload_file"}:
-        found = replace(found, payload=given.payload)
+        found = replace(found, payload=spec.payload)
     elif found.payload.file:
         found = replace(found, payload=replace(found.payload, file=str(_payload_of(path, found.payload.file))))
     return found, notes
@@ -446,7 +446,7 @@ class _Files:
             from tianzhou.bench.plot import plot
 
             seconds = {role.value: series.seconds() for role, series in run.series.items()}
-            plot(self._png, f"tianzhou bench {run.given.kind.value} {' '.join(run.given.topics[:3])}", seconds)
+            plot(self._png, f"tianzhou bench {run.spec.kind.value} {' '.join(run.spec.topics[:3])}", seconds)
 
 
 def _document(run: Run, notes: list[str]) -> dict[str, Any]:
@@ -455,7 +455,7 @@ def _document(run: Run, notes: list[str]) -> dict[str, Any]:
 
     server = run.server
     return {
-        "command": run.given.kind.value,
+        "command": run.spec.kind.value,
         "version": __version__,
         "interrupted": run.interrupted,
         **run.figures(),
@@ -465,7 +465,7 @@ def _document(run: Run, notes: list[str]) -> dict[str, Any]:
         "processes": run.processes(),
         "limits": limits(run.processes(), os.cpu_count() or 1),
         "notes": notes + run.notes,
-        "given": run.given.document(),
+        "given": run.spec.document(),
     }
 
 

@@ -18,7 +18,7 @@ WHOLE_S: Final = 3600.0
 """What is garbage in a ring, and was not when it was looked at first, goes after so long at the earliest."""
 
 
-class LongLived:
+class FrozenObjects:
     """While it is entered, each object is looked at once, and not again for an hour.
 
     It is for a process that is a server and nothing else: the collector is one for all.

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 
 import typer
 
-from tianzhou.cli.gc_freeze import LongLived
+from tianzhou.cli.gc_freeze import FrozenObjects
 from tianzhou.cli.output import print_note
 from tianzhou.cli.process import EXIT_FAILED, EXIT_INTERRUPTED
 
@@ -23,7 +23,7 @@ CLIENT_STOP_LIMIT_S = 4.0
 EXIT_TERMINATED = 143
 
 
-class Ending:
+class ShutdownSignals:
     """Watches for SIGINT and SIGTERM while a loop runs, its beginning and its cleaning up included.
 
     Python's own handlers and not the loop's, because they run also while something keeps the loop busy. Without a
@@ -99,7 +99,7 @@ def run_client(work: Coroutine[Any, Any, T]) -> T:
         ending.calls(task.cancel)
         return await task
 
-    with Ending(CLIENT_STOP_LIMIT_S, lambda _: os._exit(code())) as ending:
+    with ShutdownSignals(CLIENT_STOP_LIMIT_S, lambda _: os._exit(code())) as ending:
         try:
             return asyncio.run(main())
         except asyncio.CancelledError:
@@ -150,5 +150,5 @@ def run_server(
         print_note(f"{why}; the next start recovers the store")
         os._exit(EXIT_FAILED)
 
-    with Ending(limit_s, end_at_once) as ending, LongLived():
+    with ShutdownSignals(limit_s, end_at_once) as ending, FrozenObjects():
         run(main())

@@ -20,7 +20,7 @@ from tianzhou.errors import ConfigError, OffsetOutOfRange, TianzhouError
 from tianzhou.pipelines.binlog_changes import Change, changes
 from tianzhou.pipelines.binlog_changes import snapshot as snapshot_of
 from tianzhou.spark.option_values import RawOptions, number, option, required, several, switch
-from tianzhou.spark.pickling import Shipped
+from tianzhou.spark.pickling import Pickled
 
 COLUMNS = "body BINARY, keys STRING, tags STRING, shardingKey STRING, properties MAP<STRING, STRING>"
 NEEDED = {"log_bin": "ON", "binlog_format": "ROW", "binlog_row_image": "FULL", "binlog_row_metadata": "FULL"}
@@ -140,7 +140,7 @@ class Database:
             return [[row["Log_name"], int(row["File_size"])] for row in cursor.fetchall()]
 
 
-class BinlogSource(Shipped, DataSource):
+class BinlogSource(Pickled, DataSource):
     """The data source; register it with `spark.dataSource.register(BinlogSource)`."""
 
     @classmethod
@@ -171,7 +171,7 @@ class Piece(InputPartition):
         self.end = end
 
 
-class BinlogReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class BinlogReader(Pickled, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads on from where the last micro-batch ended; one task, for the binlog has one order.
 
     Args:

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from tianzhou.spark.option_values import BATCH, STREAM
-from tianzhou.spark.pickling import Shipped
+from tianzhou.spark.pickling import Pickled
 from tianzhou.spark.rows.schema import row_schema
 from tianzhou.spark.source.read_options import parse_read
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tianzhou.spark.source.readers import BatchReader, StreamReader
 
 
-class TianzhouSource(Shipped, DataSource):
+class TianzhouSource(Pickled, DataSource):
     """The data source Spark makes for `format("tianzhou")`.
 
     Args:

@@ -19,7 +19,7 @@ Unpack = Callable[[bytes, str], Any]
 quieten_own()
 
 
-class Shipped:
+class Pickled:
     """Something that Spark pickles into tasks; put it first among the bases."""
 
     def __reduce__(self) -> tuple[Unpack, tuple[bytes, str]]:

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import structs
 
-from tianzhou._hot import put_batch, put_usual
+from tianzhou._hot import put_batch, put_plain
 from tianzhou.clock import Clock
 from tianzhou.errors import PageCacheBusy, StoreError
 from tianzhou.model import names
@@ -118,7 +118,7 @@ class Appender:
         if len(record.properties) > MAX_PROPERTIES:
             return refuse_message(record, self._settings.max_message_size)
         stored = self._now()
-        result: PutResult | None = put_usual(self._log, queue, record, stored, self._dispatcher.pending, _DONE)
+        result: PutResult | None = put_plain(self._log, queue, record, stored, self._dispatcher.pending, _DONE)
         if result is None:
             return self._append_alone(queue, record, stored)
         dispatcher = self._dispatcher
@@ -129,7 +129,7 @@ class Appender:
         return result
 
     def _append_alone(self, queue: ConsumeQueue, record: NewRecord, stored: int) -> PutResult:
-        """As `append`, for what `put_usual` does not do."""
+        """As `append`, for what `put_plain` does not do."""
         kind = record.sys_flag & TRANSACTION_BITS
         counted = kind != PREPARED and kind != ROLLBACK
         queue_offset = queue.next_offset if counted else 0
@@ -161,7 +161,7 @@ class Appender:
         elif len(dispatcher.pending) * together > BACKLOG_LIMIT:
             dispatcher.run(SLICE_RECORDS, 1.0)
 
-    def append_usual_batch(self, record: NewRecord, batch: bytes | memoryview) -> PutResult | None:
+    def append_plain_batch(self, record: NewRecord, batch: bytes | memoryview) -> PutResult | None:
         """Store a batch as it came; None when something about it is not as usual, and it takes `append_batch`.
 
         Args:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tianzhou.bench.payloads import Keys
-from tianzhou.bench.spec import Given, Kind, Payload
+from tianzhou.bench.spec import Kind, LoadSpec, Payload
 from tianzhou.bench.workload import KNOWN, NOT_HERE, apply, parse
 from tianzhou.errors import ConfigError
 
@@ -31,14 +31,14 @@ warmupDurationMinutes: 2
 """
 
 
-def read(text: str, topic: str = "bench") -> tuple[Given, list[str]]:
+def read(text: str, topic: str = "bench") -> tuple[LoadSpec, list[str]]:
     return apply(parse(text, "w.yaml"), "w.yaml", topic)
 
 
 def test_every_key_has_its_place() -> None:
     given, notes = read(WHOLE, "load")
     assert notes == []
-    assert given == Given(
+    assert given == LoadSpec(
         Kind.mixed,
         topics=("load-000", "load-001"),
         queues=16,

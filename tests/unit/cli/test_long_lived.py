@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tianzhou.cli.gc_freeze import WHOLE_S, LongLived
+from tianzhou.cli.gc_freeze import WHOLE_S, FrozenObjects
 
 
 class Ring:
@@ -21,7 +21,7 @@ class Ring:
 @pytest.fixture
 def seconds() -> Iterator[list[float]]:
     now = [100.0]
-    with LongLived(lambda: now[0]):
+    with FrozenObjects(lambda: now[0]):
         yield now
 
 
@@ -50,7 +50,7 @@ def test_what_was_looked_at_is_not_looked_at_again_for_an_hour(seconds: list[flo
 
 def test_it_ends_as_it_began() -> None:
     before = list(gc.callbacks)
-    with LongLived():
+    with FrozenObjects():
         gc.collect()
         assert gc.get_freeze_count()
     assert gc.callbacks == before

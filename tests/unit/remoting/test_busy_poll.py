@@ -111,7 +111,7 @@ def test_it_ends_when_the_clock_stands_still() -> None:
     assert awake_for().until_asleep(turn_s=0) == MAX_POLLS + 1
 
 
-class Told:
+class WorkerReport:
     """Stands in for `BusyPoll`, and keeps what connections tell it."""
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class Told:
 
 
 def test_connections_tell_how_soon_their_peers_asked_again() -> None:
-    clock, told, promised = VirtualClock(), Told(), DeferredReply()
+    clock, told, promised = VirtualClock(), WorkerReport(), DeferredReply()
 
     def answer(_connection: Connection, command: Command) -> Command | DeferredReply:
         return promised if command.opaque == 1 else command.reply(0)

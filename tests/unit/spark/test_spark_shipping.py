@@ -18,7 +18,7 @@ import tianzhou
 from tianzhou.pipelines.binlog_source import BinlogReader, BinlogSource
 from tianzhou.spark.data_source import TianzhouSource
 from tianzhou.spark.lake.sink import LakeReader, LakeStreamWriter, LakeWriter, PruningReader, TianzhouLake
-from tianzhou.spark.pickling import Shipped
+from tianzhou.spark.pickling import Pickled
 from tianzhou.spark.sink.sink import StreamWriter, Writer
 from tianzhou.spark.source.readers import BatchReader, NarrowingReader, StreamReader
 from tianzhou.spark.store.store_source import StoreReader, StoreStreamReader, TianzhouStore
@@ -60,7 +60,7 @@ def unpacked(content: bytes, program: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("kind", EVERYTHING, ids=lambda kind: kind.__name__)
 def test_all_that_spark_pickles_travels_so(kind):
-    assert kind.__reduce__ is Shipped.__reduce__
+    assert kind.__reduce__ is Pickled.__reduce__
 
 
 def test_what_arrives_is_what_was_sent(writer):

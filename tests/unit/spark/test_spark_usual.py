@@ -17,7 +17,7 @@ from tianzhou.model import MessageQueue
 from tianzhou.records.codec import Record, encode_record
 from tianzhou.spark.rows import _rows
 from tianzhou.spark.rows.columns import Records, made_of, to_batch
-from tianzhou.spark.rows.compiled_columns import Usual
+from tianzhou.spark.rows.compiled_columns import CompiledColumns
 from tianzhou.spark.rows.schema import COLUMNS, arrow_schema, row_schema
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.compression import COMPRESSED, ZLIB, compress
@@ -60,7 +60,7 @@ def outcome(attempt: Callable[..., Any], *arguments: Any, **options: Any) -> Any
 def same(body: bytes, columns: tuple[str, ...] = COLUMNS, **options: Any) -> Any:
     """What both ways make of records."""
     schema = pa.schema([SCHEMA.field(name) for name in columns])
-    usual = Usual(schema, columns, options.get("tags", frozenset()))
+    usual = CompiledColumns(schema, columns, options.get("tags", frozenset()))
     expected = outcome(to_batch, body, QUEUE, schema, columns, **options)
     found = outcome(to_batch, body, QUEUE, schema, columns, usual=usual, **options)
     if isinstance(expected, tuple):
@@ -123,7 +123,7 @@ def test_damaged_records_give_the_same_error_or_the_same_rows(data):
 @compiled
 def test_what_is_usual_is_not_left_to_the_other_way():
     many = [record(n, b"%d" % n * (n % 7), b"KEYS\x01%d\x02TAGS\x01A\x02k\x01v" % n) for n in range(3000)]
-    batch = Usual(SCHEMA, COLUMNS).walked(list(map(encode_record, many)), QUEUE, 1000, None)
+    batch = CompiledColumns(SCHEMA, COLUMNS).walked(list(map(encode_record, many)), QUEUE, 1000, None)
     assert batch is not None
     assert batch.num_rows == 2000
     assert same(b"".join(map(encode_record, many)), start=1000).equals(batch)
@@ -136,14 +136,14 @@ def test_only_rows_with_the_tags_are_made_and_others_are_left():
     )
     columns = ("queueOffset",)
     schema = pa.schema([SCHEMA.field("queueOffset")])
-    assert Usual(schema, columns, frozenset({"Aa"})).walked([both], QUEUE, 0, None) is None
-    assert Usual(schema, columns, frozenset({"Aa", "BB"})).walked([both], QUEUE, 0, None).num_rows == 2
+    assert CompiledColumns(schema, columns, frozenset({"Aa"})).walked([both], QUEUE, 0, None) is None
+    assert CompiledColumns(schema, columns, frozenset({"Aa", "BB"})).walked([both], QUEUE, 0, None).num_rows == 2
     assert same(both, columns, tags=frozenset({"Aa"})).to_pylist() == [{"queueOffset": 0}]
 
 
 @compiled
 def test_what_is_still_held_stays_as_it_is_while_more_is_made():
-    usual, held = Usual(SCHEMA, COLUMNS), {}
+    usual, held = CompiledColumns(SCHEMA, COLUMNS), {}
     for number in range(60):
         body = b"%d" % number * (number % 5 * 4000 + 1)
         batch = usual.walked([encode_record(record(number, body)) * 3], QUEUE, 0, None)
@@ -171,7 +171,7 @@ NOT_USUAL = {
 @pytest.mark.parametrize("what", NOT_USUAL)
 def test_what_is_not_usual_is_left_with_all_its_batch(what):
     body = encode_record(record(5)) + encode_record(NOT_USUAL[what])
-    assert Usual(SCHEMA, COLUMNS).walked([body], QUEUE, 0, None) is None
+    assert CompiledColumns(SCHEMA, COLUMNS).walked([body], QUEUE, 0, None) is None
     assert same(body).num_rows == 2
 
 
@@ -192,7 +192,7 @@ def in_file(**changes: Any) -> tuple[bytes, Any]:
 
 
 def placed(content: bytes, starts: Any, sizes: Any, offsets: Any) -> Any:
-    return Usual(SCHEMA, COLUMNS).placed(pa.py_buffer(content), starts, sizes, offsets, 1000, QUEUE)
+    return CompiledColumns(SCHEMA, COLUMNS).placed(pa.py_buffer(content), starts, sizes, offsets, 1000, QUEUE)
 
 
 OFFSETS = np.array([40, 41, 42], np.int64)

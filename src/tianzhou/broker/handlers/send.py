@@ -345,7 +345,7 @@ class SendHandler:
         )
         unique = shared.get(names.UNIQ_KEY)
         inner = unique is not None and target.batched
-        result = None if inner else self._store.append_usual_batch(record, command.body)
+        result = None if inner else self._store.append_plain_batch(record, command.body)
         if result is None:
             try:
                 entries = decode_batch(command.body)

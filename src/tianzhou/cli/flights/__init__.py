@@ -10,7 +10,7 @@ import typer
 
 from tianzhou.cli.output import Output, OutputOption, print_json, print_line
 from tianzhou.cli.process import EXIT_INTERRUPTED
-from tianzhou.cli.signals import CLIENT_STOP_LIMIT_S, Ending
+from tianzhou.cli.signals import CLIENT_STOP_LIMIT_S, ShutdownSignals
 
 if TYPE_CHECKING:
     from tianzhou.cli.flights.job import JobResult
@@ -41,7 +41,7 @@ def flights(
         job.end_children()
         os._exit(EXIT_INTERRUPTED)
 
-    with Ending(CLIENT_STOP_LIMIT_S, at_once) as ending:
+    with ShutdownSignals(CLIENT_STOP_LIMIT_S, at_once) as ending:
         try:
             _run(rows, out, output, ending, kill=kill)
         except KeyboardInterrupt:
@@ -55,7 +55,7 @@ def flights(
             raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
-def _run(rows: int | None, out: Path, output: Output, ending: Ending, *, kill: bool) -> None:
+def _run(rows: int | None, out: Path, output: Output, ending: ShutdownSignals, *, kill: bool) -> None:
     from rich.console import Console
 
     from tianzhou.cli.flights import job, report

@@ -16,7 +16,7 @@ import typer
 
 from tianzhou.cli.output import Output, OutputOption, print_fields, print_json, print_line, print_text
 from tianzhou.cli.process import EXIT_INTERRUPTED
-from tianzhou.cli.signals import CLIENT_STOP_LIMIT_S, Ending
+from tianzhou.cli.signals import CLIENT_STOP_LIMIT_S, ShutdownSignals
 from tianzhou.errors import ConfigError, TianzhouError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def on_spark(name: str, conf: list[str] | None, work: Callable[[SparkSession], T
         end_children()
         os._exit(EXIT_INTERRUPTED)
 
-    with Ending(CLIENT_STOP_LIMIT_S, at_once) as ending:
+    with ShutdownSignals(CLIENT_STOP_LIMIT_S, at_once) as ending:
         try:
             running = _running()
             if running is not None:  # the caller's, who stops it

@@ -40,7 +40,7 @@ class _Share(NamedTuple):
     wanted: list[MessageQueue]
 
 
-class Sharing:
+class Rebalancer:
     """Decides again and again which queues are ours, and has them taken and given up.
 
     A round gives up at once what is not ours any more, of all topics, and never sleeps: a queue that was another

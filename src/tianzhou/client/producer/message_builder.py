@@ -9,7 +9,7 @@ from tianzhou.client.instance import ClientInstance
 from tianzhou.client.namespaces.namespaces import wrap
 from tianzhou.client.producer.message_properties import message_properties, retry_properties
 from tianzhou.client.producer.options import ProducerOptions
-from tianzhou.client.producer.outbox.outbox_entry import Kept
+from tianzhou.client.producer.outbox.outbox_entry import OutboxEntry
 from tianzhou.client.producer.send_request import BATCH, REPLY, SINGLE, PreparedMessage
 from tianzhou.client.validation import COMPRESSION_KINDS, check_attributes, check_batch, check_body, check_is_message
 from tianzhou.errors import ClientError
@@ -141,7 +141,7 @@ class MessageBuilder:
         body, sys_flag = self.pack(bytes(message.body))
         return StagedMessage(wrap(self._namespace, message.topic), queue_id, message.flag, sys_flag, encoded, body)
 
-    def outbox_entries(self, prepared: PreparedMessage, queue: MessageQueue | None) -> list[Kept]:
+    def outbox_entries(self, prepared: PreparedMessage, queue: MessageQueue | None) -> list[OutboxEntry]:
         """What goes into an outbox for messages made by `single` or `batch`.
 
         Args:
@@ -150,7 +150,7 @@ class MessageBuilder:
         """
         where = (queue.broker_name, queue.queue_id) if queue is not None else ("", -1)
         return [
-            Kept(
+            OutboxEntry(
                 message.topic,
                 bytes(message.body),
                 message_properties(message, unique_key, self._namespace) | stamped,
@@ -163,7 +163,7 @@ class MessageBuilder:
             )
         ]
 
-    def from_outbox(self, entries: Sequence[Kept]) -> PreparedMessage:
+    def from_outbox(self, entries: Sequence[OutboxEntry]) -> PreparedMessage:
         """Messages from an outbox, as they were when they were first sent."""
         first = entries[0]
         messages = [entry.message() for entry in entries]

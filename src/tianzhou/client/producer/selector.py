@@ -55,7 +55,7 @@ class RoundRobin:
             queues: the writable queues, at least one.
             avoid_broker: the broker the last attempt failed on; it is taken only when there is no other.
             faults: what is known about slow brokers, when fault avoidance is on.
-            now_ms: the present, for `faults`.
+            now_ms: the present, for the faults.
 
         Raises:
             ClientError: there is no queue.

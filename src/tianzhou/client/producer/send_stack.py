@@ -17,7 +17,7 @@ from tianzhou.client.producer.delivery import Delivery
 from tianzhou.client.producer.latency_faults import LatencyFaults
 from tianzhou.client.producer.message_builder import MessageBuilder
 from tianzhou.client.producer.options import ProducerOptions
-from tianzhou.client.producer.outbox.outbox_entry import Kept
+from tianzhou.client.producer.outbox.outbox_entry import OutboxEntry
 from tianzhou.client.producer.outbox_fallback import with_outbox
 from tianzhou.client.producer.publish_plan import PublishPlans
 from tianzhou.client.producer.selector import select_by_hash
@@ -103,7 +103,7 @@ class SendStack:
         prepared = self._builder.single(messages[0]) if alone else self._builder.batch(messages)
         return await self.send(SendRequest(prepared, self._timeout_ms, queue))
 
-    async def _send_entries(self, entries: Sequence[Kept]) -> SendResult:
+    async def _send_entries(self, entries: Sequence[OutboxEntry]) -> SendResult:
         """Send entries of the outbox; those of one sharding key go to the queue of its hash also as a batch."""
         prepared = self._builder.from_outbox(entries)
         selector = select_by_hash if prepared.messages[0].sharding_key is not None else None

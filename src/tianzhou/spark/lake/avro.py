@@ -11,7 +11,7 @@ import fastavro
 import pyarrow as pa
 
 from tianzhou.errors import ConfigError, ProtocolError
-from tianzhou.spark.pickling import Shipped
+from tianzhou.spark.pickling import Pickled
 
 PERMISSIVE: Final = "PERMISSIVE"
 FAILFAST: Final = "FAILFAST"
@@ -124,7 +124,7 @@ def _record(schema: Any, known: dict[str, Any], inside: tuple[str, ...]) -> tupl
     return pa.struct(fields), each
 
 
-class Decoder(Shipped):
+class Decoder(Pickled):
     """Reads bodies.
 
     Args:

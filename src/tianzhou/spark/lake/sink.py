@@ -28,7 +28,7 @@ from tianzhou.spark.lake.formats import open_table
 from tianzhou.spark.lake.options import LakeOptions, parse_lake
 from tianzhou.spark.lake.pruning import Condition, conditions_of
 from tianzhou.spark.lake.tables import Batch, LakeTable
-from tianzhou.spark.pickling import Shipped
+from tianzhou.spark.pickling import Pickled
 from tianzhou.spark.rows.schema import arrow_schema
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class _Rows:
         remove_files(self._location, [path for path in paths if path not in known])
 
 
-class LakeWriter(Shipped, DataSourceArrowWriter):
+class LakeWriter(Pickled, DataSourceArrowWriter):
     """`df.write.format("tianzhou_lake")`: all rows become visible at once.
 
     Args:
@@ -124,7 +124,7 @@ class LakeWriter(Shipped, DataSourceArrowWriter):
         self._rows.drop(messages)
 
 
-class LakeStreamWriter(Shipped, DataSourceStreamArrowWriter):
+class LakeStreamWriter(Pickled, DataSourceStreamArrowWriter):
     """`df.writeStream.format("tianzhou_lake")`: each micro-batch becomes visible at once, and once.
 
     Args:
@@ -171,7 +171,7 @@ class FilePartition(InputPartition):
         self.files = files
 
 
-class LakeReader(Shipped, DataSourceReader):
+class LakeReader(Pickled, DataSourceReader):
     """`spark.read.format("tianzhou_lake")`: the table as it is when the query begins.
 
     Args:
@@ -217,7 +217,7 @@ class PruningReader(LakeReader):
         return filters
 
 
-class TianzhouLake(Shipped, DataSource):
+class TianzhouLake(Pickled, DataSource):
     """The data source Spark makes for `format("tianzhou_lake")`.
 
     Args:

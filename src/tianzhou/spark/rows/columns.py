@@ -30,8 +30,8 @@ from tianzhou.records.layout import (
 )
 from tianzhou.spark.rows import arrays
 from tianzhou.spark.rows.arrays import Array, DataType, Ints, pa
-from tianzhou.spark.rows.compiled_columns import Usual
-from tianzhou.spark.rows.property_columns import Pairs
+from tianzhou.spark.rows.compiled_columns import CompiledColumns
+from tianzhou.spark.rows.property_columns import PropertyColumns
 from tianzhou.store.queues.multi_dispatch import is_light, offset_in
 from tianzhou.wire.batch import decode_batch
 from tianzhou.wire.compression import COMPRESSED, decompress
@@ -217,9 +217,9 @@ class Records:
         return arrays.structs(self._data, self._stored_at, np.dtype(">i8")).astype(np.int64)
 
     @cached_property
-    def pairs(self) -> Pairs:
+    def pairs(self) -> PropertyColumns:
         """The properties."""
-        return Pairs(self.pairs_as_stored())
+        return PropertyColumns(self.pairs_as_stored())
 
     def bodies(self) -> Array:
         """The bodies, unpacked.
@@ -328,7 +328,7 @@ def to_batch(
     start: int = 0,
     end: int | None = None,
     tags: frozenset[str] = frozenset(),
-    usual: Usual | None = None,
+    usual: CompiledColumns | None = None,
 ) -> RecordBatch:
     """The records of a buffer as one batch.
 

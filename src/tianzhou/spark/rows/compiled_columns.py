@@ -22,7 +22,7 @@ _STEP: Final = 1024
 _KEPT: Final = 64
 
 
-class Usual:
+class CompiledColumns:
     """Makes batches of one schema.
 
     Args:

@@ -14,7 +14,7 @@ _COUNTED: Final = 8
 """Names are counted, not sorted, while that takes no more numbers than this for each pair."""
 
 
-class Pairs:
+class PropertyColumns:
     """Property strings cut into names and values.
 
     Malformed and empty pairs vanish, as in `wire.properties.decode_properties`.

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from tianzhou.spark.pickling import Shipped
+from tianzhou.spark.pickling import Pickled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 READERS, COLUMNS = "tianzhou.spark.source.readers", "tianzhou.spark.rows.columns"
 
 
-class Nothing(Shipped, DataSourceReader):
+class Nothing(Pickled, DataSourceReader):
     """Reads nothing, with all that a reader of topics needs."""
 
     def partitions(self) -> list[InputPartition]:
@@ -41,7 +41,7 @@ class Nothing(Shipped, DataSourceReader):
         yield from ()
 
 
-class WarmUp(Shipped, DataSource):
+class WarmUp(Pickled, DataSource):
     """`format("tianzhou_warm_up")`: a table without rows."""
 
     @classmethod

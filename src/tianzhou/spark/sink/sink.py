@@ -23,7 +23,7 @@ from tianzhou.client.producer.producer import Producer
 from tianzhou.client.staging import queue_by_id
 from tianzhou.errors import ClientError, ConfigError, TianzhouError
 from tianzhou.spark import connections
-from tianzhou.spark.pickling import Shipped
+from tianzhou.spark.pickling import Pickled
 from tianzhou.spark.sink.exactly_once import BatchName, Staged, abort, commit, stage
 from tianzhou.spark.sink.options import WriteOptions, parse_write
 from tianzhou.spark.sink.outgoing import Outgoing, message_of, not_sent
@@ -251,7 +251,7 @@ class Sender:
                 raise not_sent(index, partition, error) from error
 
 
-class Writer(Shipped, DataSourceArrowWriter):
+class Writer(Pickled, DataSourceArrowWriter):
     """`df.write.format("tianzhou")`.
 
     Args:
@@ -282,7 +282,7 @@ class Writer(Shipped, DataSourceArrowWriter):
         abort(self._sender.options, messages)
 
 
-class StreamWriter(Shipped, DataSourceStreamArrowWriter):
+class StreamWriter(Pickled, DataSourceStreamArrowWriter):
     """`df.writeStream.format("tianzhou")`.
 
     Args:

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageQueue
-from tianzhou.spark.pickling import Shipped
+from tianzhou.spark.pickling import Pickled
 from tianzhou.spark.rows.schema import arrow_schema, columns_of
 from tianzhou.spark.source import offsets
 from tianzhou.spark.source.offsets import Bounds, Loss, Positions, Span
@@ -65,15 +65,15 @@ class _Rows:
         if not isinstance(partition, SpanPartition):  # Spark's stand-in for "no partitions"
             return
         from tianzhou.spark.rows.columns import to_batch
-        from tianzhou.spark.rows.compiled_columns import Usual
+        from tianzhou.spark.rows.compiled_columns import CompiledColumns
 
         reader = self._connect(self._options)
-        decode = partial(to_batch, usual=Usual(self._schema, self._columns, self._options.wanted_tags))
+        decode = partial(to_batch, usual=CompiledColumns(self._schema, self._columns, self._options.wanted_tags))
         for span in partition.spans:
             yield from read_span(reader, span, self._options, self._schema, self._columns, decode)
 
 
-class BatchReader(Shipped, DataSourceReader):
+class BatchReader(Pickled, DataSourceReader):
     """Reads each queue between two fixed positions.
 
     Args:
@@ -114,7 +114,7 @@ class BatchReader(Shipped, DataSourceReader):
         return spans
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a range; see `reading.read_span`."""
+        """The rows of a range; see `span_reader.read_span`."""
         return self._rows.read(partition)
 
 
@@ -165,7 +165,7 @@ class NarrowingReader(BatchReader):
         return [span for span in spans if span.start < span.end]
 
 
-class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(Pickled, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads on from where the last micro-batch ended.
 
     Every offset carries where its batch begins (see `offsets`), so a batch that is run again after a restart
@@ -295,7 +295,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return left
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a range; see `reading.read_span`."""
+        """The rows of a range; see `span_reader.read_span`."""
         return self._rows.read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:

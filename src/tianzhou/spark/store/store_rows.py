@@ -25,7 +25,7 @@ from tianzhou.records.walk import LogEntry, read_item
 from tianzhou.spark.rows import arrays
 from tianzhou.spark.rows.arrays import Ints, pa
 from tianzhou.spark.rows.columns import Records, made_of
-from tianzhou.spark.rows.compiled_columns import Usual
+from tianzhou.spark.rows.compiled_columns import CompiledColumns
 from tianzhou.spark.source.offsets import DataLoss, Loss, Span
 from tianzhou.spark.store.mapped_files import Units
 from tianzhou.spark.store.store_files import UNNAMED, StoreFiles
@@ -84,7 +84,7 @@ class RowReader:
         self._codes = np.array([tags_code(tag) for tag in sorted(self._tags)], np.int64)
         # Whom CRCs or keys matter to looks at the records first.
         plain = not wanted.verify_crc and wanted.key is None
-        self._usual = Usual(wanted.schema, wanted.columns, self._tags) if plain else None
+        self._usual = CompiledColumns(wanted.schema, wanted.columns, self._tags) if plain else None
         self._losses: list[Loss] = []
         self.lost = 0
 

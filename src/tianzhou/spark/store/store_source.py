@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from tianzhou.errors import ConfigError, StoreUnreadable
 from tianzhou.model import MessageQueue
 from tianzhou.spark.option_values import BATCH, STREAM
-from tianzhou.spark.pickling import Shipped
+from tianzhou.spark.pickling import Pickled
 from tianzhou.spark.rows.schema import arrow_schema, columns_of, row_schema
 from tianzhou.spark.source import offsets
 from tianzhou.spark.source.offsets import Bounds, Loss, Positions, Span
@@ -151,7 +151,7 @@ def _clipped(spans: list[Span], bounds: Mapping[MessageQueue, Bounds], fail: boo
     return left
 
 
-class StoreReader(Shipped, DataSourceReader):
+class StoreReader(Pickled, DataSourceReader):
     """Reads each queue between two fixed positions.
 
     Args:
@@ -201,7 +201,7 @@ def _with_key(store: StoreFiles, spans: list[Span], key: str) -> list[Span]:
     return result
 
 
-class StoreStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StoreStreamReader(Pickled, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows a store on this machine that a broker adds to; offsets as of `readers.StreamReader`.
 
     A store is one broker's, so positions that were written under another `brokerName` are those of the same queues.
@@ -325,7 +325,7 @@ class StoreStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailabl
         return self._rows.read(partition)
 
 
-class TianzhouStore(Shipped, DataSource):
+class TianzhouStore(Pickled, DataSource):
     """The data source Spark makes for `format("tianzhou_store")`.
 
     Args:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tianzhou._hot.cursors import IndexTail
+from tianzhou._hot.cursors import IndexCursor
 from tianzhou.store.files.pages import RANDOM
 from tianzhou.store.files.retired import RetiredSegment
 from tianzhou.store.files.segments import Segment
@@ -28,7 +28,7 @@ _PAGE_BITS: Final = 12
 _ENTRY_STEP: Final = 64 << 10
 
 
-class IndexFile(IndexTail):
+class IndexFile(IndexCursor):
     """One index file: header, slots, entries.
 
     The header in the file is brought up to date by `write_header`, not by each insert.

@@ -9,7 +9,7 @@ MEASURED_BYTES: Final = 1 << 20
 MEASURED_S: Final = 1.0
 
 
-class Pace:
+class AppendRate:
     """Tells whether a log grows so slowly that its pages can be made one by one.
 
     One by one they cost three times the processor time, which is little of a calm log's; as the kernel reads ahead

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from tianzhou._hot.cursors import LogTail
+from tianzhou._hot.cursors import LogCursor
 from tianzhou._hot.records import put_record
 from tianzhou.errors import PageCacheBusy, StoreError
 from tianzhou.records.codec import Record, encode_record, fill_property_crc, store_time
@@ -41,7 +41,7 @@ AHEAD: Final = 16 << 20
 _BUSY: Final = 4 << 20
 
 
-class CommitLog(LogTail):
+class CommitLog(LogCursor):
     """Where records are written and read by their physical offset.
 
     Args:

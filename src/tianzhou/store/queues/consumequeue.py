@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import ClassVar, Final
 
-from tianzhou._hot.cursors import QueueTail
+from tianzhou._hot.cursors import QueueCursor
 from tianzhou._hot.records import UNIT
 from tianzhou.records.layout import MAGIC_V1, MAGIC_V2
 from tianzhou.store.files.lookup_steps import Steps, at_once
@@ -28,7 +28,7 @@ _MORE_PAGES: Final = 3
 _NO_LIMIT: Final = 1 << 63
 
 
-class ConsumeQueue(QueueTail):
+class ConsumeQueue(QueueCursor):
     """One queue: its files, its next offset for puts, and what waits for its messages.
 
     A queue that has no message yet has no files.

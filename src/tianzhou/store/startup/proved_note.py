@@ -113,7 +113,7 @@ def write_note(root: Path, note: StoreNote) -> None:
     replace_file(root / NOTE_NAME, msgspec.json.encode(_Envelope(crc32(text), msgspec.Raw(text))) + b"\n")
 
 
-class NoteKeeper:
+class NoteWriter:
     """Knows when a note is due, and what it may say.
 
     Args:

@@ -13,14 +13,14 @@ from tianzhou.store.files.checkpoint import Checkpoint
 from tianzhou.store.files.retired import RetiredSegment
 from tianzhou.store.index.index import Index
 from tianzhou.store.index.indexfile import IndexFile
-from tianzhou.store.log.append_rate import Pace
+from tianzhou.store.log.append_rate import AppendRate
 from tianzhou.store.log.commitlog import CommitLog
 from tianzhou.store.log.flush import PAGE, Ranges, not_asked, sync_queues
 from tianzhou.store.log.recovery import OpeningReport
 from tianzhou.store.queues.consumequeue import ConsumeQueue
 from tianzhou.store.queues.queues import QueueTable
 from tianzhou.store.settings import SHORTEST_INTERVAL_MS, StoreSettings
-from tianzhou.store.startup.proved_note import NoteKeeper, StoreNote, write_note
+from tianzhou.store.startup.proved_note import NoteWriter, StoreNote, write_note
 from tianzhou.supervision import Supervisor
 from tianzhou.watermark import Watermark
 
@@ -68,10 +68,10 @@ class Upkeep:
         self._thread = ThreadPoolExecutor(1, "tianzhou-upkeep")
         self._ahead_thread = ThreadPoolExecutor(1, "tianzhou-ahead")
         self._index_thread = ThreadPoolExecutor(1, "tianzhou-index")
-        self._notes = NoteKeeper(settings.root, log, dispatcher, queues, index, flushed)
+        self._notes = NoteWriter(settings.root, log, dispatcher, queues, index, flushed)
         self._pressure = asyncio.Event()
         self._preparing_since = 0.0
-        self._pace = Pace(clock.monotonic(), log.end)
+        self._pace = AppendRate(clock.monotonic(), log.end)
         self.failed = False
         self.catch_up: IndexCatchUp | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -133,7 +133,7 @@ class Upkeep:
         log = self._log
         log.on_pressure = self._pressure.set
         log.stalled = self._stalled_ms
-        self._pace = Pace(self._clock.monotonic(), log.end)
+        self._pace = AppendRate(self._clock.monotonic(), log.end)
         try:
             while True:
                 await self._pressure.wait()

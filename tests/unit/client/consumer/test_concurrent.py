@@ -6,7 +6,7 @@ import pytest
 
 from tianzhou.client.consumer.offset_tracker import PullLimits
 from tianzhou.client.consumer.push import concurrent as module
-from tianzhou.client.consumer.push.concurrent import Consuming
+from tianzhou.client.consumer.push.concurrent import ConcurrentDispatcher
 from tianzhou.client.consumer.push.consume_rates import ConsumeRates
 from tianzhou.client.consumer.push.dispatcher import TURN_MESSAGES
 from tianzhou.client.consumer.push.handlers import Handlers
@@ -43,7 +43,9 @@ class Bench:
         self.handlers = Handlers("G", orderly=False, batch_size=batch_size, threads=1, hooks=hooks)
         self.handlers.add("T", handler)
         options = PushOptions(consume_timeout_ms=int(timeout_s * 1000))
-        self.consuming = Consuming("G", options, self.handlers, self.away, self.rates, self.clock, self.spawn)
+        self.consuming = ConcurrentDispatcher(
+            "G", options, self.handlers, self.away, self.rates, self.clock, self.spawn
+        )
 
     def spawn(self, work):
         task = asyncio.get_running_loop().create_task(work)

@@ -9,7 +9,7 @@ from tianzhou.client.consumer.offset_tracker import PullLimits
 from tianzhou.client.consumer.push.consume_rates import ConsumeRates
 from tianzhou.client.consumer.push.handlers import Handlers
 from tianzhou.client.consumer.push.options import PushOptions
-from tianzhou.client.consumer.push.orderly import InOrder, Step, rest_ms, step_after
+from tianzhou.client.consumer.push.orderly import OrderlyDispatcher, Step, rest_ms, step_after
 from tianzhou.client.consumer.push.process_queue import ProcessQueue
 from tianzhou.model import ConsumeResult, MessageExt, MessageModel, MessageQueue
 from tianzhou.testing.clock import VirtualClock, run
@@ -43,7 +43,7 @@ class Bench:
         self.rates = ConsumeRates(0.0)
         handlers = Handlers("G", orderly=True, batch_size=batch_size, threads=1)
         handlers.add("T", handler)
-        self.consuming = InOrder(
+        self.consuming = OrderlyDispatcher(
             "G",
             PushOptions(message_model=model, max_reconsume_times=max_times),
             handlers,

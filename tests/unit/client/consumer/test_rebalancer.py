@@ -12,7 +12,7 @@ import pytest
 from tianzhou.client.cluster import rpc
 from tianzhou.client.consumer.allocation import AllocateStrategy, Averagely
 from tianzhou.client.consumer.options import ConsumerOptions
-from tianzhou.client.consumer.rebalancer import INTERVAL_S, MIN_INTERVAL_S, TAKE_OVER_DELAY_S, Sharing
+from tianzhou.client.consumer.rebalancer import INTERVAL_S, MIN_INTERVAL_S, TAKE_OVER_DELAY_S, Rebalancer
 from tianzhou.model import MessageQueue
 from tianzhou.testing.virtual_loop import VirtualLoop
 
@@ -20,10 +20,10 @@ TURNS = range(5)
 """How many turns of the loop are between the two messages."""
 
 
-def sharing() -> Sharing:
+def sharing() -> Rebalancer:
     """Shares no topic at all."""
     nobody: Any = None
-    return Sharing(
+    return Rebalancer(
         nobody, "G", ConsumerOptions(),
         topics=lambda: (), owned=lambda: (), take=nobody, give_up=nobody,
     )  # fmt: skip
@@ -74,9 +74,9 @@ class Group:
         self.owned.difference_update(queues)
         self.given_up |= dict.fromkeys(queues, self.now())
 
-    def sharing(self, strategy: AllocateStrategy) -> Sharing:
+    def sharing(self, strategy: AllocateStrategy) -> Rebalancer:
         instance: Any = self
-        return Sharing(
+        return Rebalancer(
             instance, "G", ConsumerOptions(allocate_message_queue_strategy=strategy),
             topics=lambda: self.topics, owned=lambda: set(self.owned), take=self.take, give_up=self.give_up,
         )  # fmt: skip
@@ -109,7 +109,7 @@ def fly(group: Group, main: Callable[[], Coroutine[Any, Any, None]], monkeypatch
 
 
 @contextlib.asynccontextmanager
-async def running(shares: Sharing) -> AsyncIterator[None]:
+async def running(shares: Rebalancer) -> AsyncIterator[None]:
     task = asyncio.get_running_loop().create_task(shares.run())
     try:
         yield

@@ -9,7 +9,7 @@ import zlib
 
 import pytest
 
-from tianzhou.client.producer.outbox.outbox_entry import Kept, together
+from tianzhou.client.producer.outbox.outbox_entry import OutboxEntry, together
 from tianzhou.client.producer.outbox.outbox_file import OutboxFile
 from tianzhou.errors import ClientError, ConfigError, OutboxFull
 
@@ -231,8 +231,8 @@ def test_a_writer_and_a_reader_in_two_threads_count_right(tmp_path) -> None:
     file.close()
 
 
-def kept(topic: str = "T", **properties: str) -> Kept:
-    return Kept(topic, b"x", {"UNIQ_KEY": "U", **properties}, 0, 1)
+def kept(topic: str = "T", **properties: str) -> OutboxEntry:
+    return OutboxEntry(topic, b"x", {"UNIQ_KEY": "U", **properties}, 0, 1)
 
 
 def test_what_travels_together() -> None:

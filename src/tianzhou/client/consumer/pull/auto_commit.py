@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from typing import Any
 
 from tianzhou.client.consumer.offset_store import OffsetStore
-from tianzhou.client.consumer.pull.prefetch import Polling
+from tianzhou.client.consumer.pull.prefetch import Prefetcher
 from tianzhou.clock import Clock
 from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageQueue
@@ -19,7 +19,7 @@ REST_S = 0.2
 """So long the caller may go on with messages of a queue that is given up, and still have them counted."""
 
 
-class Commits:
+class AutoCommitter:
     """The positions of the assigned queues, stored on demand, now and then, and when queues change hands.
 
     Args:
@@ -36,7 +36,7 @@ class Commits:
         group: str,
         offsets: OffsetStore,
         store: Callable[[Mapping[MessageQueue, int]], Awaitable[None]],
-        polling: Polling,
+        polling: Prefetcher,
         clock: Clock,
         interval_ms: int | None,
     ) -> None:

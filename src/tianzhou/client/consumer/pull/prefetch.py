@@ -25,7 +25,7 @@ class _InHand(NamedTuple):
     first_offset: int
 
 
-class Polling:
+class Prefetcher:
     """A position per assigned queue, and at most one pull ahead of it.
 
     Args:

@@ -12,13 +12,13 @@ from typing import Self, Unpack
 from tianzhou.client.borrowed_instance import shared_or_own
 from tianzhou.client.consumer.consume_trace import consume_trace
 from tianzhou.client.consumer.offset_store import offset_store
-from tianzhou.client.consumer.pull.auto_commit import Commits
+from tianzhou.client.consumer.pull.auto_commit import AutoCommitter
 from tianzhou.client.consumer.pull.options import PullKeywords, PullOptions
-from tianzhou.client.consumer.pull.prefetch import Polling
+from tianzhou.client.consumer.pull.prefetch import Prefetcher
 from tianzhou.client.consumer.pull.pull_member import PullMember
 from tianzhou.client.consumer.pull.queue_reader import QueueReader
 from tianzhou.client.consumer.pull.queue_watch import QueuesListener, QueueWatch
-from tianzhou.client.consumer.rebalancer import Sharing
+from tianzhou.client.consumer.rebalancer import Rebalancer
 from tianzhou.client.consumer.send_back import SendBack
 from tianzhou.client.consumer.subscribe_rpc import announce
 from tianzhou.client.consumer.subscription import Begin, first_offset, original_topic
@@ -86,12 +86,12 @@ class PullConsumer(QueueReader):
         self._send_back = SendBack(self._instance, group)
         self._tags: dict[str, tuple[str, str | None]] = {}
         self._shared: set[str] = set()
-        self._polling = Polling(self._instance, group, self._pull_ahead, self._first_offset)
+        self._polling = Prefetcher(self._instance, group, self._pull_ahead, self._first_offset)
         interval_ms = options.auto_commit_interval_ms if options.auto_commit else None
-        self._commits = Commits(
+        self._commits = AutoCommitter(
             group, self._offsets, self.commit_offsets, self._polling, self._instance.clock, interval_ms
         )
-        self._sharing = Sharing(
+        self._sharing = Rebalancer(
             self._instance,
             group,
             options,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from tianzhou.client.consumer.pull.prefetch import Polling
-from tianzhou.client.consumer.rebalancer import Sharing
+from tianzhou.client.consumer.pull.prefetch import Prefetcher
+from tianzhou.client.consumer.rebalancer import Rebalancer
 from tianzhou.errors import ClientError
 from tianzhou.model import (
     ConsumeFromWhere,
@@ -36,8 +36,8 @@ class PullMember:
         self,
         group: str,
         model: MessageModel,
-        polling: Polling,
-        sharing: Sharing,
+        polling: Prefetcher,
+        sharing: Rebalancer,
         *,
         shared: Collection[str],
         subscription: Callable[[str], SubscriptionData],

@@ -40,7 +40,7 @@ UNLOCK_DELAY_S = 20.0
 WARN_INTERVAL_S = 60
 
 
-class OwnedQueues:
+class AssignedQueues:
     """Takes queues over, keeps them filled, gives them up, and stores their offsets.
 
     Args:

@@ -1,4 +1,4 @@
-"""Handing pulled messages to handlers without an order, and what follows from what they say (client.md §13)."""
+"""Dispatch of pulled messages to handlers without an order, and what follows from what they say (client.md §13)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 from tianzhou.client.consumer.push.consume_rates import TopicRates
-from tianzhou.client.consumer.push.dispatcher import TURN_MESSAGES, Handing, Work
+from tianzhou.client.consumer.push.dispatcher import TURN_MESSAGES, HandlerDispatcher, Work
 from tianzhou.client.consumer.push.handlers import ConsumeContext
 from tianzhou.client.consumer.push.process_queue import ProcessQueue
 from tianzhou.client.consumer.push.workers import Slot
@@ -24,7 +24,7 @@ SWEEPS_PER_TIMEOUT = 4
 SLOWEST_SWEEP_S = 1.0
 
 
-class Lot:
+class PulledMessages:
     """What a pull has brought of a queue and waits for handlers, as what single calls get, the next one last."""
 
     __slots__ = ("pq", "rest")
@@ -35,7 +35,7 @@ class Lot:
         self.rest: list[Any] = calls
 
 
-class Consuming(Handing[Lot]):
+class ConcurrentDispatcher(HandlerDispatcher[PulledMessages]):
     """The messages waiting for handlers, and the workers that call them.
 
     What may wait is bounded by the limits of each queue; see `PullLimits`.
@@ -51,7 +51,7 @@ class Consuming(Handing[Lot]):
         if not messages:
             return
         if self._single:
-            self._line.append(Lot(pq, messages.copy()))
+            self._line.append(PulledMessages(pq, messages.copy()))
         else:
             size = self._handlers.batch_size
             by_topic = {messages[0].topic: messages}
@@ -60,7 +60,7 @@ class Consuming(Handing[Lot]):
                 for message in messages:
                     by_topic.setdefault(message.topic, []).append(message)
             calls = [same[i : i + size] for same in by_topic.values() for i in range(0, len(same), size)]
-            self._line.append(Lot(pq, calls))
+            self._line.append(PulledMessages(pq, calls))
         self._call_one()
 
     def _take(self) -> Work | None:
@@ -84,8 +84,8 @@ class Consuming(Handing[Lot]):
         await (self._work_one_by_one(slot) if self._single else super()._work(slot))
 
     async def _work_one_by_one(self, slot: Slot) -> None:  # noqa: C901 - one loop: no call that can be avoided
-        # What `Handing._work` does with `next` and `_consume`, in one piece for handlers that nothing is done around:
-        # most of them do not wait, and then what is between two calls is most of what a message costs.
+        # What `HandlerDispatcher._work` does with `next` and `_consume`, in one piece for handlers that nothing is done
+        # around: most of them do not wait, and then what is between two calls is most of what a message costs.
         line, plain, rates_of = self._line, self._handlers.plain, self._rates.of
         monotonic, now_ms = self._clock.monotonic, self._clock.now_ms
         # Clocks are asked once a message: one call of a handler begins where that before it ended, and the time of day
@@ -285,7 +285,7 @@ class Consuming(Handing[Lot]):
 
     async def _again(self, work: Work) -> None:
         await asyncio.sleep(SEND_BACK_RETRY_MS / 1000)
-        self._line.append(Lot(work.pq, work.messages.copy() if self._single else [work.messages]))
+        self._line.append(PulledMessages(work.pq, work.messages.copy() if self._single else [work.messages]))
         self._call_one()
 
 

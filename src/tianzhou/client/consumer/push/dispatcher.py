@@ -1,6 +1,7 @@
-"""What both ways of handing messages to handlers share: who stands in line, and the workers that serve the line.
+"""Dispatch of pulled messages to handlers: the line of what waits, and the workers that serve the line.
 
-`consuming.Consuming` has no order, `in_order.InOrder` keeps that of the queues (client.md §13, §14).
+`concurrent.ConcurrentDispatcher` has no order, `orderly.OrderlyDispatcher` keeps that of the queues (client.md §13,
+§14).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Work(NamedTuple):
 
 
 class Consumption(Protocol):
-    """How a consumer hands out messages: `Consuming` without an order, `InOrder` with one."""
+    """How a consumer hands out messages: `ConcurrentDispatcher` without an order, `OrderlyDispatcher` with one."""
 
     def put(self, pq: ProcessQueue, messages: list[MessageExt]) -> None:
         """Queue pulled messages, whose topics are the original ones already."""
@@ -70,7 +71,7 @@ class Consumption(Protocol):
         ...
 
 
-class Handing(ABC, Generic[T]):
+class HandlerDispatcher(ABC, Generic[T]):
     """A line of what waits for handlers, and workers that serve it.
 
     Args:

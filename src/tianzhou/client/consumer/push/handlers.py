@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
-from tianzhou.client.consumer.push.process_pool import InProcesses
+from tianzhou.client.consumer.push.process_pool import ProcessPool
 from tianzhou.client.hooks import ConsumeHook, ConsumeOutcome, HandlerCall, begin, end
 from tianzhou.errors import ClientError
 from tianzhou.model import ConsumeResult, MessageExt, MessageQueue
@@ -116,7 +116,7 @@ class Handlers:
         """Drop the threads and processes; handlers that still run in them are not waited for."""
         self._drop_threads()
         for known in self._known.values():
-            if isinstance(known.handler, InProcesses):
+            if isinstance(known.handler, ProcessPool):
                 known.handler.close()
 
     async def call(self, topic: str, messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult | None:

@@ -15,7 +15,7 @@ from tianzhou.model import ConsumeResult, MessageExt
 from tianzhou.wire.delivered import unreadable
 
 
-class Iterating:
+class MessageIteration:
     """The message that was given out last. It counts as consumed when the next one is asked for.
 
     Args:

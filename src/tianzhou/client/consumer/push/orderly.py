@@ -1,4 +1,4 @@
-"""Handing messages to handlers in the order of their queues (client.md §14).
+"""Dispatch of pulled messages to handlers in the order of their queues (client.md §14).
 
 Each queue has at most one handler at work, and only while its lock is ours. Queues that have messages stand in line;
 a worker takes one batch of the first and sends the queue to the end of the line, so that none waits for another to
@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from tianzhou.client.consumer.push.consume_rates import ConsumeRates
-from tianzhou.client.consumer.push.dispatcher import Handing, Work
+from tianzhou.client.consumer.push.dispatcher import HandlerDispatcher, Work
 from tianzhou.client.consumer.push.handlers import ConsumeContext, Handlers
 from tianzhou.client.consumer.push.options import PushOptions
 from tianzhou.client.consumer.push.process_queue import ProcessQueue
@@ -56,7 +56,7 @@ def rest_ms(wanted_ms: int | None, default_ms: int) -> int:
     return min(max(chosen, SHORTEST_REST_MS), LONGEST_REST_MS)
 
 
-class InOrder(Handing[ProcessQueue]):
+class OrderlyDispatcher(HandlerDispatcher[ProcessQueue]):
     """The queues whose messages wait for handlers, and the workers that call them.
 
     Args:

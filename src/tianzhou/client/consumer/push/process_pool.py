@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
 
 
-class InProcesses:
+class ProcessPool:
     """A handler whose function runs in other processes; made by `in_processes`."""
 
     def __init__(self, function: Callable[[Any], Any], processes: int) -> None:
@@ -57,7 +57,7 @@ class InProcesses:
             pool.shutdown(wait=False)
 
 
-def in_processes(function: Callable[[Any], Any], processes: int | None = None) -> InProcesses:
+def in_processes(function: Callable[[Any], Any], processes: int | None = None) -> ProcessPool:
     """A handler that runs a function in other processes, so that long computations do not stop this one.
 
     Threads, in which plain functions run otherwise, share one core in Python; processes do not. Give what it returns to
@@ -74,7 +74,7 @@ def in_processes(function: Callable[[Any], Any], processes: int | None = None) -
         ClientError: the function cannot be given to other processes; the text says why and what to do.
         ConfigError: `processes` is below 1.
     """
-    return InProcesses(function, (os.cpu_count() or 1) if processes is None else processes)
+    return ProcessPool(function, (os.cpu_count() or 1) if processes is None else processes)
 
 
 def _check(function: object) -> str:

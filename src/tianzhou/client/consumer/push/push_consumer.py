@@ -1,7 +1,7 @@
 """A consumer that is handed messages: by handlers, or by `async for` (client.md §8, §9).
 
-Its parts: `sharing` decides which queues are ours, `owned_queues` keeps them filled, `consuming` or `in_order` runs
-the handlers, `send_back` returns what was not consumed.
+Its parts: `rebalancer` decides which queues are ours, `assigned_queues` keeps them filled, `concurrent` or `orderly`
+runs the handlers, `send_back` returns what was not consumed.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from tianzhou.client.borrowed_instance import shared_or_own
 from tianzhou.client.cluster.tasks import Tasks
 from tianzhou.client.consumer.consume_trace import consume_trace
 from tianzhou.client.consumer.offset_store import offset_store
-from tianzhou.client.consumer.push.assigned_queues import OwnedQueues
-from tianzhou.client.consumer.push.concurrent import Consuming
+from tianzhou.client.consumer.push.assigned_queues import AssignedQueues
+from tianzhou.client.consumer.push.concurrent import ConcurrentDispatcher
 from tianzhou.client.consumer.push.consume_rates import ConsumeRates
 from tianzhou.client.consumer.push.dispatcher import Consumption
 from tianzhou.client.consumer.push.handlers import H, Handler, Handlers
-from tianzhou.client.consumer.push.iteration import Iterating
+from tianzhou.client.consumer.push.iteration import MessageIteration
 from tianzhou.client.consumer.push.options import PushKeywords, PushOptions, check_concurrency
-from tianzhou.client.consumer.push.orderly import InOrder
+from tianzhou.client.consumer.push.orderly import OrderlyDispatcher
 from tianzhou.client.consumer.push.push_member import PushMember
-from tianzhou.client.consumer.rebalancer import TAKE_OVER_DELAY_S, Sharing
+from tianzhou.client.consumer.rebalancer import TAKE_OVER_DELAY_S, Rebalancer
 from tianzhou.client.consumer.send_back import SendBack
 from tianzhou.client.consumer.subscribe_rpc import announce
 from tianzhou.client.consumer.subscription import ALL, build_subscription
@@ -95,7 +95,7 @@ class PushConsumer:
         self._rates = ConsumeRates(clock.monotonic())
         self._send_back = SendBack(self._instance, group, options.max_reconsume_times)
         self._offsets = offset_store(self._instance, group, options)
-        self._queues = OwnedQueues(
+        self._queues = AssignedQueues(
             self._instance,
             group,
             options,
@@ -107,8 +107,8 @@ class PushConsumer:
             spawn=self._tasks.spawn,
         )
         self._consuming = self._make_consumption()
-        self._iterating = Iterating(group, options, self._consuming, self._handlers.hooks, self._rates, clock)
-        self._sharing = Sharing(
+        self._iterating = MessageIteration(group, options, self._consuming, self._handlers.hooks, self._rates, clock)
+        self._sharing = Rebalancer(
             self._instance,
             group,
             options,
@@ -142,7 +142,9 @@ class PushConsumer:
             self._instance.clock,
             self._tasks.spawn,
         )
-        return InOrder(*parts, relock=self._queues.relock) if self._options.orderly else Consuming(*parts)
+        if self._options.orderly:
+            return OrderlyDispatcher(*parts, relock=self._queues.relock)
+        return ConcurrentDispatcher(*parts)
 
     @property
     def group(self) -> str:

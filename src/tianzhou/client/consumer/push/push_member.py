@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from tianzhou.client.consumer.push.assigned_queues import OwnedQueues
+from tianzhou.client.consumer.push.assigned_queues import AssignedQueues
 from tianzhou.client.consumer.push.consume_directly import directly
 from tianzhou.client.consumer.push.consume_rates import ConsumeRates
 from tianzhou.client.consumer.push.handlers import Handlers
 from tianzhou.client.consumer.push.options import MIB, PushOptions
-from tianzhou.client.consumer.rebalancer import Sharing
+from tianzhou.client.consumer.rebalancer import Rebalancer
 from tianzhou.client.instance import ClientInstance
 from tianzhou.model import ConsumerData, MessageExt, MessageQueue, SubscriptionData
 from tianzhou.wire.bodies.clients import ConsumerRunningInfo, DirectConsumption
@@ -36,8 +36,8 @@ class PushMember:
         group: str,
         options: PushOptions,
         subscriptions: Mapping[str, SubscriptionData],
-        queues: OwnedQueues,
-        sharing: Sharing,
+        queues: AssignedQueues,
+        sharing: Rebalancer,
         handlers: Handlers,
         rates: ConsumeRates,
     ) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from tianzhou.client.instance import ClientInstance
-from tianzhou.client.producer.outbox.outbox_entry import Kept, OutboxStatus, together
+from tianzhou.client.producer.outbox.outbox_entry import OutboxEntry, OutboxStatus, together
 from tianzhou.client.producer.outbox.outbox_file import Frame, OutboxFile
 from tianzhou.errors import (
     BrokerError,
@@ -58,14 +58,14 @@ class Outbox:
         instance: ClientInstance,
         folder: Path | str,
         max_bytes: int,
-        send: Callable[[Sequence[Kept]], Awaitable[SendResult]],
+        send: Callable[[Sequence[OutboxEntry]], Awaitable[SendResult]],
     ) -> None:
         self._instance = instance
         self._folder = Path(folder)
         self._max_bytes = max_bytes
         self._send = send
         self._encode = msgspec.msgpack.Encoder().encode
-        self._decode = msgspec.msgpack.Decoder(Kept).decode
+        self._decode = msgspec.msgpack.Decoder(OutboxEntry).decode
         self._file: OutboxFile | None = None
         self._disk = asyncio.Lock()
         self._next_write: asyncio.Task[None] | None = None
@@ -136,7 +136,7 @@ class Outbox:
 
     # --- keeping ---------------------------------------------------------------------------------------------
 
-    async def keep(self, messages: Sequence[Kept]) -> None:
+    async def keep(self, messages: Sequence[OutboxEntry]) -> None:
         """Keep messages; when this returns they are safe.
 
         Raises:
@@ -228,7 +228,7 @@ class Outbox:
         return True
 
     async def _refuse(
-        self, file: OutboxFile, frames: list[Frame], kept: list[Kept], count: int, error: TianzhouError
+        self, file: OutboxFile, frames: list[Frame], kept: list[OutboxEntry], count: int, error: TianzhouError
     ) -> bool:
         """A broker, or this client, refuses what is first: try it alone, later again, and at last set it aside."""
         self._last_error = str(error)
@@ -250,7 +250,7 @@ class Outbox:
         with (self._folder / REFUSED_FILE).open("ab") as aside:
             aside.write(line + b"\n")
 
-    async def _advance(self, file: OutboxFile, frames: list[Frame], kept: list[Kept]) -> None:
+    async def _advance(self, file: OutboxFile, frames: list[Frame], kept: list[OutboxEntry]) -> None:
         self._refusals = 0
         async with self._disk:
             await asyncio.to_thread(file.advance, frames)
@@ -259,5 +259,5 @@ class Outbox:
         if not file.count:
             _log.warning("outbox %s is empty again: all its messages are at brokers", self._folder)
 
-    def _kept(self, frame: Frame) -> Kept:
+    def _kept(self, frame: Frame) -> OutboxEntry:
         return self._decode(frame.payload)

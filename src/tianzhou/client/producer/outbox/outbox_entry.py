@@ -14,7 +14,7 @@ MOST_TOGETHER = 200
 """Messages that are sent as one batch when the cluster is back."""
 
 
-class Kept(msgspec.Struct, array_like=True, gc=False):
+class OutboxEntry(msgspec.Struct, array_like=True, gc=False):
     """A message in the outbox: all that makes it the same message when it is sent later.
 
     Attributes:
@@ -81,10 +81,10 @@ class OutboxStatus(NamedTuple):
     last_error: str | None
 
 
-def together(kept: Sequence[Kept]) -> int:
+def together(kept: Sequence[OutboxEntry]) -> int:
     """How many of the first messages may be sent as one batch: same topic, queue, order and way to wait."""
 
-    def kind(message: Kept) -> tuple[object, ...]:
+    def kind(message: OutboxEntry) -> tuple[object, ...]:
         properties = message.properties
         return (
             message.topic,
@@ -103,7 +103,7 @@ def together(kept: Sequence[Kept]) -> int:
     return count
 
 
-def _goes_alone(message: Kept) -> bool:
+def _goes_alone(message: OutboxEntry) -> bool:
     properties = message.properties
     return names.DELAY in properties or any(
         name.startswith(("TIMER_", names.START_DELIVER_TIME)) for name in properties

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, binding=False
-"""Usual records to the buffers of Arrow columns.
+"""CompiledColumns records to the buffers of Arrow columns.
 
 What `tianzhou.spark.rows.columns` makes of the same bytes with NumPy and Arrow is what this makes, or nothing: with the first
 record that is not usual `fill` gives up, and the batch is made there. Not usual are inner batches, packed bodies,
