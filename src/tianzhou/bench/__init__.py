@@ -2,6 +2,7 @@
 
 `runner` is the parent process: it prepares topics and groups, starts one `worker` process for each share of the load
 (`worker_pool`) and gathers what they count (`series`). A worker sends (`sending`) at the times of a `schedule`, or
-receives (`receiving`). What is asked for is a `LoadSpec`, also when it comes from a workload file of openmessaging-benchmark
-(`workload`); what comes out is a `report`. Imports what it needs from the extra `bench` when it needs it.
+receives (`receiving`). What is asked for is a `LoadSpec`, also when it comes from a workload file of
+openmessaging-benchmark (`workload`); what comes out is a `report`. Imports what it needs from the extra `bench` when it
+needs it.
 """
