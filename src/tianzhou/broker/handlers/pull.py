@@ -112,9 +112,9 @@ class PullHandler:
         if self._tables.settings.enable_broadcast_offset_store:
             client_id = self._broadcaster(connection, header)
             if client_id is not None:
-                told = self._keep_broadcast(request, client_id)
-                if told is not None:
-                    return told
+                reply = self._note_broadcast(request, client_id)
+                if reply is not None:
+                    return reply
         if header.sys_flag & COMMIT_OFFSET:
             now_ms = self._clock.now_ms()
             offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset, now_ms)
@@ -192,20 +192,22 @@ class PullHandler:
         client = online.clients.get(connection)
         return None if client is None or online.consume_type is ConsumeType.CONSUME_ACTIVELY else client.client_id
 
-    def _keep_broadcast(self, request: PullRequest, client_id: str) -> Reply | Awaitable[Reply]:
+    def _note_broadcast(self, request: PullRequest, client_id: str) -> Reply | Awaitable[Reply]:
         """Note how far a broadcast consumer is; an answer for one that has to be told where to begin."""
         header = request.header
-        kept, proxied = self._tables.broadcasts, header.request_source == BY_PROXY
+        broadcasts, proxied = self._tables.broadcasts, header.request_source == BY_PROXY
         name, place = header.consumer_group, (header.consumer_group, header.topic, header.queue_id)
-        if not kept.needs_start(name, header.topic, client_id, header.queue_offset, proxied=proxied):
-            kept.pulled(*place, client_id, header.queue_offset, int(self._clock.monotonic() * 1000), proxied=proxied)
+        if not broadcasts.needs_start(name, header.topic, client_id, header.queue_offset, proxied=proxied):
+            broadcasts.pulled(
+                *place, client_id, header.queue_offset, int(self._clock.monotonic() * 1000), proxied=proxied
+            )
             return None
-        offset = kept.reached(*place, client_id)
+        offset = broadcasts.reached(*place, client_id)
         if offset is None:
             offset = self._tables.offsets.committed(name + SUFFIX, header.topic, header.queue_id)
         if offset is None:
             return self._begin_broadcast(request, client_id)
-        kept.pulled(*place, client_id, offset, int(self._clock.monotonic() * 1000), proxied=proxied)
+        broadcasts.pulled(*place, client_id, offset, int(self._clock.monotonic() * 1000), proxied=proxied)
         return self._tell_offset(request, offset)
 
     async def _begin_broadcast(self, request: PullRequest, client_id: str) -> Reply:
@@ -327,7 +329,7 @@ class PullHandler:
         online = self._tables.clients.consumers.get(header.consumer_group)
         return online is not None and online.subscriptions.get(header.topic) is subscription
 
-    def _select_anew(self, request: PullRequest) -> None:
+    def _select_again(self, request: PullRequest) -> None:
         """What was passed over for the former subscription may be wanted for the present one."""
         request.selection = self._selection(request.header)
         request.reading = reading_of(request.header, request.selection)
@@ -395,7 +397,7 @@ class PullHandler:
         if self._is_current(request):
             request.reading.offset = pull.found.next_offset
         else:
-            self._select_anew(request)
+            self._select_again(request)
         pull.found = found = self._read_now(request)
         if found.status is GetStatus.NO_MATCHED_MESSAGE and found.next_offset > request.reading.offset:
             return None
@@ -407,7 +409,7 @@ class PullHandler:
         if self._tables.offsets.reset_waits(*pull.place):
             return self._tell_reset(request)
         if not self._is_current(request):
-            self._select_anew(request)
+            self._select_again(request)
             found = self._read_now(request)
         return self._answer(request, found)
 
@@ -438,7 +440,7 @@ class PullHandler:
         status = found.status
         # Enum members are slow keys, so what is usual is not looked up.
         if status is GetStatus.FOUND:
-            code, told = ResponseCode.SUCCESS, "FOUND"
+            code, status_text = ResponseCode.SUCCESS, "FOUND"
             self._stats.found += 1
             traffic = self._stats.got(name, header.consumer_group)
             traffic.add(header.queue_id, found.count, len(found.records))
@@ -450,7 +452,7 @@ class PullHandler:
                 behind = self._store.end_offset - POSITION.unpack_from(last, AT["physical_offset"])[0] - len(last)
                 self._stats.behind[name, header.consumer_group, header.queue_id] = behind
         else:
-            code, told = pull_code(status, header.queue_offset), _NAMES.get(status, status.name)
+            code, status_text = pull_code(status, header.queue_offset), _NAMES.get(status, status.name)
             self._stats.missed += 1
         suggested = 0
         if self._tables.settings.slave_read_enable:
@@ -458,7 +460,7 @@ class PullHandler:
         return pull_reply(
             request.command.opaque,
             code,
-            remark or told,
+            remark or status_text,
             found.next_offset,
             found.min_offset,
             found.max_offset,

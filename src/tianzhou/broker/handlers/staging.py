@@ -243,9 +243,9 @@ def _decided(command: Command) -> Reply:
 
 def _load(bean: Bean[T], command: Command) -> T:
     try:
-        said = decoded(command, bean.loads)
+        body = decoded(command, bean.loads)
     except ProtocolError as error:
         raise BrokerError(ResponseCode.INVALID_PARAMETER, f"the body cannot be read: {error}") from None
-    if (text := records.unfit(said)) is not None:
+    if (text := records.unfit(body)) is not None:
         raise BrokerError(ResponseCode.INVALID_PARAMETER, text)
-    return said
+    return body

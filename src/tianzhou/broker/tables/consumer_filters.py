@@ -82,12 +82,12 @@ class ConsumerFilters:
         of_topic = self._topics.get(topic)
         return () if of_topic is None else of_topic.values()
 
-    def register(self, group: str, said: Iterable[SubscriptionData], now_ms: int) -> list[str]:
+    def register(self, group: str, subscriptions: Iterable[SubscriptionData], now_ms: int) -> list[str]:
         """Take over what a heartbeat says a group wants.
 
         Args:
             group: the group.
-            said: all its subscriptions.
+            subscriptions: all its subscriptions.
             now_ms: wall-clock time.
 
         Returns:
@@ -98,7 +98,7 @@ class ConsumerFilters:
         """
         problems = []
         topics = set()
-        for data in said:
+        for data in subscriptions:
             topics.add(data.topic)
             if data.expression_type in TAG_TYPES or not data.sub_string:
                 continue
