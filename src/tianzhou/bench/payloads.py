@@ -11,7 +11,7 @@ from tianzhou.errors import ConfigError
 LETTERS = bytes(range(ord("A"), ord("Z") + 1))
 _TO_LETTERS = bytes(LETTERS[value % len(LETTERS)] for value in range(256))
 ROUND_ROBIN_KEYS = 10_000
-"""So many different keys take turns."""
+"""Number of different keys, used in turn."""
 DUE_PROPERTY = "BENCH_DUE"
 """Of messages whose way is timed: the run's mark and the monotonic nanoseconds at which it was due."""
 MARK_LENGTH = 8

@@ -14,9 +14,9 @@ from tianzhou.wire.command import Command
 
 FORGET_LIMIT_S = 1.0
 HELD_LOOK_S = 5.0
-"""So often Apache's broker looks for held pulls whose time is over."""
+"""Seconds between two looks of Apache's broker for long polls whose time is over."""
 HELD_LIMIT_S = BROKER_SUSPEND_MS / 1000 + HELD_LOOK_S + 1.0
-"""So long after its consumers have left a group may be asked for by one of their pulls."""
+"""Seconds after its consumers have left in which a group may be asked for by one of their pulls."""
 
 
 class RunGroups:

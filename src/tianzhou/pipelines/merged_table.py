@@ -31,7 +31,7 @@ from tianzhou.spark.rows.schema import arrow_schema
 
 CURRENT = "CURRENT"
 PARTS = 32
-"""So many parts has the table; a batch that changes fewer keys leaves some alone."""
+"""Number of parts of the table; a batch that changes fewer keys leaves some alone."""
 PARQUET, DELTA = "parquet", "delta"
 CHANGE = "op STRING, table STRING, key STRING, row STRING, position STRING"
 

@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 _OK: Final = PutStatus.PUT_OK
 _DONE: Final = PutResult(_OK)
 _TOGETHER: Final = 32
-"""So many records of a batch may be one entry of what is pending."""
+"""Maximum records of a batch that are one entry of what waits for dispatch."""
 
 
 class Appender:

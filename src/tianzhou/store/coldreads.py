@@ -33,7 +33,7 @@ T = TypeVar("T")
 HOT_BYTES: Final = 64 << 20
 """What was appended last is in memory; nobody has to look."""
 _PASSED_BYTES: Final = 4 << 20
-"""So many bytes of records that a filter looks at are fetched before it does."""
+"""Bytes of records fetched before a filter looks at them."""
 _THREADS: Final = 4
 ROUNDS: Final = 3
 _AHEAD: Final = 512 << 10
@@ -41,7 +41,7 @@ _GAP: Final = 64 << 10
 _BLOCK: Final = 2 << 20
 _NEAR: Final = 8 << 20
 BELIEVED_S: Final = 0.05
-"""So long what was found in memory is taken to be there still: asking costs more than copying the records does."""
+"""Seconds for which what was found in memory is taken to be there: asking costs more than copying the records."""
 
 Missing = list[Range]
 """Byte ranges of segments that have to come from the disk."""

@@ -17,7 +17,7 @@ from tianzhou.store.queues.strays import StrayUnit, StrayUnits
 from tianzhou.store.results import GetResult, GetStatus, ReadRequest
 
 _MENDS: Final = 100
-"""So many stray units are made anew for one read; it passes over further ones."""
+"""Maximum stray units repaired for one read; it passes over further ones."""
 
 
 class Reader:

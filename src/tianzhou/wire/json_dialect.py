@@ -274,7 +274,7 @@ def _double(value: float) -> str:
 
 
 _PARTS: Final = 256
-"""So many pieces of text are made at a time by `dumps_slices`: a fraction of a millisecond."""
+"""Pieces of text made at a time by `dumps_slices`: a fraction of a millisecond."""
 
 
 class Written(str):

@@ -9,7 +9,7 @@ from typing import Any, Final
 from tianzhou.wire.json_dialect import dumps_pretty
 
 ENTRIES: Final = 64
-"""So many entries of a member make a piece; each costs some 10 µs."""
+"""Entries of a member that make a piece; each costs some 10 µs."""
 _HEAD: Final = b'{\n\t"_":{'
 _TAIL: Final = b"\n\t}\n}"
 

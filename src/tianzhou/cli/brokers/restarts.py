@@ -9,7 +9,7 @@ LONGEST_PAUSE_S: Final = 10.0
 STEADY_S: Final = 60.0
 """Who has served for so long has come back for good: the next end is the first of a new row."""
 MOST_IN_A_ROW: Final = 10
-"""So many ends of a broker, none of which came after it had served for `STEADY_S`, are started again."""
+"""Maximum restarts of a broker that ended each time before it had served for `STEADY_S`."""
 
 
 class Restarts:

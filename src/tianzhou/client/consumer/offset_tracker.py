@@ -8,7 +8,7 @@ from itertools import islice
 from operator import lt
 
 PASSED = 512
-"""So many offsets may stand before the lowest unfinished one before the list is cut."""
+"""Maximum offsets before the lowest unfinished one until the list is cut."""
 
 
 @dataclass(slots=True, frozen=True)

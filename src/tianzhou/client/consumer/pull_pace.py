@@ -7,7 +7,7 @@ consumer that asked again each time would ask a broken or hostile broker tens of
 from __future__ import annotations
 
 FREE_ANSWERS = 8
-"""So many answers in a row that bring nothing are followed up at once."""
+"""Empty replies in a row that are followed up at once."""
 LEAP = 64
 """An answer that leads so far on is what a filter that passes messages over looks like."""
 SHORTEST_REST_S = 0.01

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tianzhou.spark.lake.partitions import Division, Values
 
 MOST_OPEN: Final = 64
-"""So many partitions' files a task writes at the same time; one more, and the largest is closed."""
+"""Maximum partitions whose files a task writes at the same time; with one more the largest is closed."""
 ROW_GROUP_BYTES: Final = 32 << 20
 
 

@@ -28,9 +28,9 @@ LOOK_AROUND_S: Final = 1.0
 LOOK_FOR_MISSING_S: Final = 0.2
 """How often it looks while a broker or topic is away."""
 GONE_AFTER_S: Final = 2.0
-"""So long a queue has to be missing at a broker that serves: servers do not learn of a change all at once."""
+"""Seconds a queue has to be missing at a broker that serves: servers do not learn of a change all at once."""
 NAMED: Final = 20
-"""So many topics are named at most in an error."""
+"""Maximum topics named in an error."""
 
 
 def patiently(

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 Place = tuple[str, int]
 _WIDEST: Final = 1 << 20
-"""So many units in a row are made for records that damage took, to tell of them."""
+"""Maximum units in a row made for records that damage took, to report them."""
 
 
 class _Tail(NamedTuple):

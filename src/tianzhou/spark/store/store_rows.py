@@ -40,7 +40,7 @@ BYTES: Final = 8 << 20
 SPARSE: Final = 8
 """Where a queue's records are scattered more widely than this, what is between them is not fetched with them."""
 NAMED: Final = 20
-"""So many lost ranges are named; of the others only the number."""
+"""Maximum lost ranges named; of the others only the number is."""
 _EXTENDED: Final = -(1 << 31) - 1
 """Tags codes up to here are addresses of extension units (store.md §5.5)."""
 

@@ -36,7 +36,7 @@ TASK_MESSAGES: Final = 100_000
 """Ranges of fewer messages share a task, and longer ones are cut, unless options say otherwise."""
 
 GONE_AFTER_S: Final = 2.0
-"""So long a queue has to be missing: whoever repairs a store makes folders of queues anew."""
+"""Seconds a queue has to be missing: whoever repairs a store makes folders of queues anew."""
 LOOK_EVERY_S: Final = 0.1
 
 More = Mapping[tuple[str, int], tuple[int, bytes]]

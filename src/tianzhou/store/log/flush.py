@@ -28,7 +28,7 @@ MANY: Final = 512
 RETRY_S: Final = 0.2
 """Pause before the disk is asked again when something else had run out."""
 LAST_TRIALS: Final = 10
-"""So often it is asked at the stop."""
+"""Number of syncs tried at the stop."""
 WORK: Final = "flushing the commit log"
 Ranges = list[tuple[Segment, int, int]]
 

@@ -39,7 +39,7 @@ VERSION_5: Final = 413
 """From this sender version (5.0.0) on: attributes, state versions and queue mappings."""
 MAX_UNPACKED: Final = 64 << 20
 TOPICS_A_STEP: Final = 256
-"""So many topics are read before others can be served; each takes some 3 µs."""
+"""Topics read before others can be served; each takes some 3 µs."""
 
 _LENGTH: Final = Struct(">i")
 _SERVERS: Final = list_of(TEXT)

@@ -16,7 +16,7 @@ from tianzhou.model import MessageQueue
 _log = logging.getLogger(__name__)
 
 REST_S = 0.2
-"""So long the caller may go on with messages of a queue that is given up, and still have them counted."""
+"""Seconds for which the caller may go on with messages of a queue that is given up, and still have them counted."""
 
 
 class AutoCommitter:

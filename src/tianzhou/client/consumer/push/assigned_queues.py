@@ -32,11 +32,11 @@ LOCK_INTERVAL_S = 20.0
 BROKER_LOCK_LIFE_S = 60.0
 """A broker gives a lock to another member when it was not renewed for so long."""
 LEAVE_AT_ONCE_S = 0.5
-"""So long the sharing of queues waits for running handlers and for offsets before it goes on with other queues."""
+"""Seconds for which rebalancing waits for running handlers and for offsets before it goes on with other queues."""
 REST_S = 0.2
-"""So long handlers at work may go on with messages of a queue that is given up, and still have them counted."""
+"""Seconds for which handlers may go on with messages of a queue that is given up, and still have them counted."""
 UNLOCK_DELAY_S = 20.0
-"""So long after its last renewal a lock is kept for a handler that does not end, though the queue is given up."""
+"""Seconds after its last renewal for which a lock is held for a handler that does not end, the queue given up."""
 WARN_INTERVAL_S = 60
 
 

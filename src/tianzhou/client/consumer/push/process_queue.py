@@ -15,9 +15,9 @@ from tianzhou.wire.bodies.clients import ProcessQueueInfo
 from tianzhou.wire.delivered import body_sizes
 
 PULL_LATE_S = 1.0
-"""So long after a pull was sent, a broker that works with threads may still carry out the commit it carries."""
+"""Seconds after a pull was sent for which a broker that works with threads may still carry out its commit."""
 LOCK_TRUST_S = 30.0
-"""So long a consumer relies on a broker's lock it has not renewed (client.md §14)."""
+"""Seconds for which a consumer relies on a broker's lock it has not renewed (client.md §14)."""
 
 
 class Turn:
