@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import socket
 import subprocess
+import tomllib
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,12 +49,14 @@ CORE = (
     "test_spark_lake.py::test_exactly_once_whatever_fails",
 )
 CORE_COUNT = 43
+ROOMS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["pythonpath"][1:]
+"""Where helpers of tests are; the package is the installed one, not that of the checkout."""
 
 
 def run_tests(python: Path, where: str, names: Sequence[str], folder: Path) -> int:
     """Run tests in a process of that Python with a session elsewhere: how many passed, which must be all of them."""
     report = folder / "report.xml"
-    options = ["-q", "-p", "no:cacheprovider", "-o", "pythonpath=", f"--basetemp={folder / 'tests'}"]
+    options = ["-q", "-p", "no:cacheprovider", "-o", f"pythonpath={' '.join(ROOMS)}", f"--basetemp={folder / 'tests'}"]
     command = [str(python), "-m", "pytest", *options, f"--junitxml={report}", *(str(HERE / name) for name in names)]
     for _ in range(TRIES):
         done = subprocess.run(

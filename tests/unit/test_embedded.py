@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import socket
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -127,12 +129,24 @@ def test_a_pair_of_ports_is_free() -> None:
         free_port_pair("two words")
 
 
+def port_below_ephemeral_ones() -> int:
+    """A free port, with a free fast port, that no other process is given as any free one meanwhile."""
+    for number in range(20_000 + os.getpid() % 9_000, 32_000, 7):
+        with (
+            contextlib.suppress(OSError),
+            socket.create_server(("127.0.0.1", number)),
+            socket.create_server(("127.0.0.1", number - 2)),
+        ):
+            return number
+    raise AssertionError("no free port between 20000 and 32000")
+
+
 @pytest.mark.parametrize("port", ["namesrv_port", "broker_port"])
 def test_a_port_that_is_taken_is_named_with_its_flag_and_nothing_stays_open(tmp_path: Path, port: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        number = taken.getsockname()[1]
-        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{number}: the port is taken.*--{port[:4]}"):
-            served(settings(tmp_path / "data", **{port: number}), read)
+    number = port_below_ephemeral_ones()
+    refused = pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{number}: the port is taken.*--{port[:4]}")
+    with socket.create_server(("127.0.0.1", number)), refused:
+        served(settings(tmp_path / "data", **{port: number}), read)
     assert served(settings(tmp_path / "data", **{port: number}), lambda server: send(server, b"x"))
 
 

@@ -140,7 +140,8 @@ def test_rows_are_sent_in_slices_no_faster_than_told():
     assert time.monotonic() - began >= 22 / 50
     assert [int(message.body) for message, _ in sent] == list(range(22))
     assert (report.rows, producer.most) == (22, 5)
-    assert all(b - a >= 0.0999 for a, b in zip(producer.times, producer.times[5:], strict=False))
+    # From the beginning on: on a busy machine one slice may be late, and the next one is not late for that.
+    assert all(at >= began + number // 5 * 0.1 - 0.0001 for number, at in enumerate(producer.times))
 
 
 def test_a_task_that_fails_waits_as_well():
