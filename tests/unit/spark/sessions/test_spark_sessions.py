@@ -47,9 +47,9 @@ def test_an_unknown_profile_is_named_with_those_there_are():
 
 def test_processes_get_java_this_interpreter_and_this_package():
     environ = {"PYTHONPATH": os.pathsep.join(["/elsewhere", SOURCE])}
-    runtime = java_runtime.Runtime(Path("/opt/java"), 21, True, "test")
+    runtime = java_runtime.Runtime(Path("java-home"), 21, True, "test")
     conf = sessions._prepare_processes(environ, find=lambda _: runtime)
-    assert environ["JAVA_HOME"] == "/opt/java"
+    assert environ["JAVA_HOME"] == "java-home"
     assert environ["PYSPARK_PYTHON"] == sys.executable
     assert environ["PYTHONPATH"].split(os.pathsep) == [SOURCE, "/elsewhere"]
     assert conf == {"spark.executorEnv.PYTHONPATH": environ["PYTHONPATH"]}
@@ -57,7 +57,7 @@ def test_processes_get_java_this_interpreter_and_this_package():
 
 def test_an_interpreter_chosen_by_the_user_stays():
     environ = {"PYSPARK_PYTHON": "/other/python"}
-    sessions._prepare_processes(environ, find=lambda _: java_runtime.Runtime(Path("/opt/java"), 21, True, "test"))
+    sessions._prepare_processes(environ, find=lambda _: java_runtime.Runtime(Path("java-home"), 21, True, "test"))
     assert environ["PYSPARK_PYTHON"] == "/other/python"
 
 
