@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from types import FrameType, TracebackType
@@ -20,6 +21,8 @@ T = TypeVar("T")
 
 STOP_LIMIT_S = 5.0
 CLIENT_STOP_LIMIT_S = 4.0
+RAISE_AGAIN_S = 0.01
+"""After which time a KeyboardInterrupt that the interpreter ignored is raised once more."""
 EXIT_TERMINATED = 143
 
 
@@ -27,7 +30,8 @@ class ShutdownSignals:
     """Watches for SIGINT and SIGTERM while a loop runs, its beginning and its cleaning up included.
 
     Python's own handlers and not the loop's, because they run also while something keeps the loop busy. Without a
-    loop the first signal is a KeyboardInterrupt. The limit also holds for what the interpreter does at its exit.
+    loop the first signal is a KeyboardInterrupt; one that is raised where the interpreter ignores errors (in a
+    finalizer, or around a fork) is raised again. The limit also holds for what the interpreter does at its exit.
 
     Args:
         limit_s: how long the clean end may take.
@@ -40,6 +44,8 @@ class ShutdownSignals:
         self._watchdog = threading.Timer(limit_s, at_once, (f"not stopped cleanly within {limit_s:g} s",))
         self._watchdog.daemon = True
         self._before: dict[int, Any] = {}
+        self._unraisable_before = sys.unraisablehook
+        self._was_ignored = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: Callable[[], object] = _interrupt
 
@@ -53,6 +59,7 @@ class ShutdownSignals:
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
             self.watch()
+            self._unraisable_before, sys.unraisablehook = sys.unraisablehook, self._raise_again
         return self
 
     def watch(self) -> None:
@@ -67,8 +74,14 @@ class ShutdownSignals:
             self._watchdog.cancel()
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if self._before:
+            sys.unraisablehook = self._unraisable_before
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._was_ignored:
+            self._was_ignored = False
+            self._end()
+            return
         if self.number:
             self._at_once("stopped at once, as asked twice")
             return
@@ -78,6 +91,13 @@ class ShutdownSignals:
             self._end()
         elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._end)
+
+    def _raise_again(self, ignored: sys.UnraisableHookArgs) -> None:
+        if self.number and isinstance(ignored.exc_value, KeyboardInterrupt):
+            self._was_ignored = True
+            threading.Timer(RAISE_AGAIN_S, signal.pthread_kill, (threading.main_thread().ident, self.number)).start()
+        else:
+            self._unraisable_before(ignored)
 
 
 def _interrupt() -> None:

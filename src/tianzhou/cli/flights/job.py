@@ -156,13 +156,13 @@ def _end_with_parent() -> None:
 def end_children() -> None:
     """End the processes this one has started: at once, for a JVM that is just starting outlives its stdin.
 
-    But for the server, which gets a SIGTERM and stops in order.
+    But for the server: the kernel sends it a SIGTERM when this process is gone, and a second one would end it at once.
     """
     for path in Path("/proc/self/task").glob("*/children"):
         for child in map(int, path.read_text(encoding="ascii").split()):
             with contextlib.suppress(OSError):
-                is_server = b"\0serve\0" in Path(f"/proc/{child}/cmdline").read_bytes()
-                os.kill(child, signal.SIGTERM if is_server else signal.SIGKILL)
+                if b"\0serve\0" not in Path(f"/proc/{child}/cmdline").read_bytes():
+                    os.kill(child, signal.SIGKILL)
 
 
 def usual_or_free_ports(host: str = "127.0.0.1") -> tuple[int, int]:

@@ -1,0 +1,64 @@
+"""Ctrl-C in the middle of what a command does, wherever the interpreter happens to be."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from tianzhou.cli.signals import ShutdownSignals
+
+LIMIT_S = 20.0
+
+
+class Interrupted:
+    """Is interrupted while it is taken away, where Python prints errors and goes on."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+        # Where the handler runs, should it not have run yet.
+        time.sleep(0)
+
+
+def forked() -> None:
+    os.register_at_fork(after_in_parent=_interrupted_once())
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def _interrupted_once():
+    pending = [signal.SIGINT]
+    return lambda: pending and signal.raise_signal(pending.pop())
+
+
+@pytest.mark.filterwarnings("ignore:This process")
+@pytest.mark.parametrize("ignored_in", [Interrupted, forked])
+def test_an_interruption_that_python_ignores_comes_again(ignored_in, capsys: pytest.CaptureFixture[str]) -> None:
+    ended = threading.Event()
+
+    def work() -> None:
+        with ShutdownSignals(LIMIT_S, lambda _: ended.set()):
+            ignored_in()
+            time.sleep(LIMIT_S)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert not ended.is_set()
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_other_errors_that_python_ignores_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def __del__(self) -> None:
+            raise ValueError("broken")
+
+    shown = []
+    monkeypatch.setattr("sys.unraisablehook", lambda ignored: shown.append(str(ignored.exc_value)))
+    with ShutdownSignals(LIMIT_S, lambda _: None):
+        Broken()
+    assert shown == ["broken"]

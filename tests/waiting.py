@@ -1,0 +1,58 @@
+"""Waiting for what becomes true: in tests with threads or processes, and in tests on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable
+from typing import Any
+
+WITHIN_S = 20.0
+"""Everything that is waited for comes much sooner, also on a busy machine."""
+
+
+def until(condition: Callable[[], Any], what: str = "", *, within_s: float = WITHIN_S, every_s: float = 0.02) -> Any:
+    """Ask again and again until a condition returns something true; returns that.
+
+    Args:
+        condition: an OSError of its own counts as "not yet", as of a server that is starting.
+        what: what should come to be, for the error.
+        within_s: how long at most, in seconds.
+        every_s: pause between two askings, in seconds.
+
+    Raises:
+        AssertionError: it did not become true in time.
+    """
+    deadline_s = time.monotonic() + within_s
+    last: OSError | None = None
+    while time.monotonic() < deadline_s:
+        try:
+            if found := condition():
+                return found
+            last = None
+        except OSError as error:
+            last = error
+        time.sleep(every_s)
+    raise _too_late(condition, what, within_s, last)
+
+
+async def until_async(
+    condition: Callable[[], Any], what: str = "", *, within_s: float = WITHIN_S, every_s: float = 0.01
+) -> Any:
+    """As `until`, on an event loop and in its time; the condition may be a coroutine function."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + within_s
+    while loop.time() < deadline_s:
+        found = condition()
+        if inspect.isawaitable(found):
+            found = await found
+        if found:
+            return found
+        await asyncio.sleep(every_s)
+    raise _too_late(condition, what, within_s, None)
+
+
+def _too_late(condition: Callable[[], Any], what: str, within_s: float, error: OSError | None) -> AssertionError:
+    name = what or getattr(condition, "__qualname__", repr(condition))
+    return AssertionError(f"{name}: not within {within_s:g} s" + (f" ({error!r})" if error else ""))
