@@ -1,4 +1,4 @@
-"""Permissions of files a server makes: its own user only, unless `storeFileMode` says otherwise.
+"""Files a server makes or replaces: read by its own user only, unless `storeFileMode` says otherwise.
 
 Other users of the machine must not read messages, offsets and settings. Existing files and folders keep their
 permissions, and so does a file that is replaced.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Final
 
@@ -77,3 +78,37 @@ def write_file(path: Path, text: bytes) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, MODES.files)
     with os.fdopen(fd, "wb") as file:
         file.write(text)
+
+
+def replace_file(path: Path, text: bytes, *, mode: int | None = None, backup: Path | None = None) -> None:
+    """Give a file a new text that is there as a whole or not at all, whenever the power fails.
+
+    Args:
+        path: the file.
+        text: its text.
+        mode: its permission bits; by default as they were.
+        backup: where the version before stays, if there is one.
+
+    Raises:
+        OSError: it cannot be written; the old one is untouched.
+    """
+    fresh = path.with_name(path.name + ".tmp")
+    flags, mode = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODES.of(path) if mode is None else mode
+    try:
+        fd = os.open(fresh, flags, mode)
+    except FileExistsError:
+        # What a crash has left, or a link that somebody planted, which is not followed.
+        fresh.unlink()
+        fd = os.open(fresh, flags, mode)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(fd)
+        if backup is not None and path.exists():
+            shutil.copy(path, backup)
+        fresh.replace(path)
+    except OSError:
+        # On a full disk, the half that was written is space that somebody needs.
+        fresh.unlink(missing_ok=True)
+        raise

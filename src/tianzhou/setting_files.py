@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from tianzhou.errors import ConfigError
+from tianzhou.file_modes import OWN_ONLY, replace_file
 from tianzhou.settings import format_properties, parse_properties
 
 _CHANGED: Final = "# Changed while the server ran: "
@@ -71,24 +71,13 @@ def write_settings(path: Path, values: Mapping[str, str], changed: Collection[st
     before = _others(path)
     text = format_properties({**before.values, **values})
     marked = sorted(set(changed) | (before.changed or frozenset()))
-    fresh, backup = path.with_name(path.name + ".tmp"), path.with_name(path.name + ".bak")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            fresh.unlink()
-        # It may hold secrets, so its permissions stay as they were.
-        mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
-            file.write(f"{_CHANGED}{' '.join(marked)}\n{text}")
-            file.flush()
-            os.fsync(file.fileno())
-        if path.exists():
-            shutil.copyfile(path, backup)
-            shutil.copymode(path, backup)
-        fresh.replace(path)
+        # It may hold secrets: only the operator lets others read it.
+        mode = path.stat().st_mode & 0o777 if path.exists() else OWN_ONLY
+        lines = f"{_CHANGED}{' '.join(marked)}\n{text}".encode()
+        replace_file(path, lines, mode=mode, backup=path.with_name(path.name + ".bak"))
     except OSError as error:
-        with contextlib.suppress(OSError):
-            fresh.unlink()
         raise ConfigError(
             f"cannot write {path}: {error.strerror}; nothing was changed. Make its folder writable"
         ) from error

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from tianzhou.errors import ConfigError
-from tianzhou.file_modes import MODES, make_folders
+from tianzhou.file_modes import make_folders, replace_file
 
 
 def replace_text(path: Path, text: str) -> None:
@@ -19,17 +17,9 @@ def replace_text(path: Path, text: str) -> None:
     Raises:
         ConfigError: it cannot be written; names the file and the reason.
     """
-    fresh, backup = path.with_name(path.name + ".tmp"), path.with_name(path.name + ".bak")
     try:
         make_folders(path.parent)
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, MODES.of(path))
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        with contextlib.suppress(FileNotFoundError):
-            path.replace(backup)
-        fresh.replace(path)
+        replace_file(path, text.encode(), backup=path.with_name(path.name + ".bak"))
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}; make its directory writable") from error
 

@@ -191,7 +191,7 @@ class AsyncCluster:
             check: says what became of a transaction; by default nobody knows.
             options: see `tianzhou.client.TransactionProducer`.
         """
-        return self._made(client.TransactionProducer(group, check=check or _unknown, **self._usual(options)))
+        return self._made(client.TransactionProducer(group, check=check or undecided, **self._usual(options)))
 
     def push_consumer(
         self, group: str, *, instance: ClientInstance | None = None, **options: Unpack[PushKeywords]
@@ -228,12 +228,12 @@ class AsyncCluster:
 
     def _made(self, one: C) -> C:
         self._check_loop()
-        if _running_loop() is self._home:
+        if running_loop() is self._home:
             self._clients.append(one)
         return one
 
     def _check_loop(self) -> None:
-        if self.options.virtual and (running := _running_loop()) is not None and running is not self.home:
+        if self.options.virtual and (running := running_loop()) is not None and running is not self.home:
             raise ClientError(
                 "this event loop runs in real time and the cluster in virtual time, so its clients would miss what "
                 "happens while time passes: run the coroutine by cluster.run(…), or use a cluster with virtual=False"
@@ -467,11 +467,13 @@ class AsyncCluster:
 C = TypeVar("C", bound=_Stoppable)
 
 
-def _unknown(_message: MessageExt) -> TransactionState:
+def undecided(_message: MessageExt) -> TransactionState:
+    """The check of a producer that was given none: nobody knows what became of the transaction."""
     return TransactionState.UNKNOWN
 
 
-def _running_loop() -> asyncio.AbstractEventLoop | None:
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop that runs in this thread, None for code that is not async."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

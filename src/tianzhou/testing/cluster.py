@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import timedelta
+from functools import wraps
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar, Unpack
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack
 
 from tianzhou import sync
 from tianzhou.client.consumer.pull.options import PullKeywords
@@ -19,17 +20,19 @@ from tianzhou.client.instance import ClientInstance
 from tianzhou.client.producer.options import ProducerKeywords
 from tianzhou.client.producer.transactions import Check
 from tianzhou.errors import ClientError
-from tianzhou.model import ConsumeFromWhere, MessageExt, SendResult, TransactionState, names
+from tianzhou.model import ConsumeFromWhere
 from tianzhou.remoting.loop import loop_factory
 from tianzhou.sync import background
 from tianzhou.sync.background import STOP_WITHIN_S, Background
-from tianzhou.testing.async_cluster import DEFAULT_GROUP, AsyncCluster
+from tianzhou.testing.async_cluster import DEFAULT_GROUP, AsyncCluster, running_loop, undecided
 from tianzhou.testing.brokers import ClusterBroker
 from tianzhou.testing.faults import Faults
 from tianzhou.testing.options import ClusterOptions, NotReached, in_seconds
 from tianzhou.testing.virtual_loop import VirtualLoop, adopted, worker_of
 
 T = TypeVar("T")
+A_co = TypeVar("A_co", covariant=True)
+P = ParamSpec("P")
 
 LONGEST_CALL = timedelta(hours=1)
 LONGEST_RUN = timedelta(days=1)
@@ -84,7 +87,7 @@ class ClusterThread(Background):
             raise ClientError(
                 "the test cluster is closed, and its clients with it; stop them before, or leave that to the cluster"
             )
-        if _in_event_loop() and threading.current_thread() is not self._thread:
+        if running_loop() is not None and threading.current_thread() is not self._thread:
             work.close()
             raise ClientError(
                 "a blocking call of a test cluster would stop the event loop it is made on; "
@@ -123,14 +126,6 @@ async def _end_all() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _in_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
 class _Adoption:
     """Objects of `tianzhou.sync` that code under test makes live on the newest virtual cluster."""
 
@@ -152,49 +147,66 @@ class _Adoption:
             background.replace(cls.threads[-1] if cls.threads else cls.before)
 
 
+class _Twin(Protocol[A_co]):
+    """A blocking object with an async one that does the work."""
+
+    @property
+    def aio(self) -> A_co: ...
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T: ...
+
+
+def _blocking(
+    method: Callable[Concatenate[A_co, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[_Twin[A_co], P], T]:
+    """The blocking twin of a coroutine method, with its parameters and its docstring."""
+
+    @wraps(method)
+    def call(self: _Twin[A_co], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        __tracebackhide__ = True
+        try:
+            return self._run(method(self.aio, *args, **kwargs))
+        except NotReached as error:
+            raise error.with_traceback(None) from None
+
+    return call
+
+
 class BlockingBroker:
     """One broker of a cluster.
 
     Args:
-        broker: the async one.
+        aio: the async one.
         thread: where it lives.
     """
 
-    def __init__(self, broker: ClusterBroker, thread: ClusterThread) -> None:
-        self._broker = broker
-        self._thread = thread
+    def __init__(self, aio: ClusterBroker, thread: ClusterThread) -> None:
+        self.aio = aio
+        self._run = thread.run
 
     @property
     def name(self) -> str:
         """Its name."""
-        return self._broker.name
+        return self.aio.name
 
     @property
     def faults(self) -> Faults:
         """Makes it misbehave."""
-        return self._broker.faults
+        return self.aio.faults
 
     @property
     def address(self) -> str:
         """Where it listens, `host:port`; the same after each start."""
-        return self._broker.address
+        return self.aio.address
 
     @property
     def is_running(self) -> bool:
         """Whether it is up."""
-        return self._broker.is_running
+        return self.aio.is_running
 
-    def start(self) -> None:
-        """See `ClusterBroker.start`."""
-        self._thread.run(self._broker.start())
-
-    def stop(self) -> None:
-        """See `ClusterBroker.stop`."""
-        self._thread.run(self._broker.stop())
-
-    def kill(self) -> None:
-        """See `ClusterBroker.kill`."""
-        self._thread.run(self._broker.kill())
+    start = _blocking(ClusterBroker.start)
+    stop = _blocking(ClusterBroker.stop)
+    kill = _blocking(ClusterBroker.kill)
 
     @contextmanager
     def down(self, *, kill: bool = False) -> Iterator[None]:
@@ -283,13 +295,13 @@ class Cluster:
         """Makes all brokers misbehave at once; `brokers[name].faults` one of them."""
         return self.aio.faults
 
-    def kill(self) -> None:
-        """See `AsyncCluster.kill`."""
-        self._home.drive(self.aio.kill())
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._thread is None:
+            work.close()
+        return self._home.drive(work)
 
-    def up(self) -> None:
-        """See `AsyncCluster.up`."""
-        self._home.drive(self.aio.up())
+    kill = _blocking(AsyncCluster.kill)
+    up = _blocking(AsyncCluster.up)
 
     # --- clients ---------------------------------------------------------------------------------------------
 
@@ -303,7 +315,7 @@ class Cluster:
         self, group: str = DEFAULT_GROUP, *, check: Check | None = None, **options: Any
     ) -> sync.TransactionProducer:
         """See `AsyncCluster.transaction_producer`."""
-        options["check"] = check or _unknown
+        options["check"] = check or undecided
         return self._made(lambda: sync.TransactionProducer(group, **self._usual(options)))
 
     def push_consumer(
@@ -346,43 +358,10 @@ class Cluster:
 
     # --- topics and messages ---------------------------------------------------------------------------------
 
-    def create_topic(
-        self, topic: str, queues: int = 4, *, order: bool = False, attributes: Mapping[str, str] | None = None
-    ) -> None:
-        """See `AsyncCluster.create_topic`."""
-        self._home.drive(self.aio.create_topic(topic, queues, order=order, attributes=attributes))
-
-    def send(
-        self,
-        topic: str,
-        body: bytes | str,
-        *,
-        tags: str | None = None,
-        keys: str | Collection[str] = "",
-        properties: Mapping[str, str] | None = None,
-        delay_level: int = 0,
-        sharding_key: str | None = None,
-    ) -> SendResult:
-        """See `AsyncCluster.send`."""
-        return self._home.drive(
-            self.aio.send(
-                topic,
-                body,
-                tags=tags,
-                keys=keys,
-                properties=properties,
-                delay_level=delay_level,
-                sharding_key=sharding_key,
-            )
-        )
-
-    def messages(self, topic: str) -> list[MessageExt]:
-        """See `AsyncCluster.messages`."""
-        return self._home.drive(self.aio.messages(topic))
-
-    def dead_letters(self, group: str) -> list[MessageExt]:
-        """See `AsyncCluster.dead_letters`."""
-        return self.messages(names.dead_letter_topic(group))
+    create_topic = _blocking(AsyncCluster.create_topic)
+    send = _blocking(AsyncCluster.send)
+    messages = _blocking(AsyncCluster.messages)
+    dead_letters = _blocking(AsyncCluster.dead_letters)
 
     # --- time ------------------------------------------------------------------------------------------------
 
@@ -396,13 +375,9 @@ class Cluster:
         """How much of the cluster's time has passed since it started."""
         return self.aio.elapsed
 
-    def advance(self, span: timedelta | None = None, /, **parts: float) -> None:
-        """See `AsyncCluster.advance`."""
-        self._home.drive(self.aio.advance(span, **parts))
-
-    def settle(self) -> None:
-        """See `AsyncCluster.settle`."""
-        self._home.drive(self.aio.settle())
+    advance = _blocking(AsyncCluster.advance)
+    settle = _blocking(AsyncCluster.settle)
+    wait_until_consumed = _blocking(AsyncCluster.wait_until_consumed)
 
     def wait_until(self, condition: Callable[[], object], what: str = "", *, within: timedelta | float = 30) -> None:
         """See `AsyncCluster.wait_until`; the condition is asked in the calling thread, between two steps of time."""
@@ -417,14 +392,6 @@ class Cluster:
                 raise self.aio.not_reached(what or f"{name} is false", passed)
             home.drive(self.aio.pause(passed, limit_s))
 
-    def wait_until_consumed(self, group: str, topic: str, *, within: timedelta | float = 30) -> None:
-        """See `AsyncCluster.wait_until_consumed`."""
-        __tracebackhide__ = True
-        try:
-            self._home.drive(self.aio.wait_until_consumed(group, topic, within=within))
-        except NotReached as error:
-            raise error.with_traceback(None) from None
-
     def run(self, main: Coroutine[Any, Any, T], *, within: timedelta = LONGEST_RUN) -> T:
         """Run a coroutine on the cluster's own loop, as `asyncio.run` would; with its time, virtual or real.
 
@@ -437,10 +404,4 @@ class Cluster:
         """
         return self._home.run_main(main, within)
 
-    def describe(self) -> str:
-        """Where everything is, in words; the plugin shows it for failed tests."""
-        return self._home.drive(self.aio.describe())
-
-
-def _unknown(_message: MessageExt) -> TransactionState:
-    return TransactionState.UNKNOWN
+    describe = _blocking(AsyncCluster.describe)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tianzhou import file_modes
 from tianzhou.broker.server import make_tables
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.state_files import StateFiles
@@ -116,7 +117,7 @@ def test_a_full_disk_answers_who_waits_and_is_written_to_when_it_has_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = True
-    write = config_file.replace_file
+    write = file_modes.replace_file
 
     def replace_file(path: Path, text: bytes) -> None:
         if full and path.name.startswith("topics.json"):
@@ -149,7 +150,7 @@ def test_a_full_disk_answers_who_waits_and_is_written_to_when_it_has_space(
 def test_what_cannot_be_written_at_the_stop_is_told_and_the_rest_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = config_file.replace_file
+    write = file_modes.replace_file
 
     def replace_file(path: Path, text: bytes) -> None:
         if path.name.startswith("consumerOffset.json"):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tianzhou.errors import ProtocolError, StoreUnreadable
-from tianzhou.file_modes import MODES, make_folders
+from tianzhou.file_modes import make_folders, replace_file
 from tianzhou.troubles import reason
 from tianzhou.wire.json_dialect import dumps_pretty, loads
 
@@ -147,27 +146,3 @@ def _take(value: Any, take: Callable[[dict[Any, Any]], object]) -> None:
         raise
     except Exception as error:
         raise ProtocolError(f"not what the file should hold ({reason(error)})") from error
-
-
-def replace_file(path: Path, text: bytes) -> None:
-    """Give a file a new text that is there as a whole or not at all, whenever the power fails.
-
-    Raises:
-        OSError: it cannot be written; the old one is untouched.
-    """
-    temporary = path.with_name(path.name + ".tmp")
-    mode = MODES.of(path)
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
-    try:
-        try:
-            written = 0
-            while written < len(text):
-                written += os.write(fd, text[written:])
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-    except OSError:
-        # On a full disk, the half that was written is space that somebody needs.
-        temporary.unlink(missing_ok=True)
-        raise
-    temporary.replace(path)

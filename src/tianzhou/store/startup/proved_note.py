@@ -16,9 +16,10 @@ from typing import Any, Final
 import msgspec
 import msgspec.structs
 
+from tianzhou.file_modes import replace_file
 from tianzhou.records.checksum import crc32
 from tianzhou.store.dispatch.dispatch import Dispatcher
-from tianzhou.store.files.config_file import JsonFile, replace_file
+from tianzhou.store.files.config_file import JsonFile
 from tianzhou.store.index.index import Index
 from tianzhou.store.log.commitlog import CommitLog
 from tianzhou.store.queues.queues import QueueTable, each_queue
