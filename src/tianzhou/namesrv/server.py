@@ -41,7 +41,6 @@ class NameServer:
     Args:
         settings: see `NamesrvSettings`.
         clock: time of liveness and idleness.
-        host: address to bind, in place of the one in the settings.
         port_setting: what sets the port, for the error when it is taken.
         tls: see `TlsSettings`; by default both TLS and plain connections are served.
         on_register: called with every accepted registration.
@@ -58,7 +57,6 @@ class NameServer:
         settings: NamesrvSettings | None = None,
         *,
         clock: Clock | None = None,
-        host: str | None = None,
         port_setting: str = "listenPort",
         tls: TlsSettings | None = None,
         on_register: Callable[[Registration], None] | None = None,
@@ -85,7 +83,7 @@ class NameServer:
             bounds,
         )
         self._server = RemotingServer(
-            settings.bind_address if host is None else host,
+            settings.bind_address,
             settings.listen_port,
             self._handlers.serve,
             idle_timeout_s=settings.server_channel_max_idle_time_seconds,

@@ -17,10 +17,9 @@ from typing import Any, Self
 from tianzhou.clock import Clock
 from tianzhou.errors import ClientError, ConfigError, ConnectFailed, ConnectionLost, RequestTimeout
 from tianzhou.remoting.connection import Connection
-from tianzhou.remoting.group import MAX_IN_FLIGHT, ConnectionGroup, Processor
+from tianzhou.remoting.group import ConnectionGroup, Processor
 from tianzhou.remoting.handshakes import OF_ANOTHER_HOST, advice, names_shown, reason_of
 from tianzhou.remoting.proxy import ProxyHeader
-from tianzhou.remoting.session import MAX_FRAME
 from tianzhou.remoting.socks import SocksProxies, SocksProxy, handshake
 from tianzhou.remoting.tls import SHUTDOWN_TIMEOUT_S
 from tianzhou.wire.codes import ResponseCode
@@ -91,9 +90,6 @@ class RemotingClient:
         processor: serves requests that servers send (wire.md §7.8); by default they are answered as
             unsupported.
         connect_timeout_ms: how long a connection attempt may take.
-        max_frame: most bytes of a frame.
-        idle_timeout_s: connections without traffic for so long are closed.
-        max_in_flight: most requests awaiting replies (wire.md §1.8).
         hooks: see `RpcHook`; in this order.
         border: a hook before these, for requests that the caller has not encoded.
         clock: source of monotonic time.
@@ -109,9 +105,6 @@ class RemotingClient:
         processor: Processor | None = None,
         *,
         connect_timeout_ms: float = 3000,
-        max_frame: int = MAX_FRAME,
-        idle_timeout_s: float = 120.0,
-        max_in_flight: int = MAX_IN_FLIGHT,
         hooks: Iterable[RpcHook] = (),
         border: RpcHook | None = None,
         clock: Clock | None = None,
@@ -123,14 +116,7 @@ class RemotingClient:
         self.connect_timeout_ms = connect_timeout_ms
         self.hooks = list(hooks)
         self._command_hooks = self.hooks if border is None else [border, *self.hooks]
-        self.group = ConnectionGroup(
-            processor,
-            max_frame=max_frame,
-            idle_timeout_s=idle_timeout_s,
-            max_in_flight=max_in_flight,
-            guarded=False,
-            clock=clock,
-        )
+        self.group = ConnectionGroup(processor, guarded=False, clock=clock)
         self._connections: dict[str, Connection] = {}
         self._dials: dict[str, asyncio.Task[Connection]] = {}
         self._replaced_s: dict[str, float] = {}
@@ -395,7 +381,7 @@ class RemotingClient:
                 ) from error
             raise ConnectFailed(f"cannot connect to {address}: {_reason(error)}") from error
         self._connections[address] = connection
-        connection.on_close(lambda lost: self._forget(address, lost, close=False))
+        connection.on_close(lambda lost: self._forget(address, lost))
         return connection
 
     async def _open_tunnel(self, proxy: SocksProxy, host: str, port: int) -> socket.socket:
@@ -439,10 +425,10 @@ class RemotingClient:
         if not dial.cancelled():
             dial.exception()  # retrieved, as perhaps nobody awaits the dial any more
 
-    def _forget(self, address: str, connection: Connection, *, close: bool = True) -> None:
+    def _forget(self, address: str, connection: Connection) -> None:
         if self._connections.get(address) is connection:
             del self._connections[address]
-        if close and not connection.closed:
+        if not connection.closed:
             # Other requests may still be answered on it; the idle sweep ends it, or the server does.
             _log.info("no new requests to %s over the present connection: it said GO_AWAY", address)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import ipaddress
 import logging
 from collections.abc import Awaitable, Callable
 from math import inf
@@ -19,7 +20,6 @@ from tianzhou.remoting.budget import FRAMES
 from tianzhou.remoting.deferred_reply import DeferredReply
 from tianzhou.remoting.error_codes import encoded, failed
 from tianzhou.remoting.group import ConnectionGroup, Processor
-from tianzhou.remoting.hosts import host_of
 from tianzhou.remoting.proxy import ProxyHeader
 from tianzhou.remoting.requester import Requester
 from tianzhou.remoting.session import READ_SIZE, Session
@@ -55,7 +55,6 @@ class Connection(Requester, asyncio.BufferedProtocol):
         "_callbacks",
         "_deferred",
         "_flush_scheduled",
-        "_group",
         "_held",
         "_lost",
         "_out",
@@ -71,7 +70,6 @@ class Connection(Requester, asyncio.BufferedProtocol):
         "_writable",
         "_write_paused",
         "broken",
-        "closed",
         "gathering_since",
         "last_read",
         "last_write",
@@ -82,14 +80,14 @@ class Connection(Requester, asyncio.BufferedProtocol):
     )  # fmt: skip
 
     def __init__(self, group: ConnectionGroup) -> None:
+        super().__init__(group)
         self.remote_ip = self.remote_address = ""
         self.remote_port = 0
         self.remote_host_bytes = b"\0\0\0\0"
         self.broken = False  # whether it ended by an error of the network, as a reset is
-        self.closed = self._lost = self._flush_scheduled = self._write_paused = False
+        self._lost = self._flush_scheduled = self._write_paused = False
         self.last_read = self.last_write = self.gathering_since = 0.0
-        self._group = group
-        self._session = Session(max_frame=group.max_frame, scratch=group.scratch)
+        self._session = Session(group.scratch)
         self._transport: asyncio.Transport = None  # type: ignore[assignment]
         self._attributes: dict[str, Any] | None = None
         self._callbacks: list[Callable[[Connection], None]] = []
@@ -116,6 +114,12 @@ class Connection(Requester, asyncio.BufferedProtocol):
         if self._attributes is None:
             self._attributes = {}
         return self._attributes
+
+    @property
+    def local_ip(self) -> str:
+        """The address at which the peer has reached us; empty where sockets have none."""
+        name = self._transport.get_extra_info("sockname")
+        return host_of(name[0])[0] if isinstance(name, tuple) and len(name) >= 2 else ""
 
     def on_close(self, callback: Callable[[Connection], None]) -> None:
         """Have `callback(connection)` called once when the connection is gone; at once when it already is."""
@@ -259,8 +263,8 @@ class Connection(Requester, asyncio.BufferedProtocol):
         if session.error is not None:
             self._reject(session.error)
         elif nbytes >= READ_SIZE and group.eager_reads and not self._paused & _PAUSED_TURN:
-            self._pause(_PAUSED_TURN)
-            group.loop.call_soon(self._resume, _PAUSED_TURN)
+            self.hold(_PAUSED_TURN)
+            group.loop.call_soon(self.release, _PAUSED_TURN)
 
     def eof_received(self) -> None:
         """The peer will send no more: close."""
@@ -269,7 +273,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
         """The peer reads too slowly: stop reading from it, so that what it asks for cannot pile up here."""
         self._write_paused = True
         if self._group.guarded:
-            self._pause(_PAUSED_WRITING)
+            self.hold(_PAUSED_WRITING)
             self._group.peer_is_slow(self)
 
     def resume_writing(self) -> None:
@@ -282,7 +286,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
             self._writable = None
         self.go_on()
         if not self._write_paused:
-            self._resume(_PAUSED_WRITING)
+            self.release(_PAUSED_WRITING)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone: end everything that belonged to it."""
@@ -297,12 +301,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
         for promise in deferred:
             promise.cancel()
         reason = f"connection to {self} was lost" + (f": {exc}" if exc else "")
-        pending = self._session.pending
-        for _, waiter, _ in pending.values():
-            if not waiter.done():
-                waiter.set_exception(ConnectionLost(reason))
-        self._group.in_flight -= len(pending)
-        pending.clear()
+        self._fail_all(ConnectionLost(reason))
         if self._writable is not None:
             self._writable.set_result(None)
             self._writable = None
@@ -318,12 +317,17 @@ class Connection(Requester, asyncio.BufferedProtocol):
                 _log.exception("a close callback of %s failed", self)
 
     def hold(self, reason: int = FRAMES) -> None:
-        """Stop reading: half-received frames, or requests in hand, take too much memory (`budget`)."""
-        self._pause(reason)
+        """Stop reading for a reason of `budget` or of this module, until it is released."""
+        if not self._paused and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._paused |= reason
 
     def release(self, reason: int = FRAMES) -> None:
-        """Read on."""
-        self._resume(reason)
+        """Read on, unless there are other reasons to hold."""
+        if self._paused & reason:
+            self._paused &= ~reason
+            if not self._paused and not self._transport.is_closing():
+                self._transport.resume_reading()
 
     def go_on(self) -> None:
         """Serve postponed requests, unless the peer has still to read replies."""
@@ -349,17 +353,6 @@ class Connection(Requester, asyncio.BufferedProtocol):
         if not self.closed:
             self._group.rejected(self.remote_ip, self, error)
             self.close()
-
-    def _pause(self, reason: int) -> None:
-        if not self._paused and not self._transport.is_closing():
-            self._transport.pause_reading()
-        self._paused |= reason
-
-    def _resume(self, reason: int) -> None:
-        if self._paused & reason:
-            self._paused &= ~reason
-            if not self._paused and not self._transport.is_closing():
-                self._transport.resume_reading()
 
     # serving
 
@@ -403,15 +396,6 @@ class Connection(Requester, asyncio.BufferedProtocol):
         if replies and not self.closed:
             self._write(replies, size)
 
-    def _replied(self, reply: Command) -> None:
-        entry = self._session.pending.pop(reply.opaque, None)
-        if entry is None:
-            _log.debug("reply %d from %s came too late or was never asked for", reply.opaque, self)
-            return
-        self._group.in_flight -= 1
-        if not entry[1].done():
-            entry[1].set_result(reply)
-
     def _serve_oneway(self, command: Command, processor: Processor) -> None:
         try:
             reply = processor(self, command)
@@ -429,7 +413,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
         cost = len(command.body) + HELD_OVERHEAD
         self._held += cost
         if self._held > group.held_bytes:
-            self._pause(_PAUSED_HELD)
+            self.hold(_PAUSED_HELD)
         if isinstance(reply, DeferredReply):
             # Who defers replies bounds their number; the bodies are counted here.
             if len(command.body):
@@ -474,7 +458,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
         if shared and not self._lost:
             self._share(-shared)
         if self._paused & _PAUSED_HELD and self._held <= self._group.held_bytes // 2:
-            self._resume(_PAUSED_HELD)
+            self.release(_PAUSED_HELD)
 
     def _answer(self, command: Command, reply: Reply) -> None:
         if isinstance(reply, DeferredReply):
@@ -488,3 +472,15 @@ class Connection(Requester, asyncio.BufferedProtocol):
         awaitable = self._tasks.pop(task, None)
         if task.cancelled() and inspect.iscoroutine(awaitable):
             awaitable.close()  # it may never have started, and would warn about that
+
+
+def host_of(name: str) -> tuple[str, bytes]:
+    """A peer's IP address as text and as the bytes messages keep of it; IPv4 is IPv4 on sockets of both kinds, too.
+
+    Raises:
+        ValueError: it is no address.
+    """
+    address = ipaddress.ip_address(name.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return str(address), address.packed

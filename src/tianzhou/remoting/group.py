@@ -16,13 +16,13 @@ from tianzhou.remoting.budget import REPLIES, FrameBudget, RequestBudget
 from tianzhou.remoting.busy_poll import BusyPoll
 from tianzhou.remoting.error_codes import unsupported
 from tianzhou.remoting.loop_stall import StallAwareTimer
-from tianzhou.remoting.session import MAX_FRAME, OpaqueCounter, scratch_buffer
+from tianzhou.remoting.session import OpaqueCounter, scratch_buffer
 from tianzhou.remoting.unread import HIGH_BYTES, SWEEP_S, UnreadReplies, high_mark
 from tianzhou.repeats import Repeats
+from tianzhou.wire.command import Command
 
 if TYPE_CHECKING:
     from tianzhou.remoting.connection import Connection, Reply
-    from tianzhou.wire.command import Command
 
 HELD_BYTES = 33_554_432
 GATHER_BYTES = HALF_FRAMES.default
@@ -33,7 +33,7 @@ MARK_STEP_S = 0.02
 REJECTIONS_LOGGED = 20
 """Rejected connections of one host that are logged per minute; the others are counted."""
 DEAD_PEER_S = 3.0
-SILENCE_S = 60.0
+REFUSALS_SPAN_S = 60.0
 """Seconds after a logged refusal in which others by the same limit are only counted."""
 
 Processor: TypeAlias = "Callable[[Connection, Command], Reply | Awaitable[Reply]]"
@@ -50,7 +50,6 @@ class ConnectionGroup:
 
     Args:
         processor: serves the peers' requests; None answers each with REQUEST_CODE_NOT_SUPPORTED.
-        max_frame: most bytes of a frame.
         idle_timeout_s: a connection with no traffic for so long is closed; 0 never closes.
         held_bytes: most bytes of requests per connection whose awaitables are unfinished; above it the peer
             is not read from.
@@ -67,7 +66,6 @@ class ConnectionGroup:
         self,
         processor: Processor | None = None,
         *,
-        max_frame: int = MAX_FRAME,
         idle_timeout_s: float = 120.0,
         held_bytes: int = HELD_BYTES,
         gather_bytes: int = GATHER_BYTES,
@@ -84,10 +82,8 @@ class ConnectionGroup:
         self.unread_full = False
         self._postponed: dict[Connection, None] = {}
         self.write_high_bytes = HIGH_BYTES
-        self._quiet_until: dict[str, float] = {}
         self._unread_timer: StallAwareTimer | None = None
         self.processor: Processor = processor or (lambda _connection, command: unsupported(command))
-        self.max_frame = max_frame
         self.idle_timeout_s = idle_timeout_s
         self.held_bytes = held_bytes
         self.budget = FrameBudget(gather_bytes)
@@ -115,6 +111,7 @@ class ConnectionGroup:
         self._deadline_timer: StallAwareTimer | None = None
         self._empty: asyncio.Future[None] | None = None
         self._rejections = Repeats(REJECTIONS_LOGGED)
+        self._refusals = Repeats(span_s=REFUSALS_SPAN_S)
 
     def start(self) -> None:
         """Bind to the running loop and begin the idle sweep."""
@@ -285,10 +282,8 @@ class ConnectionGroup:
             self._log_refusal(limit, "request %d from %s refused: %s", request.code, connection, error)
 
     def _log_refusal(self, limit: Limit, text: str, *values: object) -> None:
-        now = self.monotonic()
-        if now >= self._quiet_until.get(limit.name, -inf):
-            self._quiet_until[limit.name] = now + SILENCE_S
-            _log.warning(f"{text} (others within %.0f s are only counted)", *values, SILENCE_S)
+        if self._refusals.due(limit.name, self.monotonic()) is not None:
+            _log.warning(f"{text} (others within %.0f s are only counted)", *values, REFUSALS_SPAN_S)
 
     def _arm_idle(self) -> None:
         self._idle_timer = StallAwareTimer(self.loop, min(IDLE_STEP_S, self.idle_timeout_s / 4), self._idle_tick)

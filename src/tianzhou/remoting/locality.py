@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 
 from tianzhou.remoting.connection import Connection
-from tianzhou.remoting.hosts import host_of
 
 
 def is_on_this_machine(connection: Connection) -> bool:
@@ -13,8 +12,7 @@ def is_on_this_machine(connection: Connection) -> bool:
 
     Anybody can send a PROXY header, so that one never makes a peer local.
     """
-    own = _own_host(connection)
-    return all(_is_local(host, own) for host in origin(connection))
+    return all(host and (host == connection.local_ip or is_loopback(host)) for host in origin(connection))
 
 
 def origin(connection: Connection) -> tuple[str, str]:
@@ -28,15 +26,3 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _own_host(connection: Connection) -> str:
-    name = connection._transport.get_extra_info("sockname")
-    return host_of(name[0])[0] if isinstance(name, tuple) and len(name) >= 2 else ""
-
-
-def _is_local(host: str, own: str) -> bool:
-    """Whether a host is this machine: loopback, or the address it has reached us at."""
-    if not host:
-        return False
-    return host == own or is_loopback(host)

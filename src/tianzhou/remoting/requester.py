@@ -1,26 +1,32 @@
-"""The requesting half of a connection: requests of our own, and the futures that await their replies."""
+"""The requesting half of a connection: requests of our own, and the futures that await their replies (wire.md §1.5)."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import logging
 
 from tianzhou.errors import ConnectionLost
+from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.wire.codes import FLAG_ONEWAY
 from tianzhou.wire.command import Command, encode
 
-if TYPE_CHECKING:
-    from tianzhou.remoting.group import ConnectionGroup
-    from tianzhou.remoting.session import Session
+_log = logging.getLogger(__name__)
 
 
 class Requester:
-    """Sends requests to the peer of a `Connection` and awaits the replies."""
+    """Sends requests to the peer of a `Connection` and awaits the replies.
 
-    __slots__ = ()
-    closed: bool
-    _group: ConnectionGroup
-    _session: Session
+    Args:
+        group: counts the requests that await a reply.
+    """
+
+    __slots__ = ("_awaited", "_group", "closed")
+
+    def __init__(self, group: ConnectionGroup) -> None:
+        self.closed = False
+        self._group = group
+        # By opaque: the deadline, monotonic seconds; who waits; the timeout, seconds.
+        self._awaited: dict[int, tuple[float, asyncio.Future[Command], float]] = {}
 
     def send(self, data: Command | bytes) -> None:
         """Send a command or a complete frame."""
@@ -58,7 +64,7 @@ class Requester:
             raise group.too_many()
         waiter: asyncio.Future[Command] = group.loop.create_future()
         timeout_s = timeout_ms / 1000
-        self._session.pending[opaque] = (group.monotonic() + timeout_s, waiter, timeout_s)
+        self._awaited[opaque] = (group.monotonic() + timeout_s, waiter, timeout_s)
         group.in_flight += 1
         if group._deadline_timer is None:
             group.arm_deadlines()
@@ -67,7 +73,7 @@ class Requester:
 
     def forget(self, opaque: int) -> None:
         """Stop awaiting the reply to a request."""
-        if self._session.pending.pop(opaque, None) is not None:
+        if self._awaited.pop(opaque, None) is not None:
             self._group.in_flight -= 1
 
     def invoke_oneway(self, command: Command) -> None:
@@ -89,8 +95,25 @@ class Requester:
     @property
     def awaiting(self) -> int:
         """Number of our requests that the peer has not answered."""
-        return len(self._session.pending)
+        return len(self._awaited)
 
     def expired(self, now: float) -> list[tuple[asyncio.Future[Command], float]]:
         """Remove and return the waiters whose deadline is at or before `now`, each with its timeout in seconds."""
-        return [(waiter, timeout_s) for _, waiter, timeout_s in self._session.expired(now)]
+        late = [opaque for opaque, entry in self._awaited.items() if entry[0] <= now]
+        return [self._awaited.pop(opaque)[1:] for opaque in late]
+
+    def _replied(self, reply: Command) -> None:
+        entry = self._awaited.pop(reply.opaque, None)
+        if entry is None:
+            _log.debug("reply %d from %s came too late or was never asked for", reply.opaque, self)
+            return
+        self._group.in_flight -= 1
+        if not entry[1].done():
+            entry[1].set_result(reply)
+
+    def _fail_all(self, error: ConnectionLost) -> None:
+        for _, waiter, _ in self._awaited.values():
+            if not waiter.done():
+                waiter.set_exception(error)
+        self._group.in_flight -= len(self._awaited)
+        self._awaited.clear()

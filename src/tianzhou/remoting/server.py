@@ -16,9 +16,8 @@ from tianzhou.limits import CONNECTIONS, Bounds
 from tianzhou.open_files import allow_more_files, ceiling
 from tianzhou.remoting import proxy
 from tianzhou.remoting.connection import Connection
-from tianzhou.remoting.group import GATHER_BYTES, HELD_BYTES, ConnectionGroup, LateProcessor, Processor
+from tianzhou.remoting.group import ConnectionGroup, LateProcessor, Processor
 from tianzhou.remoting.handshakes import reason_of
-from tianzhou.remoting.session import MAX_FRAME
 from tianzhou.remoting.tls import HANDSHAKE, HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, WATCH_S, ServerTls
 from tianzhou.shortages import passes, words
 
@@ -38,11 +37,7 @@ class RemotingServer:
         host: address to bind, `0.0.0.0` for all.
         port: port to bind, 0 for any free one; the bound one is `port` after the start.
         processor: serves requests, see `tianzhou.remoting.connection.Processor`.
-        max_frame: most bytes of a frame (wire.md §1.8).
         idle_timeout_s: connections without traffic for so long are closed.
-        max_connections: further connections are closed at once; by default as the bounds say.
-        held_bytes: see `ConnectionGroup`.
-        gather_bytes: see `ConnectionGroup`.
         busy_poll_s: see `ConnectionGroup`.
         on_connect: called with every new connection.
         clock: source of monotonic time.
@@ -59,11 +54,7 @@ class RemotingServer:
         port: int,
         processor: Processor,
         *,
-        max_frame: int = MAX_FRAME,
         idle_timeout_s: float = 120.0,
-        max_connections: int | None = None,
-        held_bytes: int = HELD_BYTES,
-        gather_bytes: int = GATHER_BYTES,
         busy_poll_s: float = 0.0,
         on_connect: Callable[[Connection], None] | None = None,
         clock: Clock | None = None,
@@ -75,14 +66,10 @@ class RemotingServer:
     ) -> None:
         self.host = host
         self.port = port
-        self.max_connections = max_connections
         self.port_setting = port_setting
         self.group = ConnectionGroup(
             processor,
-            max_frame=max_frame,
             idle_timeout_s=idle_timeout_s,
-            held_bytes=held_bytes,
-            gather_bytes=gather_bytes,
             busy_poll_s=busy_poll_s,
             clock=clock,
             bounds=bounds,
@@ -146,10 +133,6 @@ class RemotingServer:
             self.group.loop.remove_reader(self._socket)
             self._socket.close()
             self._socket = None
-
-    def sweep_idle(self) -> None:
-        """Close idle connections now; the server does so itself every few seconds."""
-        self.group.sweep_idle()
 
     async def _bind(self) -> socket.socket:
         where = f"{self.host}:{self.port}"
@@ -218,8 +201,7 @@ class RemotingServer:
     def _refusal(self, descriptor: int) -> str:
         """Why a connection cannot be taken; empty when it can."""
         bounds = self.group.bounds
-        most = bounds.most(CONNECTIONS) if self.max_connections is None else self.max_connections
-        if self._admitted >= most:
+        if self._admitted >= bounds.most(CONNECTIONS):
             bounds.refusals.counts[CONNECTIONS.name] += 1
             return f"there are {self._admitted}, the most allowed ({CONNECTIONS.name})"
         # Asked each time: limits change while a process runs. The question takes less than a microsecond.

@@ -1,7 +1,7 @@
-"""One end of a connection without the connection: bytes in, commands out, replies matched to requests.
+"""Framing of a connection (wire.md §1.1): bytes in, commands out.
 
-The session knows the framing (wire.md §1.1) and which replies are awaited (wire.md §1.5). It owns no socket,
-no clock and no task, so a test drives it with plain bytes, and the same code serves TCP, memory and TLS.
+It owns no socket, no clock and no task, so a test drives it with plain bytes, and the same code serves TCP, memory
+and TLS.
 
 A half frame is held between reads in one of two ways, so that no byte is copied more than a few times however
 slowly a frame trickles in: at first as a tail that is put in front of the next read; a frame above `SMALL_FRAME`,
@@ -10,8 +10,6 @@ arrived and never with what was announced.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from tianzhou.errors import ProtocolError
 from tianzhou.limits import FRAME_BYTES
@@ -53,37 +51,31 @@ def scratch_buffer() -> bytearray:
 
 
 class Session:
-    """Splits what arrives into commands and keeps the table of awaited replies.
+    """Splits what arrives into commands.
 
-    Either feed whole chunks to `receive`, or let a transport write into `writable()` and report with
-    `received(count)`; between those two calls nothing else may use a shared scratch buffer.
+    A transport writes into `writable()` and reports with `received(count)`; between those two calls nothing else may
+    use a shared scratch buffer. A frame above `MAX_FRAME` is an error before any of its memory is taken.
 
     Args:
-        max_frame: most bytes of a frame including its length word; a longer one is an error before any of its
-            memory is taken.
         scratch: a buffer made by `scratch_buffer`, to share it; by default the session has its own.
 
     Attributes:
         error: why nothing more can be read.
         reserved: bytes of memory reserved for a half-received frame; 0 when there is none.
-        pending: awaited replies.
     """
 
     __slots__ = (
         "_filled",
         "_large",
         "_large_size",
-        "_max_frame",
         "_scratch",
         "_tail",
         "_view",
         "error",
-        "pending",
         "reserved",
     )
 
-    def __init__(self, *, max_frame: int = MAX_FRAME, scratch: bytearray | None = None) -> None:
-        self._max_frame = max_frame
+    def __init__(self, scratch: bytearray | None = None) -> None:
         self._scratch = scratch_buffer() if scratch is None else scratch
         self._view = memoryview(self._scratch)
         self._tail = b""
@@ -92,14 +84,6 @@ class Session:
         self._filled = 0
         self.reserved = 0
         self.error: ProtocolError | None = None
-        self.pending: dict[int, tuple[float, Any, float]] = {}
-
-    # bytes to commands
-
-    @property
-    def buffered(self) -> int:
-        """Bytes of a half frame received so far."""
-        return self._filled if self._large is not None else len(self._tail)
 
     def writable(self, most: int = READ_SIZE) -> memoryview:
         """Where the next bytes from the peer are to be written; never empty.
@@ -127,7 +111,7 @@ class Session:
             return self._received_large(count)
         end = len(self._tail) + count
         try:
-            commands, start = split(self._scratch, 0, end, self._max_frame)
+            commands, start = split(self._scratch, 0, end, MAX_FRAME)
         except ProtocolError:
             commands, start = self._up_to_error(end)
         if start == end:
@@ -135,25 +119,6 @@ class Session:
             self.reserved = 0
         elif self.error is None:
             self._keep(start, end)
-        return commands
-
-    def receive(self, data: bytes | bytearray | memoryview) -> list[Command]:
-        """The commands that `data` completes, in order.
-
-        Raises:
-            ProtocolError: the bytes are not this protocol; when commands stand in front of the bad bytes,
-                they are returned first and the next call raises.
-        """
-        commands: list[Command] = []
-        rest = memoryview(data)
-        while self.error is None and rest:
-            target = self.writable()
-            count = min(len(target), len(rest))
-            target[:count] = rest[:count]
-            commands += self.received(count)
-            rest = rest[count:]
-        if self.error is not None and not commands:
-            raise self.error
         return commands
 
     def _keep(self, start: int, end: int) -> None:
@@ -183,7 +148,7 @@ class Session:
             return []
         self._large, self._filled, self.reserved = None, 0, 0
         try:
-            return split(large, 0, size, self._max_frame)[0]
+            return split(large, 0, size, MAX_FRAME)[0]
         except ProtocolError as error:
             self.error = error
             return []
@@ -195,7 +160,7 @@ class Session:
         try:
             while start + _LENGTH_WORD <= end:
                 size = _LENGTH_WORD + int.from_bytes(self._view[start : start + _LENGTH_WORD], "big")
-                found, after = split(self._scratch, start, min(end, start + size), self._max_frame)
+                found, after = split(self._scratch, start, min(end, start + size), MAX_FRAME)
                 if after == start:
                     break
                 commands += found
@@ -203,20 +168,3 @@ class Session:
         except ProtocolError as error:
             self.error = explain(error, bytes(self._view[start : min(end, start + _PREFIX_BYTES)]))
         return commands, start
-
-    # awaited replies
-
-    def expect(self, opaque: int, waiter: Any, now: float, timeout_s: float) -> None:
-        """Note that `waiter` awaits the reply to `opaque` until `now + timeout_s` (monotonic seconds)."""
-        self.pending[opaque] = (now + timeout_s, waiter, timeout_s)
-
-    def match(self, reply: Command) -> Any:
-        """The waiter of this reply, which is forgotten with this call; None when nobody waits (any more)."""
-        entry = self.pending.pop(reply.opaque, None)
-        return None if entry is None else entry[1]
-
-    def expired(self, now: float) -> list[tuple[int, Any, float]]:
-        """Take out the waiters whose deadline is at or before `now`: (opaque, waiter, timeout in seconds)."""
-        pending = self.pending
-        late = [opaque for opaque, entry in pending.items() if entry[0] <= now]
-        return [(opaque, *pending.pop(opaque)[1:]) for opaque in late]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.error_codes import unsupported
 from tianzhou.repeats import Once
 from tianzhou.wire.codes import RequestCode, request_name, server_of
 from tianzhou.wire.command import Command
-
-if TYPE_CHECKING:
-    from tianzhou.remoting.connection import Connection
 
 _log = logging.getLogger(__name__)
 

@@ -182,7 +182,8 @@ def test_peers_that_never_read_cost_bounded_memory_and_nobody_else_waits(run: Ru
 def test_near_limit_frames_that_stop_half_way_cost_bounded_memory_and_are_closed_when_idle(run: Runner) -> None:
     async def main() -> None:
         clock = VirtualClock()
-        async with RemotingServer("127.0.0.1", 0, echo, gather_bytes=8_000_000, clock=clock) as server:
+        async with RemotingServer("127.0.0.1", 0, echo, clock=clock) as server:
+            server.group.budget.limit = 8_000_000
             head = struct.pack(">II", 16_777_212, 2) + b"{}"
             loop = asyncio.get_running_loop()
             peers = []
@@ -205,7 +206,7 @@ def test_near_limit_frames_that_stop_half_way_cost_bounded_memory_and_are_closed
             await still_serves(server)
             assert len(server.connections) >= 12
             clock.advance(2)
-            server.sweep_idle()
+            server.group.sweep_idle()
             await still_serves(server)
             for _ in range(500):
                 if not server.connections:
@@ -222,7 +223,8 @@ def test_near_limit_frames_that_stop_half_way_cost_bounded_memory_and_are_closed
 
 def test_many_large_frames_at_once_all_arrive_although_some_have_to_wait(run: Runner) -> None:
     async def main() -> None:
-        async with RemotingServer("127.0.0.1", 0, echo, gather_bytes=3_000_000) as server:
+        async with RemotingServer("127.0.0.1", 0, echo) as server:
+            server.group.budget.limit = 3_000_000
             clients = [RemotingClient() for _ in range(8)]
             body = b"m" * 2_000_000
             replies = await asyncio.gather(

@@ -8,10 +8,10 @@ from typing import Any
 
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.group import ConnectionGroup
-from tianzhou.remoting.session import Session
+from tianzhou.remoting.session import MAX_FRAME
 from tianzhou.testing.clock import VirtualClock
 from tianzhou.testing.memory import MemoryTransport
-from tianzhou.wire.command import Command, encode
+from tianzhou.wire.command import Command, encode, split
 
 Processor = Callable[[Connection, Command], Any]
 
@@ -35,7 +35,7 @@ class Bench:
 
     def sent(self) -> list[Command]:
         data, self.transport.written = bytes(self.transport.written), bytearray()
-        return Session().receive(data) if data else []
+        return split(data, 0, len(data), MAX_FRAME)[0]
 
 
 def echo(_connection: Connection, command: Command) -> Command:

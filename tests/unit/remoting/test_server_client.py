@@ -10,6 +10,7 @@ import socket
 import struct
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from tianzhou.errors import (
     TianzhouError,
     TooManyRequests,
 )
+from tianzhou.limits import Bounds
 from tianzhou.remoting.client import RemotingClient, parse_address
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.loop import loop_factory
@@ -79,8 +81,8 @@ def processor(connection: Connection, command: Command) -> Reply | Awaitable[Rep
     return command.reply(0, body=command.body)
 
 
-def server(**options: Any) -> RemotingServer:
-    return RemotingServer("127.0.0.1", 0, processor, **options)
+def server(bounds: Bounds | None = None) -> RemotingServer:
+    return RemotingServer("127.0.0.1", 0, processor, bounds=bounds)
 
 
 def address_of(one: RemotingServer) -> str:
@@ -216,7 +218,8 @@ def test_an_address_that_swallows_connects_fails_within_the_timeout(run: Runner)
 
 def test_too_many_in_flight_are_refused(run: Runner) -> None:
     async def main() -> None:
-        async with server() as one, RemotingClient(max_in_flight=10) as client:
+        async with server() as one, RemotingClient() as client:
+            client.group.max_in_flight = 10
             address = address_of(one)
             await client.connect(address)
             results = await asyncio.gather(
@@ -336,7 +339,7 @@ def test_a_taken_port_is_named_with_what_to_do(run: Runner) -> None:
 @pytest.mark.over_limit("maxConnections")
 def test_connections_above_the_limit_are_closed_at_once(run: Runner) -> None:
     async def main() -> None:
-        async with server(max_connections=2) as one:
+        async with server(Bounds(SimpleNamespace(max_connections=2))) as one:
             pairs = [await asyncio.open_connection("127.0.0.1", one.port) for _ in range(2)]
             while len(one.connections) < 2:
                 await asyncio.sleep(0.001)

@@ -11,12 +11,14 @@ import ssl
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from authority import Authority, certified, trusting
 
 from tianzhou.errors import ConfigError, ConnectFailed, ConnectionLost
+from tianzhou.limits import Bounds
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.loop import loop_factory
@@ -24,6 +26,7 @@ from tianzhou.remoting.server import RemotingServer
 from tianzhou.remoting.tls import ServerTls, TlsSettings, client_context, load_tls
 from tianzhou.wire.command import Command, encode
 
+TWO = Bounds(SimpleNamespace(max_connections=2))
 Main = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -95,7 +98,7 @@ def test_who_says_too_little_or_nonsense_is_dropped_and_others_are_served(
     run: Callable[[Main], None], said: bytes
 ) -> None:
     async def main() -> None:
-        async with server(TlsSettings(), idle_timeout_s=0.2, max_connections=2) as to, client(TlsSettings()) as secure:
+        async with server(TlsSettings(), idle_timeout_s=0.2, bounds=TWO) as to, client(TlsSettings()) as secure:
             reader, writer = await asyncio.open_connection("127.0.0.1", to.port)
             writer.write(said)
             if said != b"\x16":  # the handshake has a longer limit of its own
@@ -109,7 +112,7 @@ def test_who_says_too_little_or_nonsense_is_dropped_and_others_are_served(
 
 def test_connections_that_ended_count_no_more(run: Callable[[Main], None]) -> None:
     async def main() -> None:
-        async with server(TlsSettings(), max_connections=2) as to:
+        async with server(TlsSettings(), bounds=TWO) as to:
             for _ in range(5):
                 async with client(TlsSettings()) as secure:
                     await echoed(secure, to)
