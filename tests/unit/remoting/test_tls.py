@@ -8,7 +8,6 @@ import logging
 import os
 import re
 import ssl
-from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,24 +20,12 @@ from tianzhou.errors import ConfigError, ConnectFailed, ConnectionLost
 from tianzhou.limits import Bounds
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection, Reply
-from tianzhou.remoting.loop import loop_factory
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.remoting.tls import ServerTls, TlsSettings, client_context, load_tls
 from tianzhou.wire.command import Command, encode
 
 TWO = Bounds(SimpleNamespace(max_connections=2))
-Main = Callable[[], Coroutine[Any, Any, None]]
-
-
-@pytest.fixture(params=["asyncio", "fastest"])
-def run(request: pytest.FixtureRequest) -> Callable[[Main], None]:
-    factory = asyncio.new_event_loop if request.param == "asyncio" else loop_factory()
-
-    def runner(main: Main) -> None:
-        with asyncio.Runner(loop_factory=factory) as loop:
-            loop.run(asyncio.wait_for(main(), 30))
-
-    return runner
+BOTH_LOOPS = True
 
 
 def echo(_connection: Connection, command: Command) -> Reply:
@@ -58,157 +45,122 @@ async def echoed(of: RemotingClient, to: RemotingServer, body: bytes = b"hello")
     assert reply.body == body
 
 
-def test_plain_and_tls_share_a_port_without_any_configuration(run: Callable[[Main], None]) -> None:
-    async def main() -> None:
-        async with server(TlsSettings()) as to, client() as plain, client(TlsSettings()) as secure:
-            await asyncio.gather(
-                *(echoed(one, to, os.urandom(size)) for size in (0, 5, 3_000_000) for one in (plain, secure))
-            )
-            many = [secure.invoke(f"127.0.0.1:{to.port}", Command(1, body=b"%d" % n), 10_000) for n in range(2000)]
-            assert [reply.body for reply in await asyncio.gather(*many)] == [b"%d" % n for n in range(2000)]
-            assert len(to.connections) == 2
-
-    run(main)
+async def test_plain_and_tls_share_a_port_without_any_configuration() -> None:
+    async with server(TlsSettings()) as to, client() as plain, client(TlsSettings()) as secure:
+        await asyncio.gather(
+            *(echoed(one, to, os.urandom(size)) for size in (0, 5, 3_000_000) for one in (plain, secure))
+        )
+        many = [secure.invoke(f"127.0.0.1:{to.port}", Command(1, body=b"%d" % n), 10_000) for n in range(2000)]
+        assert [reply.body for reply in await asyncio.gather(*many)] == [b"%d" % n for n in range(2000)]
+        assert len(to.connections) == 2
 
 
-def test_enforcing_closes_who_speaks_plain(run: Callable[[Main], None], caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        async with server(TlsSettings("enforcing")) as to, client() as plain, client(TlsSettings()) as secure:
-            await echoed(secure, to)
-            with pytest.raises(ConnectionLost):
-                await echoed(plain, to)
-            await echoed(secure, to)
-
-    run(main)
+async def test_enforcing_closes_who_speaks_plain(caplog: pytest.LogCaptureFixture) -> None:
+    async with server(TlsSettings("enforcing")) as to, client() as plain, client(TlsSettings()) as secure:
+        await echoed(secure, to)
+        with pytest.raises(ConnectionLost):
+            await echoed(plain, to)
+        await echoed(secure, to)
     assert "tls.server.mode is enforcing" in caplog.text
 
 
-def test_disabled_closes_who_speaks_tls_and_the_client_asks_the_right_question(run: Callable[[Main], None]) -> None:
-    async def main() -> None:
-        async with server(TlsSettings("disabled")) as to, client() as plain, client(TlsSettings()) as secure:
-            await echoed(plain, to)
-            with pytest.raises(ConnectFailed, match="does the server speak TLS"):
-                await echoed(secure, to)
-
-    run(main)
+async def test_disabled_closes_who_speaks_tls_and_the_client_asks_the_right_question() -> None:
+    async with server(TlsSettings("disabled")) as to, client() as plain, client(TlsSettings()) as secure:
+        await echoed(plain, to)
+        with pytest.raises(ConnectFailed, match="does the server speak TLS"):
+            await echoed(secure, to)
 
 
 @pytest.mark.parametrize("said", [b"", b"\x16", b"\x16\x03\x01\x00\x04oops"])
-def test_who_says_too_little_or_nonsense_is_dropped_and_others_are_served(
-    run: Callable[[Main], None], said: bytes
-) -> None:
-    async def main() -> None:
-        async with server(TlsSettings(), idle_timeout_s=0.2, bounds=TWO) as to, client(TlsSettings()) as secure:
-            reader, writer = await asyncio.open_connection("127.0.0.1", to.port)
-            writer.write(said)
-            if said != b"\x16":  # the handshake has a longer limit of its own
-                while await asyncio.wait_for(reader.read(100), 10):
-                    pass
-            await echoed(secure, to)
-            writer.close()
-
-    run(main)
+async def test_who_says_too_little_or_nonsense_is_dropped_and_others_are_served(said: bytes) -> None:
+    async with server(TlsSettings(), idle_timeout_s=0.2, bounds=TWO) as to, client(TlsSettings()) as secure:
+        reader, writer = await asyncio.open_connection("127.0.0.1", to.port)
+        writer.write(said)
+        if said != b"\x16":  # the handshake has a longer limit of its own
+            while await asyncio.wait_for(reader.read(100), 10):
+                pass
+        await echoed(secure, to)
+        writer.close()
 
 
-def test_connections_that_ended_count_no_more(run: Callable[[Main], None]) -> None:
-    async def main() -> None:
-        async with server(TlsSettings(), bounds=TWO) as to:
-            for _ in range(5):
-                async with client(TlsSettings()) as secure:
-                    await echoed(secure, to)
-                while to.connections:
-                    await asyncio.sleep(0.01)
-
-    run(main)
+async def test_connections_that_ended_count_no_more() -> None:
+    async with server(TlsSettings(), bounds=TWO) as to:
+        for _ in range(5):
+            async with client(TlsSettings()) as secure:
+                await echoed(secure, to)
+            while to.connections:
+                await asyncio.sleep(0.01)
 
 
-def test_a_client_verifies_the_server_when_told_to(run: Callable[[Main], None], tmp_path: Path) -> None:
+async def test_a_client_verifies_the_server_when_told_to(tmp_path: Path) -> None:
     authority, other = Authority(tmp_path), Authority(tmp_path, "other")
 
-    async def main() -> None:
-        async with (
-            server(certified(authority)) as to,
-            client(trusting(authority)) as knows,
-            client(trusting(other)) as knows_not,
-            client(TlsSettings()) as trusts_all,
-        ):
-            await echoed(knows, to)
-            await echoed(trusts_all, to)
-            with pytest.raises(ConnectFailed, match=r"not trusted .*tls\.client\.trustCertPath"):
-                await echoed(knows_not, to)
-
-    run(main)
+    async with (
+        server(certified(authority)) as to,
+        client(trusting(authority)) as knows,
+        client(trusting(other)) as knows_not,
+        client(TlsSettings()) as trusts_all,
+    ):
+        await echoed(knows, to)
+        await echoed(trusts_all, to)
+        with pytest.raises(ConnectFailed, match=r"not trusted .*tls\.client\.trustCertPath"):
+            await echoed(knows_not, to)
 
 
-def test_a_certificate_of_another_host_is_refused_and_says_whose_it_is(
-    run: Callable[[Main], None], tmp_path: Path
-) -> None:
+async def test_a_certificate_of_another_host_is_refused_and_says_whose_it_is(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     elsewhere = certified(authority, hosts=["mq.example.com", "10.1.2.3"])
     asks_not = replace(trusting(authority), client_check_host_name=False)
     own = ssl.create_default_context(cafile=str(authority.path))
 
-    async def main() -> None:
-        async with (
-            server(elsewhere) as to,
-            client(trusting(authority)) as checks,
-            client(asks_not) as trusts_the_signer,
-            RemotingClient(tls=own) as of_the_user,
-        ):
-            said = (
-                r"not trusted \(IP address mismatch.*'127\.0\.0\.1'.*\); it is for mq\.example\.com, 10\.1\.2\.3;"
-                r" connect by a name the certificate is for, or set "
-            )
-            with pytest.raises(ConnectFailed, match=said + r"tls\.client\.checkHostName=false"):
-                await echoed(checks, to)
-            await echoed(trusts_the_signer, to)
-            with pytest.raises(ConnectFailed, match=said + r"check_hostname=False at the ssl\.SSLContext"):
-                await echoed(of_the_user, to)
-
-    run(main)
+    async with (
+        server(elsewhere) as to,
+        client(trusting(authority)) as checks,
+        client(asks_not) as trusts_the_signer,
+        RemotingClient(tls=own) as of_the_user,
+    ):
+        said = (
+            r"not trusted \(IP address mismatch.*'127\.0\.0\.1'.*\); it is for mq\.example\.com, 10\.1\.2\.3;"
+            r" connect by a name the certificate is for, or set "
+        )
+        with pytest.raises(ConnectFailed, match=said + r"tls\.client\.checkHostName=false"):
+            await echoed(checks, to)
+        await echoed(trusts_the_signer, to)
+        with pytest.raises(ConnectFailed, match=said + r"check_hostname=False at the ssl\.SSLContext"):
+            await echoed(of_the_user, to)
 
 
-def test_a_client_connects_by_name_or_address_when_the_certificate_has_them(
-    run: Callable[[Main], None], tmp_path: Path
-) -> None:
+async def test_a_client_connects_by_name_or_address_when_the_certificate_has_them(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
 
-    async def main() -> None:
-        async with server(certified(authority)) as to, client(trusting(authority)) as checks:
-            for host in ("127.0.0.1", "localhost"):
-                assert (await checks.invoke(f"{host}:{to.port}", Command(1, body=b"hi"), 10_000)).body == b"hi"
-
-    run(main)
+    async with server(certified(authority)) as to, client(trusting(authority)) as checks:
+        for host in ("127.0.0.1", "localhost"):
+            assert (await checks.invoke(f"{host}:{to.port}", Command(1, body=b"hi"), 10_000)).body == b"hi"
 
 
-def test_a_handshake_that_fails_says_why_on_both_sides(
-    run: Callable[[Main], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_handshake_that_fails_says_why_on_both_sides(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     authority, other = Authority(tmp_path), Authority(tmp_path, "other")
 
     async def silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.abort()
 
-    async def main() -> None:
-        async with server(certified(authority)) as to, client(trusting(other)) as knows_not:
-            with pytest.raises(ConnectFailed, match="unable to get local issuer certificate"):
-                await echoed(knows_not, to)
-            for _ in range(100):
-                if "could not be set up" in caplog.text:
-                    break
-                await asyncio.sleep(0.01)
-        abrupt = await asyncio.start_server(silent, "127.0.0.1", 0)
-        port = abrupt.sockets[0].getsockname()[1]
-        async with abrupt, client(trusting(authority)) as knows:
-            with pytest.raises(ConnectFailed, match=r"ended the connection in the TLS handshake.*\(\w+Error\)"):
-                await knows.invoke(f"127.0.0.1:{port}", Command(1), 5_000)
-
-    run(main)
+    async with server(certified(authority)) as to, client(trusting(other)) as knows_not:
+        with pytest.raises(ConnectFailed, match="unable to get local issuer certificate"):
+            await echoed(knows_not, to)
+        for _ in range(100):
+            if "could not be set up" in caplog.text:
+                break
+            await asyncio.sleep(0.01)
+    abrupt = await asyncio.start_server(silent, "127.0.0.1", 0)
+    port = abrupt.sockets[0].getsockname()[1]
+    async with abrupt, client(trusting(authority)) as knows:
+        with pytest.raises(ConnectFailed, match=r"ended the connection in the TLS handshake.*\(\w+Error\)"):
+            await knows.invoke(f"127.0.0.1:{port}", Command(1), 5_000)
     (line,) = [r.getMessage() for r in caplog.records if "could not be set up" in r.getMessage()]
     assert re.search(r"closing 127\.0\.0\.1:\d+: it could not be set up: .*(does not trust|certificate)", line)
 
 
-def test_a_server_asks_clients_for_certificates_when_told_to(run: Callable[[Main], None], tmp_path: Path) -> None:
+async def test_a_server_asks_clients_for_certificates_when_told_to(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     asking = replace(
         certified(authority),
@@ -221,13 +173,10 @@ def test_a_server_asks_clients_for_certificates_when_told_to(run: Callable[[Main
         trusting(authority), client_cert_path=certificate, client_key_path=key, client_key_password="sesame"
     )
 
-    async def main() -> None:
-        async with server(asking) as to, client(known) as one, client(trusting(authority)) as nobody:
-            await echoed(one, to)
-            with pytest.raises((ConnectFailed, ConnectionLost)):
-                await echoed(nobody, to)
-
-    run(main)
+    async with server(asking) as to, client(known) as one, client(trusting(authority)) as nobody:
+        await echoed(one, to)
+        with pytest.raises((ConnectFailed, ConnectionLost)):
+            await echoed(nobody, to)
 
 
 async def test_new_certificates_come_into_force_once_both_files_have_changed(tmp_path: Path) -> None:
@@ -331,7 +280,7 @@ def test_keys_that_cannot_be_used_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["disabled", "permissive", "enforcing"])
-def test_a_load_balancer_says_whom_it_speaks_for(run: Callable[[Main], None], mode: str) -> None:
+async def test_a_load_balancer_says_whom_it_speaks_for(mode: str) -> None:
     """Before TLS begins; lists and logs have the client's address, stored messages the balancer's."""
     seen: list[tuple[str, bytes, object]] = []
 
@@ -345,24 +294,21 @@ def test_a_load_balancer_says_whom_it_speaks_for(run: Callable[[Main], None], mo
         b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x12\xcb\0\x71\x09\x0a\0\0\x01\x12\x67\x2a\x9f\xe0\0\x03vpc",
     ]
 
-    async def main() -> None:
-        async with RemotingServer("127.0.0.1", 0, note, tls=ServerTls(TlsSettings(mode))) as to:
-            for header in headers:
-                reader, writer = await asyncio.open_connection("127.0.0.1", to.port)
-                for piece in (header[:7], header[7:]):
-                    writer.write(piece)
-                    await asyncio.sleep(0.02)
-                if mode != "disabled":
-                    await writer.start_tls(client_context(TlsSettings()))
-                writer.write(encode(Command(1)))
-                assert await asyncio.wait_for(reader.readexactly(4), 10)
-                writer.close()
+    async with RemotingServer("127.0.0.1", 0, note, tls=ServerTls(TlsSettings(mode))) as to:
+        for header in headers:
             reader, writer = await asyncio.open_connection("127.0.0.1", to.port)
-            writer.write(b"PROXY nobody\r\n  ")
-            with contextlib.suppress(ConnectionResetError):
-                assert await asyncio.wait_for(reader.read(), 10) == b""
+            for piece in (header[:7], header[7:]):
+                writer.write(piece)
+                await asyncio.sleep(0.02)
+            if mode != "disabled":
+                await writer.start_tls(client_context(TlsSettings()))
+            writer.write(encode(Command(1)))
+            assert await asyncio.wait_for(reader.readexactly(4), 10)
             writer.close()
-
-    run(main)
+        reader, writer = await asyncio.open_connection("127.0.0.1", to.port)
+        writer.write(b"PROXY nobody\r\n  ")
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(), 10) == b""
+        writer.close()
     home = bytes([127, 0, 0, 1])
     assert seen == [("203.0.113.9:4711", home, None), ("203.0.113.9:4711", home, "vpc")]

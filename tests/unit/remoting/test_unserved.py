@@ -12,30 +12,26 @@ from tianzhou.testing.clock import run
 from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.command import Command
 
+pytestmark = pytest.mark.runner.with_args(run)
 
-def test_a_pop_consumer_is_answered_each_time_and_named_once(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
+
+async def test_a_pop_consumer_is_answered_each_time_and_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
         unserved = Unserved("broker")
         bench = Bench(unserved.answer)
         bench.feed(*(Command(200050, opaque=number) for number in range(3)), Command(4711, opaque=3))
         assert [(c.opaque, c.code) for c in bench.sent()] == [
             (number, ResponseCode.REQUEST_CODE_NOT_SUPPORTED) for number in range(4)
         ]
-
-    with caplog.at_level(logging.WARNING):
-        run(main())
     pop, unknown = (record.getMessage() for record in caplog.records)
     assert pop.startswith("10.1.2.3:4567 asks this broker for POP_MESSAGE (200050), which is not served: POP consumers")
     assert "use push or pull consumers" in pop
     assert unknown.startswith("10.1.2.3:4567 asks this broker for request 4711 (4711), which is not served")
 
 
-def test_who_mistakes_a_broker_for_a_name_server_is_named_as_such(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        Bench(Unserved("broker").answer).feed(Command(206, opaque=1))
-
+async def test_who_mistakes_a_broker_for_a_name_server_is_named_as_such(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        run(main())
+        Bench(Unserved("broker").answer).feed(Command(206, opaque=1))
     assert "it is asked of a name server; this broker's address was given as one's" in caplog.text
 
 
@@ -53,23 +49,19 @@ def test_who_mistakes_a_broker_for_a_name_server_is_named_as_such(caplog: pytest
         (b"\xff\xff\xff\xff", "frame length -1"),
     ],
 )
-def test_peers_of_other_protocols_are_told_apart(data: bytes, text: str, caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
+async def test_peers_of_other_protocols_are_told_apart(
+    data: bytes, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
         bench = Bench(Unserved("broker").answer)
         bench.transport.feed(data)
         assert bench.connection.closed
-
-    with caplog.at_level(logging.WARNING):
-        run(main())
     assert text in caplog.text
 
 
-def test_a_host_that_comes_back_a_thousand_times_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
+async def test_a_host_that_comes_back_a_thousand_times_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
         bench = Bench(Unserved("broker").answer)
         for _ in range(1000):
             bench.again().feed(b"PRI * HTTP/2.0\r\n\r\n")
-
-    with caplog.at_level(logging.WARNING):
-        run(main())
     assert 1 <= len(caplog.records) <= 20
