@@ -40,7 +40,7 @@ async def test_environments_that_ask_each_other_come_to_an_end(tmp_path: Path, m
         assert asked == [105] * 6, "five questions, and one to itself for all of them"
 
 
-def test_where_nobody_can_be_asked_routes_are_unknown_and_the_log_says_so_once(
+async def test_where_nobody_can_be_asked_routes_are_unknown_and_the_log_says_so_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked = []
@@ -49,7 +49,7 @@ def test_where_nobody_can_be_asked_routes_are_unknown_and_the_log_says_so_once(
         asked.append(url)
         raise ConnectFailed("address server does not answer")
 
-    async def main() -> None:
+    with caplog.at_level(logging.WARNING):
         monkeypatch.delenv("NAMESRV_ADDR", raising=False)
         monkeypatch.setattr("tianzhou.client.cluster.address_server.look_up", look_up)
         monkeypatch.setenv("ROCKETMQ_NAMESRV_DOMAIN", "lists:81")
@@ -61,6 +61,3 @@ def test_where_nobody_can_be_asked_routes_are_unknown_and_the_log_says_so_once(
             desk.clock.advance(11)
             assert await desk.route("T") == 17
             assert len(asked) == 2
-
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(main())

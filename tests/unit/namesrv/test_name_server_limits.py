@@ -7,7 +7,6 @@ import json
 import logging
 import random
 import zlib
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +22,7 @@ from tianzhou.wire.bodies.topics import TopicTable
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.fields import write_header
 
-Run = Callable[..., None]
 REFUSED, NO_TOPIC = 29, 17
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Run:
-    """Runs a test body with a name server: `server(body, setting=value)`."""
-
-    def run_body(body: Callable[[Desk], Coroutine[Any, Any, None]], **settings: Any) -> None:
-        async def main() -> None:
-            async with Desk(tmp_path, **settings) as desk:
-                await body(desk)
-
-        asyncio.run(main())
-
-    return run_body
 
 
 async def register(desk: Desk, *topics: TopicConfig, broker: str = "broker-a", **header: Any) -> Any:
@@ -72,10 +56,10 @@ def refused(desk: Desk) -> dict[str, int]:
 
 @pytest.mark.over_limit("maxQueuesPerTopic")
 @pytest.mark.parametrize("compressed", [False, True])
-def test_a_topic_with_endless_queues_is_left_out_and_the_others_are_taken(
-    server: Run, compressed: bool, caplog: pytest.LogCaptureFixture
+async def test_a_topic_with_endless_queues_is_left_out_and_the_others_are_taken(
+    tmp_path: Path, compressed: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def body(desk: Desk) -> None:
+    async with Desk(tmp_path) as desk:
         table = TopicTable({"A": topic("A"), "B": topic("B", 2**31 - 1), "C": topic("C", 65_535)}, DataVersion(1, 1))
         data = RegisterCodec(compressed=compressed).dumps(RegisterBody(table))
         with caplog.at_level(logging.WARNING):
@@ -92,11 +76,9 @@ def test_a_topic_with_endless_queues_is_left_out_and_the_others_are_taken(
         )
         assert refused(desk) == {"maxQueuesPerTopic": 2}
 
-    server(body)
 
-
-def test_a_route_that_a_tool_registers_keeps_to_the_limits(server: Run) -> None:
-    async def body(desk: Desk) -> None:
+async def test_a_route_that_a_tool_registers_keeps_to_the_limits(tmp_path: Path) -> None:
+    async with Desk(tmp_path, max_topics=3) as desk:
         await register(desk, topic("A"), topic("B"))
 
         async def add(name: str, queues: int) -> int:
@@ -113,14 +95,12 @@ def test_a_route_that_a_tool_registers_keeps_to_the_limits(server: Run) -> None:
         assert await desk.route("M") == NO_TOPIC
         assert refused(desk) == {"maxQueuesPerTopic": 1, "maxTopics": 1}
 
-    server(body, max_topics=3)
-
 
 @pytest.mark.over_limit("maxTopics")
 @pytest.mark.over_limit("maxRoutes")
 @pytest.mark.parametrize("key", ["max_topics", "max_routes"])
-def test_topics_beyond_the_limit_are_left_out(server: Run, key: str) -> None:
-    async def body(desk: Desk) -> None:
+async def test_topics_beyond_the_limit_are_left_out(tmp_path: Path, key: str) -> None:
+    async with Desk(tmp_path, **{key: 3}) as desk:
         assert (await register(desk, topic("A"), topic("B"))).code == 0
         assert (await register(desk, topic("X"), topic("Y"), broker="broker-b")).code == 0
         assert await desk.route("X") != NO_TOPIC
@@ -130,13 +110,12 @@ def test_topics_beyond_the_limit_are_left_out(server: Run, key: str) -> None:
         assert (await register(desk, topic("X"), topic("Y"), broker="broker-b")).code == 0
         assert await desk.route("Y") != NO_TOPIC
 
-    server(body, **{key: 3})
-
 
 @pytest.mark.over_limit("maxBrokers")
 @pytest.mark.parametrize("how", ["names", "ids", "clusters"])
-def test_brokers_come_to_an_end_and_who_is_there_stays(server: Run, how: str) -> None:
-    async def body(desk: Desk) -> None:
+async def test_brokers_come_to_an_end_and_who_is_there_stays(tmp_path: Path, how: str) -> None:
+    async with Desk(tmp_path, max_brokers=2) as desk:
+
         def come(number: int) -> Any:
             if how == "names":
                 return register(desk, topic("A"), topic("B"), broker=f"broker-{number}")
@@ -152,22 +131,18 @@ def test_brokers_come_to_an_end_and_who_is_there_stays(server: Run, how: str) ->
         assert "C2" not in info.cluster_addr_table
         assert "broker-2" not in info.broker_addr_table
 
-    server(body, max_brokers=2)
-
 
 @pytest.mark.over_limit("maxFilterServers")
-def test_a_broker_has_a_number_of_filter_servers(server: Run) -> None:
-    async def body(desk: Desk) -> None:
+async def test_a_broker_has_a_number_of_filter_servers(tmp_path: Path) -> None:
+    async with Desk(tmp_path, max_filter_servers=2) as desk:
         servers = ["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"]
         assert (await register(desk, topic("A"), topic("B"), filter_servers=servers)).code == REFUSED
         assert (await register(desk, topic("A"), topic("B"), filter_servers=servers[:2])).code == 0
 
-    server(body, max_filter_servers=2)
-
 
 @pytest.mark.over_limit("maxQueueMappings")
-def test_mappings_of_static_topics_come_to_an_end(server: Run) -> None:
-    async def body(desk: Desk) -> None:
+async def test_mappings_of_static_topics_come_to_an_end(tmp_path: Path) -> None:
+    async with Desk(tmp_path, max_queue_mappings=2) as desk:
         mappings = {name: {"topic": name, "bname": "broker-a", "totalQueues": 1} for name in "ABC"}
         assert (await desk.register("A", "B", "C", mappings=mappings)).code == 0
         routes = [await desk.route(name) for name in "ABC"]
@@ -178,13 +153,11 @@ def test_mappings_of_static_topics_come_to_an_end(server: Run) -> None:
         # A mapping of somebody else's queues is not taken anyway.
         assert refused(desk) == {"maxQueueMappings": 1}
 
-    server(body, max_queue_mappings=2)
-
 
 @pytest.mark.over_limit("maxRegistrationBytes")
 @pytest.mark.parametrize("noise", [0, 100_000])
-def test_a_registration_that_unpacks_too_large_is_refused(server: Run, noise: int) -> None:
-    async def body(desk: Desk) -> None:
+async def test_a_registration_that_unpacks_too_large_is_refused(tmp_path: Path, noise: int) -> None:
+    async with Desk(tmp_path, max_registration_bytes=1_000_000) as desk:
         data = zlib.compress(random.Random(1).randbytes(noise) + bytes(2_000_000))
         reply = await send(desk, data, "broker-a", compressed=True)
         assert reply.code == REFUSED
@@ -192,12 +165,10 @@ def test_a_registration_that_unpacks_too_large_is_refused(server: Run, noise: in
         assert (await register(desk, topic("A"), topic("B"))).code == 0
         assert refused(desk) == {"maxRegistrationBytes": 1}
 
-    server(body, max_registration_bytes=1_000_000)
-
 
 @pytest.mark.over_limit("maxRegistrationsBytes")
-def test_large_registrations_wait_for_each_other_and_are_not_all_remembered(server: Run) -> None:
-    async def body(desk: Desk) -> None:
+async def test_large_registrations_wait_for_each_other_and_are_not_all_remembered(tmp_path: Path) -> None:
+    async with Desk(tmp_path, max_registrations_bytes=600_000) as desk:
         topics = [topic(f"topic-{number:05}") for number in range(2_000)]
         replies = await asyncio.gather(*(register(desk, *topics, broker=f"broker-{n}") for n in range(6)))
         assert [reply.code for reply in replies] == [0] * 6
@@ -207,8 +178,6 @@ def test_large_registrations_wait_for_each_other_and_are_not_all_remembered(serv
         assert refused(desk) == {"maxRegistrationsBytes": 6 - remembered}
         # Who is not remembered is read again, and stays.
         assert (await register(desk, *topics, broker="broker-5")).code == 0
-
-    server(body, max_registrations_bytes=600_000)
 
 
 async def test_the_semaphore_lets_in_what_fits_in_order_and_the_largest_alone() -> None:
@@ -245,8 +214,8 @@ async def test_the_semaphore_lets_in_what_fits_in_order_and_the_largest_alone() 
         ({"max_kv_bytes": 45}, "maxKvBytes"),
     ],
 )
-def test_the_kv_configuration_comes_to_an_end(server: Run, settings: dict[str, int], name: str) -> None:
-    async def body(desk: Desk) -> None:
+async def test_the_kv_configuration_comes_to_an_end(tmp_path: Path, settings: dict[str, int], name: str) -> None:
+    async with Desk(tmp_path, **settings) as desk:
         assert (await put(desk, "A", "1234567890")).code == 0
         assert (await put(desk, "B", "1")).code == 0
         long = "12345678901" if name == "maxKvValueBytes" else "123456789"
@@ -259,16 +228,14 @@ def test_the_kv_configuration_comes_to_an_end(server: Run, settings: dict[str, i
         assert (await put(desk, "C", "12345")).code == 0
         assert refused(desk) == {name: 1}
 
-    server(body, **settings)
 
-
-def test_an_order_configuration_too_long_in_the_file_does_not_stop_routes(
-    server: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+async def test_an_order_configuration_too_long_in_the_file_does_not_stop_routes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = {"ORDER_TOPIC_CONFIG": {"A": "x" * 9_000_000, "B": "broker-a:4", "C": "y" * 9_000_000}}
     (tmp_path / "kvConfig.json").write_text(json.dumps({"configTable": table}))
 
-    async def body(desk: Desk) -> None:
+    async with Desk(tmp_path, order_message_enable=True) as desk:
         with caplog.at_level(logging.WARNING):
             reply = await register(desk, topic("A"), topic("B"))
             assert (reply.code, bytes(reply.body)) == (0, b"")
@@ -281,5 +248,3 @@ def test_an_order_configuration_too_long_in_the_file_does_not_stop_routes(
             await desk.ask(RequestCode.DELETE_KV_CONFIG, namespace="ORDER_TOPIC_CONFIG", key=key)
         reply = await register(desk, topic("A"), topic("B"))
         assert KV_TABLE.loads(reply.body) == {"B": "broker-a:4"}
-
-    server(body, order_message_enable=True)
