@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, ClassVar
 
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.remoting.session import MAX_FRAME
-from tianzhou.testing.clock import VirtualClock
+from tianzhou.testing.clock import VirtualClock, run
 from tianzhou.testing.memory import MemoryTransport
 from tianzhou.wire.command import Command, encode, split
 
@@ -17,9 +17,12 @@ Processor = Callable[[Connection, Command], Any]
 
 
 class Bench:
-    """A connection, what it writes, and its clock."""
+    """A connection, what it writes, and its clock; `run_bench` closes it."""
+
+    made: ClassVar[list[Bench]] = []
 
     def __init__(self, processor: Processor, **limits: Any) -> None:
+        Bench.made.append(self)
         self.clock = VirtualClock()
         self.group = ConnectionGroup(processor, clock=self.clock, **limits)
         self.group.start()
@@ -36,6 +39,20 @@ class Bench:
     def sent(self) -> list[Command]:
         data, self.transport.written = bytes(self.transport.written), bytearray()
         return split(data, 0, len(data), MAX_FRAME)[0]
+
+
+def run_bench(test: Coroutine[Any, Any, None]) -> None:
+    """Run a test in virtual time, and close its benches."""
+
+    async def closing() -> None:
+        Bench.made.clear()
+        try:
+            await test
+        finally:
+            while Bench.made:
+                await Bench.made.pop().group.close()
+
+    run(closing())
 
 
 def echo(_connection: Connection, command: Command) -> Command:

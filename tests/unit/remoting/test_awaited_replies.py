@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from connection_bench import Bench, echo, turns
+from connection_bench import Bench, echo, run_bench, turns
 
 from tianzhou.errors import ConnectionLost, RequestTimeout, TooManyRequests
 from tianzhou.remoting.connection import Connection
@@ -14,7 +14,7 @@ from tianzhou.testing.clock import VirtualClock, run
 from tianzhou.testing.memory import MemoryTransport
 from tianzhou.wire.command import Command, encode
 
-pytestmark = pytest.mark.runner.with_args(run)
+pytestmark = pytest.mark.runner.with_args(run_bench)
 
 
 async def test_requests_to_the_peer_are_told_from_its_requests_by_the_flag_not_the_opaque() -> None:
@@ -28,7 +28,6 @@ async def test_requests_to_the_peer_are_told_from_its_requests_by_the_flag_not_t
     bench.feed(Command(0, opaque=request.opaque, flag=1, body=b"info"))
     assert bytes((await asked).body) == b"info"
     bench.feed(Command(0, opaque=request.opaque, flag=1))  # late duplicate: dropped
-    await bench.group.close()
 
 
 async def test_requests_time_out_to_the_tenth_of_a_second_and_leave_nothing() -> None:
@@ -54,7 +53,6 @@ async def test_requests_time_out_to_the_tenth_of_a_second_and_leave_nothing() ->
         await bench.connection.invoke(Command(307))
     with pytest.raises(ConnectionLost):
         bench.connection.invoke_oneway(Command(40))
-    await bench.group.close()
 
 
 async def test_requests_count_as_long_as_their_replies_are_awaited() -> None:
@@ -86,7 +84,6 @@ async def test_requests_count_as_long_as_their_replies_are_awaited() -> None:
     assert isinstance(lost.exception(), ConnectionLost)
     bench.connection.forget(opaques[3])
     assert bench.group.in_flight == 0
-    await bench.group.close()
 
 
 async def test_a_cancelled_request_is_forgotten() -> None:
@@ -98,7 +95,6 @@ async def test_a_cancelled_request_is_forgotten() -> None:
     assert bench.group.in_flight == 0
     (request,) = bench.sent()
     bench.feed(Command(0, opaque=request.opaque, flag=1))
-    await bench.group.close()
 
 
 async def test_too_many_requests_are_refused_before_anything_is_sent() -> None:
@@ -114,7 +110,6 @@ async def test_too_many_requests_are_refused_before_anything_is_sent() -> None:
     for one in asked:
         with pytest.raises(ConnectionLost):
             await one
-    await bench.group.close()
 
 
 async def test_a_one_way_request_leaves_the_command_as_it_was() -> None:
@@ -125,7 +120,6 @@ async def test_a_one_way_request_leaves_the_command_as_it_was() -> None:
     (request,) = bench.sent()
     assert request.is_oneway
     assert command.flag == 0
-    await bench.group.close()
 
 
 async def test_a_peer_that_was_silent_through_a_whole_long_timeout_is_given_up() -> None:
@@ -141,7 +135,6 @@ async def test_a_peer_that_was_silent_through_a_whole_long_timeout_is_given_up()
         with pytest.raises(RequestTimeout):
             await asked
         assert bench.transport.closed is not speaks
-        await bench.group.close()
 
 
 def test_deadlines_are_watched_by_one_timer() -> None:

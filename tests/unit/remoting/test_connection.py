@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 import pytest
-from connection_bench import Bench, echo, requests, turns
+from connection_bench import Bench, echo, requests, run_bench, turns
 
 from tianzhou.errors import BrokerError, ConnectionLost, FilterSyntaxError
 from tianzhou.remoting.connection import FLUSH_BYTES, WRITE_HIGH_BYTES, Connection, Reply
@@ -15,7 +15,7 @@ from tianzhou.testing.clock import run
 from tianzhou.testing.memory import MemoryTransport
 from tianzhou.wire.command import Command, encode
 
-pytestmark = pytest.mark.runner.with_args(run)
+pytestmark = pytest.mark.runner.with_args(run_bench)
 
 
 async def test_all_replies_of_one_read_go_out_in_one_write_and_in_order() -> None:
@@ -23,7 +23,6 @@ async def test_all_replies_of_one_read_go_out_in_one_write_and_in_order() -> Non
     bench.feed(*requests(20))
     assert bench.transport.writes == 1
     assert [c.opaque for c in bench.sent()] == list(range(20))
-    await bench.group.close()
 
 
 @pytest.mark.parametrize("flag", [4, 8, 128, 256, 1 << 30, -4])
@@ -90,7 +89,6 @@ async def test_the_two_pieces_of_a_frame_stay_together(size: int) -> None:
     assert [(c.opaque, len(c.body)) for c in bench.sent()] == [(n, size) for n in (0, 1, 3, 4)]
     await asyncio.sleep(2)
     assert [(c.opaque, len(c.body)) for c in bench.sent()] == [(2, size), (5, size)]
-    await bench.group.close()
 
 
 async def test_errors_become_codes() -> None:
@@ -120,7 +118,6 @@ async def test_errors_become_codes() -> None:
     bench.feed(*[Command(11, opaque=i) for i in range(3)])
     await turns()
     assert [(c.code, c.remark) for c in bench.sent()] == wanted
-    await bench.group.close()
 
 
 async def test_one_way_requests_are_served_and_never_answered() -> None:
@@ -143,7 +140,6 @@ async def test_one_way_requests_are_served_and_never_answered() -> None:
     await turns()
     assert served == [0, 1]
     assert bench.sent() == []
-    await bench.group.close()
 
 
 async def test_a_processor_less_group_answers_that_it_serves_nothing() -> None:
@@ -151,7 +147,6 @@ async def test_a_processor_less_group_answers_that_it_serves_nothing() -> None:
     bench.feed(Command(40, opaque=9))
     (reply,) = bench.sent()
     assert (reply.code, reply.remark) == (3, " request type 40 not supported")
-    await bench.group.close()
 
 
 async def test_garbage_closes_after_what_stood_in_front_was_answered() -> None:
@@ -161,7 +156,6 @@ async def test_garbage_closes_after_what_stood_in_front_was_answered() -> None:
     assert bench.transport.closed
     await turns()
     assert not bench.group.connections
-    await bench.group.close()
 
 
 async def test_handlers_end_with_their_connection() -> None:
@@ -196,7 +190,6 @@ async def test_close_callbacks_run_once_each_and_one_that_fails_stops_no_other()
     bench.connection.on_close(lambda _c: seen.append("late"))
     assert seen == ["first", "third", "late"]
     bench.connection.send(Command(40))  # harmless
-    await bench.group.close()
 
 
 async def test_a_peer_that_does_not_read_is_not_read_from_and_costs_bounded_memory() -> None:
@@ -223,7 +216,6 @@ async def test_a_peer_that_does_not_read_is_not_read_from_and_costs_bounded_memo
     for _ in range(1000):
         bench.transport.catch_up()
     assert [c.opaque for c in bench.sent()] == list(range(2000))
-    await bench.group.close()
 
 
 async def test_requests_held_by_slow_handlers_are_bounded() -> None:
@@ -245,7 +237,6 @@ async def test_requests_held_by_slow_handlers_are_bounded() -> None:
         taken += bench.transport.feed(data[taken:])
         await turns()
     assert len(bench.sent()) == 100
-    await bench.group.close()
 
 
 async def test_drain_waits_for_a_slow_peer_and_gives_up_with_the_connection() -> None:
@@ -265,7 +256,6 @@ async def test_drain_waits_for_a_slow_peer_and_gives_up_with_the_connection() ->
     bench.transport.lose()
     with pytest.raises(ConnectionLost):
         await last
-    await bench.group.close()
 
 
 async def test_everything_sent_in_one_turn_shares_a_write() -> None:
@@ -276,7 +266,6 @@ async def test_everything_sent_in_one_turn_shares_a_write() -> None:
     await turns(1)
     assert bench.transport.writes == 1
     assert [c.opaque for c in bench.sent()] == list(range(10))
-    await bench.group.close()
 
 
 async def test_what_was_sent_before_a_close_goes_out() -> None:
@@ -284,4 +273,3 @@ async def test_what_was_sent_before_a_close_goes_out() -> None:
     bench.connection.send(Command(40, opaque=1))
     bench.connection.close()
     assert [c.opaque for c in bench.sent()] == [1]
-    await bench.group.close()

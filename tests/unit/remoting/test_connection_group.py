@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from connection_bench import Bench, echo, turns
+from connection_bench import Bench, echo, run_bench, turns
 
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.group import ConnectionGroup
@@ -13,7 +13,7 @@ from tianzhou.testing.clock import VirtualClock, run
 from tianzhou.testing.memory import MemoryTransport
 from tianzhou.wire.command import Command, encode
 
-pytestmark = pytest.mark.runner.with_args(run)
+pytestmark = pytest.mark.runner.with_args(run_bench)
 
 
 async def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
@@ -28,7 +28,6 @@ async def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
     bench.group.sweep_idle()
     assert bench.transport.closed
     assert not transport.closed
-    await bench.group.close()
 
 
 async def test_an_idle_peer_that_does_not_even_read_is_cut_off_by_the_next_sweep() -> None:
@@ -41,7 +40,6 @@ async def test_an_idle_peer_that_does_not_even_read_is_cut_off_by_the_next_sweep
         bench.group.sweep_idle()
         await turns(2)
     assert not bench.group.connections
-    await bench.group.close()
 
 
 def test_closing_waits_for_writes_only_as_long_as_its_grace() -> None:

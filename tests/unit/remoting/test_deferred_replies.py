@@ -6,16 +6,15 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from connection_bench import Bench, requests, turns
+from connection_bench import Bench, requests, run_bench, turns
 
 from tianzhou.errors import BrokerError
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.deferred_reply import DeferredReply
-from tianzhou.testing.clock import run
 from tianzhou.wire.codes import FLAG_ONEWAY, ResponseCode
 from tianzhou.wire.command import Command, encode
 
-pytestmark = pytest.mark.runner.with_args(run)
+pytestmark = pytest.mark.runner.with_args(run_bench)
 
 
 class Promise(DeferredReply):
@@ -73,7 +72,6 @@ async def test_a_task_may_end_with_a_promise() -> None:
     promise.answer(command.reply(5))
     await turns()
     assert [c.code for c in bench.sent()] == [5]
-    await bench.group.close()
 
 
 async def test_promises_end_with_their_connection() -> None:
@@ -100,4 +98,3 @@ async def test_requests_with_promised_replies_are_bounded() -> None:
     for number in range(10):
         promises[number].answer(commands[number].reply(0))
     assert bench.transport.reading
-    await bench.group.close()

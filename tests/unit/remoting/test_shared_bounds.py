@@ -9,18 +9,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from connection_bench import Bench, echo, requests, turns
+from connection_bench import Bench, echo, requests, run_bench, turns
 
 from tianzhou.limits import Bounds
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.group import HIGH_BYTES
 from tianzhou.remoting.proxy import parse
 from tianzhou.remoting.unread import MIN_HIGH_BYTES, UnreadReplies, high_mark
-from tianzhou.testing.clock import run
 from tianzhou.testing.memory import MemoryTransport
 from tianzhou.wire.command import Command, encode
 
-pytestmark = pytest.mark.runner.with_args(run)
+pytestmark = pytest.mark.runner.with_args(run_bench)
 
 MIB = 1 << 20
 
@@ -70,7 +69,6 @@ async def test_readers_that_never_read_are_disconnected_the_largest_first(caplog
     assert line.startswith("closing 10.1.2.3:4568: 52")
     assert line.endswith("than maxUnreadReplyBytes=10485760")
     assert bench.refused == {"maxUnreadReplyBytes": 1}
-    await bench.group.close()
 
 
 async def test_above_twice_the_limit_nobody_is_waited_for() -> None:
@@ -81,7 +79,6 @@ async def test_above_twice_the_limit_nobody_is_waited_for() -> None:
         await turns(2)
     assert len(bench.open) == 6
     assert bench.group.unread.used <= 20 * MIB
-    await bench.group.close()
 
 
 async def test_a_thousand_that_ask_in_one_turn_do_not_all_get_their_reply_in_it() -> None:
@@ -106,7 +103,6 @@ async def test_a_thousand_that_ask_in_one_turn_do_not_all_get_their_reply_in_it(
     assert friend.reading
     assert bench.group.unread.used <= 20 * MIB
     assert len(bench.open) == 7
-    await bench.group.close()
 
 
 async def test_who_reads_slowly_stays_and_who_has_read_counts_no_more() -> None:
@@ -125,7 +121,6 @@ async def test_who_reads_slowly_stays_and_who_has_read_counts_no_more() -> None:
     soon.catch_up()
     assert len(bench.group.unread) == 0
     assert bench.group.unread.used == 0
-    await bench.group.close()
 
 
 async def test_a_connection_that_ends_takes_its_unread_replies_along() -> None:
@@ -137,7 +132,6 @@ async def test_a_connection_that_ends_takes_its_unread_replies_along() -> None:
     for peer in bench.peers:
         peer.lose()
     assert bench.group.unread.used == 0
-    await bench.group.close()
 
 
 async def test_replies_that_come_later_are_counted_too() -> None:
@@ -150,7 +144,6 @@ async def test_replies_that_come_later_are_counted_too() -> None:
     bench.transport.feed(ask(1, 12))
     await asyncio.sleep(0.1)
     assert bench.open == []
-    await bench.group.close()
 
 
 def test_with_many_connections_each_may_hold_less() -> None:
@@ -199,7 +192,6 @@ async def test_requests_in_hand_are_bounded_over_all_connections(caplog: pytest.
     await turns()
     assert (bench.group.requests.used, bench.group.requests.waiting) == (0, 0)
     assert all(peer.reading for peer in bench.peers[1:])
-    await bench.group.close()
 
 
 @pytest.mark.over_limit("maxProxyValueBytes")
@@ -218,4 +210,3 @@ async def test_ordinary_traffic_is_not_noted() -> None:
     bench = Many(echo, 1)
     bench.transport.feed(b"".join(encode(one) for one in requests(100)))
     assert (len(bench.sent()), len(bench.group.unread), bench.group.requests.used) == (100, 0, 0)
-    await bench.group.close()

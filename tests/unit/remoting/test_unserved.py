@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 
 import pytest
-from connection_bench import Bench
+from connection_bench import Bench, run_bench
 
 from tianzhou.remoting.unserved import Unserved
-from tianzhou.testing.clock import run
 from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.command import Command
 
-pytestmark = pytest.mark.runner.with_args(run)
+pytestmark = pytest.mark.runner.with_args(run_bench)
 
 
 async def test_a_pop_consumer_is_answered_each_time_and_named_once(caplog: pytest.LogCaptureFixture) -> None:
