@@ -23,7 +23,7 @@ from tianzhou.namesrv.routes import Registration, RouteTable
 from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.group import ConnectionGroup
-from tianzhou.remoting.session import Session
+from tianzhou.remoting.session import MAX_FRAME
 from tianzhou.settings import dump, parse_properties
 from tianzhou.testing.clock import VirtualClock
 from tianzhou.testing.memory import MemoryTransport
@@ -31,7 +31,7 @@ from tianzhou.wire.bodies.register import RegisterCodec
 from tianzhou.wire.bodies.route import CLUSTER_INFO, ROUTE
 from tianzhou.wire.bodies.topics import TOPIC_LIST
 from tianzhou.wire.codes import V5_0_0
-from tianzhou.wire.command import Command, decode
+from tianzhou.wire.command import Command, decode, split
 
 WIRE = Path(__file__).parent.parent / "golden" / "wire"
 MACHINE_KEYS = {"configStorePath", "kvConfigPath", "listenPort", "rocketmqHome"}
@@ -104,8 +104,8 @@ class Desk:
         return ours
 
     def reply(self, exchange: Exchange) -> Command | None:
-        transport = self.transports[exchange.connection]
-        replies = Session().receive(bytes(transport.written)) if transport.written else []
+        written = bytes(self.transports[exchange.connection].written)
+        replies, _ = split(written, 0, len(written), MAX_FRAME)
         assert len(replies) <= 1
         return replies[0] if replies else None
 

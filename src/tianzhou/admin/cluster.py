@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from tianzhou.admin.reach import Reach, is_absent
+from tianzhou.admin.reach import Reach, unless_absent
 from tianzhou.errors import TianzhouError
 from tianzhou.model import ClusterInfo
 from tianzhou.settings import format_properties, parse_properties
@@ -149,7 +149,7 @@ class Cluster:
             ClientError: there is no such cluster, or no broker.
         """
         processes = [
-            (broker.cluster, broker.broker_name, broker_id, address)
+            BrokerStatus(broker.cluster, broker.broker_name, broker_id, address)
             for broker in await self._reach.brokers(cluster)
             for broker_id, address in sorted(broker.broker_addrs.items())
         ]
@@ -160,20 +160,16 @@ class Cluster:
             except TianzhouError as error:
                 return str(error)
 
-        answers = await self._reach.each([process[3] for process in processes], ask)
-        result = []
-        for process in processes:
-            answer = answers[process[3]]
-            if isinstance(answer, str):
-                result.append(BrokerStatus(*process, error=answer))
-            else:
-                result.append(BrokerStatus(*process, runtime=answer))
-        return result
+        answers = await self._reach.each([process.address for process in processes], ask)
+        return [
+            replace(process, error=answer) if isinstance(answer, str) else replace(process, runtime=answer)
+            for process in processes
+            for answer in [answers[process.address]]
+        ]
 
     async def runtime(self, address: str) -> dict[str, str]:
         """What a broker says about itself (wire.md §9.11)."""
-        reply = await self._reach.call(address, RequestCode.GET_BROKER_RUNTIME_INFO)
-        return KV_TABLE.loads(reply.body)
+        return await self._reach.load(address, RequestCode.GET_BROKER_RUNTIME_INFO, KV_TABLE)
 
     # --- configuration ---------------------------------------------------------------------------------------
 
@@ -238,13 +234,9 @@ class Cluster:
     async def get_kv(self, namespace: str, key: str) -> str | None:
         """A KV entry, None when there is none."""
         code = RequestCode.GET_KV_CONFIG
-        try:
-            reply = await self._reach.ask_name_server(code, namespace=namespace, key=key)
-        except TianzhouError as error:
-            if is_absent(error, ResponseCode.QUERY_NOT_FOUND):
-                return None
-            raise
-        value: str | None = read_reply(code, reply).value
+        request = self._reach.ask_name_server(code, namespace=namespace, key=key)
+        reply = await unless_absent(request, None, ResponseCode.QUERY_NOT_FOUND)
+        value: str | None = None if reply is None else read_reply(code, reply).value
         return value
 
     async def delete_kv(self, namespace: str, key: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tianzhou.admin.reach import Reach, is_absent
+from tianzhou.admin.reach import Reach, masters_among, unless_absent
 from tianzhou.client.cluster import rpc
 from tianzhou.client.cluster.routes import subscribe_queues
 from tianzhou.client.validation import DEFAULT_CONSUMER_GROUP, check_group
@@ -130,13 +130,9 @@ class Groups:
 
     async def _tables(self, cluster: str | None) -> dict[str, dict[str, SubscriptionGroupConfig]]:
         masters = await self._reach.masters(cluster)
-
-        async def one(address: str) -> dict[str, SubscriptionGroupConfig]:
-            reply = await self._reach.call(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-            return SUBSCRIPTION_GROUP_TABLE.loads(reply.body).subscription_group_table
-
-        found = await self._reach.each(masters.values(), one)
-        return {name: found[address] for name, address in sorted(masters.items())}
+        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        found = await self._reach.load_each(masters.values(), code, SUBSCRIPTION_GROUP_TABLE)
+        return {name: found[address].subscription_group_table for name, address in sorted(masters.items())}
 
     async def config(self, group: str) -> dict[str, SubscriptionGroupConfig]:
         """A group's configuration by broker name; empty when no broker has it."""
@@ -207,37 +203,20 @@ class Groups:
         masters = await self._reach.masters(cluster)
 
         async def one(address: str) -> None:
-            try:
-                await self._reach.call(
-                    address,
-                    RequestCode.DELETE_SUBSCRIPTIONGROUP,
-                    group_name=group,
-                    clean_offset=remove_offsets,
-                    remove_offset=remove_offsets,
-                )
-            except TianzhouError as error:
-                if not is_absent(error):
-                    raise
+            request = self._reach.call(
+                address,
+                RequestCode.DELETE_SUBSCRIPTIONGROUP,
+                group_name=group,
+                clean_offset=remove_offsets,
+                remove_offset=remove_offsets,
+            )
+            await unless_absent(request, None)
 
         await self._reach.each(masters.values(), one)
         if remove_topics:
             for topic in (names.retry_topic(group), names.dead_letter_topic(group)):
-                await self._delete_topic(topic, masters.values())
-
-    async def _delete_topic(self, topic: str, addresses: Iterable[str]) -> None:
-        if await self._reach.route(topic) is None:
-            return
-
-        async def one(address: str) -> None:
-            try:
-                await self._reach.call(address, RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic)
-            except TianzhouError as error:
-                if not is_absent(error):
-                    raise
-
-        await self._reach.each(addresses, one)
-        await self._reach.each_name_server(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic=topic)
-        self._reach.instance.routes.forget(topic)
+                if await self._reach.route(topic) is not None:
+                    await self._reach.delete_topic(topic, masters.values())
 
     # --- members ---------------------------------------------------------------------------------------------
 
@@ -246,15 +225,11 @@ class Groups:
         masters = await self._masters_of_group(group)
         merged: ConsumerConnection | None = None
         for address in masters.values():
-            try:
-                reply = await self._reach.call(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, consumer_group=group)
-            except TianzhouError as error:
-                if is_absent(error, ResponseCode.CONSUMER_NOT_ONLINE):
-                    continue
-                raise
-            found = CONSUMER_CONNECTION.loads(reply.body)
-            if merged is None:
-                merged = found
+            code = RequestCode.GET_CONSUMER_CONNECTION_LIST
+            request = self._reach.load(address, code, CONSUMER_CONNECTION, consumer_group=group)
+            found = await unless_absent(request, None, ResponseCode.CONSUMER_NOT_ONLINE)
+            if merged is None or found is None:
+                merged = found if merged is None else merged
             else:
                 known = {connection.client_id for connection in merged.connection_set}
                 merged.connection_set += [c for c in found.connection_set if c.client_id not in known]
@@ -271,17 +246,16 @@ class Groups:
         failure: TianzhouError | None = None
         for address in (await self._masters_of_group(group)).values():
             try:
-                reply = await self._reach.call(
+                return await self._reach.load(
                     address,
                     RequestCode.GET_CONSUMER_RUNNING_INFO,
+                    RUNNING_INFO,
                     consumer_group=group,
                     client_id=client_id,
                     jstack_enable=stack,
                 )
             except TianzhouError as error:
                 failure = error
-            else:
-                return RUNNING_INFO.loads(reply.body)
         raise failure or ClientError(f"no broker knows member {client_id} of group {group}")
 
     async def consume_directly(self, group: str, client_id: str, offset_msg_id: str, topic: str) -> DirectConsumption:
@@ -294,24 +268,21 @@ class Groups:
             topic: the message's topic.
         """
         host, port, _ = parse_offset_msg_id(offset_msg_id)
-        reply = await self._reach.call(
+        return await self._reach.load(
             f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
             RequestCode.CONSUME_MESSAGE_DIRECTLY,
+            DIRECT_CONSUMPTION,
             consumer_group=group,
             client_id=client_id,
             msg_id=offset_msg_id,
             topic=topic,
         )
-        return DIRECT_CONSUMPTION.loads(reply.body)
 
     async def _masters_of_group(self, group: str) -> dict[str, str]:
         """The brokers with the group's retry topic; all of them when it has none."""
         route = await self._reach.route(names.retry_topic(group))
-        if route is not None:
-            masters = {b.broker_name: b.master for b in route.broker_datas if b.master is not None}
-            if masters:
-                return masters
-        return await self._reach.masters()
+        masters = masters_among(route.broker_datas) if route is not None else {}
+        return masters or await self._reach.masters()
 
     # --- lag -------------------------------------------------------------------------------------------------
 
@@ -329,15 +300,9 @@ class Groups:
         masters = await (self._masters_of_group(group) if topic is None else self._reach.masters_of(topic))
 
         async def one(address: str) -> ConsumeStats:
-            try:
-                reply = await self._reach.call(
-                    address, RequestCode.GET_CONSUME_STATS, consumer_group=group, topic=topic
-                )
-            except TianzhouError as error:
-                if is_absent(error):
-                    return ConsumeStats()
-                raise
-            return CONSUME_STATS.loads(reply.body)
+            code = RequestCode.GET_CONSUME_STATS
+            request = self._reach.load(address, code, CONSUME_STATS, consumer_group=group, topic=topic)
+            return await unless_absent(request, ConsumeStats())
 
         owners = await self._owners(group) if clients else {}
         result = GroupLag(group)
@@ -399,8 +364,7 @@ class Groups:
                 cannot move connected members there.
             BrokerError: a broker refuses.
         """
-        given = [to_time_ms is not None, to_offset is not None, to_earliest, to_latest]
-        if sum(given) != 1:
+        if sum([to_time_ms is not None, to_offset is not None, to_earliest, to_latest]) != 1:
             raise ClientError("a reset goes to one place: give one of to_time_ms, to_offset, to_earliest, to_latest")
         masters = await self._reach.masters_of(topic)
         route = await self._reach.route(topic)

@@ -112,9 +112,7 @@ class Messages:
     async def _query(
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, *, unique_key: bool = False
     ) -> list[MessageExt]:
-        route = await self._reach.route(topic)
-        if route is None:
-            raise ClientError(f"topic {topic} does not exist; create it or check its name")
+        route = await self._reach.existing_route(topic)
         names = {
             broker.master or broker.broker_addrs[min(broker.broker_addrs)]: broker.broker_name
             for broker in route.broker_datas
@@ -153,10 +151,10 @@ class Messages:
         if raw.status is not PullStatus.FOUND:
             return None
         instance = self._reach.instance
-        limit_bytes = instance.max_unpacked_body_bytes
-        for message in pulling.messages_of(
-            raw.body, queue.broker_name, namespace=instance.namespace, limit_bytes=limit_bytes
-        ):
-            if message.queue_offset == offset:
-                return message
-        return None
+        found = pulling.messages_of(
+            raw.body,
+            queue.broker_name,
+            namespace=instance.namespace,
+            limit_bytes=instance.max_unpacked_body_bytes,
+        )
+        return next((message for message in found if message.queue_offset == offset), None)

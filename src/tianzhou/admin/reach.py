@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tianzhou.client.cluster import rpc
 from tianzhou.client.cluster.remedies import check
 from tianzhou.client.instance import ClientInstance
-from tianzhou.errors import BrokerError, ClientError, TianzhouError
+from tianzhou.errors import BrokerError, ClientError
 from tianzhou.model import BrokerData, ClusterInfo, TopicRoute
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.wire.bodies.route import CLUSTER_INFO
@@ -17,6 +17,15 @@ from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 
 T = TypeVar("T")
+U = TypeVar("U")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Codec(Protocol[T_co]):
+    """One of `tianzhou.wire.bodies`."""
+
+    def loads(self, data: bytes | memoryview) -> T_co:
+        """The value a body holds."""
 
 
 class Reach:
@@ -49,6 +58,14 @@ class Reach:
             RemotingError: there was no answer.
         """
         return await rpc.call(self.remoting, address, code, body=body, timeout_ms=self.timeout_ms, **header)
+
+    async def load(self, address: str, code: int, codec: Codec[T], **header: Any) -> T:
+        """The decoded body of a successful reply of one server; raises as `call`."""
+        return codec.loads((await self.call(address, code, **header)).body)
+
+    async def load_each(self, addresses: Iterable[str], code: int, codec: Codec[T], **header: Any) -> dict[str, T]:
+        """`load` from several servers at the same time, see `each`."""
+        return await self.each(addresses, lambda address: self.load(address, code, codec, **header))
 
     async def ask_name_server(self, code: int, **header: Any) -> Command:
         """A successful reply of a name server."""
@@ -105,15 +122,27 @@ class Reach:
         Raises:
             ClientError: there is no such cluster, or no broker has a master.
         """
-        found = {broker.broker_name: broker.master for broker in await self.brokers(cluster)}
-        masters = {name: address for name, address in found.items() if address is not None}
+        found = await self.brokers(cluster)
+        masters = masters_among(found)
         if not masters:
-            raise ClientError(f"none of the brokers {', '.join(found)} has a master now; is it running?")
+            names = ", ".join(broker.broker_name for broker in found)
+            raise ClientError(f"none of the brokers {names} has a master now; is it running?")
         return masters
 
     async def route(self, topic: str) -> TopicRoute | None:
         """A topic's route as the name server has it now, None when it does not exist."""
         return await self.instance.refresh_route(topic)
+
+    async def existing_route(self, topic: str) -> TopicRoute:
+        """A topic's route as the name server has it now.
+
+        Raises:
+            ClientError: the topic does not exist.
+        """
+        route = await self.route(topic)
+        if route is None:
+            raise ClientError(f"topic {topic} does not exist; create it or check its name")
+        return route
 
     async def masters_of(self, topic: str) -> dict[str, str]:
         """Broker names and masters' addresses of a topic.
@@ -121,13 +150,26 @@ class Reach:
         Raises:
             ClientError: the topic does not exist, or none of its brokers has a master.
         """
-        route = await self.route(topic)
-        if route is None:
-            raise ClientError(f"topic {topic} does not exist; create it or check its name")
-        masters = {b.broker_name: b.master for b in route.broker_datas if b.master is not None}
+        masters = masters_among((await self.existing_route(topic)).broker_datas)
         if not masters:
             raise ClientError(f"none of the brokers of topic {topic} has a master now; is it running?")
         return masters
+
+    async def delete_topic(self, topic: str, addresses: Iterable[str], cluster: str | None = None) -> None:
+        """Delete a topic from brokers, which need not have it, and from the name servers.
+
+        Args:
+            topic: its name.
+            addresses: the brokers.
+            cluster: the cluster that name servers take it from; None for all.
+        """
+
+        async def one(address: str) -> None:
+            await unless_absent(self.call(address, RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic), None)
+
+        await self.each(addresses, one)
+        await self.each_name_server(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic=topic, cluster_name=cluster)
+        self.instance.routes.forget(topic)
 
     async def version(self, address: str) -> int:
         """A server's version ordinal, as its replies carry it (wire.md §1.6)."""
@@ -139,12 +181,22 @@ class Reach:
         return self._versions[address]
 
 
-def is_absent(error: TianzhouError, *codes: int) -> bool:
-    """Whether an error says that the thing asked for does not exist.
+def masters_among(brokers: Iterable[BrokerData]) -> dict[str, str]:
+    """Names and masters' addresses of those brokers that have a master."""
+    return {broker.broker_name: broker.master for broker in brokers if broker.master is not None}
+
+
+async def unless_absent(work: Awaitable[T], default: U, *codes: int) -> T | U:
+    """The result of a request, or the default when the server answers that what it was asked for does not exist.
 
     Args:
-        error: the error.
+        work: the request.
+        default: see above.
         codes: the response codes that mean it; by default those for topics and groups.
     """
-    absent = codes or (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
-    return isinstance(error, BrokerError) and error.code in absent
+    try:
+        return await work
+    except BrokerError as error:
+        if error.code not in (codes or (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)):
+            raise
+        return default

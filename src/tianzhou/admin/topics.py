@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tianzhou.admin.reach import Reach, is_absent
+from tianzhou.admin.reach import Reach, unless_absent
 from tianzhou.client.validation import check_new_topic, check_topic
-from tianzhou.errors import ClientError, ConfigError, RemotingError, RequestTimeout, TianzhouError
+from tianzhou.errors import ClientError, ConfigError, RemotingError, RequestTimeout
 from tianzhou.model import BrokerData, MessageQueue, TopicConfig, TopicRoute, names
 from tianzhou.model.topic import PERM_READ, PERM_WRITE
 from tianzhou.wire.bodies.groups import GROUP_LIST
@@ -241,19 +241,8 @@ class Topics:
             cluster: the cluster to delete it from.
         """
         check_topic(topic)
-        masters = await self._reach.masters(cluster)
-
-        async def one(address: str) -> None:
-            try:
-                await self._reach.call(address, RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic)
-            except TianzhouError as error:
-                if not is_absent(error):
-                    raise
-
-        await self._reach.each(masters.values(), one)
-        await self._reach.each_name_server(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic=topic, cluster_name=cluster)
+        await self._reach.delete_topic(topic, (await self._reach.masters(cluster)).values(), cluster)
         await self._reach.each_name_server(RequestCode.DELETE_KV_CONFIG, namespace=names.ORDER_TOPIC_CONFIG, key=topic)
-        self._reach.instance.routes.forget(topic)
 
     # --- reading ---------------------------------------------------------------------------------------------
 
@@ -269,13 +258,9 @@ class Topics:
         """Topics every broker has for its own use, and those named like clusters and brokers."""
         info = await self._reach.cluster_info()
         masters = await self._reach.masters()
-
-        async def one(address: str) -> list[str]:
-            reply = await self._reach.call(address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
-            return TOPIC_LIST.loads(reply.body).topic_list
-
-        found = await self._reach.each(masters.values(), one)
-        own = {topic for topics in found.values() for topic in topics}
+        code = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER
+        found = await self._reach.load_each(masters.values(), code, TOPIC_LIST)
+        own = {topic for topics in found.values() for topic in topics.topic_list}
         return own | set(info.cluster_addr_table) | set(info.broker_addr_table)
 
     async def exists(self, topic: str) -> bool:
@@ -288,10 +273,7 @@ class Topics:
         Raises:
             ClientError: the topic does not exist.
         """
-        route = await self._reach.route(topic)
-        if route is None:
-            raise ClientError(f"topic {topic} does not exist; create it or check its name")
-        return route
+        return await self._reach.existing_route(topic)
 
     async def clusters(self, topic: str) -> list[str]:
         """The clusters that have the topic."""
@@ -307,15 +289,10 @@ class Topics:
 
         async def one(address: str) -> TopicConfig | None:
             if await self._reach.version(address) < V5_0_0:
-                reply = await self._reach.call(address, RequestCode.GET_ALL_TOPIC_CONFIG)
-                return TOPIC_TABLE.loads(reply.body).topic_config_table.get(topic)
-            try:
-                reply = await self._reach.call(address, RequestCode.GET_TOPIC_CONFIG, topic=topic, lo=True)
-            except TianzhouError as error:
-                if is_absent(error):
-                    return None
-                raise
-            return TOPIC_CONFIG.loads(reply.body)
+                table = await self._reach.load(address, RequestCode.GET_ALL_TOPIC_CONFIG, TOPIC_TABLE)
+                return table.topic_config_table.get(topic)
+            code = RequestCode.GET_TOPIC_CONFIG
+            return await unless_absent(self._reach.load(address, code, TOPIC_CONFIG, topic=topic, lo=True), None)
 
         found = await self._reach.each(masters.values(), one)
         return {name: config for name, address in sorted(masters.items()) if (config := found[address]) is not None}
@@ -327,13 +304,8 @@ class Topics:
             ClientError: the topic does not exist.
         """
         masters = await self._reach.masters_of(topic)
-
-        async def one(address: str) -> TopicStats:
-            reply = await self._reach.call(address, RequestCode.GET_TOPIC_STATS_INFO, topic=topic)
-            return TOPIC_STATS.loads(reply.body)
-
-        merged = TopicStats()
-        for found in (await self._reach.each(masters.values(), one)).values():
+        code, merged = RequestCode.GET_TOPIC_STATS_INFO, TopicStats()
+        for found in (await self._reach.load_each(masters.values(), code, TOPIC_STATS, topic=topic)).values():
             merged.offset_table |= found.offset_table
             merged.topic_put_tps += found.topic_put_tps
         merged.offset_table = dict(sorted(merged.offset_table.items()))
@@ -346,12 +318,8 @@ class Topics:
             ClientError: the topic does not exist.
         """
         masters = await self._reach.masters_of(topic)
-
-        async def one(address: str) -> list[str]:
-            reply = await self._reach.call(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic=topic)
-            return GROUP_LIST.loads(reply.body)
-
-        found = await self._reach.each(masters.values(), one)
+        code = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
+        found = await self._reach.load_each(masters.values(), code, GROUP_LIST, topic=topic)
         return sorted({group for groups in found.values() for group in groups})
 
     async def describe(self, topic: str) -> TopicDescription:
@@ -361,16 +329,13 @@ class Topics:
             ClientError: the topic does not exist.
         """
         route = await self.route(topic)
-        configs, stats, groups = await asyncio.gather(self.config(topic), self.stats(topic), self._groups_if_any(topic))
+        configs, stats, groups = await asyncio.gather(self.config(topic), self.stats(topic), self._known_groups(topic))
         return TopicDescription(topic, route, configs, stats.offset_table, groups)
 
-    async def _groups_if_any(self, topic: str) -> list[str]:
-        try:
-            return await self.groups(topic)
-        except TianzhouError as error:
-            if is_absent(error, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_ERROR):
-                return []
-            raise
+    async def _known_groups(self, topic: str) -> list[str]:
+        unknown = ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_ERROR
+        nobody: list[str] = []
+        return await unless_absent(self.groups(topic), nobody, *unknown)
 
 
 def _check_numbers(config: TopicConfig) -> None:

@@ -7,7 +7,8 @@ with success (traps.md 23), so does this one: those handlers read the bare field
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from typing import Final
 
 from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError
@@ -18,7 +19,7 @@ from tianzhou.namesrv.changeable_settings import RULES
 from tianzhou.namesrv.kv import KvConfig
 from tianzhou.namesrv.other_environment import ASKED_FOR_ANOTHER, OtherEnvironment
 from tianzhou.namesrv.registrations import Registrations
-from tianzhou.namesrv.routes import MinBrokerChange, Registration, RouteTable, keep_zone
+from tianzhou.namesrv.routes import UNIT, UNIT_SUBSCRIPTION, MinBrokerChange, Registration, RouteTable, keep_zone
 from tianzhou.namesrv.settings import IGNORED, NamesrvSettings
 from tianzhou.namesrv.topic_order import TopicOrder
 from tianzhou.remoting.admin_gate import AdminGate
@@ -49,6 +50,12 @@ SMALL_BODY = 4_096
 """Maximum bytes of bodies that are served at once; requests with longer ones take turns."""
 MANY_BROKERS = 1_024
 """Brokers of a topic from which its route is encoded in slices."""
+FLAGS: Final[Mapping[int, tuple[int, int]]] = {
+    RequestCode.GET_UNIT_TOPIC_LIST: (UNIT, UNIT),
+    RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: (UNIT_SUBSCRIPTION, UNIT_SUBSCRIPTION),
+    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: (UNIT_SUBSCRIPTION, UNIT | UNIT_SUBSCRIPTION),
+}
+"""Requests for topics by their system flags, see `RouteTable.topics_flagged`."""
 _log = logging.getLogger(__name__)
 
 Handler = Callable[[Connection, Command], "Command | Awaitable[Command] | Slices[Command]"]
@@ -119,9 +126,9 @@ class Handlers:
             RequestCode.REGISTER_TOPIC_IN_NAMESRV: self._register_topic,
             RequestCode.GET_TOPICS_BY_CLUSTER: self._topics_of_cluster,
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system_topics,
-            RequestCode.GET_UNIT_TOPIC_LIST: self._unit_topics,
-            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._unit_subscription_topics,
-            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._unit_subscription_only_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: self._flagged_topics,
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._flagged_topics,
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._flagged_topics,
             RequestCode.UPDATE_NAMESRV_CONFIG: self._update_config,
             RequestCode.GET_NAMESRV_CONFIG: self._get_config,
         }
@@ -177,26 +184,28 @@ class Handlers:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "name server not ready")
         fields = request.fields
         topic = fields.get("topic")
-        problem = None if topic is None else TOPIC.problem(topic)
-        if problem is not None:
-            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, problem)
-        if topic is not None and self.routes.brokers_of(topic) > MANY_BROKERS:
-            return self._large_route(request, topic)
-        route = None if topic is None else self.routes.route(topic)
+        if topic is not None:
+            if (problem := TOPIC.problem(topic)) is not None:
+                raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, problem)
+            if self.routes.brokers_of(topic) > MANY_BROKERS:
+                return self._large_route(request, topic)
+        route = None if topic is None else self._known_route(topic)
         if route is None:
             if topic and self._elsewhere and self.settings.cluster_test and ASKED_FOR_ANOTHER not in fields:
                 return self._route_elsewhere(request, topic, self._elsewhere)
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, NO_ROUTE.format("null" if topic is None else topic))
-        if self.settings.order_message_enable or self.settings.cluster_test:
-            route.order_topic_conf = self._order.of(str(topic))
         return self._route_reply(request, route)
 
-    def _large_route(self, request: Command, topic: str) -> Slices[Command]:
+    def _known_route(self, topic: str) -> TopicRoute | None:
         route = self.routes.route(topic)
+        if route is not None and (self.settings.order_message_enable or self.settings.cluster_test):
+            route.order_topic_conf = self._order.of(topic)
+        return route
+
+    def _large_route(self, request: Command, topic: str) -> Slices[Command]:
+        route = self._known_route(topic)
         if route is None:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, NO_ROUTE.format(topic))
-        if self.settings.order_message_enable or self.settings.cluster_test:
-            route.order_topic_conf = self._order.of(topic)
         yield
         route, standard = _as_asked(request, route)
         body = yield from (STANDARD_ROUTE if standard else ROUTE).slices(route)
@@ -258,19 +267,11 @@ class Handlers:
         topics, address = self.routes.system_topics()
         return request.reply(SUCCESS, body=TOPIC_LIST.dumps(TopicList(topics, address)))
 
-    def _unit_topics(self, _connection: Connection, request: Command) -> Slices[Command]:
-        return self._topic_list(request, self.routes.unit_topics)
-
-    def _unit_subscription_topics(self, _connection: Connection, request: Command) -> Slices[Command]:
-        return self._topic_list(request, self.routes.unit_subscription_topics)
-
-    def _unit_subscription_only_topics(self, _connection: Connection, request: Command) -> Slices[Command]:
-        return self._topic_list(request, self.routes.unit_subscription_only_topics)
-
-    def _topic_list(self, request: Command, topics: Callable[[], list[str]]) -> Slices[Command]:
+    def _flagged_topics(self, _connection: Connection, request: Command) -> Slices[Command]:
         if not self.settings.enable_topic_list:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "disable")
-        return request.reply(SUCCESS, body=(yield from TOPIC_LIST.slices(TopicList(topics()))))
+        topics = self.routes.topics_flagged(*FLAGS[request.code])
+        return request.reply(SUCCESS, body=(yield from TOPIC_LIST.slices(TopicList(topics))))
 
     # KV configuration
 

@@ -20,8 +20,8 @@ BROKER_TIMEOUT_MS = 120_000
 """Default liveness timeout of brokers (wire.md §8.3)."""
 SOME_MASTERS = 3
 MEMBER_GROUP_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
-_UNIT = 1
-_UNIT_SUBSCRIPTION = 2
+UNIT, UNIT_SUBSCRIPTION = 1, 2
+"""System flags of topics: of a unit; subscribed by units."""
 
 
 @dataclass(slots=True)
@@ -398,24 +398,10 @@ class RouteTable:
         addresses = (a for broker in self._brokers.values() for a in broker.broker_addrs.values())
         return list(names), next(addresses, None)
 
-    def unit_topics(self) -> list[str]:
-        """Topics flagged as of a unit."""
-        return self._flagged(_UNIT, _UNIT)
-
-    def unit_subscription_topics(self) -> list[str]:
-        """Topics flagged as subscribed by units."""
-        return self._flagged(_UNIT_SUBSCRIPTION, _UNIT_SUBSCRIPTION)
-
-    def unit_subscription_only_topics(self) -> list[str]:
-        """Topics subscribed by units that are not of a unit."""
-        return self._flagged(_UNIT | _UNIT_SUBSCRIPTION, _UNIT_SUBSCRIPTION)
-
-    def _flagged(self, mask: int, wanted: int) -> list[str]:
-        return [
-            topic
-            for topic, queues in self._topics.items()
-            if next(iter(queues.values())).topic_sys_flag & mask == wanted
-        ]
+    def topics_flagged(self, flags: int, mask: int) -> list[str]:
+        """Topics that have just these of the system flags in the mask; see `UNIT` and `UNIT_SUBSCRIPTION`."""
+        first = ((topic, next(iter(queues.values()))) for topic, queues in self._topics.items())
+        return [topic for topic, queue in first if queue.topic_sys_flag & mask == flags]
 
     # Changes by request
 

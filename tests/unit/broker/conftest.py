@@ -19,14 +19,14 @@ from tianzhou.records.codec import Record, decode_records
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.group import ConnectionGroup
-from tianzhou.remoting.session import Session
+from tianzhou.remoting.session import MAX_FRAME
 from tianzhou.store.settings import StoreSettings
 from tianzhou.store.store import MessageStore
 from tianzhou.testing.clock import VirtualClock, run
 from tianzhou.testing.memory import MemoryTransport
 from tianzhou.wire.bodies.heartbeat import HEARTBEAT
 from tianzhou.wire.codes import FLAG_ONEWAY, RequestCode
-from tianzhou.wire.command import Command, encode
+from tianzhou.wire.command import Command, encode, split
 from tianzhou.wire.fields import write_header
 from tianzhou.wire.properties import encode_properties
 
@@ -41,7 +41,6 @@ class Peer:
         self.connection = Connection(group)
         self.transport = MemoryTransport(self.connection, ("127.0.0.1", port))
         self.requests: list[Command] = []
-        self._session = Session()
         self._replies: dict[int, Command] = {}
         self._read = 0
         self._opaque = 0
@@ -152,8 +151,9 @@ class Peer:
 
     def _drain(self) -> None:
         fresh = bytes(self.transport.written[self._read :])
-        self._read += len(fresh)
-        for command in self._session.receive(fresh) if fresh else ():
+        commands, read = split(fresh, 0, len(fresh), MAX_FRAME)
+        self._read += read
+        for command in commands:
             if command.is_response:
                 self._replies[command.opaque] = command
             else:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tianzhou.model import DataVersion, QueueData, TopicConfig
+from tianzhou.namesrv.handlers import FLAGS
 from tianzhou.namesrv.routes import BROKER_TIMEOUT_MS, Registration, RouteTable, keep_zone
 
 NOW = 1_700_000_000_000
@@ -274,9 +275,8 @@ def test_queues_are_added_only_for_registered_brokers(table: RouteTable) -> None
 def test_topic_lists(table: RouteTable) -> None:
     flagged = topics("unit", topic_sys_flag=1) | topics("sub", topic_sys_flag=2) | topics("both", topic_sys_flag=3)
     table.register(registration(cluster="Other", broker_name="broker-b", address="b:1", topics=flagged), NOW)
-    assert set(table.unit_topics()) == {"unit", "both"}
-    assert set(table.unit_subscription_topics()) == {"sub", "both"}
-    assert set(table.unit_subscription_only_topics()) == {"sub"}
+    wanted = {311: {"unit", "both"}, 312: {"sub", "both"}, 313: {"sub"}}
+    assert {code: set(table.topics_flagged(*flags)) for code, flags in FLAGS.items()} == wanted
     assert set(table.topics_of_cluster("Other")) == {"unit", "sub", "both"}
     assert table.topics_of_cluster("nowhere") == []
     names, address = table.system_topics()
