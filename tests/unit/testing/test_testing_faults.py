@@ -10,13 +10,10 @@ from tianzhou.errors import BrokerError, ClientError, ConfigError, RemotingError
 from tianzhou.testing import COMMITS, PULLS, SEND_BACKS, AsyncCluster, Cluster
 from tianzhou.wire.codes import ResponseCode
 
-virtual = pytest.mark.tianzhou(virtual=True)
+pytestmark = pytest.mark.tianzhou(virtual=True)
 
 
-@virtual
-def test_refused_sends(tianzhou_cluster):
-    cluster = tianzhou_cluster
-    cluster.create_topic("orders")
+def test_refused_sends(cluster):
     cluster.create_topic("others")
     with cluster.producer(retry_times_when_send_failed=0) as producer:
         with cluster.faults.refuse(ResponseCode.SYSTEM_BUSY, "go away", topic="orders") as fault:
@@ -28,19 +25,14 @@ def test_refused_sends(tianzhou_cluster):
     assert [message.body for message in cluster.messages("orders")] == [b"c"]
 
 
-@virtual
-def test_a_fault_that_strikes_twice_is_survived_by_retries(tianzhou_cluster):
-    cluster = tianzhou_cluster
-    cluster.create_topic("orders")
+def test_a_fault_that_strikes_twice_is_survived_by_retries(cluster):
     fault = cluster.faults.refuse(ResponseCode.SYSTEM_BUSY, times=2)
     with cluster.producer(retry_response_codes={ResponseCode.SYSTEM_BUSY}) as producer:
         producer.send(Message("orders", b"a"))
     assert fault.hits == 2
 
 
-@virtual
-def test_a_lost_reply_stores_twice_and_a_lost_request_once(tianzhou_cluster):
-    cluster = tianzhou_cluster
+def test_a_lost_reply_stores_twice_and_a_lost_request_once(cluster):
     for topic in ("replies", "requests"):
         cluster.create_topic(topic)
     with cluster.producer(send_msg_max_timeout_per_request_ms=1000) as producer:
@@ -54,11 +46,8 @@ def test_a_lost_reply_stores_twice_and_a_lost_request_once(tianzhou_cluster):
     assert len(cluster.messages("requests")) == 1
 
 
-@virtual
 @pytest.mark.parametrize(("served", "stored"), [(False, 0), (True, 1)])
-def test_dropped_connections(tianzhou_cluster, served, stored):
-    cluster = tianzhou_cluster
-    cluster.create_topic("orders")
+def test_dropped_connections(cluster, served, stored):
     with cluster.producer(retry_times_when_send_failed=0) as producer:
         with cluster.faults.drop_connections(served=served), pytest.raises(RemotingError):
             producer.send(Message("orders", b"a"))
@@ -66,10 +55,7 @@ def test_dropped_connections(tianzhou_cluster, served, stored):
         producer.send(Message("orders", b"b"))
 
 
-@virtual
-def test_slow_answers_take_the_clusters_time(tianzhou_cluster):
-    cluster = tianzhou_cluster
-    cluster.create_topic("orders")
+def test_slow_answers_take_the_clusters_time(cluster):
     with cluster.producer(retry_times_when_send_failed=0) as producer:
         with cluster.faults.answer_late(2.5, times=1):
             producer.send(Message("orders", b"a"))
@@ -80,10 +66,7 @@ def test_slow_answers_take_the_clusters_time(tianzhou_cluster):
     assert [message.body for message in cluster.messages("orders")] == [b"a", b"b"]
 
 
-@virtual
-def test_the_newest_fault_strikes_and_clear_ends_all(tianzhou_cluster):
-    cluster = tianzhou_cluster
-    cluster.create_topic("orders")
+def test_the_newest_fault_strikes_and_clear_ends_all(cluster):
     old = cluster.faults.refuse(ResponseCode.SYSTEM_BUSY, "old")
     new = cluster.faults.refuse(ResponseCode.SYSTEM_ERROR, "new")
     with cluster.producer(retry_times_when_send_failed=0) as producer:
@@ -95,9 +78,8 @@ def test_the_newest_fault_strikes_and_clear_ends_all(tianzhou_cluster):
     old.end()
 
 
-@virtual
-def test_consumers_get_through_refused_pulls_commits_and_returns(tianzhou_cluster):
-    cluster, seen = tianzhou_cluster, []
+def test_consumers_get_through_refused_pulls_commits_and_returns(cluster):
+    seen = []
     cluster.create_topic("orders", queues=1)
     cluster.faults.refuse(requests=PULLS, times=3)
     cluster.faults.drop_connections(requests=COMMITS, times=1)
@@ -117,16 +99,11 @@ def test_consumers_get_through_refused_pulls_commits_and_returns(tianzhou_cluste
     assert seen[-1] >= 1
 
 
-@virtual
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_broker_goes_and_comes_back_with_its_messages(tianzhou_cluster, times):
-    cluster, seen = tianzhou_cluster, []
-    cluster.create_topic("orders")
+def test_a_broker_goes_and_comes_back_with_its_messages(cluster, consuming, times):
     broker = cluster.brokers["broker-a"]
     address = broker.address
-    consumer = cluster.push_consumer("billing")
-    consumer.subscribe("orders", handler=lambda message: seen.append(message.body))
-    with consumer, cluster.producer(retry_times_when_send_failed=0) as producer:
+    with consuming() as seen, cluster.producer(retry_times_when_send_failed=0) as producer:
         for number in range(times):
             producer.send(Message("orders", b"%d" % number))
             cluster.wait_until_consumed("billing", "orders")
@@ -177,8 +154,7 @@ def test_what_a_stop_writes_and_a_kill_does_not(tmp_path, kill):
 
 
 @pytest.mark.tianzhou(virtual=True, brokers=2)
-def test_of_two_brokers_the_other_takes_over(tianzhou_cluster):
-    cluster = tianzhou_cluster
+def test_of_two_brokers_the_other_takes_over(cluster):
     cluster.create_topic("orders", queues=2)
     with cluster.producer() as producer:
         with cluster.brokers["broker-a"].faults.drop_connections() as fault:

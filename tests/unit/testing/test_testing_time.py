@@ -17,28 +17,19 @@ from tianzhou.errors import ClientError
 from tianzhou.model import MessageModel
 from tianzhou.testing import AsyncCluster, Cluster, NotReached, run_virtual
 
-pytestmark = pytest.mark.runner.with_args(run_virtual)
-
-virtual = pytest.mark.tianzhou(virtual=True)
+pytestmark = [pytest.mark.runner.with_args(run_virtual), pytest.mark.tianzhou(virtual=True)]
 
 
-@virtual
-def test_time_stands_still_while_nobody_waits(tianzhou_cluster):
-    tianzhou_cluster.create_topic("orders")
-    tianzhou_cluster.send("orders", "a")
-    before = tianzhou_cluster.now_ms
+def test_time_stands_still_while_nobody_waits(cluster):
+    cluster.send("orders", "a")
+    before = cluster.now_ms
     time.sleep(0.05)
-    assert tianzhou_cluster.now_ms == before
+    assert cluster.now_ms == before
 
 
-@virtual
 @pytest.mark.parametrize("options", [{}, {"orderly": True}, {"message_model": MessageModel.BROADCASTING}])
-def test_what_a_filter_leaves_out_is_not_waited_for(tianzhou_cluster, options, tmp_path):
-    cluster, seen = tianzhou_cluster, []
-    cluster.create_topic("orders")
-    consumer = cluster.push_consumer("billing", local_offset_dir=tmp_path, **options)
-    consumer.subscribe("orders", "paid", handler=lambda message: seen.append(message.body))
-    with consumer:
+def test_what_a_filter_leaves_out_is_not_waited_for(cluster, consuming, options, tmp_path):
+    with consuming("paid", local_offset_dir=tmp_path, **options) as seen:
         cluster.wait_until_consumed("billing", "orders")
         for round_ in range(3):
             cluster.send("orders", f"{round_}", tags="paid")
@@ -49,13 +40,8 @@ def test_what_a_filter_leaves_out_is_not_waited_for(tianzhou_cluster, options, t
     assert seen == [b"0", b"1", b"2"]
 
 
-@virtual
-def test_the_first_example_of_the_how_to_takes_a_moment(tianzhou_cluster):
-    cluster, seen = tianzhou_cluster, []
-    cluster.create_topic("orders")
-    consumer = cluster.push_consumer("billing")
-    consumer.subscribe("orders", "paid", handler=lambda message: seen.append(message.body))
-    with consumer:
+def test_the_first_example_of_the_how_to_takes_a_moment(cluster, consuming):
+    with consuming("paid") as seen:
         cluster.send("orders", "1", tags="paid")
         cluster.send("orders", "2", tags="cancelled")
         cluster.wait_until_consumed("billing", "orders")
@@ -63,10 +49,8 @@ def test_the_first_example_of_the_how_to_takes_a_moment(tianzhou_cluster):
     assert cluster.elapsed < timedelta(seconds=1)
 
 
-@virtual
-def test_a_delay_of_two_hours(tianzhou_cluster):
-    cluster, seen = tianzhou_cluster, []
-    cluster.create_topic("orders")
+def test_a_delay_of_two_hours(cluster):
+    seen = []
     consumer = cluster.push_consumer("billing")
     consumer.subscribe("orders", handler=lambda message: seen.append((message.body, cluster.now_ms)))
     with consumer:
@@ -80,9 +64,8 @@ def test_a_delay_of_two_hours(tianzhou_cluster):
         assert cluster.elapsed == timedelta(hours=2)
 
 
-@virtual
-def test_sixteen_retries_and_the_dead_letter(tianzhou_cluster):
-    cluster, attempts = tianzhou_cluster, []
+def test_sixteen_retries_and_the_dead_letter(cluster):
+    attempts = []
     cluster.create_topic("orders", queues=1)
     consumer = cluster.push_consumer("billing")
 
@@ -100,10 +83,8 @@ def test_sixteen_retries_and_the_dead_letter(tianzhou_cluster):
         assert timedelta(minutes=285) < cluster.elapsed < timedelta(minutes=300)
 
 
-@virtual
-def test_fifteen_questions_about_a_transaction_and_then_none(tianzhou_cluster):
-    cluster, asked = tianzhou_cluster, []
-    cluster.create_topic("orders")
+def test_fifteen_questions_about_a_transaction_and_then_none(cluster):
+    asked = []
 
     def check(message):
         asked.append(message.body)
@@ -117,23 +98,15 @@ def test_fifteen_questions_about_a_transaction_and_then_none(tianzhou_cluster):
     assert cluster.messages("orders") == []
 
 
-@virtual
-def test_a_transaction_whose_answer_got_lost_is_asked_about(tianzhou_cluster):
-    cluster = tianzhou_cluster
-    cluster.create_topic("orders")
+def test_a_transaction_whose_answer_got_lost_is_asked_about(cluster):
     with cluster.transaction_producer("shop", check=lambda message: TransactionState.COMMIT) as producer:
         producer.send_in_transaction(Message("orders", b"paid"), lambda message, arg: TransactionState.UNKNOWN)
         assert cluster.messages("orders") == []
         cluster.wait_until(lambda: cluster.messages("orders"), within=timedelta(minutes=5))
 
 
-@virtual
-def test_members_stay_known_while_hours_pass(tianzhou_cluster):
-    cluster, seen = tianzhou_cluster, []
-    cluster.create_topic("orders")
-    consumer = cluster.push_consumer("billing", orderly=True)
-    consumer.subscribe("orders", handler=lambda message: seen.append(message.body))
-    with consumer, cluster.admin() as admin:
+def test_members_stay_known_while_hours_pass(cluster, consuming):
+    with consuming(orderly=True) as seen, cluster.admin() as admin:
         cluster.settle()
         before = admin.groups.connections("billing")
         cluster.advance(hours=3)
@@ -143,16 +116,14 @@ def test_members_stay_known_while_hours_pass(tianzhou_cluster):
         assert seen == [b"still there?"]
 
 
-@virtual
-def test_code_under_test_that_makes_its_own_blocking_clients_lives_in_virtual_time(tianzhou_cluster):
-    tianzhou_cluster.create_topic("orders")
-    with sync.Producer("shop", tianzhou_cluster.namesrv_addr) as producer:
+def test_code_under_test_that_makes_its_own_blocking_clients_lives_in_virtual_time(cluster):
+    with sync.Producer("shop", cluster.namesrv_addr) as producer:
         result = producer.send(Message("orders", b"x", delay_level=5))
     assert result.msg_id
-    assert abs(SystemClock().now_ms() - tianzhou_cluster.now_ms) < 2
-    tianzhou_cluster.advance(minutes=1)
-    assert len(tianzhou_cluster.messages("orders")) == 1
-    assert tianzhou_cluster.messages("orders")[0].born_timestamp == tianzhou_cluster.now_ms - 60_000
+    assert abs(SystemClock().now_ms() - cluster.now_ms) < 2
+    cluster.advance(minutes=1)
+    assert len(cluster.messages("orders")) == 1
+    assert cluster.messages("orders")[0].born_timestamp == cluster.now_ms - 60_000
 
 
 def test_after_the_last_virtual_cluster_clocks_and_clients_are_the_usual_ones():
@@ -182,10 +153,8 @@ def test_clients_left_running_end_with_the_cluster(spends):
         pass
 
 
-@virtual
-def test_a_handler_that_blocks_its_thread_takes_no_virtual_time(tianzhou_cluster):
-    cluster, passed = tianzhou_cluster, []
-    cluster.create_topic("orders")
+def test_a_handler_that_blocks_its_thread_takes_no_virtual_time(cluster):
+    passed = []
     consumer = cluster.push_consumer("billing")
 
     @consumer.on("orders")
@@ -200,9 +169,7 @@ def test_a_handler_that_blocks_its_thread_takes_no_virtual_time(tianzhou_cluster
     assert passed == [0]
 
 
-@virtual
-def test_a_handler_may_send_by_a_blocking_producer_whose_reply_gets_lost(tianzhou_cluster):
-    cluster = tianzhou_cluster
+def test_a_handler_may_send_by_a_blocking_producer_whose_reply_gets_lost(cluster):
     cluster.create_topic("orders", queues=1)
     cluster.create_topic("invoices", queues=1)
     consumer = cluster.push_consumer("billing")
@@ -219,10 +186,8 @@ def test_a_handler_may_send_by_a_blocking_producer_whose_reply_gets_lost(tianzho
     assert {message.body for message in cluster.messages("invoices")} == {b"a"}
 
 
-@virtual
-def test_a_handler_may_look_at_the_cluster(tianzhou_cluster):
-    cluster, seen = tianzhou_cluster, []
-    cluster.create_topic("orders")
+def test_a_handler_may_look_at_the_cluster(cluster):
+    seen = []
     consumer = cluster.push_consumer("billing")
     consumer.subscribe("orders", handler=lambda message: seen.append(len(cluster.messages("orders"))))
     with consumer:
@@ -231,18 +196,14 @@ def test_a_handler_may_look_at_the_cluster(tianzhou_cluster):
     assert seen == [1]
 
 
-@virtual
-def test_a_call_that_nothing_will_end_is_given_up(tianzhou_cluster):
-    tianzhou_cluster.create_topic("orders")
-    consumer = tianzhou_cluster.push_consumer("billing")
+def test_a_call_that_nothing_will_end_is_given_up(cluster):
+    consumer = cluster.push_consumer("billing")
     consumer.subscribe("orders")
     with pytest.raises(ClientError, match="within 0:02:00 of virtual time"):
-        tianzhou_cluster.run(asyncio.Event().wait(), within=timedelta(minutes=2))
+        cluster.run(asyncio.Event().wait(), within=timedelta(minutes=2))
 
 
-@virtual
-def test_waiting_in_vain_says_what_is_left(tianzhou_cluster):
-    cluster = tianzhou_cluster
+def test_waiting_in_vain_says_what_is_left(cluster):
     cluster.create_topic("orders", queues=1)
     cluster.send("orders", "a")
     with pytest.raises(NotReached, match=r"no consumer of group billing has ever connected \(after 30.* virtual time"):
@@ -335,13 +296,8 @@ class Work:
         return self.loop.jumps - self._jumps
 
 
-@virtual
-def test_two_hours_of_an_idle_consumer_cost_few_requests(tianzhou_cluster):
-    cluster, seen = tianzhou_cluster, []
-    cluster.create_topic("orders")
-    consumer = cluster.push_consumer("billing")
-    consumer.subscribe("orders", handler=lambda message: seen.append(message.body))
-    with consumer:
+def test_two_hours_of_an_idle_consumer_cost_few_requests(cluster, consuming):
+    with consuming() as seen:
         cluster.send("orders", "in two hours", delay_level=18)
         work = Work(cluster)
         cluster.advance(hours=2)
@@ -350,9 +306,7 @@ def test_two_hours_of_an_idle_consumer_cost_few_requests(tianzhou_cluster):
         assert work.requests <= 250
 
 
-@virtual
-def test_sixteen_retries_cost_a_few_jumps_each(tianzhou_cluster):
-    cluster = tianzhou_cluster
+def test_sixteen_retries_cost_a_few_jumps_each(cluster):
     cluster.create_topic("orders", queues=1)
     consumer = cluster.push_consumer("billing")
     consumer.subscribe("orders", handler=lambda message: 1 / 0)
@@ -365,9 +319,8 @@ def test_sixteen_retries_cost_a_few_jumps_each(tianzhou_cluster):
         assert work.requests <= 16 * 40
 
 
-@virtual
-def test_retries_come_in_time_however_long_the_advance(tianzhou_cluster):
-    cluster, attempts = tianzhou_cluster, []
+def test_retries_come_in_time_however_long_the_advance(cluster):
+    attempts = []
     cluster.create_topic("orders", queues=1)
     consumer = cluster.push_consumer("billing")
 
@@ -386,9 +339,8 @@ def test_retries_come_in_time_however_long_the_advance(tianzhou_cluster):
     assert attempts[0] == round(began)
 
 
-@virtual
-def test_a_handler_s_own_sleep_is_hardly_late_however_long_the_advance(tianzhou_cluster):
-    cluster, slept = tianzhou_cluster, []
+def test_a_handler_s_own_sleep_is_hardly_late_however_long_the_advance(cluster):
+    slept = []
     cluster.create_topic("orders", queues=1)
 
     async def main():
@@ -408,13 +360,8 @@ def test_a_handler_s_own_sleep_is_hardly_late_however_long_the_advance(tianzhou_
     assert 90 <= slept[0] <= 90 + 50
 
 
-@virtual
-def test_a_process_that_stood_still_for_an_hour_takes_nobody_for_dead(tianzhou_cluster, caplog):
-    cluster, seen = tianzhou_cluster, []
-    cluster.create_topic("orders")
-    consumer = cluster.push_consumer("billing")
-    consumer.subscribe("orders", handler=lambda message: seen.append(message.body))
-    with consumer, cluster.admin() as admin, caplog.at_level(logging.INFO):
+def test_a_process_that_stood_still_for_an_hour_takes_nobody_for_dead(cluster, consuming, caplog):
+    with consuming() as seen, cluster.admin() as admin, caplog.at_level(logging.INFO):
         cluster.settle()
         before = admin.groups.connections("billing")
         caplog.clear()
