@@ -140,7 +140,7 @@ class Groups:
         return {name: table[group] for name, table in tables.items() if group in table}
 
     async def create(self, group: str, *, cluster: str | None = None, **settings: Any) -> SubscriptionGroupConfig:
-        """Create a group, or set its configuration anew, on every broker.
+        """Create a group, or replace its configuration, on every broker.
 
         Args:
             group: its name.
@@ -161,7 +161,7 @@ class Groups:
         return config
 
     async def update(self, group: str, **settings: Any) -> dict[str, SubscriptionGroupConfig]:
-        """Change parts of a group's configuration on every broker that has it; what is not given stays.
+        """Change parts of a group's configuration on every broker that has it; other settings stay.
 
         Returns:
             The new configuration by broker name.
@@ -343,7 +343,7 @@ class Groups:
     ) -> list[OffsetChange]:
         """Have a group continue elsewhere in a topic, whether its members are connected or not.
 
-        Exactly one of the four destinations is given. Connected members of a RocketMQ 5 broker or of Tianzhou move
+        Give exactly one of the four destinations. Connected members of a RocketMQ 5 broker or of Tianzhou move
         at their next pull; those of a 4.x broker after about ten seconds.
 
         Args:

@@ -13,7 +13,7 @@ from tianzhou.wire.ids import parse_offset_msg_id
 
 TOOLS_GROUP = "TOOLS_CONSUMER"
 MAX_MESSAGES = 64
-"""Brokers return at most so many per query (traps.md 12)."""
+"""Maximum messages that a broker returns per query (traps.md 12)."""
 FOREVER_MS = 2**63 - 1
 
 
@@ -98,7 +98,7 @@ class Messages:
         Args:
             topic: the topic.
             key: one key, as in `Message.keys`.
-            max_num: at most so many from each broker; brokers give at most 64.
+            max_num: maximum messages of each broker; brokers give at most 64.
             begin_ms: stored at or after this time, milliseconds since the epoch.
             end_ms: stored at or before this time.
 

@@ -69,7 +69,7 @@ class Topics:
         cluster: str | None = None,
         broker_addr: str | None = None,
     ) -> list[str]:
-        """Create a topic, or set its configuration anew, and return when its route shows it.
+        """Create a topic, or replace its configuration, and return when its route shows it.
 
         Args:
             topic: its name.
@@ -137,7 +137,7 @@ class Topics:
                     attributes=attributes,
                 )
             except RequestTimeout:
-                raise  # a server that says nothing for so long will not say more when asked again
+                raise  # a server that is silent for so long will be silent again
             except RemotingError:
                 # Setting the same configuration twice changes nothing, so asking again does no harm.
                 if attempt == CREATE_ATTEMPTS - 1:
@@ -190,7 +190,7 @@ class Topics:
         order: bool | None = None,
         attributes: Mapping[str, str | None] | None = None,
     ) -> dict[str, TopicConfig]:
-        """Change parts of a topic's configuration on every broker that has it; what is not given stays.
+        """Change parts of a topic's configuration on every broker that has it; other settings stay.
 
         Args:
             topic: its name.

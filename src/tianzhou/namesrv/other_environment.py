@@ -2,7 +2,7 @@
 
 A name server of a test environment asks one of the environment its topics were made for, usually production, so that a
 test needs to bring only the topics it changes. As in Apache's, that one is at `NAMESRV_ADDR`, or on the list an address
-server keeps for `productEnvName`. Which address server is said where Java has a system property: in the environment.
+server keeps for `productEnvName`. Environment variables choose the address server, where Java has system properties.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ ASIDE_BODY = 1_048_576
 LARGE_PACKED = 4_096
 """`LARGE_BODY` of compressed registrations, which may unpack to a thousand times their size."""
 LARGEST_VERSION = 4_096
-"""Maximum bytes of a data version; usual ones have a hundred."""
+"""Maximum bytes of a data version; most have a hundred."""
 SHOWN = 10
 """Maximum topics named in a log line."""
 _log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 Between a reply and the next request of such a peer there is nothing to do for some ten microseconds. A loop that falls
 asleep has to be woken, which takes longer than serving the request, on a virtual machine several times as long. So the
-loop of a peer that has asked again at once a few times in a row looks for more for a moment before it sleeps.
+loop of a peer whose requests came at once a few times in a row polls for more for a moment before it sleeps.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class BusyPoll:
         self._until = 0.0
         self._polling = False
 
-    def asked(self, peer: object, gap_s: float) -> None:
+    def requested(self, peer: object, gap_s: float) -> None:
         """Note a request of a peer.
 
         Args:

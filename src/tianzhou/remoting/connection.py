@@ -253,7 +253,7 @@ class Connection(Requester, asyncio.BufferedProtocol):
                 else:
                     self._serve(commands, group.processor)
             if group.busy_poll is not None:
-                group.busy_poll.asked(self, now - written if self.last_write > written else inf)
+                group.busy_poll.requested(self, now - written if self.last_write > written else inf)
         reserved = session.reserved
         if reserved or self._reserved:
             if commands or not self._reserved:

@@ -19,16 +19,16 @@ class DeferredReply:
     The request counts among those its connection is serving, and its body was copied out of the read buffer.
     """
 
-    __slots__ = ("_asked",)
-    _asked: tuple[Connection, Command, int]
+    __slots__ = ("_request",)
+    _request: tuple[Connection, Command, int]
 
     def begin(self, connection: Connection, command: Command, cost: int) -> None:
         """Called by the connection when it is ready for the answer."""
-        self._asked = connection, command, cost
+        self._request = connection, command, cost
 
     def answer(self, reply: Reply | Exception) -> None:
         """Send the reply, or an error's response code; does nothing the second time or when the peer is gone."""
-        connection, command, cost = self._asked
+        connection, command, cost = self._request
         connection.end(self, command, cost, reply)
 
     def cancel(self) -> None:

@@ -105,7 +105,7 @@ class Requester:
     def _replied(self, reply: Command) -> None:
         entry = self._awaited.pop(reply.opaque, None)
         if entry is None:
-            _log.debug("reply %d from %s came too late or was never asked for", reply.opaque, self)
+            _log.debug("reply %d from %s came too late or belongs to no request", reply.opaque, self)
             return
         self._group.in_flight -= 1
         if not entry[1].done():

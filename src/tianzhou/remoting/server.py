@@ -252,7 +252,7 @@ class RemotingServer:
                 connection.on_close(self._dismiss)
 
     async def _connection(self, accepted: socket.socket) -> Connection | None:
-        """What speaks with the peer; None when it went, or said nothing for the idle timeout."""
+        """What speaks with the peer; None when it went, or sent nothing for the idle timeout."""
         loop, tls = self.group.loop, self._tls
         # Not what the loop returns: with TLS, uvloop's is a protocol of its own.
         connection = Connection(self.group)

@@ -67,7 +67,7 @@ class SettingsRequests:
                 self._take(update)
                 return update
 
-        # Who asked may go meanwhile; file and memory must not say different things then.
+        # The connection may be lost meanwhile; file and memory must not say different things then.
         return await asyncio.shield(asyncio.ensure_future(change()))
 
 
@@ -82,7 +82,7 @@ def log_update(
 
     Args:
         log: whose log.
-        connection: who asked.
+        connection: the peer that changed it.
         update: what was changed.
         set_keys: the keys whose values are not the defaults now.
         ignored: reason to the keys without effect.

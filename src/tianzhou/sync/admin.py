@@ -45,7 +45,7 @@ class Topics(Blocking):
         cluster: str | None = None,
         broker_addr: str | None = None,
     ) -> list[str]:
-        """Create a topic, or set its configuration anew, and return when its route shows it.
+        """Create a topic, or replace its configuration, and return when its route shows it.
 
         Args:
             topic: its name.
@@ -88,7 +88,7 @@ class Topics(Blocking):
         order: bool | None = None,
         attributes: Mapping[str, str | None] | None = None,
     ) -> dict[str, TopicConfig]:
-        """Change parts of a topic's configuration on every broker that has it; what is not given stays.
+        """Change parts of a topic's configuration on every broker that has it; other settings stay.
 
         Args:
             topic: its name.
@@ -210,7 +210,7 @@ class Groups(Blocking):
         return self._run(self._async.config(group))
 
     def create(self, group: str, *, cluster: str | None = None, **settings: Any) -> SubscriptionGroupConfig:
-        """Create a group, or set its configuration anew, on every broker.
+        """Create a group, or replace its configuration, on every broker.
 
         Args:
             group: its name.
@@ -224,7 +224,7 @@ class Groups(Blocking):
         return self._run(self._async.create(group, cluster=cluster, **settings))
 
     def update(self, group: str, **settings: Any) -> dict[str, SubscriptionGroupConfig]:
-        """Change parts of a group's configuration on every broker that has it; what is not given stays.
+        """Change parts of a group's configuration on every broker that has it; other settings stay.
 
         Returns:
             The new configuration by broker name.
@@ -302,7 +302,7 @@ class Groups(Blocking):
     ) -> list[OffsetChange]:
         """Have a group continue elsewhere in a topic, whether its members are connected or not.
 
-        Exactly one of the four destinations is given. Connected members of a RocketMQ 5 broker or of Tianzhou move
+        Give exactly one of the four destinations. Connected members of a RocketMQ 5 broker or of Tianzhou move
         at their next pull; those of a 4.x broker after about ten seconds.
 
         Args:
@@ -489,7 +489,7 @@ class Messages(Blocking):
         Args:
             topic: the topic.
             key: one key, as in `Message.keys`.
-            max_num: at most so many from each broker; brokers give at most 64.
+            max_num: maximum messages of each broker; brokers give at most 64.
             begin_ms: stored at or after this time, milliseconds since the epoch.
             end_ms: stored at or before this time.
 

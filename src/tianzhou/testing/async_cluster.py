@@ -137,7 +137,7 @@ class AsyncCluster:
             self._stack.push_async_callback(broker.stop)
         self.faults = Faults([broker.faults for broker in self.brokers.values()])
         await asyncio.gather(*(broker.start() for broker in self.brokers.values()))
-        self._producer = client.Producer(DEFAULT_GROUP, **self._usual())
+        self._producer = client.Producer(DEFAULT_GROUP, **self.client_options())
         await self._producer.start()
         self._clients.append(self._producer)
 
@@ -179,7 +179,7 @@ class AsyncCluster:
         self, group: str = DEFAULT_GROUP, *, instance: ClientInstance | None = None, **options: Unpack[ProducerKeywords]
     ) -> client.Producer:
         """A producer of this cluster, not started; see `tianzhou.client.Producer`."""
-        return self._made(client.Producer(group, instance=instance, **self._usual(options)))
+        return self._made(client.Producer(group, instance=instance, **self.client_options(**options)))
 
     def transaction_producer(
         self, group: str = DEFAULT_GROUP, *, check: Check | None = None, **options: Any
@@ -191,7 +191,7 @@ class AsyncCluster:
             check: says what became of a transaction; by default nobody knows.
             options: see `tianzhou.client.TransactionProducer`.
         """
-        return self._made(client.TransactionProducer(group, check=check or undecided, **self._usual(options)))
+        return self._made(client.TransactionProducer(group, check=check or undecided, **self.client_options(**options)))
 
     def push_consumer(
         self, group: str, *, instance: ClientInstance | None = None, **options: Unpack[PushKeywords]
@@ -202,29 +202,24 @@ class AsyncCluster:
         `consume_from_where` says otherwise.
         """
         options.setdefault("consume_from_where", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
-        return self._made(client.PushConsumer(group, instance=instance, **self._usual(options)))
+        return self._made(client.PushConsumer(group, instance=instance, **self.client_options(**options)))
 
     def pull_consumer(
         self, group: str, *, instance: ClientInstance | None = None, **options: Unpack[PullKeywords]
     ) -> client.PullConsumer:
         """A consumer that fetches messages, not started; see `tianzhou.client.PullConsumer`. Begins as above."""
         options.setdefault("consume_from_where", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
-        return self._made(client.PullConsumer(group, instance=instance, **self._usual(options)))
+        return self._made(client.PullConsumer(group, instance=instance, **self.client_options(**options)))
 
     def admin(self, **options: Any) -> admin.Admin:
         """Admin operations on this cluster, not started; see `tianzhou.admin.Admin`."""
         self._check_loop()
-        return admin.Admin(**self._usual(options))
+        return admin.Admin(**self.client_options(**options))
 
-    def client_options(self) -> dict[str, Any]:
-        """What a client of this cluster has to be given: address and clock."""
-        return self._usual()
-
-    def _usual(self, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        usual: dict[str, Any] = {"namesrv_addr": self._namesrv_addr}
-        if self._clock is not None:
-            usual["clock"] = self._clock
-        return usual | dict(options or {})
+    def client_options(self, **options: Any) -> dict[str, Any]:
+        """Options that a client of this cluster needs, address and clock, with further ones."""
+        clock = {} if self._clock is None else {"clock": self._clock}
+        return {"namesrv_addr": self._namesrv_addr, **clock, **options}
 
     def _made(self, one: C) -> C:
         self._check_loop()
@@ -253,7 +248,7 @@ class AsyncCluster:
             order: whether it is an ordered topic.
             attributes: see `tianzhou.admin.Topics.create`.
         """
-        async with admin.Admin(**self._usual()) as one:
+        async with admin.Admin(**self.client_options()) as one:
             await one.topics.create(
                 topic, read_queue_nums=queues, write_queue_nums=queues, order=order, attributes=attributes
             )
@@ -369,7 +364,7 @@ class AsyncCluster:
         """Let time pass until a condition holds.
 
         Args:
-            condition: asked again and again; may be async.
+            condition: called again and again; may be async.
             what: what is waited for, for the error.
             within: how long at most, in the cluster's time; seconds, or a timedelta.
 
@@ -430,7 +425,7 @@ class AsyncCluster:
             await self.pause(passed, limit_s, rest_s=max(self._rest_until_ms - self.now_ms, 0) / 1000)
 
     def not_reached(self, text: str, passed_s: float) -> NotReached:
-        """The error of a wait that was given up."""
+        """Error of a wait whose time is over."""
         kind = "virtual" if self.options.virtual else "real"
         return NotReached(f"{text} (after {passed_s:.1f} s of {kind} time; `within` allows more)")
 
@@ -468,7 +463,7 @@ C = TypeVar("C", bound=_Stoppable)
 
 
 def undecided(_message: MessageExt) -> TransactionState:
-    """The check of a producer that was given none: nobody knows what became of the transaction."""
+    """Check of a producer without one: nobody knows what became of the transaction."""
     return TransactionState.UNKNOWN
 
 

@@ -62,7 +62,7 @@ class ClusterBroker:
         folder: its folder.
         namesrv_addr: where it registers.
         clock: source of time, None for the machine's.
-        settings: of the broker and its store, other than usual, by RocketMQ's keys.
+        settings: of the broker and its store, other than the defaults, by RocketMQ's keys.
 
     Attributes:
         name: its name.

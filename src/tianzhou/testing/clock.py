@@ -1,4 +1,4 @@
-"""Clocks that move only when told, and an event loop whose waiting takes no time."""
+"""Clock that moves only by `advance`, and an event loop whose waiting takes no time."""
 
 from __future__ import annotations
 

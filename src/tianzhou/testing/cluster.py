@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import timedelta
 from functools import wraps
@@ -309,40 +309,37 @@ class Cluster:
         self, group: str = DEFAULT_GROUP, *, instance: ClientInstance | None = None, **options: Unpack[ProducerKeywords]
     ) -> sync.Producer:
         """A producer of this cluster, to be used in a `with` block; see `tianzhou.sync.Producer`."""
-        return self._made(lambda: sync.Producer(group, instance=instance, **self._usual(options)))
+        return self._made(lambda: sync.Producer(group, instance=instance, **self.client_options(**options)))
 
     def transaction_producer(
         self, group: str = DEFAULT_GROUP, *, check: Check | None = None, **options: Any
     ) -> sync.TransactionProducer:
         """See `AsyncCluster.transaction_producer`."""
         options["check"] = check or undecided
-        return self._made(lambda: sync.TransactionProducer(group, **self._usual(options)))
+        return self._made(lambda: sync.TransactionProducer(group, **self.client_options(**options)))
 
     def push_consumer(
         self, group: str, *, instance: ClientInstance | None = None, **options: Unpack[PushKeywords]
     ) -> sync.PushConsumer:
         """See `AsyncCluster.push_consumer`; subscribe, then use it in a `with` block."""
         options.setdefault("consume_from_where", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
-        return self._made(lambda: sync.PushConsumer(group, instance=instance, **self._usual(options)))
+        return self._made(lambda: sync.PushConsumer(group, instance=instance, **self.client_options(**options)))
 
     def pull_consumer(
         self, group: str, *, instance: ClientInstance | None = None, **options: Unpack[PullKeywords]
     ) -> sync.PullConsumer:
         """See `AsyncCluster.pull_consumer`."""
         options.setdefault("consume_from_where", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
-        return self._made(lambda: sync.PullConsumer(group, instance=instance, **self._usual(options)))
+        return self._made(lambda: sync.PullConsumer(group, instance=instance, **self.client_options(**options)))
 
     def admin(self, **options: Any) -> sync.Admin:
         """Admin operations on this cluster, to be used in a `with` block; see `tianzhou.sync.Admin`."""
         with self._making():
-            return sync.Admin(**self._usual(options))
+            return sync.Admin(**self.client_options(**options))
 
-    def client_options(self) -> dict[str, Any]:
-        """What a client of this cluster has to be given: address and clock."""
-        return self.aio.client_options()
-
-    def _usual(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        return self.aio.client_options() | dict(options)
+    def client_options(self, **options: Any) -> dict[str, Any]:
+        """See `AsyncCluster.client_options`."""
+        return self.aio.client_options(**options)
 
     def _made(self, make: Callable[[], S]) -> S:
         with self._making():
@@ -380,7 +377,7 @@ class Cluster:
     wait_until_consumed = _blocking(AsyncCluster.wait_until_consumed)
 
     def wait_until(self, condition: Callable[[], object], what: str = "", *, within: timedelta | float = 30) -> None:
-        """See `AsyncCluster.wait_until`; the condition is asked in the calling thread, between two steps of time."""
+        """See `AsyncCluster.wait_until`; the condition is called in the calling thread, between two steps of time."""
         __tracebackhide__ = True
         home, limit_s = self._home, in_seconds(within)
         began = self.aio.home.time()

@@ -1,20 +1,21 @@
 """Brokers that misbehave on purpose: refusals, lost replies, lost requests, dropped connections, slow answers.
 
-A fault sits between a connection and the request's handler. It lasts until it is ended, or has struck so many times.
+A fault sits between a connection and the request's handler, until it is ended or has struck as often as it may.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeAlias, TypedDict, Unpack
 
 from tianzhou.broker.router import Router
 from tianzhou.errors import ClientError
 from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.remoting.group import Processor
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header
@@ -33,28 +34,43 @@ EVERYTHING = frozenset(map(int, RequestCode))
 """All requests, heartbeats included."""
 
 
-class Fault(ABC):
+Strike: TypeAlias = "Callable[[Router, Connection, Command], Reply | Awaitable[Reply]]"
+"""What happens to a request that a fault strikes."""
+
+
+class Struck(TypedDict, total=False):
+    """Requests that a fault strikes.
+
+    Attributes:
+        requests: their codes; by default those of sends.
+        topic: only those about this topic.
+        times: how many; None for all until the fault is ended.
+    """
+
+    requests: Collection[int]
+    topic: str | None
+    times: int | None
+
+
+class Fault:
     """A fault in force; a context manager that ends it.
 
     Attributes:
         hits: how many requests it has struck.
     """
 
-    def __init__(self, codes: Collection[int], topic: str | None, times: int | None) -> None:
+    def __init__(self, faults: Iterable[Faults], strike: Strike, struck: Struck) -> None:
+        times = struck.get("times")
         if times is not None and times < 1:
             raise ClientError(f"a fault that strikes times={times}; give 1 or more, or leave it out for 'until ended'")
         self.hits = 0
-        self._faults: list[Faults] = []
-        self._codes = frozenset(map(int, codes))
-        self._topic = topic
+        self.strike = strike
+        self._codes = frozenset(map(int, struck.get("requests", SENDS)))
+        self._topic = struck.get("topic")
         self._left = times
-
-    def begin(self, faults: Iterable[Faults]) -> Self:
-        """Strike at these brokers from now on."""
         self._faults = list(faults)
         for one in self._faults:
             one._active = (self, *one._active)
-        return self
 
     def __enter__(self) -> Self:
         return self
@@ -81,59 +97,11 @@ class Fault(ABC):
                 self.end()
         return True
 
-    @abstractmethod
-    def serve(self, router: Router, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
-        """What happens to a request that was struck."""
 
-
-class _Refusal(Fault):
-    code: int = ResponseCode.SYSTEM_BUSY
-    remark = ""
-
-    def serve(self, router: Router, connection: Connection, command: Command) -> Reply:
-        return command.reply(self.code, self.remark)
-
-
-class _LostRequest(Fault):
-    def serve(self, router: Router, connection: Connection, command: Command) -> Reply:
-        return None
-
-
-class _LostReply(Fault):
-    def serve(self, router: Router, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
-        reply = router.serve(connection, command)
-        return _swallowed(reply) if inspect.isawaitable(reply) else None
-
-
-class _Dropped(Fault):
-    served = False
-
-    def serve(self, router: Router, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
-        if not self.served:
-            connection.abort()
-            return None
-        reply = router.serve(connection, command)
-        if inspect.isawaitable(reply):
-            return _dropped(reply, connection)
-        connection.abort()
-        return None
-
-
-class _Late(Fault):
-    seconds = 0.0
-
-    def serve(self, router: Router, connection: Connection, command: Command) -> Awaitable[Reply]:
-        return _later(self.seconds, router.serve(connection, command))
-
-
-async def _swallowed(reply: Awaitable[Reply]) -> Reply:
+async def _unanswered(reply: Awaitable[Reply], act: Callable[[], object] = lambda: None) -> Reply:
+    """Serve, act, and send nothing."""
     await reply
-    return None
-
-
-async def _dropped(reply: Awaitable[Reply], connection: Connection) -> Reply:
-    await reply
-    connection.abort()
+    act()
     return None
 
 
@@ -157,8 +125,8 @@ class Faults:
     """The faults of one broker, or of several at once.
 
     Each method puts a fault into force and returns it; use it in a `with` block, or call its `end`, or `clear`. Which
-    requests it strikes is said by `requests` (`SENDS`, `PULLS`, `COMMITS`, … of `tianzhou.testing`, or any collection
-    of request codes), by `topic`, and by `times`. When several would strike a request, the newest does.
+    requests it strikes depends on `requests` (`SENDS`, `PULLS`, `COMMITS`, … of `tianzhou.testing`, or any collection
+    of request codes), on `topic`, and on `times`, see `Struck`. When several would strike a request, the newest does.
 
     Args:
         parts: the faults of the brokers this one stands for; none for those of one broker.
@@ -173,68 +141,54 @@ class Faults:
         self,
         code: int = ResponseCode.SYSTEM_BUSY,
         remark: str = "refused by the test",
-        *,
-        requests: Collection[int] = SENDS,
-        topic: str | None = None,
-        times: int | None = None,
+        **struck: Unpack[Struck],
     ) -> Fault:
         """Answer with a code instead of serving.
 
         Args:
             code: the response code, see `tianzhou.wire.codes.ResponseCode`.
             remark: the text that goes with it.
-            requests: the request codes it strikes.
-            topic: only requests about this topic.
-            times: how many requests it strikes; None for all until it is ended.
+            struck: which requests.
         """
-        fault = _Refusal(requests, topic, times)
-        fault.code, fault.remark = int(code), remark
-        return fault.begin(self._parts)
+        return Fault(self._parts, lambda _router, _connection, command: command.reply(int(code), remark), struck)
 
-    def lose_requests(
-        self, *, requests: Collection[int] = SENDS, topic: str | None = None, times: int | None = None
-    ) -> Fault:
+    def lose_requests(self, **struck: Unpack[Struck]) -> Fault:
         """Neither serve nor answer; the client waits until its time is up."""
-        return _LostRequest(requests, topic, times).begin(self._parts)
+        return Fault(self._parts, lambda *_: None, struck)
 
-    def lose_replies(
-        self, *, requests: Collection[int] = SENDS, topic: str | None = None, times: int | None = None
-    ) -> Fault:
+    def lose_replies(self, **struck: Unpack[Struck]) -> Fault:
         """Serve, but do not answer: the message is stored, and its producer does not know."""
-        return _LostReply(requests, topic, times).begin(self._parts)
 
-    def drop_connections(
-        self,
-        *,
-        served: bool = False,
-        requests: Collection[int] = SENDS,
-        topic: str | None = None,
-        times: int | None = None,
-    ) -> Fault:
+        def strike(router: Router, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
+            reply = router.serve(connection, command)
+            return _unanswered(reply) if inspect.isawaitable(reply) else None
+
+        return Fault(self._parts, strike, struck)
+
+    def drop_connections(self, *, served: bool = False, **struck: Unpack[Struck]) -> Fault:
         """Break the connection a request comes on.
 
         Args:
             served: whether the request is served before; its answer never leaves.
-            requests: the request codes it strikes.
-            topic: only requests about this topic.
-            times: how many requests it strikes; None for all until it is ended.
+            struck: which requests.
         """
-        fault = _Dropped(requests, topic, times)
-        fault.served = served
-        return fault.begin(self._parts)
 
-    def answer_late(
-        self,
-        seconds: float,
-        *,
-        requests: Collection[int] = SENDS,
-        topic: str | None = None,
-        times: int | None = None,
-    ) -> Fault:
+        def strike(router: Router, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
+            reply = router.serve(connection, command) if served else None
+            if inspect.isawaitable(reply):
+                return _unanswered(reply, connection.abort)
+            connection.abort()
+            return None
+
+        return Fault(self._parts, strike, struck)
+
+    def answer_late(self, seconds: float, **struck: Unpack[Struck]) -> Fault:
         """Serve at once and answer so much later, in the cluster's time."""
-        fault = _Late(requests, topic, times)
-        fault.seconds = seconds
-        return fault.begin(self._parts)
+        return Fault(
+            self._parts,
+            lambda router, connection, command: _later(seconds, router.serve(connection, command)),
+            struck,
+        )
 
     def clear(self) -> None:
         """End all faults."""
@@ -243,11 +197,8 @@ class Faults:
                 fault.end()
 
     def striking(self, command: Command) -> Fault | None:
-        """The fault that strikes a request, None when it is to be served as usual."""
-        for fault in self._active:
-            if fault._strikes(command):
-                return fault
-        return None
+        """The fault that strikes a request, None when it is to be served."""
+        return next((fault for fault in self._active if fault._strikes(command)), None)
 
 
 class FaultyRouter(Router):
@@ -290,18 +241,14 @@ class FaultyRouter(Router):
 
     def serve(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         """See `Router.serve`."""
-        if not self._admits(connection):
-            return None
-        fault = self._faults.striking(command) if self._faults._active else None
-        return (
-            self._router.serve(connection, command) if fault is None else fault.serve(self._router, connection, command)
-        )
+        return self._served(connection, command, self._router.serve)
 
     def serve_late(self, connection: Connection, command: Command, waited_s: float) -> Reply | Awaitable[Reply]:
         """See `Router.serve_late`."""
+        return self._served(connection, command, functools.partial(self._router.serve_late, waited_s=waited_s))
+
+    def _served(self, connection: Connection, command: Command, serve: Processor) -> Reply | Awaitable[Reply]:
         if not self._admits(connection):
             return None
         fault = self._faults.striking(command) if self._faults._active else None
-        if fault is not None:
-            return fault.serve(self._router, connection, command)
-        return self._router.serve_late(connection, command, waited_s)
+        return serve(connection, command) if fault is None else fault.strike(self._router, connection, command)

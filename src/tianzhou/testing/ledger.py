@@ -1,4 +1,4 @@
-"""Who was told what: a producer's ledger, kept outside the server, and its comparison with what the server has."""
+"""Ledger of a producer, outside the server: what was sent and acknowledged, compared with what the server has."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Ledger:
     each queue the messages of a writer are in the order of their numbers.
 
     Attributes:
-        sent: place and writer of every message that was ever given to a client.
-        acknowledged: bodies by place and offset, as the answers said.
+        sent: place and writer of every message that was ever passed to a client.
+        acknowledged: bodies by place and offset, as acknowledged.
         found: bodies by place, in the order of the queue.
     """
 

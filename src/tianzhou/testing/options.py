@@ -20,7 +20,7 @@ class ClusterOptions:
     """What a test cluster is like.
 
     Attributes:
-        virtual: time stands still and passes when told, see `docs/howto/test-your-consumers.md`; else it is real.
+        virtual: time passes only as `docs/howto/test-your-consumers.md` says; else it is real.
         brokers: how many masters, `broker-a`, `broker-b` and so on.
         folder: where the stores are, kept afterwards; by default a folder that is removed in the end.
         memory: whether that folder is in memory where the system has such a place.

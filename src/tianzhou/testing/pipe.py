@@ -50,7 +50,7 @@ class PipeEnd(asyncio.Transport):
         server: asyncio.BufferedProtocol,
         ports: tuple[int, int],
     ) -> tuple[Self, Self]:
-        """Two ends that are connected; both protocols have been told.
+        """Two connected ends, after `connection_made` of both protocols.
 
         Args:
             loop: their event loop.

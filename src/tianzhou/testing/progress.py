@@ -150,23 +150,23 @@ async def _behind(broker: Broker, group: str, topic: str) -> int:
             missing[queue_id] = (at, end)
     if not missing or online is None:
         return sum(end - max(at, 0) for at, end in missing.values())
-    # Consumers commit every few seconds; their word is newer.
-    told = [await _told(connection, group, topic) for connection in list(online.clients)]
+    # Consumers commit every few seconds; the offsets they report are newer.
+    reports = [await _reported(connection, group, topic) for connection in list(online.clients)]
     behind = 0
     for queue_id, (at, end) in missing.items():
         queue = MessageQueue(topic, broker.settings.broker_name, queue_id)
-        said = [one[queue] for one in told if queue in one]
+        reported = [report[queue] for report in reports if queue in report]
         # Of a broadcast every member gets every message.
-        everyone = bool(said) and len(said) == len(told)
-        reached = max([at, *said]) if not broadcast else min(said) if everyone else 0
+        everyone = bool(reported) and len(reported) == len(reports)
+        reached = max([at, *reported]) if not broadcast else min(reported) if everyone else 0
         behind += max(end - max(reached, 0), 0)
         if reached < end and (offsets.pull_offset(group, topic, queue_id) or 0) < end:
-            # What a filter passes over is told when a held pull ends, which else is after many seconds.
+            # A held pull reports what its filter passed over when it ends, which else is after many seconds.
             offsets.on_reset(group, topic, queue_id)
     return behind
 
 
-async def _told(connection: object, group: str, topic: str) -> dict[MessageQueue, int]:
+async def _reported(connection: object, group: str, topic: str) -> dict[MessageQueue, int]:
     assert isinstance(connection, Connection)
     code = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
     try:

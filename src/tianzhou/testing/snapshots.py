@@ -1,4 +1,4 @@
-"""What a folder holds at one moment, kept so that it can be put back: the store of a broker that is killed."""
+"""Images of a folder at one moment, to be put back later: the store of a broker that is killed."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ from tianzhou.broker.server import Broker
 from tianzhou.testing import progress
 
 STEPS = 128
-"""As a part of the whole time that passes, timers are late by no more than one of so many."""
+"""Timers are late by at most this fraction (1/128) of the whole time that passes."""
 OURS_STEPS = 16
-"""The same for those of servers and clients: so many things that lead to one another get their turn."""
+"""The same for those of servers and clients: things that lead to one another happen in up to 16 steps."""
 COARSEST_S = 50.0
 """How late timers of tests and handlers may fire while hours pass."""
 OURS_COARSEST_S = 600.0

@@ -47,7 +47,7 @@ ARRIVAL_S = 0.0001
 """How long a byte that was written to a loopback connection may take to become readable, in real time."""
 
 LOOK_EVERY = 10
-"""Of so many turns of the loop with work to do, one looks whether a socket has something as well."""
+"""Turns of the loop with work to do, of which one looks whether a socket has something as well."""
 SERVERS = ("tianzhou.store.", "tianzhou.broker.")
 LOOPBACK = frozenset({"127.0.0.1", "localhost"})
 
@@ -303,7 +303,7 @@ def worker_of() -> VirtualLoop | None:
 
 
 class _Clocks:
-    """While there are virtual loops, `SystemClock` reads the time of the one it is asked on.
+    """While there are virtual loops, `SystemClock` reads the time of the one it is called on.
 
     Code under test makes its clients itself and gives them no clock. Threads without a loop read the time of the
     cluster whose blocking clients they would get (`adopted`).

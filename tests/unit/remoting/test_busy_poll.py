@@ -46,7 +46,7 @@ class Turns:
 
     def asks(self, peer: str = "a", gap_s: float = QUICK_S) -> None:
         self.now += gap_s
-        self.busy_poll.asked(peer, gap_s)
+        self.busy_poll.requested(peer, gap_s)
 
 
 def awake_for(peer: str = "a") -> Turns:
@@ -95,7 +95,7 @@ def test_nobody_is_waited_for_while_another_waits_for_its_reply() -> None:
     turns = Turns()
     for _ in range(50):
         turns.asks("a")
-        turns.busy_poll.asked("b", inf)
+        turns.busy_poll.requested("b", inf)
     assert not turns.due
 
 
@@ -117,7 +117,7 @@ class WorkerReport:
     def __init__(self) -> None:
         self.gaps: list[float] = []
 
-    def asked(self, _peer: object, gap_s: float) -> None:
+    def requested(self, _peer: object, gap_s: float) -> None:
         self.gaps.append(round(gap_s, 6))
 
     def left(self, _peer: object) -> None:

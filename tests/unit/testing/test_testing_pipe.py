@@ -37,13 +37,10 @@ class Talker(asyncio.BufferedProtocol):
         self.events.append(("lost", exc))
 
 
-def with_pair(body, **rooms):
-    async def main():
-        client, server = Talker(**rooms), Talker(**rooms)
-        PipeEnd.pair(asyncio.get_running_loop(), client, server, (50_000, 9_876))
-        await body(client, server)
-
-    asyncio.run(main())
+def pair(**rooms):
+    client, server = Talker(**rooms), Talker(**rooms)
+    PipeEnd.pair(asyncio.get_running_loop(), client, server, (50_000, 9_876))
+    return client, server
 
 
 async def turns(count=5):
@@ -51,77 +48,69 @@ async def turns(count=5):
         await asyncio.sleep(0)
 
 
-def test_bytes_come_in_order_and_each_end_knows_the_other():
-    async def body(client, server):
-        for number in range(100):
-            client.transport.write(b"%d," % number)
-        client.transport.writelines([b"end"])
-        server.transport.write(b"answer")
-        assert server.got == b""  # never in the turn they are written in
-        await turns()
-        assert server.got == b"".join(b"%d," % number for number in range(100)) + b"end"
-        assert client.got == b"answer"
-        assert client.events == [("made", ("127.0.0.1", 9_876))]
-        assert server.events == [("made", ("127.0.0.1", 50_000))]
-
-    with_pair(body)
+async def test_bytes_come_in_order_and_each_end_knows_the_other():
+    client, server = pair()
+    for number in range(100):
+        client.transport.write(b"%d," % number)
+    client.transport.writelines([b"end"])
+    server.transport.write(b"answer")
+    assert server.got == b""  # never in the turn they are written in
+    await turns()
+    assert server.got == b"".join(b"%d," % number for number in range(100)) + b"end"
+    assert client.got == b"answer"
+    assert client.events == [("made", ("127.0.0.1", 9_876))]
+    assert server.events == [("made", ("127.0.0.1", 50_000))]
 
 
-def test_the_other_end_reads_everything_before_it_hears_of_the_end():
-    async def body(client, server):
-        client.transport.write(b"last words")
-        client.transport.close()
-        client.transport.write(b"too late")
-        assert client.transport.is_closing()
-        await turns()
-        assert server.got == b"last words"
-        assert server.events[1:] == ["eof", ("lost", None)]
-        assert client.events[1:] == [("lost", None)]
-        server.transport.write(b"nobody is there")
-        server.transport.close()
-        await turns()
-        assert server.events[1:] == ["eof", ("lost", None)]
-
-    with_pair(body)
+async def test_the_other_end_reads_everything_before_it_hears_of_the_end():
+    client, server = pair()
+    client.transport.write(b"last words")
+    client.transport.close()
+    client.transport.write(b"too late")
+    assert client.transport.is_closing()
+    await turns()
+    assert server.got == b"last words"
+    assert server.events[1:] == ["eof", ("lost", None)]
+    assert client.events[1:] == [("lost", None)]
+    server.transport.write(b"nobody is there")
+    server.transport.close()
+    await turns()
+    assert server.events[1:] == ["eof", ("lost", None)]
 
 
-def test_who_does_not_read_holds_up_who_writes_and_the_end():
-    async def body(client, server):
-        server.transport.pause_reading()
-        client.transport.write(b"x" * HIGH_BYTES)
-        assert client.events[1:] == []
-        client.transport.write(b"y")
-        assert client.events[1:] == ["pause"]
-        client.transport.close()
-        await turns()
-        assert (server.got, server.events[1:]) == (b"", [])
-        server.transport.resume_reading()
-        await turns()
-        assert len(server.got) == HIGH_BYTES + 1
-        assert server.events[1:] == ["eof", ("lost", None)]
-
-    with_pair(body, room=1_000)
+async def test_who_does_not_read_holds_up_who_writes_and_the_end():
+    client, server = pair(room=1_000)
+    server.transport.pause_reading()
+    client.transport.write(b"x" * HIGH_BYTES)
+    assert client.events[1:] == []
+    client.transport.write(b"y")
+    assert client.events[1:] == ["pause"]
+    client.transport.close()
+    await turns()
+    assert (server.got, server.events[1:]) == (b"", [])
+    server.transport.resume_reading()
+    await turns()
+    assert len(server.got) == HIGH_BYTES + 1
+    assert server.events[1:] == ["eof", ("lost", None)]
 
 
-def test_reading_may_stop_in_the_middle():
-    async def body(client, server):
-        took = Talker.buffer_updated
+async def test_reading_may_stop_in_the_middle():
+    client, server = pair(room=3)
+    took = Talker.buffer_updated
 
-        def three(nbytes):
-            took(server, nbytes)
-            if len(server.got) == 3:
-                server.transport.pause_reading()
+    def three(nbytes):
+        took(server, nbytes)
+        if len(server.got) == 3:
+            server.transport.pause_reading()
 
-        server.buffer_updated = three
-        client.transport.write(b"abcdef")
-        client.transport.write(b"ghi")
-        await turns()
-        assert server.got == b"abc"
-        server.transport.resume_reading()
-        await turns()
-        assert server.got == b"abcdefghi"
-
-    with_pair(body, room=3)
+    server.buffer_updated = three
+    client.transport.write(b"abcdef")
+    client.transport.write(b"ghi")
+    await turns()
+    assert server.got == b"abc"
+    server.transport.resume_reading()
+    await turns()
+    assert server.got == b"abcdefghi"
 
 
 @pytest.mark.parametrize("virtual", [True, False])
