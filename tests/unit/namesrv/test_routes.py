@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tianzhou.model import DataVersion, QueueData, TopicConfig
+from tianzhou.model import DataVersion, QueueData, TopicConfig, TopicRoute
 from tianzhou.namesrv.handlers import FLAGS
-from tianzhou.namesrv.routes import BROKER_TIMEOUT_MS, Registration, RouteTable, keep_zone
+from tianzhou.namesrv.routes import BROKER_TIMEOUT_MS, Registered, Registration, RouteTable, keep_zone
 
 NOW = 1_700_000_000_000
 MASTER = "10.0.0.1:10911"
@@ -41,23 +41,30 @@ def table() -> RouteTable:
     return table
 
 
-def perm(table: RouteTable, topic: str = "T") -> int:
+def routed(table: RouteTable, topic: str = "T") -> TopicRoute:
     route = table.route(topic)
     assert route is not None
-    return route.queue_datas[0].perm
+    return route
+
+
+def answered(answer: Registered | None) -> Registered:
+    assert answer is not None
+    return answer
+
+
+def perm(table: RouteTable, topic: str = "T") -> int:
+    return routed(table, topic).queue_datas[0].perm
 
 
 def test_a_registered_broker_is_in_the_route_of_its_topics(table: RouteTable) -> None:
-    route = table.route("T")
-    assert route is not None
+    route = routed(table)
     assert route.queue_datas == [QueueData("broker-a", 4, 8, 6, 0)]
     assert route.broker_datas[0].broker_addrs == {0: MASTER}
     assert table.route("unknown") is None
 
 
 def test_a_route_is_a_copy(table: RouteTable) -> None:
-    route = table.route("T")
-    assert route is not None
+    route = routed(table)
     route.broker_datas[0].broker_addrs.clear()
     route.queue_datas[0].perm = 0
     assert perm(table) == 6
@@ -131,9 +138,7 @@ def test_a_lost_connection_takes_its_brokers_and_only_them(table: RouteTable) ->
     table.register(registration(broker_name="broker-b", address="10.0.0.9:1"), NOW, "conn-2")
     for live in table.living_on("conn-1"):
         table.remove(live)
-    route = table.route("T")
-    assert route is not None
-    assert [broker.broker_name for broker in route.broker_datas] == ["broker-b"]
+    assert [broker.broker_name for broker in routed(table).broker_datas] == ["broker-b"]
 
 
 def test_the_old_connection_of_a_broker_that_has_come_back_takes_nothing(table: RouteTable) -> None:
@@ -144,21 +149,17 @@ def test_the_old_connection_of_a_broker_that_has_come_back_takes_nothing(table: 
 def test_unregistering_the_last_address_removes_the_broker_and_its_topics(table: RouteTable) -> None:
     table.register(registration(1), NOW, "conn-2")
     table.unregister("DefaultCluster", "broker-a", MASTER)
-    route = table.route("T")
-    assert route is not None
-    assert route.broker_datas[0].broker_addrs == {1: SLAVE}
+    assert routed(table).broker_datas[0].broker_addrs == {1: SLAVE}
     table.unregister("DefaultCluster", "broker-a", SLAVE)
     assert table.topics() == []
     table.unregister("DefaultCluster", "broker-a", SLAVE)  # again: nothing
 
 
 def test_a_slave_learns_where_its_live_master_is(table: RouteTable) -> None:
-    answer = table.register(registration(1), NOW)
-    assert answer is not None
+    answer = answered(table.register(registration(1), NOW))
     assert (answer.master_address, answer.ha_server_address) == (MASTER, "10.0.0.1:10912")
     table.unregister("DefaultCluster", "broker-a", MASTER)
-    answer = table.register(registration(1), NOW)
-    assert answer is not None
+    answer = answered(table.register(registration(1), NOW))
     assert answer.master_address is None
 
 
@@ -172,8 +173,7 @@ def test_a_process_that_changes_its_role_leaves_its_old_id() -> None:
 def test_a_master_of_an_older_state_is_ignored(table: RouteTable) -> None:
     table.register(registration(data_version=DataVersion(1, NOW, 7)), NOW)
     stale = registration(address="10.0.0.66:10911", data_version=DataVersion(9, NOW, 6))
-    answer = table.register(stale, NOW)
-    assert answer is not None
+    answer = answered(table.register(stale, NOW))
     assert answer.master_address is None
     assert table.members("broker-a") == {0: MASTER}
     assert table.data_version("DefaultCluster", "10.0.0.66:10911") is None
@@ -201,9 +201,7 @@ def test_losing_the_master_wipes_write_permission_with_acting_masters() -> None:
     table.register(registration(1, enable_acting_master=True), NOW)
     table.unregister("DefaultCluster", "broker-a", MASTER)
     assert perm(table) == 4
-    route = table.route("T")
-    assert route is not None
-    assert route.broker_datas[0].broker_addrs == {0: SLAVE}  # shown as master
+    assert routed(table).broker_datas[0].broker_addrs == {0: SLAVE}  # shown as master
     assert table.members("broker-a") == {1: SLAVE}
 
 
@@ -212,8 +210,7 @@ def test_no_acting_master_is_shown_while_the_topic_is_writable_or_the_switch_is_
         table = RouteTable(support_acting_master=support)
         table.register(registration(1, enable_acting_master=True), NOW)
         table.set_write_permission("broker-a", allowed=not wiped)
-        route = table.route("T")
-        assert route is not None
+        route = routed(table)
         assert route.broker_datas[0].broker_addrs == {1: SLAVE}
 
 
@@ -221,16 +218,13 @@ def test_a_member_group_topic_never_shows_an_acting_master() -> None:
     table = RouteTable(support_acting_master=True)
     topic = "rmq_sys_SYNC_BROKER_MEMBER_broker-a"
     table.register(registration(1, enable_acting_master=True, topics=topics(topic, "T")), NOW)
-    route = table.route(topic)
-    assert route is not None
-    assert route.broker_datas[0].broker_addrs == {1: SLAVE}
+    assert routed(table, topic).broker_datas[0].broker_addrs == {1: SLAVE}
 
 
 def test_a_new_smallest_id_is_told_to_the_others_and_a_loss_to_all_left() -> None:
     table = RouteTable()
     table.register(registration(1), NOW)
-    answer = table.register(registration(0), NOW)
-    assert answer is not None
+    answer = answered(table.register(registration(0), NOW))
     assert answer.change is not None
     assert (answer.change.min_broker_id, answer.change.recipients) == (0, [SLAVE])
     change = table.unregister("DefaultCluster", "broker-a", MASTER)
@@ -254,9 +248,7 @@ def test_data_version_is_compared_whole(table: RouteTable) -> None:
 def test_a_topic_is_deleted_everywhere_or_in_one_cluster(table: RouteTable) -> None:
     table.register(registration(cluster="Other", broker_name="broker-b", address="10.0.0.9:1"), NOW)
     table.delete_topic("T", "Other")
-    route = table.route("T")
-    assert route is not None
-    assert [queue.broker_name for queue in route.queue_datas] == ["broker-a"]
+    assert [queue.broker_name for queue in routed(table).queue_datas] == ["broker-a"]
     table.delete_topic("T", "nowhere")
     assert table.route("T") is not None
     table.delete_topic("T")
@@ -267,9 +259,7 @@ def test_a_topic_is_deleted_everywhere_or_in_one_cluster(table: RouteTable) -> N
 def test_queues_are_added_only_for_registered_brokers(table: RouteTable) -> None:
     assert table.add_queues("fresh", [QueueData("broker-a", 2, 2, 6)])
     assert not table.add_queues("fresh", [QueueData("broker-x", 2, 2, 6)])
-    route = table.route("fresh")
-    assert route is not None
-    assert [queue.broker_name for queue in route.queue_datas] == ["broker-a"]
+    assert [queue.broker_name for queue in routed(table, "fresh").queue_datas] == ["broker-a"]
 
 
 def test_topic_lists(table: RouteTable) -> None:
@@ -286,21 +276,16 @@ def test_topic_lists(table: RouteTable) -> None:
 
 def test_filter_servers_are_listed_by_broker_address(table: RouteTable) -> None:
     table.register(registration(filter_servers=["f:1"]), NOW)
-    route = table.route("T")
-    assert route is not None
-    assert route.filter_server_table == {MASTER: ["f:1"]}
+    assert routed(table).filter_server_table == {MASTER: ["f:1"]}
     table.register(registration(filter_servers=[]), NOW)
-    route = table.route("T")
-    assert route is not None
-    assert route.filter_server_table == {}
+    assert routed(table).filter_server_table == {}
 
 
 def test_a_zone_keeps_its_own_brokers_and_those_without_a_master(table: RouteTable) -> None:
     table.register(registration(zone_name="Hangzhou", filter_servers=["f:1"]), NOW)
     table.register(registration(broker_name="far", address="far:1", zone_name="beijing", filter_servers=["f:2"]), NOW)
     table.register(registration(1, broker_name="orphan", address="orphan:1", zone_name="beijing"), NOW)
-    route = table.route("T")
-    assert route is not None
+    route = routed(table)
     kept = keep_zone(route, "hangzhou")
     assert {broker.broker_name for broker in kept.broker_datas} == {"broker-a", "orphan"}
     assert {queue.broker_name for queue in kept.queue_datas} == {"broker-a", "orphan"}
@@ -311,9 +296,7 @@ def test_a_static_topic_brings_its_mappings_into_the_route() -> None:
     table = RouteTable()
     mapping = {"bname": "broker-a", "topic": "T", "totalQueues": 4, "epoch": 1}
     table.register(registration(queue_mappings={"T": mapping}), NOW)
-    route = table.route("T")
-    assert route is not None
-    assert route.topic_queue_mapping_by_broker == {"broker-a": mapping}
+    assert routed(table).topic_queue_mapping_by_broker == {"broker-a": mapping}
     other = table.route("TBW102")
     assert other is not None
     assert other.topic_queue_mapping_by_broker is None
