@@ -46,10 +46,6 @@ class Reach:
         """Carries the requests."""
         return self.instance.remoting
 
-    def now_ms(self) -> int:
-        """The present, milliseconds since the epoch."""
-        return self.instance.clock.now_ms()
-
     async def call(self, address: str, code: int, *, body: bytes = b"", **header: Any) -> Command:
         """A successful reply of one server.
 

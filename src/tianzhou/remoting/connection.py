@@ -31,7 +31,6 @@ Reply: TypeAlias = Command | bytes | tuple[bytes, bytes] | DeferredReply | None
 
 FLUSH_BYTES = 262_144
 LARGE_PIECE = 4096
-WRITE_HIGH_BYTES = 524_288
 WRITE_LOW_BYTES = 131_072
 HELD_OVERHEAD = 1024
 

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from tianzhou.remoting.connection import Connection, Reply
 
 HELD_BYTES = 33_554_432
-GATHER_BYTES = HALF_FRAMES.default
+"""Maximum bytes of a connection's requests with unfinished awaitables; above it the peer is not read from."""
 MAX_IN_FLIGHT = 65_535
+"""Maximum requests of our own that may await replies, over all connections (wire.md §1.8)."""
 DEADLINE_STEP_S = 0.05
 IDLE_STEP_S = 5.0
 MARK_STEP_S = 0.02
@@ -51,10 +52,6 @@ class ConnectionGroup:
     Args:
         processor: serves the peers' requests; None answers each with REQUEST_CODE_NOT_SUPPORTED.
         idle_timeout_s: a connection with no traffic for so long is closed; 0 never closes.
-        held_bytes: most bytes of requests per connection whose awaitables are unfinished; above it the peer
-            is not read from.
-        gather_bytes: most memory for half-received frames over all connections, see `FrameBudget`.
-        max_in_flight: most requests of our own that may await replies, over all connections.
         guarded: do not read from a peer that does not read. Right for a server; two ends that both did it would
             wait for each other for ever once both have much to send.
         busy_poll_s: seconds the loop polls for a peer that sends one request at a time, see `BusyPoll`; 0 never polls.
@@ -67,9 +64,6 @@ class ConnectionGroup:
         processor: Processor | None = None,
         *,
         idle_timeout_s: float = 120.0,
-        held_bytes: int = HELD_BYTES,
-        gather_bytes: int = GATHER_BYTES,
-        max_in_flight: int = MAX_IN_FLIGHT,
         guarded: bool = True,
         busy_poll_s: float = 0.0,
         clock: Clock | None = None,
@@ -85,9 +79,9 @@ class ConnectionGroup:
         self._unread_timer: StallAwareTimer | None = None
         self.processor: Processor = processor or (lambda _connection, command: unsupported(command))
         self.idle_timeout_s = idle_timeout_s
-        self.held_bytes = held_bytes
-        self.budget = FrameBudget(gather_bytes)
-        self.max_in_flight = max_in_flight
+        self.held_bytes = HELD_BYTES
+        self.budget = FrameBudget(HALF_FRAMES.default)
+        self.max_in_flight = MAX_IN_FLIGHT
         self.guarded = guarded
         self.busy_poll_s = busy_poll_s
         self.busy_poll: BusyPoll | None = None

@@ -14,10 +14,11 @@ import pytest
 
 from tianzhou.remoting.budget import LARGEST_SMALL_READ
 from tianzhou.remoting.client import RemotingClient
-from tianzhou.remoting.connection import FLUSH_BYTES, WRITE_HIGH_BYTES, Connection, Reply
+from tianzhou.remoting.connection import FLUSH_BYTES, Connection, Reply
 from tianzhou.remoting.loop import loop_factory
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.remoting.session import MAX_FRAME, READ_SIZE
+from tianzhou.remoting.unread import HIGH_BYTES
 from tianzhou.testing.clock import VirtualClock
 from tianzhou.wire.command import Command, encode
 
@@ -169,7 +170,7 @@ def test_peers_that_never_read_cost_bounded_memory_and_nobody_else_waits(run: Ru
                 await asyncio.sleep(0.1)
             for connection in server.connections:
                 waiting = connection._transport.get_write_buffer_size()
-                assert waiting <= WRITE_HIGH_BYTES + FLUSH_BYTES + 2 * len(BIG_REPLY)
+                assert waiting <= HIGH_BYTES + FLUSH_BYTES + 2 * len(BIG_REPLY)
             assert served * len(BIG_REPLY) < 3 * 16_000_000  # the rest lies in the kernel's buffers
             for peer, sending in deaf:
                 sending.cancel()

@@ -56,7 +56,8 @@ async def test_requests_time_out_to_the_tenth_of_a_second_and_leave_nothing() ->
 
 
 async def test_requests_count_as_long_as_their_replies_are_awaited() -> None:
-    bench = Bench(echo, max_in_flight=3)
+    bench = Bench(echo)
+    bench.group.max_in_flight = 3
     opaques = [bench.group.opaques.next() for _ in range(4)]
 
     def ask(number: int, ms: float = 1000) -> asyncio.Future[Command]:
@@ -98,7 +99,8 @@ async def test_a_cancelled_request_is_forgotten() -> None:
 
 
 async def test_too_many_requests_are_refused_before_anything_is_sent() -> None:
-    bench = Bench(echo, max_in_flight=2)
+    bench = Bench(echo)
+    bench.group.max_in_flight = 2
     asked = [asyncio.ensure_future(bench.connection.invoke(Command(307))) for _ in range(2)]
     await turns(2)
     bench.sent()

@@ -121,7 +121,8 @@ async def test_ten_thousand_frames_that_stop_after_the_first_read_stay_within_th
         served.append(len(command.body))
         return command.reply(0)
 
-    group = ConnectionGroup(processor, gather_bytes=limit, idle_timeout_s=0)
+    group = ConnectionGroup(processor, idle_timeout_s=0)
+    group.budget.limit = limit
     group.start()
     frame = encode(Command(10, body=body))
     ends = [MemoryTransport(Connection(group)) for _ in range(count)]

@@ -10,7 +10,8 @@ import pytest
 from connection_bench import Bench, echo, requests, run_bench, turns
 
 from tianzhou.errors import BrokerError, ConnectionLost, FilterSyntaxError
-from tianzhou.remoting.connection import FLUSH_BYTES, WRITE_HIGH_BYTES, Connection, Reply
+from tianzhou.remoting.connection import FLUSH_BYTES, Connection, Reply
+from tianzhou.remoting.unread import HIGH_BYTES
 from tianzhou.testing.clock import run
 from tianzhou.testing.memory import MemoryTransport
 from tianzhou.wire.command import Command, encode
@@ -208,7 +209,7 @@ async def test_a_peer_that_does_not_read_is_not_read_from_and_costs_bounded_memo
     taken = bench.transport.feed(data)
     assert taken < len(data)
     assert not bench.transport.reading
-    assert bench.transport.unsent <= WRITE_HIGH_BYTES + FLUSH_BYTES + len(body) + 1000
+    assert bench.transport.unsent <= HIGH_BYTES + FLUSH_BYTES + len(body) + 1000
     assert served * len(body) < 2_000_000
     while taken < len(data):
         bench.transport.catch_up()
@@ -225,7 +226,8 @@ async def test_requests_held_by_slow_handlers_are_bounded() -> None:
         await gate.wait()
         return command.reply(0)
 
-    bench = Bench(lambda _c, command: slow(command), held_bytes=300_000)
+    bench = Bench(lambda _c, command: slow(command))
+    bench.group.held_bytes = 300_000
     data = b"".join(encode(c) for c in requests(100, body=b"h" * 20_000))
     taken = bench.transport.feed(data)
     assert taken < 600_000
@@ -244,13 +246,13 @@ async def test_drain_waits_for_a_slow_peer_and_gives_up_with_the_connection() ->
     connection = bench.connection
     await connection.drain()
     bench.transport.stall()
-    connection.send(b"x" * (WRITE_HIGH_BYTES + 1))
+    connection.send(b"x" * (HIGH_BYTES + 1))
     waiting = [asyncio.ensure_future(connection.drain()) for _ in range(2)]
     await turns()
     assert not any(task.done() for task in waiting)
     bench.transport.catch_up()
     await asyncio.gather(*waiting)
-    connection.send(b"x" * (WRITE_HIGH_BYTES + 1))
+    connection.send(b"x" * (HIGH_BYTES + 1))
     last = asyncio.ensure_future(connection.drain())
     await turns()
     bench.transport.lose()

@@ -89,7 +89,8 @@ async def test_promises_end_with_their_connection() -> None:
 
 async def test_requests_with_promised_replies_are_bounded() -> None:
     promises = [Promise() for _ in range(100)]
-    bench = Bench(promising(*promises), held_bytes=300_000)
+    bench = Bench(promising(*promises))
+    bench.group.held_bytes = 300_000
     commands = requests(100, body=b"h" * 20_000)
     data = b"".join(map(encode, commands))
     taken = bench.transport.feed(data)
