@@ -1,9 +1,7 @@
-"""Clock that moves only by `advance`, and an event loop whose waiting takes no time."""
+"""Clock that moves only by `advance`."""
 
 from __future__ import annotations
 
-import asyncio
-import selectors
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -42,38 +40,8 @@ class VirtualClock:
         self._start_ms += milliseconds
 
 
-class _JumpingSelector(selectors.DefaultSelector):
-    """Instead of waiting for a timer, moves the clock to it; descriptors that are ready go first."""
-
-    def __init__(self, clock: VirtualClock) -> None:
-        super().__init__()
-        self._clock = clock
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None:
-            # No timer at all: only a descriptor or another thread can wake the loop.
-            return super().select(None)
-        ready = super().select(0)
-        if not ready and timeout > 0:
-            self._clock.advance(timeout)
-        return ready
-
-
-class _VirtualLoop(asyncio.SelectorEventLoop):
-    def __init__(self, clock: VirtualClock) -> None:
-        super().__init__(_JumpingSelector(clock))
-        self._virtual_clock = clock
-
-    def time(self) -> float:
-        return self._virtual_clock.monotonic()
-
-
 def run(main: Coroutine[Any, Any, T], clock: VirtualClock | None = None) -> T:
-    """Run a coroutine with timers that fire as soon as nothing else is left to do.
+    """`tianzhou.testing.run_virtual`, by default with a clock that starts at `START_MS`."""
+    from tianzhou.testing.virtual_loop import run_virtual
 
-    A sleep of an hour ends at once and `clock` is an hour further. Meant for tests without sockets: a reply that
-    is still on its way through the kernel loses the race against any timer.
-    """
-    virtual = clock or VirtualClock()
-    with asyncio.Runner(loop_factory=lambda: _VirtualLoop(virtual)) as runner:
-        return runner.run(main)
+    return run_virtual(main, clock or VirtualClock())

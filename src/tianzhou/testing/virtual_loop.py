@@ -1,7 +1,6 @@
 """An event loop whose time passes only while somebody waits for it and nothing else is left to do.
 
-`tianzhou.testing.clock.run` is for code without sockets. This loop is for a whole cluster: servers, clients and their
-connections live on it, handlers run in its threads. Its rules:
+Servers, clients and their connections live on it, handlers run in its threads. Its rules:
 
 1. Time stands still unless it is being spent: by a coroutine that runs under `spending`.
 2. It moves only when the loop is quiet: nothing is ready, no connection has anything to read, no thread of the loop
