@@ -13,7 +13,7 @@ from tianzhou.remoting.busy_poll import MAX_POLLS, STREAK, BusyPoll
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.deferred_reply import DeferredReply
 from tianzhou.remoting.group import ConnectionGroup
-from tianzhou.testing.clock import VirtualClock, run
+from tianzhou.testing.clock import VirtualClock
 from tianzhou.testing.memory import MemoryTransport
 from tianzhou.wire.command import Command, encode
 
@@ -124,34 +124,28 @@ class WorkerReport:
         self.gaps.append(-1)
 
 
-def test_connections_tell_how_soon_their_peers_asked_again() -> None:
+async def test_connections_tell_how_soon_their_peers_asked_again() -> None:
     clock, told, promised = VirtualClock(), WorkerReport(), DeferredReply()
 
     def answer(_connection: Connection, command: Command) -> Command | DeferredReply:
         return promised if command.opaque == 1 else command.reply(0)
 
-    async def main() -> None:
-        group = ConnectionGroup(answer, busy_poll_s=BUSY_POLL_S, idle_timeout_s=0, clock=clock)
-        group.start()
-        group.busy_poll = cast("BusyPoll", told)
-        connection = Connection(group)
-        transport = MemoryTransport(connection, ("10.1.2.3", 4567))
-        for opaque, gap_s in enumerate((0.25, 0.5, 1.0)):
-            clock.advance(gap_s)
-            transport.feed(encode(Command(10, opaque=opaque)))
-        connection.abort()
-        await asyncio.sleep(0)
-        await group.close()
-
-    run(main(), clock)
+    group = ConnectionGroup(answer, busy_poll_s=BUSY_POLL_S, idle_timeout_s=0, clock=clock)
+    group.start()
+    group.busy_poll = cast("BusyPoll", told)
+    connection = Connection(group)
+    transport = MemoryTransport(connection, ("10.1.2.3", 4567))
+    for opaque, gap_s in enumerate((0.25, 0.5, 1.0)):
+        clock.advance(gap_s)
+        transport.feed(encode(Command(10, opaque=opaque)))
+    connection.abort()
+    await asyncio.sleep(0)
+    await group.close()
     assert told.gaps == [0.25, inf, 1.5, -1]
 
 
-def test_a_group_lingers_only_when_it_is_told_to() -> None:
-    async def main() -> list[bool]:
-        groups = [ConnectionGroup(busy_poll_s=busy_poll_s, idle_timeout_s=0) for busy_poll_s in (0.0, BUSY_POLL_S)]
-        for group in groups:
-            group.start()
-        return [group.busy_poll is not None for group in groups]
-
-    assert run(main()) == [False, True]
+async def test_a_group_lingers_only_when_it_is_told_to() -> None:
+    for busy_poll_s, lingers in ((0.0, False), (BUSY_POLL_S, True)):
+        group = ConnectionGroup(busy_poll_s=busy_poll_s, idle_timeout_s=0)
+        group.start()
+        assert (group.busy_poll is not None) is lingers

@@ -9,7 +9,6 @@ from connection_bench import Bench, echo, run_bench, turns
 
 from tianzhou.remoting.connection import Connection
 from tianzhou.remoting.group import ConnectionGroup
-from tianzhou.testing.clock import VirtualClock, run
 from tianzhou.testing.memory import MemoryTransport
 from tianzhou.wire.command import Command, encode
 
@@ -42,33 +41,25 @@ async def test_an_idle_peer_that_does_not_even_read_is_cut_off_by_the_next_sweep
     assert not bench.group.connections
 
 
-def test_closing_waits_for_writes_only_as_long_as_its_grace() -> None:
-    async def main(clock: VirtualClock) -> None:
-        group = ConnectionGroup(echo, clock=clock)
-        group.start()
-        connection = Connection(group)
-        transport = MemoryTransport(connection)
-        transport.stall()
-        connection.send(b"x" * 1000)
-        before = clock.monotonic()
-        await group.close(grace_s=2.0)
-        assert clock.monotonic() - before == pytest.approx(2.0)
-        assert not group.connections
-
-    clock = VirtualClock()
-    run(main(clock), clock)
+async def test_closing_waits_for_writes_only_as_long_as_its_grace() -> None:
+    group = ConnectionGroup(echo)
+    group.start()
+    connection = Connection(group)
+    transport = MemoryTransport(connection)
+    transport.stall()
+    connection.send(b"x" * 1000)
+    before = group.loop.time()
+    await group.close(grace_s=2.0)
+    assert group.loop.time() - before == pytest.approx(2.0)
+    assert not group.connections
 
 
-def test_the_idle_sweep_runs_by_itself() -> None:
-    async def main(clock: VirtualClock) -> None:
-        group = ConnectionGroup(echo, clock=clock)
-        group.start()
-        transport = MemoryTransport(Connection(group))
-        await asyncio.sleep(119)
-        assert not transport.closed
-        await asyncio.sleep(7)
-        assert transport.closed
-        await group.close()
-
-    clock = VirtualClock()
-    run(main(clock), clock)
+async def test_the_idle_sweep_runs_by_itself() -> None:
+    group = ConnectionGroup(echo)
+    group.start()
+    transport = MemoryTransport(Connection(group))
+    await asyncio.sleep(119)
+    assert not transport.closed
+    await asyncio.sleep(7)
+    assert transport.closed
+    await group.close()

@@ -7,7 +7,15 @@ import asyncio
 import pytest
 
 from tianzhou.remoting.loop_stall import STALL_S, StallAwareTimer, caught_up, stalled
-from tianzhou.testing.clock import VirtualClock, run
+from tianzhou.testing import VirtualLoop, run_virtual
+
+pytestmark = pytest.mark.runner.with_args(run_virtual)
+
+
+def virtual_loop() -> VirtualLoop:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    return loop
 
 
 def hear(order: list[str], turns: int) -> None:
@@ -19,37 +27,27 @@ def hear(order: list[str], turns: int) -> None:
 
 
 @pytest.mark.parametrize(("stood_still_s", "order"), [(0.0, ["look", "heard"]), (3600.0, ["heard", "look"])])
-def test_a_timer_lets_the_loop_read_first_when_it_comes_late(stood_still_s: float, order: list[str]) -> None:
-    clock, found = VirtualClock(), []
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        timer = StallAwareTimer(loop, 1.0, lambda: found.append("look"))
-        loop.call_later(1.0, hear, found, 4)
-        clock.advance(stood_still_s)
-        await asyncio.sleep(1.5)
-        await caught_up()
-        timer.cancel()
-
-    run(main(), clock)
+async def test_a_timer_lets_the_loop_read_first_when_it_comes_late(stood_still_s: float, order: list[str]) -> None:
+    loop, found = virtual_loop(), []
+    timer = StallAwareTimer(loop, 1.0, lambda: found.append("look"))
+    loop.call_later(1.0, hear, found, 4)
+    loop.clock.advance(stood_still_s)
+    await asyncio.sleep(1.5)
+    await caught_up()
+    timer.cancel()
     assert found == order
 
 
-def test_a_timer_can_be_cancelled_before_and_while_it_lets_others_go_first() -> None:
-    clock, found = VirtualClock(), []
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        early, late = (StallAwareTimer(loop, 1.0, lambda: found.append("look")) for _ in range(2))
-        early.cancel()
-        clock.advance(3600)
-        assert stalled(loop.time() - STALL_S - 0.1)
-        assert not stalled(loop.time() - STALL_S + 0.1)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        late.cancel()
-        await caught_up()
-        await caught_up()
-
-    run(main(), clock)
+async def test_a_timer_can_be_cancelled_before_and_while_it_lets_others_go_first() -> None:
+    loop, found = virtual_loop(), []
+    early, late = (StallAwareTimer(loop, 1.0, lambda: found.append("look")) for _ in range(2))
+    early.cancel()
+    loop.clock.advance(3600)
+    assert stalled(loop.time() - STALL_S - 0.1)
+    assert not stalled(loop.time() - STALL_S + 0.1)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    late.cancel()
+    await caught_up()
+    await caught_up()
     assert found == []
