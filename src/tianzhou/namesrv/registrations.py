@@ -167,17 +167,13 @@ class Registrations:
         )
         self._check_not_taken(connection, registration)
         registered = self._routes.register(registration, self._now_ms(), connection)
-        if (
-            registration.left_out
-            and self._log_throttle.due(registration.broker_name, self._clock.monotonic()) is not None
-        ):
+        left_out, name = registration.left_out, registration.broker_name
+        if left_out and self._log_throttle.due(name, self._clock.monotonic()) is not None:
             _log.warning(
                 "broker %s registers %d topics or mappings that limits leave out (maxQueuesPerTopic, maxTopics,"
                 " maxRoutes, maxQueueMappings): %s",
-                shown(registration.broker_name),
-                len(registration.left_out),
-                shown(", ".join(registration.left_out[:SHOWN])),
-            )
+                shown(name), len(left_out), shown(", ".join(left_out[:SHOWN])),
+            )  # fmt: skip
         if registered is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "register broker failed")
         if _BROKER not in connection.attributes:
@@ -282,8 +278,7 @@ class Registrations:
         """Unregister the brokers of a lost connection."""
         for live in self._routes.living_on(connection):
             _log.info("broker %s of cluster %s: connection closed, unregistered", live.address, live.cluster)
-            self._forget_large(live.cluster, live.address)
-            self._publish(self._routes.remove(live))
+            self._remove(live)
 
     def _now_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)
@@ -295,10 +290,13 @@ class Registrations:
                 "broker %s of cluster %s: no sign of life for %d ms, unregistered",
                 live.address, live.cluster, live.timeout_ms,
             )  # fmt: skip
-            self._forget_large(live.cluster, live.address)
-            self._publish(self._routes.remove(live))
+            self._remove(live)
             if isinstance(live.connection, Connection):
                 live.connection.close()
+
+    def _remove(self, live: LiveBroker) -> None:
+        self._forget_large(live.cluster, live.address)
+        self._publish(self._routes.remove(live))
 
     def _forget_large(self, cluster: str, address: str) -> None:
         self._large.pop((cluster, address), None)

@@ -75,9 +75,6 @@ class SocksProxies:
             raise _wrong(f"{config!r} is no object")
         self._by_network = [(_network(network), _proxy(network, proxy)) for network, proxy in proxies.items()]
 
-    def __bool__(self) -> bool:
-        return bool(self._by_network)
-
     def towards(self, host: str) -> SocksProxy | None:
         """The proxy on the way to a server, None when it is reached directly.
 

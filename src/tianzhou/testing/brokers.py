@@ -82,7 +82,6 @@ class ClusterBroker:
         self._folder = folder
         self._namesrv_addr = namesrv_addr
         self._clock = clock
-        self._rare = clock is not None
         self._settings = checked(settings)
         self._port = 0
         self._broker: _FaultyBroker | None = None
@@ -161,13 +160,13 @@ class ClusterBroker:
             broker_config_path=str(self._folder / "broker.conf"),
             enable_property_filter=True,
             linger_micros=0,
-            **RARE_BROKER if self._rare else {},
+            **RARE_BROKER if self._clock is not None else {},
         )
         store = replace(
             StoreSettings(),
             store_path_root_dir=str(root),
             store_path_commit_log=str(root / "commitlog"),
-            **SMALL_STORE | (RARE_STORE if self._rare else {}),
+            **SMALL_STORE | (RARE_STORE if self._clock is not None else {}),
         )
         made = _FaultyBroker(
             apply(settings, self._settings), apply(store, self._settings), clock=self._clock, tls=tls_of(self._clock)

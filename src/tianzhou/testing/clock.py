@@ -30,7 +30,7 @@ class VirtualClock:
         return self._seconds
 
     def advance(self, seconds: float) -> None:
-        """Let time pass; timers of a running loop fire in its next turn only under `run`."""
+        """Let time pass; timers of a running loop fire only under `run_virtual`."""
         if seconds < 0:
             raise ValueError(f"time cannot go back by {-seconds} s; use step_wall_clock for the wall clock")
         self._seconds += seconds
