@@ -30,37 +30,24 @@ MAX_HEADER = 0xFFFFFF
 
 # Version ordinals (wire.md §1.6): two per release, 20 per minor release from 4.0.0 on.
 V4_0_0 = 213
-V5_3_3 = VERSION
 V3_0_7_SNAPSHOT = 28
 V3_0_11 = 37
 V3_1_8_SNAPSHOT = 62
 V3_4_9 = 121
-V4_1_0_SNAPSHOT = 232
 V4_9_3 = 399
 V4_9_4 = 401
 V5_0_0 = 413
-V5_3_1 = 475
 HIGHER_VERSION = 612
 """The highest ordinal; larger values are treated as this one."""
 
 RESET_CLIENT_OFFSET_SINCE = V3_0_7_SNAPSHOT
 """A client may be sent 220 and 221 from this version on."""
-REGISTER_BODY_SINCE = V3_0_11
-"""A broker's registration body is a RegisterBrokerBody from this version on."""
 RUNNING_INFO_SINCE = V3_1_8_SNAPSHOT
 """A client may be sent 307 and 309 from this version on."""
-MAX_RECONSUME_SINCE = V3_4_9
-"""A caller's `maxReconsumeTimes` counts from this version on."""
-SQL92_SINCE = V4_1_0_SNAPSHOT
-"""A client asks a broker for SQL92 only from this version on."""
 UNSIGNED_UNIQUE_KEY_QUERY_UNTIL = V4_9_3
 """Callers up to this version leave `_UNIQUE_KEY_QUERY` out of what they sign."""
 STANDARD_JSON_SINCE = V4_9_4
 """Route replies are standard JSON for callers from this version on."""
-COMPRESSED_MAPPING_SINCE = V5_0_0
-"""A compressed registration body ends with topic queue mappings from this version on."""
-GO_AWAY_AFTER = V5_3_1
-"""Callers above this version understand GO_AWAY."""
 
 
 def version_name(version: int) -> str:

@@ -1,4 +1,4 @@
-"""Codecs of JSON bodies: how the members of an object correspond to the attributes of a value, one line each.
+"""Codecs of JSON bodies: the members of an object are the attributes of a dataclass, in camelCase.
 
 Reading is as lenient as fastjson (wire.md §1.13): unknown members are ignored, missing and null ones take the
 attribute's default, numbers are accepted where text is expected and the other way round.
@@ -7,24 +7,16 @@ attribute's default, numbers are accepted where text is expected and the other w
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from tianzhou.errors import ProtocolError
 from tianzhou.model import MessageQueue
-from tianzhou.wire.hashing import Octets
-from tianzhou.wire.json_dialect import (
-    Members,
-    Written,
-    as_key,
-    dumps,
-    dumps_plain,
-    dumps_slices,
-    dumps_standard,
-    loads,
-)
+from tianzhou.records.checksum import Octets
+from tianzhou.wire.json_dialect import Members, Written, as_key, dumps, dumps_plain, dumps_slices, dumps_standard, loads
 from tianzhou.wire.json_shape import FOREIGN_DEPTH, check_depth
 
 T = TypeVar("T")
@@ -215,6 +207,20 @@ STANDARD: Final = Form(partial(dumps_standard, sort_keys=False), partial(dumps_s
 """Keys are quoted and the text is escaped."""
 
 
+_KINDS: Final = {
+    "str": TEXT,
+    "int": INTEGER,
+    "float": DOUBLE,
+    "bool": BOOLEAN,
+    "MessageQueue": QUEUE,
+    "list[str]": list_of(TEXT),
+    "dict[str, str]": map_of(TEXT, TEXT),
+    "dict[str, int]": map_of(TEXT, INTEGER),
+    "dict[str, Any]": map_of(TEXT, ANY),
+}
+"""Kinds of attributes by their annotation; `| None` makes no difference."""
+
+
 class Bean(Generic[T]):
     """Writes and reads the values of one dataclass.
 
@@ -222,23 +228,32 @@ class Bean(Generic[T]):
         cls: the dataclass.
         names: wire names that are not the camelCase of their attribute.
         form: how they become text.
-        members: kind of each attribute that has a member.
+        left_out: attributes without a member.
+        kinds: of the attributes whose annotation does not say it.
     """
 
     def __init__(
-        self, cls: type[T], names: Mapping[str, str] | None = None, form: Form = IN_ORDER, /, **members: Kind
+        self,
+        cls: type[T],
+        names: Mapping[str, str] = MappingProxyType({}),
+        form: Form = IN_ORDER,
+        left_out: Collection[str] = (),
+        /,
+        **kinds: Kind,
     ) -> None:
         self.cls = cls
         self._form = form
         self.noun = cls.__name__
-        wire_names = {name: (names or {}).get(name) or camel(name) for name in members}
-        self._members = sorted((wire_names[name], name, kind) for name, kind in members.items())
-        declared = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
-        self._required = [
-            (wire_names[name], name)
-            for name in members
-            if declared[name].default is MISSING and declared[name].default_factory is MISSING
-        ]
+        self._members: list[tuple[str, str, Kind]] = []
+        self._required: list[tuple[str, str]] = []
+        for field in fields(cls):  # type: ignore[arg-type]
+            name, member = field.name, names.get(field.name) or camel(field.name)
+            if name not in left_out:
+                kind = kinds.get(name) or _KINDS[str(field.type).removesuffix(" | None")]
+                self._members.append((member, name, kind))
+                if field.default is MISSING and field.default_factory is MISSING:
+                    self._required.append((member, name))
+        self._members.sort()
         self.kind: Final = Kind(self.encode, self.decode, self.lazily)
 
     def encode(self, value: T) -> dict[str, Any]:
@@ -290,8 +305,8 @@ class Bean(Generic[T]):
         return self.decode(loads(data))
 
 
-def one_by_one(bean: Bean[Any]) -> Kind:
-    """Values of large tables, each written at once by the quick writer when the table is written in slices."""
+def row_of(bean: Bean[Any]) -> Kind:
+    """Rows of a large table, each written at once by the quick writer when the table is written in slices."""
     return Kind(bean.encode, bean.decode, lambda value: Written(dumps_plain(bean.encode(value)), "utf-8"))
 
 

@@ -4,24 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from tianzhou.model import ConsumeFromWhere, ConsumeType, MessageModel, MessageQueue, SubscriptionData
-from tianzhou.wire.bodies.beans import (
-    ANY,
-    BOOLEAN,
-    DOUBLE,
-    INTEGER,
-    PLAIN,
-    QUEUE,
-    TEXT,
-    Bean,
-    Kind,
-    Wrapper,
-    list_of,
-    map_of,
-    read_text,
-)
+from tianzhou.wire.bodies.beans import ANY, PLAIN, QUEUE, TEXT, Bean, Kind, Wrapper, list_of, map_of, read_text
 from tianzhou.wire.bodies.heartbeat import CONSUME_FROM_WHERE, CONSUME_TYPE, MESSAGE_MODEL, SUBSCRIPTION
 from tianzhou.wire.json_dialect import Members, dumps_slices
 
@@ -41,14 +27,7 @@ class LockRequest:
     only_this_broker: bool = False
 
 
-LOCK_REQUEST: Final = Bean(
-    LockRequest,
-    {"queues": "mqSet"},
-    client_id=TEXT,
-    consumer_group=TEXT,
-    queues=list_of(QUEUE),
-    only_this_broker=BOOLEAN,
-)
+LOCK_REQUEST: Final = Bean(LockRequest, {"queues": "mqSet"}, queues=list_of(QUEUE))
 
 
 @dataclass(slots=True)
@@ -80,7 +59,7 @@ class ConsumerConnection:
     different_subscriptions: dict[str, dict[str, str]] | None = None
 
 
-_CONNECTION: Final = Bean(Connection, client_id=TEXT, client_addr=TEXT, language=TEXT, version=INTEGER)
+_CONNECTION: Final = Bean(Connection)
 
 
 class _ConsumerConnection(Bean[ConsumerConnection]):
@@ -111,7 +90,6 @@ CONSUMER_CONNECTION: Final = _ConsumerConnection(
     consume_type=CONSUME_TYPE,
     message_model=MESSAGE_MODEL,
     consume_from_where=CONSUME_FROM_WHERE,
-    subscription_conflicts=INTEGER,
     different_subscriptions=map_of(TEXT, map_of(TEXT, TEXT)),
 )
 
@@ -133,15 +111,7 @@ class ProducerInfo:
     last_update_timestamp: int = 0
 
 
-_PRODUCER_INFO: Final = Bean(
-    ProducerInfo,
-    {"remote_ip": "remoteIP"},
-    client_id=TEXT,
-    remote_ip=TEXT,
-    language=TEXT,
-    version=INTEGER,
-    last_update_timestamp=INTEGER,
-)
+_PRODUCER_INFO: Final = Bean(ProducerInfo, {"remote_ip": "remoteIP"})
 PRODUCER_TABLE: Final = Wrapper[dict[str, list[ProducerInfo]]](
     "producer table", "data", map_of(TEXT, list_of(_PRODUCER_INFO.kind)), dict
 )
@@ -187,29 +157,14 @@ class ConsumerRunningInfo:
     properties: dict[str, str] = field(default_factory=dict)
     subscription_set: list[SubscriptionData] = field(default_factory=list)
     mq_table: dict[MessageQueue, ProcessQueueInfo] = field(default_factory=dict)
-    mq_pop_table: dict[MessageQueue, dict[str, object]] = field(default_factory=dict)
+    mq_pop_table: dict[MessageQueue, dict[str, Any]] = field(default_factory=dict)
     status_table: dict[str, ConsumeStatus] = field(default_factory=dict)
     user_consumer_info: dict[str, str] = field(default_factory=dict)
     jstack: str | None = None
 
 
 _PROCESS_QUEUE_INFO: Final = Bean(
-    ProcessQueueInfo,
-    {"cached_msg_size_in_mib": "cachedMsgSizeInMiB", "dropped": "droped"},
-    commit_offset=INTEGER,
-    cached_msg_min_offset=INTEGER,
-    cached_msg_max_offset=INTEGER,
-    cached_msg_count=INTEGER,
-    cached_msg_size_in_mib=INTEGER,
-    transaction_msg_min_offset=INTEGER,
-    transaction_msg_max_offset=INTEGER,
-    transaction_msg_count=INTEGER,
-    locked=BOOLEAN,
-    try_unlock_times=INTEGER,
-    last_lock_timestamp=INTEGER,
-    dropped=BOOLEAN,
-    last_pull_timestamp=INTEGER,
-    last_consume_timestamp=INTEGER,
+    ProcessQueueInfo, {"cached_msg_size_in_mib": "cachedMsgSizeInMiB", "dropped": "droped"}
 )
 _CONSUME_STATUS: Final = Bean(
     ConsumeStatus,
@@ -220,33 +175,17 @@ _CONSUME_STATUS: Final = Bean(
         "consume_ok_tps": "consumeOKTPS",
         "consume_failed_tps": "consumeFailedTPS",
     },
-    pull_rt=DOUBLE,
-    pull_tps=DOUBLE,
-    consume_rt=DOUBLE,
-    consume_ok_tps=DOUBLE,
-    consume_failed_tps=DOUBLE,
-    consume_failed_msgs=INTEGER,
 )
 RUNNING_INFO: Final = Bean(
     ConsumerRunningInfo,
-    properties=map_of(TEXT, TEXT),
     subscription_set=list_of(SUBSCRIPTION.kind),
     mq_table=map_of(QUEUE, _PROCESS_QUEUE_INFO.kind),
     mq_pop_table=map_of(QUEUE, map_of(TEXT, ANY)),
     status_table=map_of(TEXT, _CONSUME_STATUS.kind),
-    user_consumer_info=map_of(TEXT, TEXT),
-    jstack=TEXT,
 )
 
 
-CONSUME_RESULTS: Final = (
-    "CR_SUCCESS",
-    "CR_LATER",
-    "CR_ROLLBACK",
-    "CR_COMMIT",
-    "CR_THROW_EXCEPTION",
-    "CR_RETURN_NULL",
-)
+CONSUME_RESULTS: Final = ("CR_SUCCESS", "CR_LATER", "CR_ROLLBACK", "CR_COMMIT", "CR_THROW_EXCEPTION", "CR_RETURN_NULL")
 
 
 @dataclass(slots=True)
@@ -267,14 +206,7 @@ def _read_result(value: object, where: str) -> str:
     return read_text(value, where)
 
 
-DIRECT_CONSUMPTION: Final = Bean(
-    DirectConsumption,
-    consume_result=Kind(str, _read_result),
-    order=BOOLEAN,
-    auto_commit=BOOLEAN,
-    remark=TEXT,
-    spent_time_mills=INTEGER,
-)
+DIRECT_CONSUMPTION: Final = Bean(DirectConsumption, consume_result=Kind(str, _read_result))
 
 
 @dataclass(slots=True)
@@ -307,19 +239,10 @@ class MessageRequestMode:
     pop_share_queue_num: int = 0
 
 
-ASSIGNMENT_QUERY: Final = Bean(
-    AssignmentQuery,
-    client_id=TEXT,
-    consumer_group=TEXT,
-    topic=TEXT,
-    strategy_name=TEXT,
-    message_model=MESSAGE_MODEL,
-)
-_ASSIGNMENT: Final = Bean(Assignment, message_queue=QUEUE, mode=TEXT, attachments=map_of(TEXT, TEXT))
+ASSIGNMENT_QUERY: Final = Bean(AssignmentQuery, message_model=MESSAGE_MODEL)
+_ASSIGNMENT: Final = Bean(Assignment)
 ASSIGNMENTS: Final = Wrapper[list[Assignment] | None](
     "assignments", "messageQueueAssignments", list_of(_ASSIGNMENT.kind), lambda: None
 )
 """The queues a client is to consume (reply of 400); None says to keep the present ones."""
-MESSAGE_REQUEST_MODE: Final = Bean(
-    MessageRequestMode, topic=TEXT, consumer_group=TEXT, mode=TEXT, pop_share_queue_num=INTEGER
-)
+MESSAGE_REQUEST_MODE: Final = Bean(MessageRequestMode)

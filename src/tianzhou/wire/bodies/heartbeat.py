@@ -5,26 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tianzhou.model import (
-    ConsumeFromWhere,
-    ConsumerData,
-    ConsumeType,
-    HeartbeatData,
-    MessageModel,
-    SubscriptionData,
-)
-from tianzhou.wire.bodies.beans import BOOLEAN, INTEGER, TEXT, Bean, Kind, enum_of, list_of, set_of
+from tianzhou.model import ConsumeFromWhere, ConsumerData, ConsumeType, HeartbeatData, MessageModel, SubscriptionData
+from tianzhou.wire.bodies.beans import INTEGER, TEXT, Bean, Kind, enum_of, list_of, set_of
 
-SUBSCRIPTION: Final = Bean(
-    SubscriptionData,
-    topic=TEXT,
-    sub_string=TEXT,
-    tags_set=set_of(TEXT),
-    code_set=set_of(INTEGER),
-    expression_type=TEXT,
-    sub_version=INTEGER,
-    class_filter_mode=BOOLEAN,
-)
+SUBSCRIPTION: Final = Bean(SubscriptionData, tags_set=set_of(TEXT), code_set=set_of(INTEGER))
 CONSUME_TYPE: Final = enum_of(ConsumeType)
 MESSAGE_MODEL: Final = enum_of(MessageModel, (MessageModel.BROADCASTING, MessageModel.CLUSTERING))
 _LAST, _FIRST, _TIME = ConsumeFromWhere
@@ -43,28 +27,23 @@ class _Producer:
     group_name: str
 
 
-_PRODUCER: Final = Bean(_Producer, group_name=TEXT)
+_PRODUCER: Final = Bean(_Producer)
 _PRODUCERS: Final = list_of(_PRODUCER.kind)
 _CONSUMER: Final = Bean(
     ConsumerData,
-    group_name=TEXT,
     consume_type=CONSUME_TYPE,
     message_model=MESSAGE_MODEL,
     consume_from_where=CONSUME_FROM_WHERE,
     subscription_data_set=list_of(SUBSCRIPTION.kind),
-    unit_mode=BOOLEAN,
 )
 HEARTBEAT: Final = Bean(
     HeartbeatData,
     {"client_id": "clientID", "producer_groups": "producerDataSet", "consumers": "consumerDataSet"},
-    client_id=TEXT,
     producer_groups=Kind(
         lambda groups: [{"groupName": group} for group in groups],
         lambda value, where: [producer.group_name for producer in _PRODUCERS.read(value, where)],
     ),
     consumers=list_of(_CONSUMER.kind),
-    heartbeat_fingerprint=INTEGER,
-    without_sub=BOOLEAN,
 )
 
 
@@ -78,6 +57,4 @@ class ClientConfigCheck:
     namespace: str | None = None
 
 
-CLIENT_CONFIG_CHECK: Final = Bean(
-    ClientConfigCheck, client_id=TEXT, group=TEXT, subscription_data=SUBSCRIPTION.kind, namespace=TEXT
-)
+CLIENT_CONFIG_CHECK: Final = Bean(ClientConfigCheck, subscription_data=SUBSCRIPTION.kind)

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tianzhou.model import DataVersion, MessageQueue, SubscriptionData
+from tianzhou.records.checksum import Octets
 from tianzhou.wire.bodies.beans import (
-    BOOLEAN,
-    DOUBLE,
     INTEGER,
     QUEUE,
     SORTED,
@@ -26,7 +25,6 @@ from tianzhou.wire.bodies.beans import (
 )
 from tianzhou.wire.bodies.heartbeat import SUBSCRIPTION
 from tianzhou.wire.bodies.topics import DATA_VERSION
-from tianzhou.wire.hashing import Octets
 from tianzhou.wire.json_dialect import Members, dumps_slices, queue_members
 
 _QUEUE_OFFSETS: Final = map_of(QUEUE, INTEGER)
@@ -85,9 +83,7 @@ class DelayOffsets:
 
 
 CONSUMER_OFFSETS: Final = Bean(
-    ConsumerOffsets,
-    offset_table=map_of(TEXT, map_of(INTEGER, INTEGER)),
-    data_version=DATA_VERSION.kind,
+    ConsumerOffsets, offset_table=map_of(TEXT, map_of(INTEGER, INTEGER)), data_version=DATA_VERSION.kind
 )
 
 
@@ -128,8 +124,8 @@ class TopicStats:
     topic_put_tps: float = 0.0
 
 
-_TOPIC_OFFSET: Final = Bean(TopicOffset, min_offset=INTEGER, max_offset=INTEGER, last_update_timestamp=INTEGER)
-TOPIC_STATS: Final = Bean(TopicStats, offset_table=map_of(QUEUE, _TOPIC_OFFSET.kind), topic_put_tps=DOUBLE)
+_TOPIC_OFFSET: Final = Bean(TopicOffset)
+TOPIC_STATS: Final = Bean(TopicStats, offset_table=map_of(QUEUE, _TOPIC_OFFSET.kind))
 
 
 @dataclass(slots=True)
@@ -160,20 +156,10 @@ class BrokerConsumeStats:
     total_inflight_diff: int = 0
 
 
-_PROGRESS: Final = Bean(
-    QueueProgress,
-    broker_offset=INTEGER,
-    consumer_offset=INTEGER,
-    last_timestamp=INTEGER,
-    pull_offset=INTEGER,
-)
-CONSUME_STATS: Final = Bean(ConsumeStats, offset_table=map_of(QUEUE, _PROGRESS.kind), consume_tps=DOUBLE)
+_PROGRESS: Final = Bean(QueueProgress)
+CONSUME_STATS: Final = Bean(ConsumeStats, offset_table=map_of(QUEUE, _PROGRESS.kind))
 BROKER_CONSUME_STATS: Final = Bean(
-    BrokerConsumeStats,
-    consume_stats_list=list_of(map_of(TEXT, list_of(CONSUME_STATS.kind))),
-    broker_addr=TEXT,
-    total_diff=INTEGER,
-    total_inflight_diff=INTEGER,
+    BrokerConsumeStats, consume_stats_list=list_of(map_of(TEXT, list_of(CONSUME_STATS.kind)))
 )
 
 
@@ -188,14 +174,7 @@ class QueueTimeSpan:
     delay_time: int = 0
 
 
-_TIME_SPAN: Final = Bean(
-    QueueTimeSpan,
-    message_queue=QUEUE,
-    min_time_stamp=INTEGER,
-    max_time_stamp=INTEGER,
-    consume_time_stamp=INTEGER,
-    delay_time=INTEGER,
-)
+_TIME_SPAN: Final = Bean(QueueTimeSpan)
 TIME_SPANS: Final = Wrapper[list[QueueTimeSpan]]("time spans", "consumeTimeSpanSet", list_of(_TIME_SPAN.kind), list)
 """Time spans of a group's queues; the derived texts Java adds are left out, readers ignore them."""
 
@@ -224,21 +203,5 @@ class QueueUnits:
     subscription_data: SubscriptionData | None = None
 
 
-_QUEUE_UNIT: Final = Bean(
-    QueueUnit,
-    physic_offset=INTEGER,
-    physic_size=INTEGER,
-    tags_code=INTEGER,
-    eval=BOOLEAN,
-    bit_map=TEXT,
-    extend_data_json=TEXT,
-    msg=TEXT,
-)
-QUEUE_UNITS: Final = Bean(
-    QueueUnits,
-    queue_data=list_of(_QUEUE_UNIT.kind),
-    min_queue_index=INTEGER,
-    max_queue_index=INTEGER,
-    filter_data=TEXT,
-    subscription_data=SUBSCRIPTION.kind,
-)
+_QUEUE_UNIT: Final = Bean(QueueUnit)
+QUEUE_UNITS: Final = Bean(QueueUnits, queue_data=list_of(_QUEUE_UNIT.kind), subscription_data=SUBSCRIPTION.kind)

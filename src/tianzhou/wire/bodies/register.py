@@ -12,6 +12,7 @@ from typing import Any, Final
 from tianzhou.errors import ProtocolError
 from tianzhou.model import DataVersion, TopicConfig
 from tianzhou.model.name_rules import TOPIC
+from tianzhou.records.checksum import Octets
 from tianzhou.wire.bodies.beans import (
     INTEGER,
     TEXT,
@@ -31,12 +32,10 @@ from tianzhou.wire.bodies.topics import (
     TOPIC_TABLE,
     TopicTable,
 )
+from tianzhou.wire.codes import V5_0_0, VERSION
 from tianzhou.wire.compression import ZLIB, decompress
-from tianzhou.wire.hashing import Octets
 from tianzhou.wire.json_dialect import dumps, dumps_plain, loads
 
-VERSION_5: Final = 413
-"""From this sender version (5.0.0) on: attributes, state versions and queue mappings."""
 MAX_UNPACKED: Final = 64 << 20
 TOPICS_A_STEP: Final = 256
 """Topics read before others can be served; each takes some 3 µs."""
@@ -67,22 +66,19 @@ class RegisterCodec:
     """Writes and reads registrations as one kind of sender makes them.
 
     Attributes:
-        version: of the sender; below 413 in the shape of 4.9, and without the last section of the compressed form.
+        version: of the sender; below `V5_0_0` in the shape of 4.9, and without the last section of the compressed form.
         compressed: the compressed form, as the header field of this name says.
     """
 
-    version: int = 479
+    version: int = VERSION
     compressed: bool = False
 
     def dumps(self, body: RegisterBody) -> bytes:
         """The body of a registration."""
         if self.compressed:
             return zlib.compress(_pack(body, self.version))
-        bean = TOPIC_TABLE if self.version >= VERSION_5 else LEGACY_TOPIC_TABLE
-        members = {
-            "filterServerList": body.filter_servers,
-            "topicConfigSerializeWrapper": bean.encode(body.table),
-        }
+        bean = TOPIC_TABLE if self.version >= V5_0_0 else LEGACY_TOPIC_TABLE
+        members = {"filterServerList": body.filter_servers, "topicConfigSerializeWrapper": bean.encode(body.table)}
         return dumps_plain(members)
 
     def is_packed(self, data: Octets) -> bool:
@@ -193,7 +189,7 @@ def _leave_out_unfit(table: TopicTable) -> list[str]:
 
 def _pack(body: RegisterBody, version: int) -> bytes:
     table = body.table
-    modern = version >= VERSION_5
+    modern = version >= V5_0_0
     stamp = DATA_VERSION if modern else LEGACY_DATA_VERSION
     sections = [_sized(stamp.dumps(table.data_version)), _LENGTH.pack(len(table.topic_config_table))]
     for config in table.topic_config_table.values():
@@ -249,7 +245,7 @@ def _unpack(data: bytes, version: int) -> RegisterBody:
     unfit = _leave_out_unfit(table)
     servers = sections.text("filter servers")
     body = RegisterBody(table, _SERVERS.read(loads(servers), "filter servers") if servers else [], unfit)
-    if version >= VERSION_5:
+    if version >= V5_0_0:
         for _ in range(sections.number("number of queue mappings")):
             info = read_queue_mapping(loads(sections.text("queue mapping")), "queue mapping")
             table.topic_queue_mapping_info_map[str(info.get("topic"))] = info

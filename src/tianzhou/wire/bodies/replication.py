@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tianzhou.wire.bodies.beans import BOOLEAN, INTEGER, TEXT, Bean, list_of, map_of
+from tianzhou.wire.bodies.beans import Bean, list_of
 
 
 @dataclass(slots=True)
@@ -43,31 +43,8 @@ class HaStatus:
     ha_client_runtime_info: HaClient = field(default_factory=HaClient)
 
 
-_CLIENT: Final = Bean(
-    HaClient,
-    last_read_timestamp=INTEGER,
-    last_write_timestamp=INTEGER,
-    master_addr=TEXT,
-    master_flush_offset=INTEGER,
-    max_offset=INTEGER,
-    transferred_byte_in_second=INTEGER,
-)
-_CONNECTION: Final = Bean(
-    HaConnection,
-    addr=TEXT,
-    diff=INTEGER,
-    in_sync=BOOLEAN,
-    slave_ack_offset=INTEGER,
-    transfer_from_where=INTEGER,
-    transferred_byte_in_second=INTEGER,
-)
 HA_STATUS: Final = Bean(
-    HaStatus,
-    master=BOOLEAN,
-    master_commit_log_max_offset=INTEGER,
-    in_sync_slave_nums=INTEGER,
-    ha_connection_info=list_of(_CONNECTION.kind),
-    ha_client_runtime_info=_CLIENT.kind,
+    HaStatus, ha_connection_info=list_of(Bean(HaConnection).kind), ha_client_runtime_info=Bean(HaClient).kind
 )
 
 
@@ -89,11 +66,4 @@ class _ColdReadLimits(Bean[ColdReadLimits]):
         return {"runtimeTable": {}} | {name: members[name] for name in order}
 
 
-COLD_READ_LIMITS: Final = _ColdReadLimits(
-    ColdReadLimits,
-    {"configs": "configTable"},
-    configs=map_of(TEXT, INTEGER),
-    cg_cold_read_threshold=INTEGER,
-    global_cold_read_threshold=INTEGER,
-    global_acc=INTEGER,
-)
+COLD_READ_LIMITS: Final = _ColdReadLimits(ColdReadLimits, {"configs": "configTable"})

@@ -6,8 +6,7 @@ from typing import Any, Final
 
 from tianzhou.model import BrokerData, ClusterInfo, QueueData, TopicRoute
 from tianzhou.wire.bodies.beans import (
-    ANY,
-    BOOLEAN,
+    IN_ORDER,
     INTEGER,
     STANDARD,
     TEXT,
@@ -22,22 +21,8 @@ from tianzhou.wire.bodies.beans import (
 _ADDRESSES: Final = map_of(INTEGER, TEXT)
 _SORTED_ADDRESSES: Final = Kind(lambda addresses: dict(sorted(addresses.items())), _ADDRESSES.read)
 
-_QUEUE_DATA: Final = Bean(
-    QueueData,
-    broker_name=TEXT,
-    read_queue_nums=INTEGER,
-    write_queue_nums=INTEGER,
-    perm=INTEGER,
-    topic_sys_flag=INTEGER,
-)
-_BROKER_DATA: Final = Bean(
-    BrokerData,
-    broker_name=TEXT,
-    cluster=TEXT,
-    broker_addrs=_SORTED_ADDRESSES,
-    enable_acting_master=BOOLEAN,
-    zone_name=TEXT,
-)
+_QUEUE_DATA: Final = Bean(QueueData)
+_BROKER_DATA: Final = Bean(BrokerData, broker_addrs=_SORTED_ADDRESSES)
 
 
 def _read_queue_data(value: Any, where: str) -> QueueData:
@@ -51,21 +36,19 @@ def _read_queue_data(value: Any, where: str) -> QueueData:
 _ROUTE_MEMBERS: Final = {
     "queue_datas": list_of(Kind(_QUEUE_DATA.encode, _read_queue_data)),
     "broker_datas": list_of(_BROKER_DATA.kind),
-    "order_topic_conf": TEXT,
     "filter_server_table": map_of(TEXT, list_of(TEXT)),
-    "topic_queue_mapping_by_broker": map_of(TEXT, ANY),
 }
 ROUTE: Final = Bean(TopicRoute, **_ROUTE_MEMBERS)
 """The route of a topic in fastjson's dialect; either form is read."""
-STANDARD_ROUTE: Final = Bean(TopicRoute, None, STANDARD, **_ROUTE_MEMBERS)
+STANDARD_ROUTE: Final = Bean(TopicRoute, {}, STANDARD, **_ROUTE_MEMBERS)
 """The same with quoted broker ids and escaped text, for callers from version 401 on or that ask for it."""
 CLUSTER_INFO: Final = Bean(
-    ClusterInfo,
-    broker_addr_table=map_of(TEXT, _BROKER_DATA.kind),
-    cluster_addr_table=map_of(TEXT, list_of(TEXT)),
+    ClusterInfo, broker_addr_table=map_of(TEXT, _BROKER_DATA.kind), cluster_addr_table=map_of(TEXT, list_of(TEXT))
 )
 """All brokers and clusters; always with bare broker ids."""
-_MEMBER_GROUP: Final = Bean(BrokerData, broker_name=TEXT, cluster=TEXT, broker_addrs=_SORTED_ADDRESSES)
+_MEMBER_GROUP: Final = Bean(
+    BrokerData, {}, IN_ORDER, ("enable_acting_master", "zone_name"), broker_addrs=_SORTED_ADDRESSES
+)
 MEMBER_GROUP: Final = Wrapper[BrokerData | None](
     "member group", "brokerMemberGroup", Kind(_MEMBER_GROUP.encode, _BROKER_DATA.decode), lambda: None
 )

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
-from tianzhou.wire.bodies.beans import INTEGER, TEXT, Bean, list_of, map_of
+from tianzhou.wire.bodies.beans import Bean, list_of
 
 STAGING_VERSION: Final = 1
 """What of the protocol a broker speaks; one that does not know the request speaks none of it."""
@@ -97,16 +97,7 @@ class AttemptList:
     attempts: list[str] = field(default_factory=list)
 
 
-STATE: Final = Bean(
-    StagingState,
-    version=INTEGER,
-    broker_name=TEXT,
-    max_unit=INTEGER,
-    coordinator=TEXT,
-    decided=INTEGER,
-    published=INTEGER,
-    refusals=INTEGER,
-)
-ATTEMPT: Final = Bean(StagedAttempt, name=TEXT, units=map_of(TEXT, INTEGER))
-DECISION: Final = Bean(BatchDecision, writer=TEXT, batch=INTEGER, coordinator=TEXT, attempts=list_of(ATTEMPT.kind))
-ATTEMPTS: Final = Bean(AttemptList, writer=TEXT, batch=INTEGER, coordinator=TEXT, attempts=list_of(TEXT))
+STATE: Final = Bean(StagingState)
+ATTEMPT: Final = Bean(StagedAttempt)
+DECISION: Final = Bean(BatchDecision, attempts=list_of(ATTEMPT.kind))
+ATTEMPTS: Final = Bean(AttemptList)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from tianzhou.wire.bodies.beans import DOUBLE, INTEGER, TEXT, Bean, Wrapper, map_of
+from tianzhou.wire.bodies.beans import TEXT, Bean, Wrapper, map_of
 
 KV_TABLE: Final = Wrapper[dict[str, str]]("table", "table", map_of(TEXT, TEXT), dict)
 """Names and texts (28, 219, reply of 103)."""
@@ -29,5 +29,5 @@ class BrokerStats:
     stats_day: StatsSample = field(default_factory=StatsSample)
 
 
-_SAMPLE: Final = Bean(StatsSample, sum=INTEGER, tps=DOUBLE, avgpt=DOUBLE)
+_SAMPLE: Final = Bean(StatsSample)
 BROKER_STATS: Final = Bean(BrokerStats, stats_minute=_SAMPLE.kind, stats_hour=_SAMPLE.kind, stats_day=_SAMPLE.kind)

@@ -6,34 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tianzhou.model import DataVersion, TopicConfig
-from tianzhou.wire.bodies.beans import (
-    ANY,
-    BOOLEAN,
-    INTEGER,
-    PLAIN,
-    SORTED,
-    TEXT,
-    Bean,
-    Wrapper,
-    list_of,
-    map_of,
-    one_by_one,
-)
+from tianzhou.wire.bodies.beans import IN_ORDER, PLAIN, SORTED, TEXT, Bean, Wrapper, list_of, map_of, row_of
 
-DATA_VERSION: Final = Bean(DataVersion, counter=INTEGER, timestamp=INTEGER, state_version=INTEGER)
-_TOPIC_MEMBERS: Final = {
-    "topic_name": TEXT,
-    "read_queue_nums": INTEGER,
-    "write_queue_nums": INTEGER,
-    "perm": INTEGER,
-    "topic_filter_type": TEXT,
-    "topic_sys_flag": INTEGER,
-    "order": BOOLEAN,
-}
-TOPIC_CONFIG: Final = Bean(TopicConfig, None, SORTED, **_TOPIC_MEMBERS, attributes=map_of(TEXT, TEXT))
+DATA_VERSION: Final = Bean(DataVersion)
+TOPIC_CONFIG: Final = Bean(TopicConfig, {}, SORTED)
 # As 4.9 has them; it knows neither attributes nor the state version.
-LEGACY_TOPIC_CONFIG: Final = Bean(TopicConfig, **_TOPIC_MEMBERS)
-LEGACY_DATA_VERSION: Final = Bean(DataVersion, counter=INTEGER, timestamp=INTEGER)
+LEGACY_TOPIC_CONFIG: Final = Bean(TopicConfig, {}, IN_ORDER, ("attributes",))
+LEGACY_DATA_VERSION: Final = Bean(DataVersion, {}, IN_ORDER, ("state_version",))
 TOPIC_CONFIGS: Final = Wrapper[list[TopicConfig]](
     "topic list", "topicConfigList", list_of(TOPIC_CONFIG.kind), list, SORTED
 )
@@ -56,16 +35,17 @@ class TopicTable:
 
 TOPIC_TABLE: Final = Bean(
     TopicTable,
-    None,
+    {},
     PLAIN,
-    topic_config_table=map_of(TEXT, one_by_one(TOPIC_CONFIG)),
+    topic_config_table=map_of(TEXT, row_of(TOPIC_CONFIG)),
     data_version=DATA_VERSION.kind,
     mapping_data_version=DATA_VERSION.kind,
-    topic_queue_mapping_detail_map=map_of(TEXT, ANY),
-    topic_queue_mapping_info_map=map_of(TEXT, ANY),
 )
 LEGACY_TOPIC_TABLE: Final = Bean(
     TopicTable,
+    {},
+    IN_ORDER,
+    ("mapping_data_version", "topic_queue_mapping_detail_map", "topic_queue_mapping_info_map"),
     topic_config_table=map_of(TEXT, LEGACY_TOPIC_CONFIG.kind),
     data_version=LEGACY_DATA_VERSION.kind,
 )
