@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Final
 
 from tianzhou.errors import LimitExceeded, TooBusy
 from tianzhou.escaping import shown
@@ -125,306 +126,194 @@ class Bounds:
         return True
 
 
-LIMITS: dict[str, Limit] = {}
-"""All limits by name, in the order of the reference page."""
-
-
-def _limit(
-    name: str,
-    default: int,
-    unit: str,
-    bounds: str,
-    answer: str,
-    *,
-    server: str = "broker",
-    fixed: bool = False,
-    passing: bool = False,
-) -> Limit:
-    made = LIMITS[name] = Limit(name, default, unit, bounds, answer, server, fixed, passing)
-    return made
-
-
 _BUSY = "code 2, clients try again"
 
-QUEUES_OF_TOPIC = _limit(
-    "maxQueuesPerTopic",
-    65_535,
-    "queues",
-    "read or write queues of a topic, and the retry queues of a group",
-    "code 29; a name server leaves the topic out of what a broker registers",
+# fmt: off
+QUEUES_OF_TOPIC = Limit(
+    "maxQueuesPerTopic", 65_535, "queues", "read or write queues of a topic, and the retry queues of a group",
+    "code 29; a name server leaves the topic out of what a broker registers", server="both",
+)
+TOPICS = Limit(
+    "maxTopics", 100_000, "topics", "topics", "code 29; a name server leaves them out of what a broker registers",
     server="both",
 )
-TOPICS = _limit(
-    "maxTopics",
-    100_000,
-    "topics",
-    "topics",
-    "code 29; a name server leaves them out of what a broker registers",
-    server="both",
+CONNECTIONS = Limit(
+    "maxConnections", 65_536, "connections", "connections of a port; descriptors may run out before",
+    "it is closed at once, with a line in the log", server="both",
 )
-CONNECTIONS = _limit(
-    "maxConnections",
-    65_536,
-    "connections",
-    "connections of a port; descriptors may run out before",
-    "it is closed at once, with a line in the log",
-    server="both",
+FRAME_BYTES = Limit(
+    "maxFrameBytes", 16_777_216, "bytes", "a request or reply with its length word",
+    "the connection is closed, with a line in the log", server="both", fixed=True,
 )
-FRAME_BYTES = _limit(
-    "maxFrameBytes",
-    16_777_216,
-    "bytes",
-    "a request or reply with its length word",
-    "the connection is closed, with a line in the log",
-    server="both",
-    fixed=True,
+HALF_FRAMES = Limit(
+    "maxHalfFrameBytes", 67_108_864, "bytes", "half-received requests of all connections together",
+    "connections that need more room are not read from until others are done", server="both", fixed=True,
 )
-HALF_FRAMES = _limit(
-    "maxHalfFrameBytes",
-    67_108_864,
-    "bytes",
-    "half-received requests of all connections together",
-    "connections that need more room are not read from until others are done",
-    server="both",
-    fixed=True,
-)
-JSON_DEPTH = _limit(
+JSON_DEPTH = Limit(
     "maxJsonDepth", 128, "levels", "objects and arrays within each other in a JSON body", "code 1", server="both",
     fixed=True,
-)  # fmt: skip
-UNREAD_BYTES = _limit(
-    "maxUnreadReplyBytes",
-    134_217_728,
-    "bytes",
-    "replies that peers do not read, of all connections together",
-    "who holds most and reads nothing for 15 s is disconnected; at once above twice as much",
-    server="both",
 )
-REQUEST_BYTES = _limit(
-    "maxHeldRequestBytes",
-    134_217_728,
-    "bytes",
+UNREAD_BYTES = Limit(
+    "maxUnreadReplyBytes", 134_217_728, "bytes", "replies that peers do not read, of all connections together",
+    "who holds most and reads nothing for 15 s is disconnected; at once above twice as much", server="both",
+)
+REQUEST_BYTES = Limit(
+    "maxHeldRequestBytes", 134_217_728, "bytes",
     "requests whose answers are being worked on, of all connections together",
-    "connections that hold many of them are not read from until some are answered",
-    server="both",
+    "connections that hold many of them are not read from until some are answered", server="both",
 )
-REPLY_BYTES = _limit(
-    "maxReplyBytes",
-    16_777_216,
-    "bytes",
-    "a reply, as clients take no larger frame",
-    "code 29",
-    server="both",
+REPLY_BYTES = Limit(
+    "maxReplyBytes", 16_777_216, "bytes", "a reply, as clients take no larger frame", "code 29", server="both",
     fixed=True,
 )
-PROXY_BYTES = _limit(
-    "maxProxyValueBytes",
-    4_096,
-    "bytes",
-    "what is remembered of a connection's PROXY header",
-    "values beyond are not kept",
-    server="both",
-    fixed=True,
+PROXY_BYTES = Limit(
+    "maxProxyValueBytes", 4_096, "bytes", "what is remembered of a connection's PROXY header",
+    "values beyond are not kept", server="both", fixed=True,
 )
 
-BODY_BYTES = _limit("maxMessageSize", 4_194_304, "bytes", "the body of a message, or a batch", "code 13")
-PROPERTIES_BYTES = _limit("maxPropertiesBytes", 32_767, "bytes", "the properties of a message", "code 13", fixed=True)
-TOPIC_NAME = _limit(
+BODY_BYTES = Limit("maxMessageSize", 4_194_304, "bytes", "the body of a message, or a batch", "code 13")
+PROPERTIES_BYTES = Limit("maxPropertiesBytes", 32_767, "bytes", "the properties of a message", "code 13", fixed=True)
+TOPIC_NAME = Limit(
     "maxTopicNameLength", 127, "characters", "the name of a topic that is created", "code 29", fixed=True
 )
-GROUP_NAME = _limit(
+GROUP_NAME = Limit(
     "maxGroupNameLength", 255, "characters", "the name of a group that is created", "code 29", fixed=True
 )
-QUEUES = _limit("maxQueues", 1_000_000, "queues", "queues of a broker, over all topics", "code 29")
-GROUPS = _limit("maxGroups", 100_000, "groups", "consumer groups of a broker", "code 29")
-FORBIDDEN = _limit(
-    "maxForbiddenTopics", 100_000, "entries", "topics that groups are forbidden to read (353)", "code 29"
-)
-MEMBERS_OF_GROUP = _limit("maxMembersPerGroup", 65_536, "members", "members of a consumer or producer group", "code 29")
-MEMBERS = _limit("maxMembers", 300_000, "members", "members of all consumer and producer groups together", "code 29")
-GROUPS_OF_CLIENT = _limit(
+QUEUES = Limit("maxQueues", 1_000_000, "queues", "queues of a broker, over all topics", "code 29")
+GROUPS = Limit("maxGroups", 100_000, "groups", "consumer groups of a broker", "code 29")
+FORBIDDEN = Limit("maxForbiddenTopics", 100_000, "entries", "topics that groups are forbidden to read (353)", "code 29")
+MEMBERS_OF_GROUP = Limit("maxMembersPerGroup", 65_536, "members", "members of a consumer or producer group", "code 29")
+MEMBERS = Limit("maxMembers", 300_000, "members", "members of all consumer and producer groups together", "code 29")
+GROUPS_OF_CLIENT = Limit(
     "maxGroupsPerConnection", 10_000, "groups", "groups that a connection is a member of", "code 29"
 )
-SUBSCRIPTIONS = _limit(
-    "maxSubscriptionCharacters",
-    33_554_432,
-    "characters",
-    "topics and expressions that all members subscribe, together",
-    "code 29",
+SUBSCRIPTIONS = Limit(
+    "maxSubscriptionCharacters", 33_554_432, "characters",
+    "topics and expressions that all members subscribe, together", "code 29",
 )
-GROUP_CONFIG = _limit("maxGroupConfigBytes", 16_384, "bytes", "the configuration of a group", "code 29")
-GROUP_CONFIGS = _limit(
+GROUP_CONFIG = Limit("maxGroupConfigBytes", 16_384, "bytes", "the configuration of a group", "code 29")
+GROUP_CONFIGS = Limit(
     "maxGroupConfigsBytes", 134_217_728, "bytes", "the configurations of all groups together", "code 29"
 )
-OFFSETS = _limit("maxConsumerOffsets", 2_000_000, "offsets", "offsets of groups in queues", "code 29")
-BROADCAST_OFFSETS = _limit(
+OFFSETS = Limit("maxConsumerOffsets", 2_000_000, "offsets", "offsets of groups in queues", "code 29")
+BROADCAST_OFFSETS = Limit(
     "maxBroadcastOffsets", 200_000, "offsets", "offsets of broadcast consumers in queues", "code 29"
 )
-FILTERS = _limit("maxConsumerFilters", 100_000, "filters", "SQL92 expressions that groups have announced", "code 29")
-FILTER_TEXT = _limit(
-    "maxConsumerFilterCharacters",
-    4_194_304,
-    "characters",
-    "SQL92 expressions that groups have announced, together",
+FILTERS = Limit("maxConsumerFilters", 100_000, "filters", "SQL92 expressions that groups have announced", "code 29")
+FILTER_TEXT = Limit(
+    "maxConsumerFilterCharacters", 4_194_304, "characters", "SQL92 expressions that groups have announced, together",
     "code 29",
 )
-PULLED_TEXT = _limit(
-    "maxPulledSubscriptionCharacters",
-    4_194_304,
-    "characters",
+PULLED_TEXT = Limit(
+    "maxPulledSubscriptionCharacters", 4_194_304, "characters",
     "subscriptions that pulls brought along, kept for tools",
-    "the pull is served, tools are not shown its subscription",
-    fixed=True,
+    "the pull is served, tools are not shown its subscription", fixed=True,
 )
-FIGURES = _limit(
-    "maxFigures",
-    200_000,
-    "figures",
-    "figures by topic, group and queue (315)",
+FIGURES = Limit(
+    "maxFigures", 200_000, "figures", "figures by topic, group and queue (315)",
     "further ones are not counted one by one; totals count them",
 )
-LOCKS_OF_GROUP = _limit("maxLocksPerGroup", 50_000, "queues", "queues that a group has locked", "code 29")
-LOCKS = _limit("maxLocks", 100_000, "queues", "queues that all groups together have locked", "code 29")
-LONG_POLLS = _limit(
+LOCKS_OF_GROUP = Limit("maxLocksPerGroup", 50_000, "queues", "queues that a group has locked", "code 29")
+LOCKS = Limit("maxLocks", 100_000, "queues", "queues that all groups together have locked", "code 29")
+LONG_POLLS = Limit(
     "maxLongPolls", 300_000, "pulls", "pulls that wait for messages, of all connections", _BUSY, passing=True
 )
-CLIENT_REQUESTS = _limit(
-    "maxRequestsPerClient",
-    4_096,
-    "requests",
-    "requests of others (307, 309, 221, 324) that wait for one client's answer",
-    _BUSY,
-    passing=True,
+CLIENT_REQUESTS = Limit(
+    "maxRequestsPerClient", 4_096, "requests",
+    "requests of others (307, 309, 221, 324) that wait for one client's answer", _BUSY, passing=True,
 )
-HALF_MESSAGES = _limit(
+HALF_MESSAGES = Limit(
     "maxHalfMessages", 1_000_000, "messages", "half messages that wait for a decision", _BUSY, passing=True
 )
-STAGED_WRITERS = _limit("maxStagedWriters", 10_000, "writers", "writers of staged messages", "code 29")
-STAGED_UNITS = _limit(
-    "maxStagedUnits", 500_000, "units", "units of staged messages that wait for a decision", "code 29"
-)
-COLD_READ_GROUPS = _limit("maxColdReadLimits", 10_000, "groups", "groups with a limit of cold reads (2001)", "code 29")
+STAGED_WRITERS = Limit("maxStagedWriters", 10_000, "writers", "writers of staged messages", "code 29")
+STAGED_UNITS = Limit("maxStagedUnits", 500_000, "units", "units of staged messages that wait for a decision", "code 29")
+COLD_READ_GROUPS = Limit("maxColdReadLimits", 10_000, "groups", "groups with a limit of cold reads (2001)", "code 29")
 
-BROKERS = _limit(
+BROKERS = Limit(
     "maxBrokers", 10_000, "brokers", "brokers of a name server, and their clusters", "code 29", server="name server"
 )
-FILTER_SERVERS = _limit(
+FILTER_SERVERS = Limit(
     "maxFilterServers", 100, "servers", "filter servers of a broker", "code 29", server="name server"
 )
-ROUTES = _limit(
-    "maxRoutes",
-    2_000_000,
-    "routes",
-    "topics of a name server, each as often as there are brokers that have it",
-    "left out of what a broker registers; code 29 for 217",
-    server="name server",
+ROUTES = Limit(
+    "maxRoutes", 2_000_000, "routes", "topics of a name server, each as often as there are brokers that have it",
+    "left out of what a broker registers; code 29 for 217", server="name server",
 )
-MAPPINGS = _limit(
+MAPPINGS = Limit(
     "maxQueueMappings", 100_000, "mappings", "mappings of static topics", "left out of what a broker registers",
     server="name server",
-)  # fmt: skip
-REGISTRATION_BYTES = _limit(
+)
+REGISTRATION_BYTES = Limit(
     "maxRegistrationBytes", 16_777_216, "bytes", "a registration, unpacked", "code 29", server="name server"
 )
-REGISTRATIONS_BYTES = _limit(
-    "maxRegistrationsBytes",
-    33_554_432,
-    "bytes",
+REGISTRATIONS_BYTES = Limit(
+    "maxRegistrationsBytes", 33_554_432, "bytes",
     "registrations that are read at the same time, unpacked; and, again, those that are remembered",
-    "the next waits until others are read; it is not remembered",
-    server="name server",
+    "the next waits until others are read; it is not remembered", server="name server",
 )
-KV_VALUE = _limit(
-    "maxKvValueBytes",
-    65_536,
-    "bytes",
-    "a value of the KV configuration",
-    "code 29; one in the file is left out of routes",
-    server="name server",
+KV_VALUE = Limit(
+    "maxKvValueBytes", 65_536, "bytes", "a value of the KV configuration",
+    "code 29; one in the file is left out of routes", server="name server",
 )
-KV_ENTRIES = _limit(
+KV_ENTRIES = Limit(
     "maxKvEntries", 100_000, "entries", "namespaces and keys of the KV configuration", "code 29", server="name server"
 )
-KV_BYTES = _limit("maxKvBytes", 8_388_608, "bytes", "the KV configuration as a whole", "code 29", server="name server")
+KV_BYTES = Limit("maxKvBytes", 8_388_608, "bytes", "the KV configuration as a whole", "code 29", server="name server")
 
-QUEUES_OF_ROUTE = _limit(
-    "maxQueuesPerRoute",
-    262_144,
-    "queues",
-    "queues of a topic at all its brokers, in the route a client is told",
-    "the route is refused, the one known before stays in use",
-    server="client",
-    fixed=True,
+QUEUES_OF_ROUTE = Limit(
+    "maxQueuesPerRoute", 262_144, "queues", "queues of a topic at all its brokers, in the route a client is told",
+    "the route is refused, the one known before stays in use", server="client", fixed=True,
 )
-BROKERS_OF_ROUTE = _limit(
-    "maxBrokersPerRoute",
-    16_384,
-    "addresses",
-    "brokers' addresses in the route a client is told",
-    "the route is refused, the one known before stays in use",
-    server="client",
-    fixed=True,
+BROKERS_OF_ROUTE = Limit(
+    "maxBrokersPerRoute", 16_384, "addresses", "brokers' addresses in the route a client is told",
+    "the route is refused, the one known before stays in use", server="client", fixed=True,
 )
-MEMBERS_OF_ANSWER = _limit(
-    "maxMembersPerAnswer",
-    65_536,
-    "members",
-    "members of a group a broker tells a client of",
-    "the answer is refused, the queues stay shared as they are",
-    server="client",
-    fixed=True,
+MEMBERS_OF_ANSWER = Limit(
+    "maxMembersPerAnswer", 65_536, "members", "members of a group a broker tells a client of",
+    "the answer is refused, the queues stay shared as they are", server="client", fixed=True,
 )
-UNPACKED_BODY = _limit(
-    "max_unpacked_body_bytes",
-    67_108_864,
-    "bytes",
-    "a compressed message body, unpacked",
-    "looking at the body raises a `ProtocolError`: the message counts as not consumed",
-    server="client",
+UNPACKED_BODY = Limit(
+    "max_unpacked_body_bytes", 67_108_864, "bytes", "a compressed message body, unpacked",
+    "looking at the body raises a `ProtocolError`: the message counts as not consumed", server="client",
 )
-ENTRIES_OF_ANSWER = _limit(
-    "maxBatchedPerAnswer",
-    65_536,
-    "messages",
-    "messages out of batches in the answer to a pull",
-    "the batch above it comes as one message whose body cannot be looked at, and so again later",
-    server="client",
+ENTRIES_OF_ANSWER = Limit(
+    "maxBatchedPerAnswer", 65_536, "messages", "messages out of batches in the answer to a pull",
+    "the batch above it comes as one message whose body cannot be looked at, and so again later", server="client",
     fixed=True,
 )
 
-JSON_REFERENCES = _limit(
+JSON_REFERENCES = Limit(
     "maxJsonReferredValues", 65_536, "values", "what references in a JSON body point at", "code 29", server="both",
     fixed=True,
-)  # fmt: skip
+)
 
-FILTER_LENGTH = _limit("maxFilterExpressionLength", 65_536, "characters", "expression of a subscription", "code 29")
-FILTER_TERMS = _limit(
-    "maxFilterTerms", 8_192, "properties and values", "comparisons of an SQL92 expression", "code 23; of a heartbeat:"
-    " left out, with a line in the log", fixed=True,
-)  # fmt: skip
+FILTER_LENGTH = Limit("maxFilterExpressionLength", 65_536, "characters", "expression of a subscription", "code 29")
+FILTER_TERMS = Limit(
+    "maxFilterTerms", 8_192, "properties and values", "comparisons of an SQL92 expression",
+    "code 23; of a heartbeat: left out, with a line in the log", fixed=True,
+)
 
-CONFIG_UPDATE_BYTES = _limit(
+CONFIG_UPDATE_BYTES = Limit(
     "configUpdateBytes", 65_536, "bytes", "a change of the configuration", "code 29", server="both", fixed=True
 )
-CONFIG_UPDATE_KEYS = _limit(
+CONFIG_UPDATE_KEYS = Limit(
     "configUpdateKeys", 1_000, "lines", "a change of the configuration", "code 29", server="both", fixed=True
 )
-CONFIG_VALUE_LENGTH = _limit(
+CONFIG_VALUE_LENGTH = Limit(
     "configValueLength", 4_096, "characters", "a key or value of the configuration", "code 29", server="both",
     fixed=True,
-)  # fmt: skip
-JSON_OBJECTS = _limit(
-    "maxJsonObjects",
-    131_072,
-    "objects and arrays",
-    "a large JSON body of a request",
-    "code 29",
-    server="both",
+)
+JSON_OBJECTS = Limit(
+    "maxJsonObjects", 131_072, "objects and arrays", "a large JSON body of a request", "code 29", server="both",
     fixed=True,
 )
-JSON_SIZE = _limit("maxJsonBodySize", 4_194_304, "bytes", "JSON body of a request", "code 29")
-HEARTBEAT_SIZE = _limit("maxHeartbeatSize", 2_097_152, "bytes", "body of a heartbeat", "code 29")
-HEARTBEAT_GROUPS = _limit("maxGroupsPerHeartbeat", 4_096, "groups", "groups in a heartbeat", "code 29")
-GROUP_SUBSCRIPTIONS = _limit(
+JSON_SIZE = Limit("maxJsonBodySize", 4_194_304, "bytes", "JSON body of a request", "code 29")
+HEARTBEAT_SIZE = Limit("maxHeartbeatSize", 2_097_152, "bytes", "body of a heartbeat", "code 29")
+HEARTBEAT_GROUPS = Limit("maxGroupsPerHeartbeat", 4_096, "groups", "groups in a heartbeat", "code 29")
+GROUP_SUBSCRIPTIONS = Limit(
     "maxSubscriptionsPerGroup", 4_096, "subscriptions", "subscriptions of a group in a heartbeat", "code 29"
 )
+# fmt: on
+
+LIMITS: Final = {limit.name: limit for limit in list(vars().values()) if isinstance(limit, Limit)}
+"""All limits by name, in the order of the reference page."""

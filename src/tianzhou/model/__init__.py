@@ -23,27 +23,8 @@ from tianzhou.model.subscription import (
 from tianzhou.model.topic import DataVersion, SubscriptionGroupConfig, TopicConfig
 
 __all__ = [
-    "BrokerData",
-    "ClusterInfo",
-    "ConsumeFromWhere",
-    "ConsumeResult",
-    "ConsumeType",
-    "ConsumerData",
-    "DataVersion",
-    "HeartbeatData",
-    "Message",
-    "MessageExt",
-    "MessageModel",
-    "MessageQueue",
-    "PullResult",
-    "PullStatus",
-    "QueueData",
-    "SendResult",
-    "SendStatus",
-    "SubscriptionData",
-    "SubscriptionGroupConfig",
-    "TopicConfig",
-    "TopicRoute",
-    "TransactionSendResult",
-    "TransactionState",
-]
+    "BrokerData", "ClusterInfo", "ConsumeFromWhere", "ConsumeResult", "ConsumeType", "ConsumerData", "DataVersion",
+    "HeartbeatData", "Message", "MessageExt", "MessageModel", "MessageQueue", "PullResult", "PullStatus", "QueueData",
+    "SendResult", "SendStatus", "SubscriptionData", "SubscriptionGroupConfig", "TopicConfig", "TopicRoute",
+    "TransactionSendResult", "TransactionState",
+]  # fmt: skip

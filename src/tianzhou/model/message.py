@@ -98,7 +98,7 @@ class MessageExt:
 
     @property
     def transaction_id(self) -> str | None:
-        """The id of the transaction it belongs to, None without one; a check is asked about it by this."""
+        """The id of the transaction it belongs to, None without one; checks name the transaction by it."""
         if self.properties.get(names.TRAN_MSG) != "true":
             return self.properties.get(names.TRANSACTION_ID)
         return self.properties.get(names.TRANSACTION_ID) or self.properties.get(names.UNIQ_KEY)

@@ -1,11 +1,11 @@
-"""What names may look like: characters and length of whatever a peer may call something by.
+"""Rules of names: characters and length of whatever a peer may call something by.
 
 Topics and groups are judged twice. Whoever *creates* one meets RocketMQ's rule (`topic_name_problem`,
 `group_name_problem`). Wherever one is merely mentioned `TOPIC` and `GROUP` are milder, because brokers and clusters,
 whose names RocketMQ does not judge, are topics as well, and so are light queues, which are named after what their
 publishers call them. What all rules have in common: no control character, no half of a character, no endless name.
 
-Which header field carries which kind of name is said in `tianzhou.wire.named_fields`.
+`tianzhou.wire.named_fields` lists which header field carries which kind of name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _IN_FOLDERS: Final = re.compile(r"\A\.{0,2}\Z|[/\x00]|[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class NameRule:
-    """How one kind of name may look where it is mentioned.
+    """Rule of one kind of name where it is mentioned.
 
     Attributes:
         noun: what it is the name of, as the subject of a sentence.

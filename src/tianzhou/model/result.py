@@ -60,7 +60,7 @@ class TransactionSendResult(NamedTuple):
 
     Attributes:
         result: how storing the half message went.
-        state: what the broker was told; UNKNOWN has it ask again later.
+        state: the decision the broker got; UNKNOWN makes it ask again later.
     """
 
     result: SendResult
@@ -91,7 +91,7 @@ class PullResult:
         min_offset: the queue's first offset.
         max_offset: the offset the queue's next message will get.
         messages: the messages, empty unless FOUND.
-        suggested_broker_id: which replica the broker would like to be asked next.
+        suggested_broker_id: the replica to pull from next, as the broker suggests.
     """
 
     status: PullStatus
@@ -103,7 +103,7 @@ class PullResult:
 
 
 class ConsumeResult(enum.Enum):
-    """What a handler says about the messages it was given (client.md §13, §14).
+    """A handler's verdict on its messages (client.md §13, §14).
 
     RECONSUME_LATER is for consumers without an order, the last three for orderly ones.
 

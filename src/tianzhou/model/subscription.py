@@ -35,7 +35,7 @@ class SubscriptionData:
 
     Attributes:
         topic: the topic.
-        sub_string: the expression as given; `*` selects all.
+        sub_string: the expression; `*` selects all.
         tags_set: its tags, for a tag expression.
         code_set: Java string hashes of those tags (store.md §0.2).
         expression_type: `TAG` or `SQL92`.
