@@ -31,24 +31,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "ConsumeFromWhere",
-    "ConsumeResult",
-    "Message",
-    "MessageExt",
-    "MessageModel",
-    "MessageQueue",
-    "Producer",
-    "PullConsumer",
-    "PullResult",
-    "PullStatus",
-    "PushConsumer",
-    "SendResult",
-    "SendStatus",
-    "TianzhouError",
-    "TransactionProducer",
-    "TransactionSendResult",
-    "TransactionState",
-]
+    "ConsumeFromWhere", "ConsumeResult", "Message", "MessageExt", "MessageModel", "MessageQueue", "Producer",
+    "PullConsumer", "PullResult", "PullStatus", "PushConsumer", "SendResult", "SendStatus", "TianzhouError",
+    "TransactionProducer", "TransactionSendResult", "TransactionState",
+]  # fmt: skip
 
 # Imported when first used: `import tianzhou` stays quick, and needs none of the packages it could need.
 __getattr__, __dir__ = lazy_exports(

@@ -25,7 +25,7 @@ from tianzhou.filter.syntax import (
     Search,
     Truth,
 )
-from tianzhou.filter.values import PARSERS, IncomparableError, Long, Value, compare, compare_doubles, parse_double
+from tianzhou.filter.values import PARSERS, Long, Value, compare, compare_doubles, parse_double
 
 Lookup: TypeAlias = Callable[[str], str | None]
 """Gives a property of the message by its name, None when the message does not have it."""
@@ -279,6 +279,3 @@ def terms_in(operand: Operand) -> int:
         case All(operands) | Any(operands):
             return sum(map(terms_in, operands))
     return 1
-
-
-__all__ = ["Condition", "IncomparableError", "Lookup", "compile_condition", "names_in", "terms_in"]

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tianzhou.errors import FilterSyntaxError
-from tianzhou.filter.evaluation import Condition, IncomparableError, Lookup, compile_condition, names_in, terms_in
+from tianzhou.filter.evaluation import Condition, Lookup, compile_condition, names_in, terms_in
 from tianzhou.filter.parser import parse
 from tianzhou.filter.text_cache import TextCache
+from tianzhou.filter.values import IncomparableError
 
 SQL92 = "SQL92"
 

@@ -14,7 +14,6 @@ from typing import Final, TypeAlias
 
 INT_MAX: Final = (1 << 31) - 1
 LONG_MAX: Final = (1 << 63) - 1
-_FEW_DIGITS: Final = 10
 _MOST_DIGITS: Final = 19
 _LONGEST: Final = 1024
 """Most characters of a text that stands for a number; a longer one takes longer to read than all else together."""
@@ -41,32 +40,23 @@ Value: TypeAlias = str | int | Long | float | bool | None
 """What an operand may be at evaluation; None is NULL."""
 
 
-def parse_int(text: str) -> int:
-    """The 32-bit integer a text stands for, as Java's `Integer.valueOf` reads it.
+def _whole_number(digits: int, most: int) -> Callable[[str], int]:
+    """A parser of integers as Java's `valueOf` reads them; it raises `IncomparableError` for other texts.
 
-    Raises:
-        IncomparableError: it stands for none.
+    Args:
+        digits: texts with fewer ASCII digits and nothing else are in range.
+        most: the greatest; the least is one further from zero.
     """
-    if len(text) < _FEW_DIGITS and text.isdigit() and text.isascii():
-        return int(text)
-    value = _parse_digits(text)
-    if not -INT_MAX - 1 <= value <= INT_MAX:
-        raise IncomparableError(text)
-    return value
 
+    def parse(text: str) -> int:
+        if len(text) < digits and text.isdigit() and text.isascii():
+            return int(text)
+        value = _parse_digits(text)
+        if not -most - 1 <= value <= most:
+            raise IncomparableError(text)
+        return value
 
-def parse_long(text: str) -> int:
-    """The 64-bit integer a text stands for, as Java's `Long.valueOf` reads it.
-
-    Raises:
-        IncomparableError: it stands for none.
-    """
-    if len(text) < _MOST_DIGITS and text.isdigit() and text.isascii():
-        return int(text)
-    value = _parse_digits(text)
-    if not -LONG_MAX - 1 <= value <= LONG_MAX:
-        raise IncomparableError(text)
-    return value
+    return parse
 
 
 def _parse_digits(text: str) -> int:
@@ -110,6 +100,8 @@ def parse_boolean(text: str) -> bool:
     return len(text) == len("true") and text.lower() == "true"
 
 
+parse_int: Final = _whole_number(10, INT_MAX)
+parse_long: Final = _whole_number(_MOST_DIGITS, LONG_MAX)
 PARSERS: Final[dict[type, Callable[[str], int | float | bool]]] = {
     int: parse_int,
     Long: parse_long,

@@ -48,7 +48,7 @@ class Record(msgspec.Struct, gc=False):
     """One record; positions and times as stored, hosts as address bytes and port.
 
     `body` is as stored, so still compressed when `sys_flag` says so; `properties` is the raw property string.
-    `body_crc` and `size` are what the record said; encoding computes them anew, and the host bits of
+    `body_crc` and `size` are what the record said; encoding computes them again, and the host bits of
     `sys_flag` too.
     """
 

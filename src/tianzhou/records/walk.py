@@ -130,8 +130,8 @@ def walk(
     """What stands in the log from a place on: runs, single records, and damaged stretches that intact records follow.
 
     Ordinary records are of version 1, with IPv4 hosts, without zeros in topic and properties; they come as runs.
-    The log ends behind the last record given. A damaged stretch is told as one item with its length. When something
-    else than the end of the last part comes behind the log's end, the last item is that, with size 0.
+    The log ends behind the last record. A damaged stretch is one item with its length. When something else than the
+    end of the last part comes behind the log's end, the last item is that, with size 0.
 
     Args:
         parts: all segments.
@@ -176,8 +176,8 @@ def walk(
         yield LogItem(Finding.DAMAGED, item.offset, parts[index].start + position - item.offset, reason=reason)
 
 
-def one_by_one(steps: Iterable[Run | LogItem]) -> Iterator[LogItem]:
-    """The records of a walk one by one, and the damaged stretches."""
+def single_items(steps: Iterable[Run | LogItem]) -> Iterator[LogItem]:
+    """The items of a walk, each record of a run being one; without what stands behind the log's end."""
     for step in steps:
         if not isinstance(step, LogItem):
             yield from map(LogItem.of, step)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from tianzhou._hot.records import UNIT
 from tianzhou.errors import StoreUnreadable
-from tianzhou.records.walk import LogEntry, LogItem, Run, one_by_one, walk
+from tianzhou.records.walk import LogEntry, LogItem, Run, single_items, walk
 from tianzhou.store.files.checkpoint import Checkpoint
 from tianzhou.store.index.indexfile import ENTRY, ENTRY_SIZE, HEADER, HEADER_SIZE
 from tianzhou.store.log.holes import is_hole
@@ -174,7 +174,7 @@ class StoreScan:
             begin: offset of a record, or of a segment; None for the log's start.
             check_crc: take records whose body does not fit its CRC as damaged.
         """
-        return one_by_one(_steps(self.segments(), begin, check_crc=check_crc))
+        return single_items(_steps(self.segments(), begin, check_crc=check_crc))
 
     def records(
         self,
@@ -192,7 +192,7 @@ class StoreScan:
         """
         segments = self.segments()
         starts = [segment.start for segment in segments]
-        for item in one_by_one(_steps(segments, begin, check_crc=check_crc)):
+        for item in single_items(_steps(segments, begin, check_crc=check_crc)):
             if item.entry is not None:
                 segment = segments[bisect_right(starts, item.offset) - 1]
                 position = item.offset - segment.start

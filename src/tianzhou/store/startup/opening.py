@@ -11,7 +11,7 @@ from typing import Final
 
 from tianzhou.records.codec import store_time
 from tianzhou.records.layout import PLACE, SIZE_MAGIC, UP_TO_STORE_TIME
-from tianzhou.records.walk import Finding, half_written, one_by_one, read_item, walk
+from tianzhou.records.walk import Finding, half_written, read_item, single_items, walk
 from tianzhou.store.files.checkpoint import Checkpoint
 from tianzhou.store.files.segments import Segment
 from tianzhou.store.index.index import Index
@@ -338,7 +338,7 @@ class StoreOpener:
             segment = self._log.files.find(start)
             if segment is None or not segments[0].start <= start < stop <= end:
                 continue
-            item = next(one_by_one(walk([segment], 0, start - segment.start, most=1)), None)
+            item = next(single_items(walk([segment], 0, start - segment.start, most=1)), None)
             entry = item.entry if item is not None else None
             if entry is None or impossible_place(entry.topic, entry.queue_id) is not None:
                 still.append((start, stop))

@@ -7,7 +7,7 @@ from typing import Final
 
 from tianzhou.model.name_rules import folder_name_problem
 from tianzhou.records.layout import INNER_BATCH, INNER_BATCH_BITS, OVERHEAD, PREPARED, ROLLBACK, TRANSACTION_BITS
-from tianzhou.records.walk import Finding, LogEntry, LogItem, Run, one_by_one, walk
+from tianzhou.records.walk import Finding, LogEntry, LogItem, Run, single_items, walk
 from tianzhou.store.index.index import Index
 from tianzhou.store.log.commitlog import FILLER_TOPIC, CommitLog
 from tianzhou.store.log.recovery import OffsetVerdict, OpeningReport, judge_offset
@@ -233,7 +233,7 @@ class LogReplay:
         segments = self._log.files.segments
         index = self._log.files.index_of(entry.offset)
         position = entry.offset + entry.size - segments[index].start
-        for item in islice(one_by_one(walk(segments, index, position)), _LOOK_AHEAD):
+        for item in islice(single_items(walk(segments, index, position)), _LOOK_AHEAD):
             other = item.entry
             if (
                 other is not None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tianzhou.records.codec import Record, encode_blank, encode_record
 from tianzhou.records.layout import MAGIC_V1, MAGIC_V2
-from tianzhou.records.walk import Finding, LogItem, one_by_one, read_item, walk
+from tianzhou.records.walk import Finding, LogItem, read_item, single_items, walk
 from tianzhou.store.log.recovery import (
     SegmentHead,
     SizeVerdict,
@@ -61,7 +61,7 @@ def build_log(segments: int, per_segment: int) -> tuple[list[MemorySegment], lis
 
 
 def survey(parts: list[Any], index: int, position: int = 0, **how: Any) -> Iterator[LogItem]:
-    return one_by_one(walk(parts, index, position, **how))
+    return single_items(walk(parts, index, position, **how))
 
 
 def found(items: list[LogItem]) -> list[int]:
