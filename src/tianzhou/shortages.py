@@ -39,15 +39,15 @@ def passes(error: BaseException) -> bool:
 
 def words(error: BaseException) -> str:
     """Text of the error, with the remedy when it is a shortage."""
-    said, helps = str(error) or type(error).__name__, remedy(error)
-    return said if helps is None else f"{said}: {helps}"
+    text, fix = str(error) or type(error).__name__, remedy(error)
+    return text if fix is None else f"{text}: {fix}"
 
 
 def advice(error: OSError) -> str:
     """Advice to operators about a file that could not be made, mapped or written, as an imperative."""
-    helps = remedy(error)
-    if helps is not None:
-        return helps.partition("; ")[2]
+    fix = remedy(error)
+    if fix is not None:
+        return fix.partition("; ")[2]
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
         return "see to it that this user may read and write everything in the folder"
     return "see what is wrong with the disk"

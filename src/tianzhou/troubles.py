@@ -45,8 +45,8 @@ def reason(error: BaseException) -> str:
     inner = error
     while isinstance(inner, BaseExceptionGroup) and inner.exceptions:
         inner = inner.exceptions[0]
-    said = shown(str(inner))
-    return f"{type(inner).__name__}: {said}" if said else type(inner).__name__
+    text = shown(str(inner))
+    return f"{type(inner).__name__}: {text}" if text else type(inner).__name__
 
 
 class Troubles:

@@ -72,7 +72,7 @@ def test_an_extension_of_other_sources_is_not_used_and_that_is_said(copied: Path
     changed.write_text(changed.read_text() + "\n")
     mode, words = ask(copied)
     assert mode == "pure tianzhou._hot.frames"
-    assert "was built from other sources and is not used; build it anew with pip install" in words
+    assert "was built from other sources and is not used; rebuild it with pip install" in words
 
 
 def test_an_extension_that_cannot_be_loaded_is_not_used_and_that_is_said(copied: Path) -> None:
@@ -106,4 +106,4 @@ def test_an_extension_of_other_sources_of_rows_is_not_used_and_that_is_said(copi
     changed.write_text(changed.read_text() + "\n")
     mode, words = ask(copied, ASK_ROWS)
     assert mode == "pure True"
-    assert "tianzhou.spark.rows._rows._compiled was built from other sources and is not used; build it anew" in words
+    assert "tianzhou.spark.rows._rows._compiled was built from other sources and is not used; rebuild it" in words

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, binding=False, auto_pickle=False
 """The compiled twin of the hot functions: the same results as the pure one, without the Python objects in between.
 
-What a function does is said where its pure twin is; what it does not know it leaves to that, so that both always agree.
-Header structs, records and tails are the classes of `headers` and `tails`; their attributes are read and written by
+The pure twin of a function documents it; what a function does not know it leaves to its twin, so both always agree.
+Header structs and cursors are the classes of `headers` and `cursors`; their attributes are read and written by
 their place in the object, looked up when this module is imported. A map's memory is held for the length of a call.
 """
 
@@ -115,7 +115,7 @@ cdef dict _BY_CODE = _frames.BY_CODE, _FIRST_FIELD_AT = _frames.FIRST_FIELD_AT
 cdef object _command = Command(0).__copy__
 
 
-cdef object usual(Place p, Py_ssize_t size, Place stop):
+cdef object decode_hot(Place p, Py_ssize_t size, Place stop):
     """The command of a hot kind whose header of `size` bytes begins at `p` and whose body ends at `stop`, or None."""
     if size < 12 or memcmp(p, b'{"code":', 8) != 0:
         return None
@@ -155,7 +155,7 @@ def split(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t max_frame, decode
             if length + 4 > end - start:
                 return commands, start
             word = tz_get32(p + 4)
-            command = usual(p + 8, word, p + 4 + length) if word <= 0xFFFFFF and word + 4 <= length else None
+            command = decode_hot(p + 8, word, p + 4 + length) if word <= 0xFFFFFF and word + 4 <= length else None
             if command is None:
                 break
             commands.append(command)

@@ -2,20 +2,20 @@
 
 # Properties of messages to be stored
 
-cdef struct WorkerReport:
+cdef struct Values:
     Place at[4]  # value of UNIQ_KEY, KEYS, TAGS, WAIT; NULL when there is none
     Py_ssize_t size[4]
 
-cdef list _TOLD = [b"UNIQ_KEY", b"KEYS", b"TAGS", b"WAIT"]
+cdef list _NAMES = [b"UNIQ_KEY", b"KEYS", b"TAGS", b"WAIT"]
 cdef object _RECORD = NewRecord("", 0, b"", b""), _crc32 = _records.full_crc32
 
 
-cdef bint look(Place p, Py_ssize_t size, list names, WorkerReport *told) except -1:
-    """Take down what a property string tells; False when it is odd, says a thing twice, or has one of the further
-    names."""
+cdef bint find_values(Place p, Py_ssize_t size, list names, Values *found) except -1:
+    """Find the values of the first four names in a property string; False when it is malformed, or has one of them
+    twice or any of the further names."""
     cdef Place end = p + size, name, value
     cdef Py_ssize_t number
-    memset(told, 0, sizeof(WorkerReport))
+    memset(found, 0, sizeof(Values))
     while p < end:
         name = p
         p = <Place>memchr(name, 2, end - name)
@@ -28,9 +28,9 @@ cdef bint look(Place p, Py_ssize_t size, list names, WorkerReport *told) except 
             for number in range(len(names)):
                 known = names[number]
                 if PyBytes_GET_SIZE(known) == value - name and memcmp(PyBytes_AS_STRING(known), name, value - name) == 0:
-                    if number > 3 or told.at[number] != NULL:
+                    if number > 3 or found.at[number] != NULL:
                         return False
-                    told.at[number], told.size[number] = value + 1, p - value - 1
+                    found.at[number], found.size[number] = value + 1, p - value - 1
                     break
         p += 1
     return True
@@ -42,11 +42,11 @@ cdef class PropertyReader:
 
     def __init__(self, special, tail, tags_code):
         self.pure = _properties.PropertyReader(special, tail, tags_code)
-        self.names, self.tails = _TOLD + [name.encode() for name in special], [b"\x02" + tail, tail]
+        self.names, self.tails = _NAMES + [name.encode() for name in special], [b"\x02" + tail, tail]
 
     def record(self, header, body, host, port, int64_t flags):
         cdef int first = V2_TOPIC if type(header) is SendHeaderV2 else V1_TOPIC, odd = 0, step
-        cdef WorkerReport told
+        cdef Values found
         cdef Py_ssize_t size = 0
         if (first == V1_TOPIC and type(header) is not SendHeader) or not PyBytes_CheckExact(body):
             return self.pure.record(header, body, host, port, flags)
@@ -55,7 +55,7 @@ cdef class PropertyReader:
         cdef Place p = <Place>PyUnicode_AsUTF8AndSize(text, &size) if tz_ascii(text) else NULL
         if (odd or sys_flag & INNER_BATCH_BITS or PyBytes_GET_SIZE(body) == 0 or p == NULL
                 or <object>of(header, first + V2_BATCH - V2_TOPIC) == "true"
-                or not look(p, size, self.names, &told) or told.size[0] == 0):
+                or not find_values(p, size, self.names, &found) or found.size[0] == 0):
             return self.pure.record(header, body, host, port, flags)
         properties = PyBytes_FromStringAndSize(<const char *>p, size) + self.tails[p[size - 1] == 2]
         record = _RECORD.__copy__()
@@ -66,10 +66,10 @@ cdef class PropertyReader:
         tz_set(record, AT[R_BODY], body)
         tz_set(record, AT[R_HOST], host)
         tz_set(record, AT[R_PORT], port)
-        tz_set(record, AT[R_TAGS], <int32_t>tz_hash(0, told.at[2], told.size[2]))
-        tz_set(record, AT[R_KEYS], PyUnicode_DecodeUTF8(<const char *>told.at[1], told.size[1], NULL))
-        tz_set(record, AT[R_UNIQUE], PyUnicode_DecodeUTF8(<const char *>told.at[0], told.size[0], NULL))
-        return record, told.size[3] != 5 or memcmp(told.at[3], b"false", 5) != 0
+        tz_set(record, AT[R_TAGS], <int32_t>tz_hash(0, found.at[2], found.size[2]))
+        tz_set(record, AT[R_KEYS], PyUnicode_DecodeUTF8(<const char *>found.at[1], found.size[1], NULL))
+        tz_set(record, AT[R_UNIQUE], PyUnicode_DecodeUTF8(<const char *>found.at[0], found.size[0], NULL))
+        return record, found.size[3] != 5 or memcmp(found.at[3], b"false", 5) != 0
 
 
 # Records into a mapped segment
@@ -82,7 +82,7 @@ cdef struct Put:  # what the records of a put have in common, and where the next
 
 
 cdef bint begin(Put *put, log, queue, record, int64_t stored) except -1:
-    """Take down what a put is about; False when its messages are none as most are."""
+    """Take down what a put is about; False when its messages are not plain."""
     cdef int odd = 0
     if type(record) is not NewRecord or not PyObject_TypeCheck(log, LogCursor) or not PyObject_TypeCheck(queue, QueueCursor):
         return False
@@ -169,13 +169,13 @@ cdef class Window:
 
 cdef enum:
     PIECE = 32  # so many messages of a batch are dispatched together
-    LONGEST = 8192  # properties with which a message of a batch is still usual
+    LONGEST = 8192  # properties with which a message of a batch is still plain
 
 
 def put_batch(log, queue, record, batch, int64_t most, int64_t stored, pending, result):
     cdef Put put
-    cdef WorkerReport shared, told
-    cdef WorkerReport *telling
+    cdef Values shared, found
+    cdef Values *chosen
     cdef Py_buffer view
     cdef Place p, end
     cdef uint8_t *q
@@ -190,7 +190,7 @@ def put_batch(log, queue, record, batch, int64_t most, int64_t stored, pending, 
         return None
     cdef int64_t more = PyBytes_GET_SIZE(tail), first = put.offset, start = put.position
     p = <Place>PyBytes_AS_STRING(tail)
-    if put.sys_flag & 0x8 or not tz_plain(p, more) or not look(p, more, _TOLD, &shared):
+    if put.sys_flag & 0x8 or not tz_plain(p, more) or not find_values(p, more, _NAMES, &shared):
         return None
     PyObject_GetBuffer(<object>of(log, L_MAP), &view, PyBUF_WRITABLE)
     answer = None
@@ -209,7 +209,7 @@ def put_batch(log, queue, record, batch, int64_t most, int64_t stored, pending, 
             needed = put.overhead + length + own + gap + more
             bodies += length
             if (own + gap + more > LONGEST - 2 or not tz_plain(p + size - own, own)
-                    or not look(p + size - own, own, _TOLD, &told) or bodies > most
+                    or not find_values(p + size - own, own, _NAMES, &found) or bodies > most
                     or start < 0 or put.position + needed > min(put.room, view.len)):
                 return None
             body.at, body.size = <void *>(p + 20), length
@@ -220,14 +220,14 @@ def put_batch(log, queue, record, batch, int64_t most, int64_t stored, pending, 
                 q[own] = 2
             memcpy(q + own + gap, PyBytes_AS_STRING(tail), more)
             for which in range(3):  # what all have in common comes last, and counts
-                telling = &shared if shared.size[which] else &told
+                chosen = &shared if shared.size[which] else &found
                 if which < 2:
-                    memcpy(texts + used, telling.at[which], telling.size[which])
-                    used += telling.size[which] + 1
+                    memcpy(texts + used, chosen.at[which], chosen.size[which])
+                    used += chosen.size[which] + 1
                     texts[used - 1] = 2
             places.append(put.base + put.position)
             tz_put_unit(units + 20 * count, put.base + put.position, needed,
-                        <int32_t>tz_hash(0, telling.at[2], telling.size[2]))
+                        <int32_t>tz_hash(0, chosen.at[2], chosen.size[2]))
             p += size
             put.position += needed
             put.offset += 1

@@ -35,7 +35,7 @@ class NewRecord(msgspec.Struct, gc=False):
         reconsume_times: deliveries before this one.
         prepared_transaction_offset: position of the half message of a committed one (store.md §3.7).
         tags_code: code of the tag for the queue unit (`wire.hashing.tags_code`). In the schedule topic with a
-            `DELAY` property the store puts the deliver time there, whatever is given (store.md §5.3).
+            `DELAY` property the store puts the deliver time there, whatever this is (store.md §5.3).
         keys: value of `KEYS`, so that the index need not parse the properties.
         uniq_key: value of `UNIQ_KEY`, likewise.
     """

@@ -1,8 +1,8 @@
-"""Frames, fast: a read split into commands, usual headers decoded into structs, replies by template.
+"""Frames, fast: a read split into commands, headers of the hot kinds decoded into structs, replies by template.
 
 A frame is an i32 length, a word of one type byte and 24 bits of header length, the header, the body
 (wire.md §1.1). The kinds that carry the load can be told by how their header starts, because Java writes JSON
-keys in alphabetical order: `{"code":310,` says which struct to decode into. Whatever does not look usual, or
+keys in alphabetical order: `{"code":310,` says which struct to decode into. Whatever begins otherwise, or
 does not fit its struct to the letter (an unknown field, a number out of range), goes to the general codec of
 `tianzhou.wire.command`, so both ways give the same values.
 """
@@ -127,11 +127,7 @@ _JSON_WORD_MAX = 0xFFFFFF
 
 
 def split(
-    buffer: Buffer,
-    start: int,
-    end: int,
-    max_frame: int,
-    decode: Callable[[memoryview], Command],
+    buffer: Buffer, start: int, end: int, max_frame: int, decode: Callable[[memoryview], Command]
 ) -> tuple[list[Command], int]:
     """Split `buffer[start:end]` into its whole frames and decode them.
 
@@ -220,13 +216,7 @@ _MAX_PIECES = 64
 
 
 def send_reply(
-    opaque: int,
-    msg_id: str,
-    queue_id: int,
-    queue_offset: int,
-    transaction_id: str | None,
-    region: str,
-    trace_on: bool,
+    opaque: int, msg_id: str, queue_id: int, queue_offset: int, transaction_id: str | None, region: str, trace_on: bool
 ) -> bytes:
     """The whole frame that tells a producer its message is stored (code 0, wire.md §4.6).
 
@@ -241,7 +231,7 @@ def send_reply(
         region: the broker's region.
         trace_on: whether the broker wants traces.
     """
-    middle = _regions.get((region, trace_on)) or _traced(region, trace_on)
+    middle = _regions.get((region, trace_on)) or _region_text(region, trace_on)
     if transaction_id is None:
         transaction = ""
     elif transaction_id.isalnum() and transaction_id.isascii():
@@ -291,7 +281,7 @@ def stored_reply(
     """
     if transaction_id is None or not transaction_id.isalnum() or not transaction_id.isascii():
         return send_reply(opaque, f"{id_head}{place:016X}", queue_id, queue_offset, transaction_id, region, trace_on)
-    middle = _regions.get((region, trace_on)) or _traced(region, trace_on)
+    middle = _regions.get((region, trace_on)) or _region_text(region, trace_on)
     header = (
         f'{{"code":0,"extFields":{{"queueId":"{queue_id}","transactionId":"{transaction_id}","msgId":"{id_head}{place:016X}",'
         f'{middle}"queueOffset":"{queue_offset}"}},"flag":1,"language":"PYTHON","opaque":{opaque},{_TAIL}'
@@ -300,7 +290,7 @@ def stored_reply(
     return _frame_head(4 + size, size) + header
 
 
-def _traced(region: str, trace_on: bool) -> str:
+def _region_text(region: str, trace_on: bool) -> str:
     trace = "true" if trace_on else "false"
     text = f'"TRACE_ON":"{trace}","MSG_REGION":{java_json(region).decode()},'
     if len(_regions) < _MAX_PIECES:
@@ -308,7 +298,7 @@ def _traced(region: str, trace_on: bool) -> str:
     return text
 
 
-def _noted(remark: str) -> str:
+def _remark_text(remark: str) -> str:
     text = f'"remark":{java_json(remark).decode()},'
     if len(_remarks) < _MAX_PIECES:
         _remarks[remark] = text
@@ -341,15 +331,15 @@ def pull_reply(
         topic_sys_flag: the topic's flags.
         records: the records.
     """
-    noted = _remarks.get(remark)
-    if noted is None:
+    text = _remarks.get(remark)
+    if text is None:
         assert remark is not None  # None is in the table
-        noted = _noted(remark)
+        text = _remark_text(remark)
     header = (
         f'{{"code":{code},"extFields":{{"suggestWhichBrokerId":"{suggest_which_broker_id}",'
         f'"groupSysFlag":"{group_sys_flag}","nextBeginOffset":"{next_begin_offset}",'
         f'"maxOffset":"{max_offset}","minOffset":"{min_offset}","topicSysFlag":"{topic_sys_flag}"}},'
-        f'"flag":1,"language":"PYTHON","opaque":{opaque},{noted}{_TAIL}'
+        f'"flag":1,"language":"PYTHON","opaque":{opaque},{text}{_TAIL}'
     ).encode()
     size = len(header)
     return _frame_head(4 + size + len(records), size) + header, records
@@ -368,13 +358,13 @@ def java_json(value: str | dict[str, str]) -> bytes:
         text = orjson.dumps(value)
     except TypeError:
         text = orjson.dumps(_without_surrogates(value))
-    usual = (
+    same = (
         b"\x7f" not in text
         and b"\xc2" not in text
         and b"\xe2\x80" not in text
         and (b"\\u00" not in text or _CONTROL.search(text) is None)
     )
-    return text if usual else _ESCAPED.sub(_escape, text)
+    return text if same else _ESCAPED.sub(_escape, text)
 
 
 def _escape(match: re.Match[bytes]) -> bytes:

@@ -70,11 +70,7 @@ class Command(msgspec.Struct, gc=False):
         return self.flag & FLAG_ONEWAY != 0
 
     def reply(
-        self,
-        code: int,
-        remark: str | None = None,
-        fields: dict[str, str] | None = None,
-        body: bytes | memoryview = b"",
+        self, code: int, remark: str | None = None, fields: dict[str, str] | None = None, body: bytes | memoryview = b""
     ) -> Command:
         """The response to this request.
 
@@ -103,20 +99,12 @@ class _Common(msgspec.Struct, kw_only=True):
     lo_text: Switch | UnsetType = msgspec.field(default=UNSET, name="lo")
     req_t: Int32 | None = msgspec.field(default=None, name="ReqT")
 
-    @property
-    def nsd(self) -> bool | None:
-        """Whether resource names already carry the namespace."""
-        return _optional(self.nsd_text)
-
-    @property
-    def oway(self) -> bool | None:
-        """Hint of broker-internal calls that no answer is wanted."""
-        return _optional(self.oway_text)
-
-    @property
-    def lo(self) -> bool | None:
-        """Whether the queue is a logical one, of a static topic."""
-        return _optional(self.lo_text)
+    nsd = property(lambda self: _optional(self.nsd_text))
+    """Whether resource names already carry the namespace."""
+    oway = property(lambda self: _optional(self.oway_text))
+    """Hint of broker-internal calls that no answer is wanted."""
+    lo = property(lambda self: _optional(self.lo_text))
+    """Whether the queue is a logical one, of a static topic."""
 
 
 def _optional(text: str | UnsetType) -> bool | None:
@@ -141,15 +129,10 @@ class SendHeader(_Common, kw_only=True, rename="camel", forbid_unknown_fields=Tr
     max_reconsume_times: Int32 | None = None
     bname: str | None = None
 
-    @property
-    def unit_mode(self) -> bool:
-        """Whether the message belongs to a unit."""
-        return self.unit_mode_text == "true"
-
-    @property
-    def batch(self) -> bool:
-        """Whether the body is a batch (wire.md §4.5)."""
-        return self.batch_text == "true"
+    unit_mode = property(lambda self: self.unit_mode_text == "true")
+    """Whether the message belongs to a unit."""
+    batch = property(lambda self: self.batch_text == "true")
+    """Whether the body is a batch (wire.md §4.5)."""
 
 
 _LETTERS = {
@@ -186,15 +169,10 @@ class SendHeaderV2(_Common, kw_only=True, rename=_LETTERS, forbid_unknown_fields
     batch_text: Switch = msgspec.field(default="false", name="m")
     bname: str | None = None
 
-    @property
-    def unit_mode(self) -> bool:
-        """Whether the message belongs to a unit."""
-        return self.unit_mode_text == "true"
-
-    @property
-    def batch(self) -> bool:
-        """Whether the body is a batch (wire.md §4.5)."""
-        return self.batch_text == "true"
+    unit_mode = property(lambda self: self.unit_mode_text == "true")
+    """Whether the message belongs to a unit."""
+    batch = property(lambda self: self.batch_text == "true")
+    """Whether the body is a batch (wire.md §4.5)."""
 
 
 class PullHeader(_Common, kw_only=True, rename="camel", forbid_unknown_fields=True, gc=False):
@@ -229,10 +207,8 @@ class SendReplyHeader(msgspec.Struct, kw_only=True, rename="camel", forbid_unkno
     msg_region: str | None = msgspec.field(default=None, name="MSG_REGION")
     trace_on_text: Switch = msgspec.field(default="true", name="TRACE_ON")
 
-    @property
-    def trace_on(self) -> bool:
-        """Whether the broker wants traces of this message."""
-        return self.trace_on_text == "true"
+    trace_on = property(lambda self: self.trace_on_text == "true")
+    """Whether the broker wants traces of this message."""
 
 
 class PullReplyHeader(msgspec.Struct, kw_only=True, rename="camel", forbid_unknown_fields=True, gc=False):

@@ -1,4 +1,4 @@
-"""The properties of a message to be stored: what the way of most messages needs of them, and nothing else."""
+"""Properties of a plain message to be stored: its unique key, keys, tag and whether the sender waits."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _PAIR_END = 2
 
 
 class PropertyReader:
-    """Reads the property texts of usual messages (wire.md §4.3).
+    """Reads the property texts of plain messages (wire.md §4.3).
 
     Args:
-        special: names of properties that make a message unusual.
+        special: names of properties that no plain message has.
         tail: pairs that are stored behind those of every message.
         tags_code: code of a tag.
     """
@@ -30,9 +30,9 @@ class PropertyReader:
     def record(
         self, header: Any, body: bytes | memoryview, host: bytes, port: int, flags: int
     ) -> tuple[NewRecord, bool] | None:
-        """What is to be stored of a send, and whether the sender wants to wait for the disk; None when it is unusual.
+        """What is to be stored of a send, and whether the sender wants to wait for the disk; None when it is not plain.
 
-        A usual message has a unique key, none of the special properties, and a property string that is well formed.
+        A plain message has a unique key, none of the special properties, and a property string that is well formed.
 
         Args:
             header: the request's, `SendHeader` or `SendHeaderV2`.

@@ -143,9 +143,9 @@ def put_record(
 def put_plain(
     log: LogCursor, queue: QueueCursor, record: NewRecord, stored: int, pending: deque[Pending], done: Result
 ) -> Result | None:
-    """Store a usual message: write its record where the log ends, and note what dispatch has to know.
+    """Store a plain message: write its record where the log ends, and add what dispatch has to know.
 
-    Usual is a message of a queue that counts it, with an IPv4 sender and room for it in what is prepared of the
+    Plain is a message of a queue that counts it, with an IPv4 sender and room for it in what is prepared of the
     segment, that is stored as it came.
 
     Args:
@@ -157,7 +157,7 @@ def put_plain(
         done: the store's answer to a put that went well, to be copied.
 
     Returns:
-        That answer, with places and time; None when the message is not a usual one, and nothing was done.
+        That answer, with places and time; None when the message is not plain, and nothing was done.
     """
     body, properties, sys_flag = record.body, record.properties, record.sys_flag
     if sys_flag & _NOT_COUNTED or queue.delayed or log.appends_crc or len(record.born_host) != 4 or 0 in properties:
@@ -214,7 +214,7 @@ def put_batch(
     pending: deque[Pending],
     done: Result,
 ) -> Result | None:
-    """Store a usual batch as it came: a record for each of its messages, all in one segment.
+    """Store a plain batch as it came: a record for each of its messages, all in one segment.
 
     This twin leaves all of them to the store, which takes them apart.
 
@@ -229,7 +229,7 @@ def put_batch(
         done: the store's answer to a put that went well, to be copied.
 
     Returns:
-        That answer, with places and time; None when something is not usual, and nothing was done.
+        That answer, with places and time; None when a message is not plain, and nothing was done.
     """
     return None
 

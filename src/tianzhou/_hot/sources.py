@@ -43,7 +43,7 @@ def compiled(module: str = MODULE, folder: Path = FOLDER) -> Any:
             return found
         reason = "was built from other sources"
     warnings.warn(
-        f"the compiled {module} {reason} and is not used; build it anew with pip install, or remove it",
+        f"the compiled {module} {reason} and is not used; rebuild it with pip install, or remove it",
         UserWarning,
         stacklevel=3,
     )

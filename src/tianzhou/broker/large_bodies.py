@@ -11,6 +11,7 @@ from tianzhou.broker.settings import BrokerSettings
 from tianzhou.errors import LimitExceeded
 from tianzhou.filter import COMPILED
 from tianzhou.limits import HEARTBEAT_SIZE, JSON_SIZE, Limit, Refusals
+from tianzhou.records.checksum import Octets
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.side_thread import ASIDE
 from tianzhou.remoting.turns import Slices, Turns
@@ -21,7 +22,6 @@ from tianzhou.wire.bodies.heartbeat import CLIENT_CONFIG_CHECK, HEARTBEAT
 from tianzhou.wire.bodies.topics import TOPIC_CONFIGS
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
-from tianzhou.wire.hashing import Octets
 from tianzhou.wire.json_shape import check_objects
 
 T = TypeVar("T")

@@ -15,6 +15,7 @@ from tianzhou._hot import put_batch, put_plain
 from tianzhou.clock import Clock
 from tianzhou.errors import PageCacheBusy, StoreError
 from tianzhou.model import names
+from tianzhou.records.checksum import Octets
 from tianzhou.records.codec import reserve_property_crc
 from tianzhou.records.layout import INNER_BATCH, PREPARED, ROLLBACK, TRANSACTION_BITS
 from tianzhou.shortages import words
@@ -40,7 +41,7 @@ from tianzhou.store.queues.tags_code import deliver_time
 from tianzhou.store.results import NewRecord, PutResult, PutStatus
 from tianzhou.store.settings import StoreSettings, parse_delay_levels
 from tianzhou.store.upkeep.cleaner import Cleaner, disk_use
-from tianzhou.wire.hashing import Octets, tags_code
+from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import MAX_BYTES as MAX_PROPERTIES
 from tianzhou.wire.properties import decode_properties, encode_properties, get_property
 

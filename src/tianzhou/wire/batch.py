@@ -7,7 +7,7 @@ from struct import Struct
 from typing import Final
 
 from tianzhou.errors import ProtocolError
-from tianzhou.wire.hashing import Octets
+from tianzhou.records.checksum import Octets
 
 _HEAD: Final = Struct(">iiiii")  # totalSize, magic, bodyCRC, flag, bodyLength
 _LENGTH: Final = Struct(">h")

@@ -32,7 +32,7 @@ _INT32 = struct.Struct(">i")
 def split(buffer: bytes | bytearray | memoryview, start: int, end: int, max_frame: int) -> tuple[list[Command], int]:
     """Split `buffer[start:end]` into its whole frames and decode them; nothing returned refers to the buffer.
 
-    Commands of the usual kinds come with `header` set, see `tianzhou._hot.frames`.
+    Commands of the hot kinds come with `header` set, see `tianzhou._hot.frames`.
 
     Args:
         buffer: what was read from a connection.
@@ -148,7 +148,7 @@ class _JsonHeader(msgspec.Struct, rename={"fields": "extFields"}, gc=False):
     fields: dict[str, str] | None = None
 
 
-class _OddHeader(msgspec.Struct, rename={"fields": "extFields"}):
+class _LooseHeader(msgspec.Struct, rename={"fields": "extFields"}):
     """The same with room for what only a tolerant reader takes."""
 
     code: Any = None
@@ -160,25 +160,25 @@ class _OddHeader(msgspec.Struct, rename={"fields": "extFields"}):
     fields: dict[str, msgspec.Raw] | None = None
 
 
-_decode_usual = msgspec.json.Decoder(_JsonHeader).decode
-_decode_odd = msgspec.json.Decoder(_OddHeader).decode
+_decode_strict = msgspec.json.Decoder(_JsonHeader).decode
+_decode_loose = msgspec.json.Decoder(_LooseHeader).decode
 _decode_text = msgspec.json.Decoder(str).decode
 
 
 def _decode_json(header: bytes | bytearray | memoryview) -> Command:
     try:
         try:
-            found = _decode_usual(header)
+            found = _decode_strict(header)
         except (msgspec.ValidationError, UnicodeDecodeError):
             # Like Java, read text that is no UTF-8 with replacement characters.
-            found = _lenient(_decode_odd(bytes(header).decode("utf-8", "replace")))
+            found = _lenient(_decode_loose(bytes(header).decode("utf-8", "replace")))
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"JSON header of {len(header)} bytes cannot be read: {error}") from None
     language = LANGUAGE_CODES.get(found.language, OTHER)
     return Command(found.code, found.opaque, found.flag, language, found.version, found.remark, found.fields or {})
 
 
-def _lenient(found: _OddHeader) -> _JsonHeader:
+def _lenient(found: _LooseHeader) -> _JsonHeader:
     """Numbers as text, bare values in extFields, a language by number (wire.md §1.2)."""
     fields = {name: _text(raw) for name, raw in (found.fields or {}).items()}
     return _JsonHeader(

@@ -9,7 +9,7 @@ import lz4.frame
 import zstandard
 
 from tianzhou.errors import BodyTooLarge, ProtocolError
-from tianzhou.wire.hashing import Octets
+from tianzhou.records.checksum import Octets
 
 COMPRESSED: Final = 0x1
 KIND_MASK: Final = 0x700

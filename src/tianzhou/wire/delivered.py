@@ -22,8 +22,8 @@ _FIELDS: Final = tuple(field.name for field in fields(MessageExt))
 _FIELDS_OF_HEAD: Final = {field.name: field for field in layout.FIELDS}
 _unpack_host: Final = Struct(">4si").unpack_from
 
-KEPT_BYTES: Final = 1 << 20
-"""Largest body that is kept unpacked once it was looked at."""
+MAX_CACHED_BYTES: Final = 1 << 20
+"""Largest body that stays unpacked once it was looked at."""
 
 
 def _late(name: str, make: Callable[[DeliveredMessage], Any]) -> Any:
@@ -42,7 +42,7 @@ def _late(name: str, make: Callable[[DeliveredMessage], Any]) -> Any:
 
 
 def _in_head(name: str, field: str = "") -> Any:
-    """An attribute that is a number of the head; its field is called like it unless given."""
+    """An attribute that is a number of the head; its field has the same name by default."""
     _, _, form, at = _FIELDS_OF_HEAD[field or name]
     unpack = Struct(f">{form}").unpack_from
     return _late(name, lambda message: unpack(message.head, at)[0])
@@ -118,7 +118,7 @@ class DeliveredMessage(MessageExt):
 class PackedMessage(DeliveredMessage):
     """A message whose body is unpacked when it is looked at: what waits takes no more than it took to send.
 
-    Bodies up to `KEPT_BYTES` are kept unpacked then; larger ones are unpacked at each look, so that who holds many
+    Bodies up to `MAX_CACHED_BYTES` stay unpacked then; larger ones are unpacked at each look, so that who holds many
     messages does not hold what their bodies unpack to.
 
     A body that cannot be unpacked raises a `ProtocolError` at each look, which in a handler means: not consumed.
@@ -138,11 +138,7 @@ class PackedMessage(DeliveredMessage):
 
     @classmethod
     def of(
-        cls,
-        message: DeliveredMessage,
-        packed_flag: int,
-        limit_bytes: int,
-        failure: ProtocolError | None = None,
+        cls, message: DeliveredMessage, packed_flag: int, limit_bytes: int, failure: ProtocolError | None = None
     ) -> PackedMessage:
         """The message, whose body is packed.
 
@@ -170,7 +166,7 @@ class PackedMessage(DeliveredMessage):
             except ProtocolError as error:
                 self.failure = error.with_traceback(None)
             else:
-                if len(found) <= KEPT_BYTES:
+                if len(found) <= MAX_CACHED_BYTES:
                     self.body = found
                 return found
         where = f"{self.topic}@{self.broker_name}:{self.queue_id} offset {self.queue_offset}"

@@ -362,7 +362,7 @@ def read_header(command: Command) -> Any:
 
 
 def read_reply(request_code: int, command: Command) -> Any:
-    """The header of the reply to a request of the given code; see `read_header`.
+    """The header of the reply to a request of a code; see `read_header`.
 
     Raises:
         HeaderFieldError: a required field is missing, or a field cannot be read as its type.

@@ -9,8 +9,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from tianzhou.records.checksum import Octets as Octets
-
 _MASK32: Final = 0xFFFFFFFF
 _SIGN: Final = 0x80000000
 _POWERS: Final = tuple(pow(31, n, 1 << 32) for n in range(256))

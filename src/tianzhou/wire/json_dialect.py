@@ -16,7 +16,7 @@ import orjson
 
 from tianzhou.errors import ProtocolError
 from tianzhou.model import MessageQueue
-from tianzhou.wire.hashing import Octets
+from tianzhou.records.checksum import Octets
 from tianzhou.wire.json_shape import MAX_DEPTH, check_depth, follow, resolve
 
 _SPACE: Final = re.compile(r"(?:[\s\ufeff]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
@@ -144,7 +144,7 @@ class _Reader:
                 continue
             key = self.key(c)
             if type(key) is tuple and (ref := _key_reference(key)):
-                # All keys of a map of objects share one path, so the n-th reference is taken for the n-th key.
+                # All keys of a map of objects share one path, so the n-th reference means the n-th key.
                 referred[ref] = n = referred.get(ref, -1) + 1
                 key = self.nth_key(follow(ref[:-5], self.root), n, key)
             if self.peek() != ":":

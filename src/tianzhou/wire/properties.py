@@ -8,7 +8,7 @@ from typing import Final
 
 from tianzhou.errors import ClientError
 from tianzhou.limits import PROPERTIES_BYTES
-from tianzhou.wire.hashing import Octets
+from tianzhou.records.checksum import Octets
 
 NAME_END: Final = "\x01"
 PAIR_END: Final = "\x02"

@@ -18,8 +18,8 @@ from tianzhou.wire.ids import host_text, offset_msg_id
 from tianzhou.wire.properties import decode_properties
 
 MAX_UNPACKED: Final = UNPACKED_BODY.default
-"""Largest body that is unpacked unless told otherwise."""
-_UNUSUAL: Final = COMPRESSED | INNER_BATCH_BITS | HOST_BITS
+"""Default of the largest body that is unpacked, bytes."""
+_SPECIAL_BITS: Final = COMPRESSED | INNER_BATCH_BITS | HOST_BITS
 _HEAD: Final = fields_at("size", "magic", "queue_offset", "sys_flag", "body_size")
 
 
@@ -107,10 +107,7 @@ def _entries(record: Record, allowance: Allowance) -> list[tuple[int, memoryview
 
 
 def decode_messages(
-    buffer: Octets,
-    broker_name: str,
-    limit_bytes: int = MAX_UNPACKED,
-    added: bytes = b"",
+    buffer: Octets, broker_name: str, limit_bytes: int = MAX_UNPACKED, added: bytes = b""
 ) -> list[MessageExt]:
     """All messages of a reply body: `decode_records` and `to_message` in one, at half their cost.
 
@@ -133,7 +130,7 @@ def decode_messages(
         following = at + size
         body_at = at + HEAD_SIZE
         body_end = body_at + body_size
-        if magic == MAGIC_V1 and not sys_flag & _UNUSUAL and body_size >= 0 and body_end < following <= end:
+        if magic == MAGIC_V1 and not sys_flag & _SPECIAL_BITS and body_size >= 0 and body_end < following <= end:
             properties_at = body_end + len(between)
             fits = following - properties_at == properties_size and data[body_end:properties_at] == between
             if not fits:

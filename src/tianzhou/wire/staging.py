@@ -11,7 +11,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from tianzhou.errors import ProtocolError
-from tianzhou.wire.hashing import Octets
+from tianzhou.records.checksum import Octets
 
 _HEAD: Final = Struct(">iiiiHH")  # queueId, flag, sysFlag, bodyLength, topicLength, propertiesLength
 OVERHEAD: Final = _HEAD.size

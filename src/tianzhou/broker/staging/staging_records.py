@@ -21,13 +21,14 @@ from tianzhou.broker.staging.log_entries import (
 from tianzhou.broker.staging.staging import StagedUnit, Unit
 from tianzhou.errors import ProtocolError
 from tianzhou.model import names
+from tianzhou.records.checksum import Octets
 from tianzhou.records.codec import Record
 from tianzhou.records.layout import INNER_BATCH_BITS, TRANSACTION_BITS
 from tianzhou.store.results import NewRecord
 from tianzhou.wire.bodies.beans import INTEGER, TEXT, Bean, list_of, map_of
 from tianzhou.wire.bodies.staging import ATTEMPT as STAGED_ATTEMPT
 from tianzhou.wire.bodies.staging import ATTEMPTS, DECISION, AttemptList, BatchDecision
-from tianzhou.wire.hashing import Octets, tags_code
+from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import MAX_BYTES, decode_properties, encode_properties
 from tianzhou.wire.staging import StagedMessage
 
