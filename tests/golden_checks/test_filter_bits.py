@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from pathlib import Path
 
 import pytest
+from golden_stores import settings_of, unpacked
 
 from tianzhou.broker.messages.message_filter import bitmap_of, by_entry
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.tables.consumer_filters import ConsumerFilters
 from tianzhou.filter import BloomFilter
 from tianzhou.records.codec import decode_records
-from tianzhou.store import MessageStore, StoreSettings
+from tianzhou.store import MessageStore
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.queues.extension import ExtendedQueue, ExtensionUnit
 from tianzhou.wire.json_dialect import loads
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "store"
 TOPIC = "N5Sql"
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """The store's folder."""
-    with tarfile.open(GOLDEN / "cqext.tar.xz") as archive:
-        archive.extractall(tmp_path)
-    return tmp_path / "store"
+    return unpacked("cqext", tmp_path)
 
 
 def filters_in(root: Path) -> ConsumerFilters:
@@ -45,19 +42,7 @@ def test_the_file_comes_back_as_it_was(root: Path) -> None:
 def test_every_record_has_the_bits_we_would_give_it_and_is_selected_by_them(root: Path) -> None:
     table = filters_in(root)
     settings = BrokerSettings(enable_calc_filter_bit_map=True)
-    conf = json.loads((GOLDEN / "cqext.json").read_bytes())["brokerConf"]
-    store = MessageStore(
-        StoreSettings(
-            store_path_root_dir=str(root),
-            store_path_commit_log=str(root / "commitlog"),
-            mapped_file_size_commit_log=int(conf["mappedFileSizeCommitLog"]),
-            mapped_file_size_consume_queue=int(conf["mappedFileSizeConsumeQueue"]),
-            mapped_file_size_consume_queue_ext=int(conf["mappedFileSizeConsumeQueueExt"]),
-            max_hash_slot_num=int(conf["maxHashSlotNum"]),
-            max_index_num=int(conf["maxIndexNum"]),
-            enable_consume_queue_ext=True,
-        )
-    )
+    store = MessageStore(settings_of("cqext", root))
     store.open()
     judged = 0
     try:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
-import tarfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from golden_stores import check_body, manifest_of, unpacked
 
 from tianzhou.store.offline.import_export import Importer, Selection, rows, selected, visible_topics
 from tianzhou.store.offline.scan import StoreScan
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "store"
 CASES = ("basic-clean-5", "basic-clean-4", "delay", "transaction", "retry-dlq", "order", "longtopic", "expired",
          "propcrc", "timer", "cqext", "lmq", "bcq", "basic-killed-5", "basic-killed-4")  # fmt: skip
 BOOKKEEPING = {"__CRC32#", "INNER_MULTI_QUEUE_OFFSET"}
@@ -23,9 +21,7 @@ BOOKKEEPING = {"__CRC32#", "INNER_MULTI_QUEUE_OFFSET"}
 
 @pytest.fixture(params=CASES)
 def case(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, dict[str, Any]]:
-    with tarfile.open(GOLDEN / f"{request.param}.tar.xz") as archive:
-        archive.extractall(tmp_path)
-    return tmp_path / "store", json.loads((GOLDEN / f"{request.param}.json").read_bytes())
+    return unpacked(request.param, tmp_path), manifest_of(request.param)
 
 
 def exported(folder: Path, topics: Iterable[str]) -> list[dict[str, Any]]:
@@ -59,12 +55,7 @@ def test_an_export_has_what_apache_delivered(case: tuple[Path, dict[str, Any]]) 
         assert row["flag"] == message["flag"]
         assert row["queueOffset"] == message["queueOffset"]
         assert row["properties"] == message["properties"]
-        body = body_of(row)
-        assert len(body) == message["bodyLength"]
-        if "body" in message:
-            assert body == base64.b64decode(message["body"])
-        else:
-            assert hashlib.sha256(body).hexdigest() == message["bodySha256"].lower()
+        check_body(body_of(row), message)
 
 
 def test_an_import_of_the_export_is_the_same(case: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
@@ -92,9 +83,7 @@ def test_tables_say_the_same_as_rows(name: str, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     from tianzhou.spark.store.store_tables import tables
 
-    with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
-        archive.extractall(tmp_path)
-    scan = StoreScan(tmp_path / "store")
+    scan = StoreScan(unpacked(name, tmp_path))
     found = []
     for table in tables(selected(scan, Selection(visible_topics(scan)))):
         for row in table.to_pylist():

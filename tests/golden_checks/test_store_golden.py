@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import json
 import shutil
-import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from golden_stores import check_body, manifest_of, settings_of, unpacked
 
 from tianzhou.records.codec import decode_record
-from tianzhou.settings import bind
 from tianzhou.store import GetStatus, MessageStore, StoreSettings
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.offline.scan import StoreScan
@@ -24,20 +20,10 @@ from tianzhou.wire.ids import host_text, offset_msg_id
 from tianzhou.wire.properties import decode_properties
 from tianzhou.wire.pulled import to_message
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "store"
 CLEAN = (
-    "basic-clean-5",
-    "basic-clean-4",
-    "delay",
-    "transaction",
-    "retry-dlq",
-    "order",
-    "longtopic",
-    "expired",
-    "propcrc",
-    "timer",
-    "cqext",
-)
+    "basic-clean-5", "basic-clean-4", "delay", "transaction", "retry-dlq", "order", "longtopic", "expired", "propcrc",
+    "timer", "cqext",
+)  # fmt: skip
 KILLED = ("basic-killed-5", "basic-killed-4", "basic-killed-pool")
 
 
@@ -51,27 +37,18 @@ class Case:
     store: MessageStore
 
 
-@cache
-def manifest_of(name: str) -> dict[str, Any]:
-    manifest: dict[str, Any] = json.loads((GOLDEN / f"{name}.json").read_bytes())
-    return manifest
-
-
 @pytest.fixture(scope="session")
 def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every archive unpacked, once; tests work on copies."""
     root = tmp_path_factory.mktemp("golden-stores")
     for name in CLEAN + KILLED:
-        with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
-            archive.extractall(root / name)
+        unpacked(name, root / name)
     return root
 
 
 def copy_of(originals: Path, name: str, target: Path) -> StoreSettings:
     shutil.copytree(originals / name / "store", target / "store")
-    settings = bind(StoreSettings, manifest_of(name)["brokerConf"])
-    settings.store_path_root_dir = str(target / "store")
-    return settings
+    return settings_of(name, target / "store")
 
 
 @pytest.fixture(params=CLEAN + KILLED)
@@ -121,11 +98,7 @@ def test_every_message_is_at_its_place(case: Case) -> None:
         assert decode_properties(record.properties) == expected["properties"]
         assert offset_msg_id(record.store_host, record.store_port, record.physical_offset) == expected["msgId"]
         (message,) = to_message(record, "broker-a")
-        assert len(message.body) == expected["bodyLength"]
-        if "body" in expected:
-            assert message.body == base64.b64decode(expected["body"])
-        else:
-            assert hashlib.sha256(message.body).hexdigest() == expected["bodySha256"].lower()
+        check_body(message.body, expected)
 
 
 def test_reading_a_queue_through_gives_all_of_it_in_order(case: Case) -> None:

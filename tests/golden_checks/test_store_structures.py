@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import json
 import shutil
-import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pytest
+from golden_stores import (
+    RecordedClock,
+    as_new,
+    check_body,
+    check_same_files,
+    files_below,
+    manifest_of,
+    queue_of,
+    settings_of,
+    unpacked,
+)
 
-from tianzhou.model import MessageExt
 from tianzhou.records.codec import Record, decode_record
-from tianzhou.settings import bind
-from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
+from tianzhou.store import GetStatus, MessageStore, PutStatus, StoreSettings
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.ids import offset_msg_id
-from tianzhou.wire.properties import decode_properties, get_property
+from tianzhou.wire.properties import decode_properties
 from tianzhou.wire.pulled import to_message
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "store"
 CASES = ("bcq", "lmq", "cqext")
 FAMILIES = ("consumequeue", "batchconsumequeue", "consumequeue_ext")
-GIVEN_BY_THE_STORE = ("INNER_BASE", "INNER_MULTI_QUEUE_OFFSET")
 
 
 @dataclass
@@ -56,22 +59,12 @@ class Case:
         return lambda _, record: known[decode_record(record).physical_offset]
 
 
-@cache
-def manifest_of(name: str) -> dict[str, Any]:
-    manifest: dict[str, Any] = json.loads((GOLDEN / f"{name}.json").read_bytes())
-    return manifest
-
-
 @pytest.fixture(params=CASES)
 def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
     name: str = request.param
-    with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
-        archive.extractall(tmp_path / "golden")
-    golden, root = tmp_path / "golden" / "store", tmp_path / "store"
+    golden, root = unpacked(name, tmp_path / "golden"), tmp_path / "store"
     shutil.copytree(golden, root)
-    settings = bind(StoreSettings, manifest_of(name)["brokerConf"])
-    settings.store_path_root_dir = str(root)
-    return Case(name, manifest_of(name), golden, root, settings)
+    return Case(name, manifest_of(name), golden, root, settings_of(name, root))
 
 
 @pytest.fixture
@@ -80,13 +73,6 @@ def store(case: Case) -> Iterator[MessageStore]:
     store.open()
     yield store
     store.close_now()
-
-
-def queue_of(message: dict[str, Any]) -> tuple[str, int]:
-    return (
-        message.get("pulledFromTopic", message["topic"]),
-        message.get("pulledFromQueueId", message["queueId"]),
-    )
 
 
 def numbered(case: Case) -> list[tuple[str, int, int, dict[str, Any]]]:
@@ -106,14 +92,6 @@ def check_record(record: Record, expected: dict[str, Any]) -> None:
     assert (record.sys_flag, record.body_crc) == (expected["sysFlag"], expected["bodyCRC"])
     assert decode_properties(record.properties) == expected["properties"]
     assert offset_msg_id(record.store_host, record.store_port, record.physical_offset) == expected["msgId"]
-
-
-def check_body(message: MessageExt, expected: dict[str, Any]) -> None:
-    assert len(message.body) == expected["bodyLength"]
-    if "body" in expected:
-        assert message.body == base64.b64decode(expected["body"])
-    else:
-        assert hashlib.sha256(message.body).hexdigest() == expected["bodySha256"]
 
 
 def check_served(store: MessageStore, case: Case) -> None:
@@ -137,10 +115,10 @@ def check_served(store: MessageStore, case: Case) -> None:
             if inner:
                 assert [m.queue_offset for m in messages] == [m["queueOffset"] for m in inner]
                 for message, its in zip(messages, inner, strict=True):
-                    check_body(message, its)
+                    check_body(message.body, its)
                     assert (message.flag, message.properties) == (its["flag"], its["properties"])
             else:
-                check_body(messages[0], expected)
+                check_body(messages[0].body, expected)
 
 
 def test_every_message_is_at_its_place(store: MessageStore, case: Case) -> None:
@@ -263,51 +241,7 @@ def test_the_same_messages_make_the_same_files(case: Case, tmp_path: Path) -> No
         assert result.physical_offsets == ()
     check_served(store, case)
     store.close_now()
-    for part in ("commitlog", *FAMILIES):
-        assert files_below(ours / part) == files_below(case.golden / part)
-    assert list(files_below(ours / "index").values()) == list(files_below(case.golden / "index").values())
-    assert (ours / "checkpoint").read_bytes() == (case.golden / "checkpoint").read_bytes()
-
-
-class RecordedClock:
-    """Says what the next golden record says."""
-
-    def __init__(self) -> None:
-        self.now = 0
-
-    def now_ms(self) -> int:
-        return self.now
-
-    def monotonic(self) -> float:
-        return self.now / 1000
-
-
-def as_new(record: Record) -> NewRecord:
-    """The record as a broker puts it: what only the store can know is not known."""
-    properties = record.properties
-    for name in GIVEN_BY_THE_STORE:
-        value = get_property(properties, name)
-        if value is not None:
-            properties = properties.replace(f"{name}\x01{value}\x02".encode(), f"{name}\x01?\x02".encode())
-    return NewRecord(
-        topic=record.topic,
-        queue_id=record.queue_id,
-        body=record.body,
-        properties=properties,
-        flag=record.flag,
-        sys_flag=record.sys_flag,
-        born_timestamp=record.born_timestamp,
-        born_host=record.born_host,
-        born_port=record.born_port,
-        reconsume_times=record.reconsume_times,
-        tags_code=tags_code(get_property(properties, "TAGS")),
-        keys=get_property(properties, "KEYS") or "",
-        uniq_key=get_property(properties, "UNIQ_KEY") or "",
-    )
-
-
-def files_below(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    check_same_files(ours, case.golden, ("commitlog", *FAMILIES))
 
 
 def test_the_scanner_finds_a_sound_store_and_touches_nothing(case: Case) -> None:

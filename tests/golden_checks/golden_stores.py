@@ -1,0 +1,106 @@
+"""Stores that Apache's brokers left behind, what these said about them, and what it takes to make them again."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import tarfile
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tianzhou.records.codec import Record
+from tianzhou.settings import bind
+from tianzhou.store import NewRecord, StoreSettings
+from tianzhou.wire.hashing import tags_code
+from tianzhou.wire.properties import get_property
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "store"
+CASES = sorted(path.name.removesuffix(".tar.xz") for path in GOLDEN.glob("*.tar.xz"))
+GIVEN_BY_THE_STORE = ("INNER_BASE", "INNER_MULTI_QUEUE_OFFSET")
+
+
+@cache
+def manifest_of(case: str) -> dict[str, Any]:
+    """What Apache said about a store."""
+    manifest: dict[str, Any] = json.loads((GOLDEN / f"{case}.json").read_bytes())
+    return manifest
+
+
+def unpacked(case: str, folder: Path) -> Path:
+    """The store's folder, in another."""
+    with tarfile.open(GOLDEN / f"{case}.tar.xz") as archive:
+        archive.extractall(folder)
+    return folder / "store"
+
+
+def settings_of(case: str, root: Path) -> StoreSettings:
+    """The settings of the broker that left the store, for one in another folder."""
+    settings = bind(StoreSettings, manifest_of(case)["brokerConf"])
+    settings.store_path_root_dir = str(root)
+    return settings
+
+
+def queue_of(message: dict[str, Any]) -> tuple[str, int]:
+    """Where a message of a manifest was pulled from."""
+    return message.get("pulledFromTopic", message["topic"]), message.get("pulledFromQueueId", message["queueId"])
+
+
+def check_body(body: bytes, expected: dict[str, Any]) -> None:
+    assert len(body) == expected["bodyLength"]
+    if "body" in expected:
+        assert body == base64.b64decode(expected["body"])
+    else:
+        assert hashlib.sha256(body).hexdigest() == expected["bodySha256"].lower()
+
+
+class RecordedClock:
+    """Says what the next golden record says."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def now_ms(self) -> int:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now / 1000
+
+
+def as_new(record: Record) -> NewRecord:
+    """The record as a broker puts it: what only the store can know is not known."""
+    properties = record.properties
+    for name in GIVEN_BY_THE_STORE:
+        value = get_property(properties, name)
+        if value is not None:
+            properties = properties.replace(f"{name}\x01{value}\x02".encode(), f"{name}\x01?\x02".encode())
+    return NewRecord(
+        topic=record.topic,
+        queue_id=record.queue_id,
+        body=record.body,
+        properties=properties,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_timestamp=record.born_timestamp,
+        born_host=record.born_host,
+        born_port=record.born_port,
+        reconsume_times=record.reconsume_times,
+        prepared_transaction_offset=record.prepared_transaction_offset,
+        tags_code=tags_code(get_property(properties, "TAGS")),
+        keys=get_property(properties, "KEYS") or "",
+        uniq_key=get_property(properties, "UNIQ_KEY") or "",
+    )
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def check_same_files(ours: Path, golden: Path, folders: Iterable[str]) -> None:
+    """The files of two stores are the same; those of the index but for their names, which say when they were made."""
+    for folder in folders:
+        assert files_below(ours / folder) == files_below(golden / folder)
+    assert list(files_below(ours / "index").values()) == list(files_below(golden / "index").values())
+    assert (ours / "checkpoint").read_bytes() == (golden / "checkpoint").read_bytes()
