@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-from pathlib import Path
-from types import ModuleType
 
+import code_table as table
 import pytest
 
-HERE = Path(__file__).parent
-
-
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("code_table", HERE / "code_table.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-table = load()
-PRINT = "print it anew: PYTHONPATH=src python tests/form/code_table.py > docs/reference/codes.md"
+PRINT = "print it again: PYTHONPATH=src python tests/form/code_table.py > docs/reference/codes.md"
 SERVED = table.broker_handlers() | table.namesrv_handlers() | table.client_handlers()
 
 

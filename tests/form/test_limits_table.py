@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
 
+import limits_table
 import pytest
 
 from tianzhou.broker.settings import BrokerSettings
@@ -16,8 +15,7 @@ from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.settings import key_of
 from tianzhou.store.settings import StoreSettings
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 OF_SERVER = {
     "broker": ((BrokerSettings, StoreSettings),),
     "name server": ((NamesrvSettings,),),
@@ -25,19 +23,10 @@ OF_SERVER = {
 }
 
 
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("limits_table", HERE / "limits_table.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_page_is_what_the_programs_say() -> None:
     page = (ROOT / "docs" / "reference" / "limits.md").read_text(encoding="utf-8")
-    assert page == load().page(), (
-        "print it anew: PYTHONPATH=src python tests/form/limits_table.py > docs/reference/limits.md"
+    assert page == limits_table.page(), (
+        "print it again: PYTHONPATH=src python tests/form/limits_table.py > docs/reference/limits.md"
     )
 
 

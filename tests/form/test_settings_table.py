@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import re
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+import settings_table as table
 
 from tianzhou import limits
 from tianzhou.settings import key_of
 
-HERE = Path(__file__).parent
-
-
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("settings_table", HERE / "settings_table.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-table = load()
-PRINT = "print it anew: PYTHONPATH=src python tests/form/settings_table.py > docs/reference/settings.md"
+PRINT = "print it again: PYTHONPATH=src python tests/form/settings_table.py > docs/reference/settings.md"
 SHOWN_ONLY = {
     # Figures and answers show them; nothing goes by them.
     "pullThreadPoolQueueCapacity", "litePullThreadPoolQueueCapacity", "queryThreadPoolQueueCapacity",

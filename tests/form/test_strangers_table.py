@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
-
 import pytest
+import strangers_table as table
 
-HERE = Path(__file__).parent
-
-
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("strangers_table", HERE / "strangers_table.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-table = load()
 FEATURES = {feature.name: feature for feature in table.FEATURES}
 
 
 def test_the_page_is_what_the_tests_say() -> None:
-    print_anew = "print it anew: .venv/bin/python tests/form/strangers_table.py"
-    assert table.PAGE.read_text(encoding="utf-8") == table.page(), print_anew
+    print_again = "print it again: .venv/bin/python tests/form/strangers_table.py"
+    assert table.PAGE.read_text(encoding="utf-8") == table.page(), print_again
 
 
 def test_no_feature_is_listed_twice() -> None:

@@ -88,20 +88,16 @@ def test_listening_everywhere_an_address_of_this_machine_is_told() -> None:
     ("host", "advertise", "text"),
     [
         ("0.0.0.0", "0.0.0.0", "nobody can connect to it; give this machine's address"),
-        ("0.0.0.0", "0.1.2.3", "nobody can connect to it"),
-        ("0.0.0.0", "::", "nobody can connect to it"),
+        ("0.0.0.0", "0.1.2.3", "nobody can connect to it"), ("0.0.0.0", "::", "nobody can connect to it"),
         ("0.0.0.0", "255.255.255.255", "nobody can connect to it"),
-        ("0.0.0.0", "240.0.0.1", "nobody can connect to it"),
-        ("0.0.0.0", "239.1.2.3", "nobody can connect to it"),
-        ("0.0.0.0", "ff02::1", "nobody can connect to it"),
-        ("0.0.0.0", "two words", "does not resolve"),
-        ("0.0.0.0", "127.0.0.1:10911", "without a port"),
-        ("0.0.0.0", "x" * 300, "does not resolve"),
+        ("0.0.0.0", "240.0.0.1", "nobody can connect to it"), ("0.0.0.0", "239.1.2.3", "nobody can connect to it"),
+        ("0.0.0.0", "ff02::1", "nobody can connect to it"), ("0.0.0.0", "two words", "does not resolve"),
+        ("0.0.0.0", "127.0.0.1:10911", "without a port"), ("0.0.0.0", "x" * 300, "does not resolve"),
         ("127.0.0.1", "203.0.113.9", "listen on loopback only"),
         ("localhost", "203.0.113.9", "listen on loopback only"),
         ("203.0.113.9", "127.0.0.1", "give 203.0.113.9, or listen on 0.0.0.0"),
     ],
-)
+)  # fmt: skip
 def test_addresses_nobody_can_reach_are_refused(host: str, advertise: str, text: str) -> None:
     with pytest.raises(ConfigError) as refused:
         advertised_address(host, advertise)

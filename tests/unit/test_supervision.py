@@ -102,15 +102,12 @@ def test_pauses_have_a_longest_and_what_is_shown_is_one_line() -> None:
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (OSError(errno.EMFILE, "too many"), "ulimit -n"),
-        (OSError(errno.ENFILE, "too many"), "fs.file-max"),
-        (OSError(errno.ENOMEM, "no memory"), "vm.max_map_count"),
-        (OSError(errno.ENOSPC, "no space"), "free space"),
-        (OSError(errno.EDQUOT, "quota"), "quota"),
-        (MemoryError(), "free memory"),
+        (OSError(errno.EMFILE, "too many"), "ulimit -n"), (OSError(errno.ENFILE, "too many"), "fs.file-max"),
+        (OSError(errno.ENOMEM, "no memory"), "vm.max_map_count"), (OSError(errno.ENOSPC, "no space"), "free space"),
+        (OSError(errno.EDQUOT, "quota"), "quota"), (MemoryError(), "free memory"),
         (RuntimeError("can't start new thread"), "ulimit -u"),
     ],
-)
+)  # fmt: skip
 def test_what_ran_out_passes_and_says_what_helps(error: Exception, words: str) -> None:
     assert shortages.passes(error)
     assert words in shortages.words(error)

@@ -53,31 +53,25 @@ def test_it_knows_what_it_looks_at() -> None:
     ("expression", "position", "text"),
     [
         ("", 0, "expected a property, a value, NOT or (, but the expression ends at position 0"),
-        ("n >", 3, "but the expression ends"),
-        ("n = 15 AND", 10, "expected a property"),
+        ("n >", 3, "but the expression ends"), ("n = 15 AND", 10, "expected a property"),
         ("(n = 15", 7, "expected an operator or ), but the expression ends"),
         ("n BETWEEN 1 OR 2", 12, "expected AND between the two limits of BETWEEN, but OR stands"),
         ("n IN (1)", 6, "expected a string in single quotes after IN (, but 1 stands"),
         ("n IN ('1' '2')", 10, "expected , or ), but '2' stands"),
-        ("n IS 1", 5, "expected NULL or NOT NULL, but 1 stands"),
-        ("n NOT 1", 6, "after NOT, but 1 stands"),
-        ("n = ?", 4, "no word begins with '?'"),
-        ("n = 'a", 4, "the string has no closing quote"),
-        ('n = "a"', 4, "strings stand in single quotes"),
-        ("n = 1 /* note", 6, "the comment has no end"),
+        ("n IS 1", 5, "expected NULL or NOT NULL, but 1 stands"), ("n NOT 1", 6, "after NOT, but 1 stands"),
+        ("n = ?", 4, "no word begins with '?'"), ("n = 'a", 4, "the string has no closing quote"),
+        ('n = "a"', 4, "strings stand in single quotes"), ("n = 1 /* note", 6, "the comment has no end"),
         ("'a' IN ('a')", 0, "expected a property before IN, but there is the string 'a'"),
         ("n > 'a'", 4, "only numbers and properties have an order, and the string 'a' is neither"),
-        ("n BETWEEN 2 AND 1", 10, "2 is greater than 1"),
-        ("n = NULL", 4, "write IS NULL"),
+        ("n BETWEEN 2 AND 1", 10, "2 is greater than 1"), ("n = NULL", 4, "write IS NULL"),
         ("TRUE = 1", 7, "TRUE cannot be compared with the number 1"),
         ("n = 1 AND 'x'", 10, "expected a condition, but the string 'x' is none"),
-        ("n = 9223372036854775808", 4, "greater than 9223372036854775807"),
-        ("x > 0.0", 4, "0.0 is zero"),
+        ("n = 9223372036854775808", 4, "greater than 9223372036854775807"), ("x > 0.0", 4, "0.0 is zero"),
         ("x > 1e999", 4, "greater than a double can be"),
         ("(" * 101 + "n = 1" + ")" * 101, 100, "nested deeper than 100 levels"),
         ("n" + " IS NULL" * 102, 810, "more than 100 comparisons of comparisons"),
     ],
-)
+)  # fmt: skip
 def test_errors_name_the_place_and_what_was_expected(expression: str, position: int, text: str) -> None:
     with pytest.raises(FilterSyntaxError) as caught:
         parse_sql(expression)

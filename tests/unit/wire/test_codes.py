@@ -62,26 +62,12 @@ def test_every_response_code_of_the_sheet_is_known() -> None:
 @pytest.mark.parametrize(
     ("version", "name"),
     [
-        (0, "V3_0_0_SNAPSHOT"),
-        (37, "V3_0_11"),
-        (121, "V3_4_9"),
-        (232, "V4_1_0_SNAPSHOT"),
-        (273, "V4_3_0"),
-        (317, "V4_5_2"),
-        (333, "V4_6_0"),
-        (355, "V4_7_1"),
-        (399, "V4_9_3"),
-        (401, "V4_9_4"),
-        (409, "V4_9_8"),
-        (411, "V4_9_9"),
-        (413, "V5_0_0"),
-        (453, "V5_2_0"),
-        (477, "V5_3_2"),
-        (codes.VERSION, "V5_3_3"),
-        (612, "HIGHER_VERSION"),
-        (9999, "HIGHER_VERSION"),
+        (0, "V3_0_0_SNAPSHOT"), (37, "V3_0_11"), (121, "V3_4_9"), (232, "V4_1_0_SNAPSHOT"), (273, "V4_3_0"),
+        (317, "V4_5_2"), (333, "V4_6_0"), (355, "V4_7_1"), (399, "V4_9_3"), (401, "V4_9_4"), (409, "V4_9_8"),
+        (411, "V4_9_9"), (413, "V5_0_0"), (453, "V5_2_0"), (477, "V5_3_2"), (codes.VERSION, "V5_3_3"),
+        (612, "HIGHER_VERSION"), (9999, "HIGHER_VERSION"),
     ],
-)
+)  # fmt: skip
 def test_version_ordinals_have_release_names(version: int, name: str) -> None:
     assert codes.version_name(version) == name
 

@@ -123,15 +123,11 @@ def test_bare_values_in_ext_fields_become_text(header: str, expected: dict[str, 
 @pytest.mark.parametrize(
     ("language", "code"),
     [
-        ('"GO"', LanguageCode.GO),
-        ('"COBOL"', LanguageCode.OTHER),
-        ('""', LanguageCode.OTHER),
-        ("null", LanguageCode.OTHER),
-        ("3", LanguageCode.PYTHON),
-        ("99", LanguageCode.OTHER),
+        ('"GO"', LanguageCode.GO), ('"COBOL"', LanguageCode.OTHER), ('""', LanguageCode.OTHER),
+        ("null", LanguageCode.OTHER), ("3", LanguageCode.PYTHON), ("99", LanguageCode.OTHER),
         ("[]", LanguageCode.OTHER),
     ],
-)
+)  # fmt: skip
 def test_languages(language: str, code: LanguageCode) -> None:
     assert decode(json_frame(f'{{"code":1,"language":{language}}}')).language == code
 

@@ -47,19 +47,11 @@ def test_what_is_set_stays(look):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("store_size", len(STORED)),
-        ("body_crc", 0x58932AAC),
-        ("queue_id", 3),
-        ("queue_offset", 5),
-        ("commitlog_offset", 4096),
-        ("flag", 7),
-        ("sys_flag", 0),
-        ("born_timestamp", 11),
-        ("store_timestamp", 12),
-        ("reconsume_times", 1),
-        ("prepared_transaction_offset", 9),
+        ("store_size", len(STORED)), ("body_crc", 0x58932AAC), ("queue_id", 3), ("queue_offset", 5),
+        ("commitlog_offset", 4096), ("flag", 7), ("sys_flag", 0), ("born_timestamp", 11), ("store_timestamp", 12),
+        ("reconsume_times", 1), ("prepared_transaction_offset", 9),
     ],
-)
+)  # fmt: skip
 def test_a_number_is_what_the_record_says_until_it_is_set(name, said):
     message, others = fresh(), fresh()
     assert getattr(fresh(), name) == said

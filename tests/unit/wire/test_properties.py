@@ -39,18 +39,11 @@ def test_other_separators_are_refused_by_name(name: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("a␁␂b␁c␂␁z␂d␁e=f␁g", {"b": "c", "d": "e=f\x01g"}),
-        ("k␁v", {"k": "v"}),
-        ("k␁v␂", {"k": "v"}),
-        ("", {}),
-        ("␂␂␂", {}),
-        ("abc␂k␁v", {"k": "v"}),
-        ("␁␂␁v␂k␁", {}),
-        ("k␁1␂x␁y␂k␁2␂", {"k": "2", "x": "y"}),
-        ("k␁1␂k␁␂", {"k": "1"}),
-        ("k␁␁␂", {"k": "\x01"}),
+        ("a␁␂b␁c␂␁z␂d␁e=f␁g", {"b": "c", "d": "e=f\x01g"}), ("k␁v", {"k": "v"}), ("k␁v␂", {"k": "v"}), ("", {}),
+        ("␂␂␂", {}), ("abc␂k␁v", {"k": "v"}), ("␁␂␁v␂k␁", {}), ("k␁1␂x␁y␂k␁2␂", {"k": "2", "x": "y"}),
+        ("k␁1␂k␁␂", {"k": "1"}), ("k␁␁␂", {"k": "\x01"}),
     ],
-)
+)  # fmt: skip
 def test_reading(text: str, expected: dict[str, str]) -> None:
     assert decode_properties(raw(text)) == expected
     assert decode_properties(memoryview(raw(text))) == expected
