@@ -349,16 +349,16 @@ def check_advertised(name: str, address: str, host: str) -> None:
     Raises:
         ConfigError: it cannot be reached; the text says what to give instead.
     """
-    for found in _resolve(name, address):
-        if _never_a_host(found):
-            raise ConfigError(
-                f"{name}: nobody can connect to it; give this machine's address as clients see it, "
-                f"for example {first_address()}"
-            )
+    advertised = _resolve(name, address)
+    if any(map(_never_a_host, advertised)):
+        raise ConfigError(
+            f"{name}: nobody can connect to it; give this machine's address as clients see it, "
+            f"for example {first_address()}"
+        )
     if host in EVERYWHERE:
         return
     listens_on_loopback = all(found.is_loopback for found in _resolve(f"--host {host}", host))
-    advertises_loopback = all(found.is_loopback for found in _resolve(name, address))
+    advertises_loopback = all(found.is_loopback for found in advertised)
     if listens_on_loopback and not advertises_loopback:
         raise ConfigError(
             f"{name}: the server would listen on loopback only ({host}), so clients that are told this address "

@@ -8,7 +8,7 @@ as far as needed, so that both agree with RocketMQ.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
 from tianzhou.filter.syntax import (
@@ -255,27 +255,23 @@ def _property_equal(name: str, value: Value) -> Condition:
 
 def names_in(operand: Operand) -> frozenset[str]:
     """The properties that a condition looks at."""
-    match operand:
-        case Property(name) | Truth(name):
-            return frozenset((name,))
-        case OneOf(name, _, _):
-            return frozenset((name,))
-        case Negative(inner) | Not(inner) | Search(_, _, inner, _):
-            return names_in(inner)
-        case Order(_, left, right) | Equal(left, right):
-            return names_in(left) | names_in(right)
-        case All(operands) | Any(operands):
-            return frozenset().union(*map(names_in, operands))
-    return frozenset()
+    return frozenset(term.name for term in _terms(operand) if isinstance(term, Property | Truth | OneOf))
 
 
 def terms_in(operand: Operand) -> int:
     """How many properties and values a condition compares."""
+    return sum(1 for _ in _terms(operand))
+
+
+def _terms(operand: Operand) -> Iterator[Operand]:
     match operand:
         case Negative(inner) | Not(inner) | Search(_, _, inner, _):
-            return terms_in(inner)
+            yield from _terms(inner)
         case Order(_, left, right) | Equal(left, right):
-            return terms_in(left) + terms_in(right)
+            yield from _terms(left)
+            yield from _terms(right)
         case All(operands) | Any(operands):
-            return sum(map(terms_in, operands))
-    return 1
+            for one in operands:
+                yield from _terms(one)
+        case _:
+            yield operand

@@ -35,18 +35,13 @@ class Message:
     wait_store_ok: bool = True
 
     def key_text(self) -> str:
-        """The keys as the one space-separated string that goes on the wire."""
-        return self.keys if isinstance(self.keys, str) else names_joined(self.keys)
+        """The keys as the one space-separated string that goes on the wire (wire.md §4.3)."""
+        return self.keys if isinstance(self.keys, str) else " ".join(self.keys)
 
     @property
     def transaction_id(self) -> str | None:
         """The id of the transaction it opens; known to the local transaction that runs with it."""
         return self.properties.get(names.TRANSACTION_ID) or self.properties.get(names.UNIQ_KEY)
-
-
-def names_joined(keys: Iterable[str]) -> str:
-    """Several keys as one space-separated text (wire.md §4.3)."""
-    return " ".join(keys)
 
 
 @dataclass(slots=True)

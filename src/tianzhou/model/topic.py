@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 PERM_READ = 4
@@ -45,10 +45,6 @@ class TopicConfig:
     def writable(self) -> bool:
         """Whether producers may write."""
         return bool(self.perm & PERM_WRITE)
-
-    def with_perm(self, perm: int) -> TopicConfig:
-        """A copy with another permission."""
-        return replace(self, perm=perm)
 
 
 @dataclass(slots=True)

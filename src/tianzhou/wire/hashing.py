@@ -18,10 +18,6 @@ _BYTES: Final = int("00ff" * 16, 16)
 _UNITS: Final = int("0000ffff" * 8, 16)
 _PAIRS: Final = int("00000000ffffffff" * 4, 16)
 _QUADS: Final = int(("0" * 16 + "f" * 16) * 2, 16)
-_FOLD1: Final = (1 << 8) - 31
-_FOLD2: Final = (1 << 16) - 31**2
-_FOLD4: Final = (1 << 32) - 31**4
-_FOLD8: Final = (1 << 64) - _POWERS[8]
 _P16: Final = _POWERS[16]
 _P32: Final = _POWERS[32]
 
@@ -29,10 +25,10 @@ _P32: Final = _POWERS[32]
 def _fold_bytes(data: bytes) -> int:
     """Polynomial in 31 of at most 32 bytes; only the low 32 bits of the result mean anything."""
     x = int.from_bytes(data, "big")
-    x -= (x >> 8 & _BYTES) * _FOLD1
-    x -= (x >> 16 & _UNITS) * _FOLD2
-    x -= (x >> 32 & _PAIRS) * _FOLD4
-    x -= (x >> 64 & _QUADS) * _FOLD8
+    x -= (x >> 8 & _BYTES) * ((1 << 8) - 31)
+    x -= (x >> 16 & _UNITS) * ((1 << 16) - 31**2)
+    x -= (x >> 32 & _PAIRS) * ((1 << 32) - 31**4)
+    x -= (x >> 64 & _QUADS) * ((1 << 64) - 31**8 % (1 << 32))
     return (x >> 128) * _P16 + x
 
 

@@ -249,7 +249,7 @@ class TopicTable:
             return found
         pattern = self._topics.get(template)
         if pattern is not None and template == names.AUTO_CREATE_TOPIC and not auto_create:
-            pattern = self._topics[template] = pattern.with_perm(READ_WRITE)
+            pattern = self._topics[template] = replace(pattern, perm=READ_WRITE)
         if pattern is not None and pattern.perm & PERM_INHERIT:
             count = max(min(queues, pattern.write_queue_nums, self._bounds.most(QUEUES_OF_TOPIC)), 0)
             found = TopicConfig(
