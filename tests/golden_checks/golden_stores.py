@@ -11,11 +11,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tianzhou.records.codec import Record
+from tianzhou.records.codec import Record, decode_record
 from tianzhou.settings import bind
-from tianzhou.store import NewRecord, StoreSettings
+from tianzhou.store import MessageStore, NewRecord, StoreSettings
+from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.wire.hashing import tags_code
-from tianzhou.wire.properties import get_property
+from tianzhou.wire.ids import host_text, offset_msg_id
+from tianzhou.wire.properties import decode_properties, get_property
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "store"
 CASES = sorted(path.name.removesuffix(".tar.xz") for path in GOLDEN.glob("*.tar.xz"))
@@ -54,6 +56,41 @@ def check_body(body: bytes, expected: dict[str, Any]) -> None:
         assert body == base64.b64decode(expected["body"])
     else:
         assert hashlib.sha256(body).hexdigest() == expected["bodySha256"].lower()
+
+
+def check_record(record: Record, expected: dict[str, Any]) -> None:
+    """A record says what a manifest says of its message."""
+    found = {
+        "topic": record.topic,
+        "queueId": record.queue_id,
+        "queueOffset": record.queue_offset,
+        "commitLogOffset": record.physical_offset,
+        "storeSize": record.size,
+        "flag": record.flag,
+        "sysFlag": record.sys_flag,
+        "bornTimestamp": record.born_timestamp,
+        "bornHost": host_text(record.born_host, record.born_port),
+        "storeTimestamp": record.store_timestamp,
+        "storeHost": host_text(record.store_host, record.store_port),
+        "reconsumeTimes": record.reconsume_times,
+        "preparedTransactionOffset": record.prepared_transaction_offset,
+        "bodyCRC": record.body_crc,
+        "properties": decode_properties(record.properties),
+        "msgId": offset_msg_id(record.store_host, record.store_port, record.physical_offset),
+    }
+    assert found == {name: expected[name] for name in found}
+
+
+def check_keys(store: MessageStore, manifest: dict[str, Any]) -> None:
+    """Keys find what Apache found."""
+    for asked in manifest["queryByKey"]:
+        bounds = int(asked["max"]), int(asked["begin"]), int(asked["end"])
+        result = at_once(store.lookups.key_steps(asked["topic"], asked["key"], *bounds))
+        assert result.physical_offsets == asked["physicalOffsets"]
+        assert [decode_record(part).physical_offset for part in result.parts] == asked["physicalOffsets"]
+        if "ext" in asked:
+            assert str(result.index_last_update_timestamp) == asked["ext"]["indexLastUpdateTimestamp"]
+            assert str(result.index_last_update_phyoffset) == asked["ext"]["indexLastUpdatePhyoffset"]
 
 
 class RecordedClock:

@@ -58,13 +58,8 @@ def exchanges(file: Path) -> Iterator[Exchange]:
     for line in frames:
         if line["dir"] == "req":
             reply = replies.get((line["conn"], line["opaque"]))
-            yield Exchange(
-                file.name,
-                line["link"],
-                line["conn"],
-                bytes.fromhex(line["hex"]),
-                None if reply is None else decode(reply[4:]),
-            )
+            answer = None if reply is None else decode(reply[4:])
+            yield Exchange(file.name, line["link"], line["conn"], bytes.fromhex(line["hex"]), answer)
 
 
 FILES = sorted(WIRE.glob("*.jsonl"))

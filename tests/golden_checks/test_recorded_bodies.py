@@ -61,16 +61,8 @@ def json_bodies() -> list[Body]:
             header, data = header_of(bytes.fromhex(frame["hex"]))
             if data[:1] in (b"{", b"["):
                 code = frame.get("reqCode", frame["code"])
-                found.append(
-                    Body(
-                        file.stem,
-                        code,
-                        frame["dir"],
-                        header.get("version", 0),
-                        header.get("extFields") or {},
-                        data,
-                    )
-                )
+                fields = header.get("extFields") or {}
+                found.append(Body(file.stem, code, frame["dir"], header.get("version", 0), fields, data))
     return found
 
 

@@ -44,17 +44,12 @@ def test_an_export_has_what_apache_delivered(case: tuple[Path, dict[str, Any]]) 
     assert len(found) == (len(places) if "inner" not in json.dumps(manifest["messages"]) else len(delivered))
     for row in found:
         message = outer[row["physicalOffset"]]
-        assert row["topic"] == message["topic"]
-        assert row["queueId"] == message["queueId"]
-        assert row["bornTimestamp"] == message["bornTimestamp"]
-        assert row["bornHost"] == message["bornHost"]
-        assert row["storeTimestamp"] == message["storeTimestamp"]
-        assert row["reconsumeTimes"] == message["reconsumeTimes"]
+        for name in ("topic", "queueId", "bornTimestamp", "bornHost", "storeTimestamp", "reconsumeTimes"):
+            assert row[name] == message[name], name
         if "inner" in message:
             continue
-        assert row["flag"] == message["flag"]
-        assert row["queueOffset"] == message["queueOffset"]
-        assert row["properties"] == message["properties"]
+        for name in ("flag", "queueOffset", "properties"):
+            assert row[name] == message[name], name
         check_body(body_of(row), message)
 
 

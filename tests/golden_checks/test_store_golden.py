@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golden_stores import check_body, manifest_of, settings_of, unpacked
+from golden_stores import check_body, check_keys, check_record, manifest_of, settings_of, unpacked
 
 from tianzhou.records.codec import decode_record
 from tianzhou.store import GetStatus, MessageStore, StoreSettings
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.offline.scan import StoreScan
-from tianzhou.wire.ids import host_text, offset_msg_id
-from tianzhou.wire.properties import decode_properties
 from tianzhou.wire.pulled import to_message
 
 CLEAN = (
@@ -81,22 +79,7 @@ def test_every_message_is_at_its_place(case: Case) -> None:
         assert result.next_offset == expected["queueOffset"] + 1
         (part,) = result.parts
         record = decode_record(part, check_crc=True)
-        assert (record.physical_offset, record.size) == (expected["commitLogOffset"], expected["storeSize"])
-        assert (record.topic, record.queue_id, record.queue_offset) == (
-            expected["topic"],
-            expected["queueId"],
-            expected["queueOffset"],
-        )
-        assert (record.flag, record.sys_flag) == (expected["flag"], expected["sysFlag"])
-        assert record.born_timestamp == expected["bornTimestamp"]
-        assert record.store_timestamp == expected["storeTimestamp"]
-        assert host_text(record.born_host, record.born_port) == expected["bornHost"]
-        assert host_text(record.store_host, record.store_port) == expected["storeHost"]
-        assert record.reconsume_times == expected["reconsumeTimes"]
-        assert record.prepared_transaction_offset == expected["preparedTransactionOffset"]
-        assert record.body_crc == expected["bodyCRC"]
-        assert decode_properties(record.properties) == expected["properties"]
-        assert offset_msg_id(record.store_host, record.store_port, record.physical_offset) == expected["msgId"]
+        check_record(record, expected)
         (message,) = to_message(record, "broker-a")
         check_body(message.body, expected)
 
@@ -122,17 +105,7 @@ def test_reading_a_queue_through_gives_all_of_it_in_order(case: Case) -> None:
 
 def test_keys_are_found_as_apache_finds_them(case: Case) -> None:
     assert case.manifest["queryByKey"]
-    for asked in case.manifest["queryByKey"]:
-        result = at_once(
-            case.store.lookups.key_steps(
-                asked["topic"], asked["key"], int(asked["max"]), int(asked["begin"]), int(asked["end"])
-            )
-        )
-        assert result.physical_offsets == asked["physicalOffsets"]
-        assert [decode_record(part).physical_offset for part in result.parts] == asked["physicalOffsets"]
-        if "ext" in asked:
-            assert str(result.index_last_update_timestamp) == asked["ext"]["indexLastUpdateTimestamp"]
-            assert str(result.index_last_update_phyoffset) == asked["ext"]["indexLastUpdatePhyoffset"]
+    check_keys(case.store, case.manifest)
 
 
 def test_times_lead_to_offsets(case: Case) -> None:

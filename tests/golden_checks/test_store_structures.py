@@ -15,6 +15,8 @@ from golden_stores import (
     RecordedClock,
     as_new,
     check_body,
+    check_keys,
+    check_record,
     check_same_files,
     files_below,
     manifest_of,
@@ -23,13 +25,11 @@ from golden_stores import (
     unpacked,
 )
 
-from tianzhou.records.codec import Record, decode_record
+from tianzhou.records.codec import decode_record
 from tianzhou.store import GetStatus, MessageStore, PutStatus, StoreSettings
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.hashing import tags_code
-from tianzhou.wire.ids import offset_msg_id
-from tianzhou.wire.properties import decode_properties
 from tianzhou.wire.pulled import to_message
 
 CASES = ("bcq", "lmq", "cqext")
@@ -83,15 +83,6 @@ def numbered(case: Case) -> list[tuple[str, int, int, dict[str, Any]]]:
             in_its_own = queue == (message["topic"], message["queueId"])
             found.append((*queue, message["queueOffset"] if in_its_own else number, message))
     return found
-
-
-def check_record(record: Record, expected: dict[str, Any]) -> None:
-    assert (record.physical_offset, record.size) == (expected["commitLogOffset"], expected["storeSize"])
-    assert (record.topic, record.queue_id) == (expected["topic"], expected["queueId"])
-    assert record.queue_offset == expected["queueOffset"]
-    assert (record.sys_flag, record.body_crc) == (expected["sysFlag"], expected["bodyCRC"])
-    assert decode_properties(record.properties) == expected["properties"]
-    assert offset_msg_id(record.store_host, record.store_port, record.physical_offset) == expected["msgId"]
 
 
 def check_served(store: MessageStore, case: Case) -> None:
@@ -159,13 +150,7 @@ def test_tags_select_by_what_the_units_or_their_extensions_say(store: MessageSto
 
 
 def test_keys_and_ids_find_what_apache_found(store: MessageStore, case: Case) -> None:
-    for asked in case.manifest["queryByKey"]:
-        result = at_once(
-            store.lookups.key_steps(
-                asked["topic"], asked["key"], int(asked["max"]), int(asked["begin"]), int(asked["end"])
-            )
-        )
-        assert result.physical_offsets == asked["physicalOffsets"]
+    check_keys(store, case.manifest)
     for asked in case.manifest["viewById"]:
         record = at_once(store.lookups.record_steps(asked["offset"]))
         assert (record is None) == (asked["code"] != 0)

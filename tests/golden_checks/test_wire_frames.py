@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tianzhou._hot.headers import SendReplyHeader
 from tianzhou.wire.codes import FLAG_RESPONSE, RequestCode
-from tianzhou.wire.command import Command, decode, encode, split
+from tianzhou.wire.command import decode, encode, split
 from tianzhou.wire.fields import read_header, read_reply, text_fields
 
 pytestmark = pytest.mark.usefixtures("hot")
@@ -103,19 +104,6 @@ def test_every_request_header_parses() -> None:
     assert codes.total() == 1635
 
 
-def outline(command: Command) -> tuple[object, ...]:
-    return (
-        command.code,
-        command.opaque,
-        command.flag,
-        command.language,
-        command.version,
-        command.remark,
-        command.body,
-        command.serialize_type,
-    )
-
-
 def test_hot_and_general_decoders_agree() -> None:
     hot_kinds: Counter[str] = Counter()
     for file, _, frame in recorded():
@@ -123,7 +111,7 @@ def test_hot_and_general_decoders_agree() -> None:
         assert position == len(frame)
         (hot,) = commands
         general = decode(frame[4:])
-        assert outline(hot) == outline(general)
+        assert replace(hot, header=None, fields=general.fields) == general
         if hot.header is None:
             assert hot == general
             continue
