@@ -149,15 +149,12 @@ def _check_all_served(data: Path, brokers: int) -> None:
     left = [name for name in brokers_in(data) if (broker_index(name) or 0) >= brokers]
     if left:
         whose = " and ".join(left)
+        folders = " and ".join(str(home_of(data, name)) for name in left)
         raise ConfigError(
             f"--brokers {brokers}: --data {data} also holds messages of {whose}, which nobody would serve; give "
-            f"--brokers {count_in(data)}, or take {_folders(data, left)} away (`tianzhou store export` first writes "
+            f"--brokers {count_in(data)}, or take {folders} away (`tianzhou store export` first writes "
             "what is in its store to a file)"
         )
-
-
-def _folders(data: Path, names: Sequence[str]) -> str:
-    return " and ".join(str(home_of(data, name)) for name in names)
 
 
 def _read(data: Path) -> dict[str, Any]:

@@ -109,7 +109,10 @@ class EmbeddedServer:
         self.settings = settings
         check_values(settings.values)
         self.advertised = advertised_address(settings.host, settings.advertise)
-        if settings.namesrv_port and settings.namesrv_port in _ports_of_broker(settings.broker_port):
+        if settings.namesrv_port and settings.namesrv_port in (
+            settings.broker_port,
+            settings.broker_port - FAST_PORT_BELOW,
+        ):
             raise ConfigError(
                 f"--namesrv-port {settings.namesrv_port}: the broker takes it, which uses its port and the one "
                 f"{FAST_PORT_BELOW} below; give another"
@@ -387,10 +390,6 @@ def _resolve(name: str, address: str) -> list[Address]:
             "give an address or a name that clients can connect to, without a port"
         ) from error
     return [ipaddress.ip_address(str(text).partition("%")[0]) for text in sorted(map(str, found))]
-
-
-def _ports_of_broker(port: int) -> tuple[int, int]:
-    return port, port - FAST_PORT_BELOW
 
 
 def bracketed(host: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tianzhou.errors import ConfigError
-from tianzhou.file_modes import OWN_ONLY, replace_file
+from tianzhou.file_modes import OWN_ONLY, make_folders, replace_file
 from tianzhou.settings import format_properties, parse_properties
 
 _CHANGED: Final = "# Changed while the server ran: "
@@ -68,11 +68,13 @@ def write_settings(path: Path, values: Mapping[str, str], changed: Collection[st
     Raises:
         ConfigError: it cannot be written; the old version is still there.
     """
-    before = _others(path)
+    before = SavedSettings()
+    with contextlib.suppress(ConfigError):  # a file that cannot be read is replaced by one that can
+        before = read_settings(path)
     text = format_properties({**before.values, **values})
     marked = sorted(set(changed) | (before.changed or frozenset()))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(path.parent)
         # It may hold secrets: only the operator lets others read it.
         mode = path.stat().st_mode & 0o777 if path.exists() else OWN_ONLY
         lines = f"{_CHANGED}{' '.join(marked)}\n{text}".encode()
@@ -87,11 +89,3 @@ def write_settings(path: Path, values: Mapping[str, str], changed: Collection[st
             os.fsync(folder)
         finally:
             os.close(folder)
-
-
-def _others(path: Path) -> SavedSettings:
-    # A file that cannot be read is replaced by one that can.
-    try:
-        return read_settings(path)
-    except ConfigError:
-        return SavedSettings()

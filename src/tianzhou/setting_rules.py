@@ -67,29 +67,24 @@ class Rules:
         return next((reason for reason, keys in self.fixed.items() if key in keys), "it is read at the start only")
 
 
-def problems(rules: Rules, *settings: object) -> list[Problem]:
-    """Invalid values of settings.
-
-    Args:
-        rules: what they may be.
-        settings: the settings objects of one server.
-    """
-    return list(_problems(rules, settings))
-
-
 def check(rules: Rules, *settings: object, source: str) -> None:
     """Refuse invalid settings at a server's start.
 
     Raises:
         ConfigError: of the first invalid value; names key, value and what is valid.
     """
-    for problem in _problems(rules, settings):
+    for problem in problems(rules, *settings):
         raise ConfigError(f"{source}: {problem}")
 
 
-def _problems(rules: Rules, settings: Iterable[object]) -> Iterator[Problem]:
-    every = tuple(settings)
-    for one in every:
+def problems(rules: Rules, *settings: object) -> Iterator[Problem]:
+    """Invalid values of settings.
+
+    Args:
+        rules: what they may be.
+        settings: the settings objects of one server.
+    """
+    for one in settings:
         for key, each in keyed_fields(type(one)):
             value = getattr(one, each.name)
             if isinstance(value, bool):
@@ -101,7 +96,7 @@ def _problems(rules: Rules, settings: Iterable[object]) -> Iterator[Problem]:
                                   _expected(value, least, most))  # fmt: skip
             elif (allowed := rules.choices.get(key)) and value not in allowed:
                 yield Problem(key, value, f"expected {' or '.join(allowed)}")
-    yield from rules.across(dump(*every))
+    yield from rules.across(dump(*settings))
 
 
 def _expected(value: float, least: float, most: float) -> str:

@@ -73,7 +73,7 @@ def test_every_number_that_does_something_has_a_range(module: Any, idle: Any, cl
 
 @of_each_server
 def test_the_defaults_may_be(module: Any, idle: Any, classes: tuple[type, ...]) -> None:
-    assert problems(module.RULES, *(one() for one in classes)) == []
+    assert list(problems(module.RULES, *(one() for one in classes))) == []
 
 
 def test_secrets_are_found_by_kind() -> None:

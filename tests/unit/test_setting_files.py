@@ -57,7 +57,7 @@ def test_a_file_says_what_was_changed_while_the_server_ran(tmp_path: Path) -> No
     assert found.changed == {"fileReservedTime", "regionId"}
     before = read_settings(file.with_name("broker.conf.bak"))
     assert before.values["regionId"] == "a\nstorePathRootDir=/x"
-    assert file.stat().st_mode & 0o777 == 0o600
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     assert sorted(entry.name for entry in file.parent.iterdir()) == ["broker.conf", "broker.conf.bak"]
 
 

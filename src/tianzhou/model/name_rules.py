@@ -91,23 +91,21 @@ WRITER: Final = NameRule("writer", 255, _UNSEEN, _PRINTED)
 
 def topic_name_problem(topic: str | None) -> str | None:
     """What is wrong with the name of a topic that is to be created, None when nothing is (broker.md §5.2)."""
-    if not topic or topic.isspace():
-        return "The specified topic is blank."
-    if names.NAME_PATTERN.fullmatch(topic) is None:
-        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
-    if len(topic) > LONGEST_TOPIC:
-        return "The specified topic is longer than topic max length."
-    return None
+    too_long = "The specified topic is longer than topic max length."
+    return _creation_problem("topic", topic) or (too_long if topic and len(topic) > LONGEST_TOPIC else None)
 
 
 def group_name_problem(group: str | None) -> str | None:
     """What is wrong with the name of a group that is to be created, None when nothing is (broker.md §5.2)."""
-    if not group or group.isspace():
-        return "The specified group is blank."
-    if names.NAME_PATTERN.fullmatch(group) is None:
-        return "The specified group contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
-    if len(group) > LONGEST_GROUP:
-        return f"The specified group is longer than group max length {LONGEST_GROUP}."
+    too_long = f"The specified group is longer than group max length {LONGEST_GROUP}."
+    return _creation_problem("group", group) or (too_long if group and len(group) > LONGEST_GROUP else None)
+
+
+def _creation_problem(noun: str, name: str | None) -> str | None:
+    if not name or name.isspace():
+        return f"The specified {noun} is blank."
+    if names.NAME_PATTERN.fullmatch(name) is None:
+        return f"The specified {noun} contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
     return None
 
 

@@ -199,7 +199,7 @@ def _int32(key: str, value: Any) -> int:
         number: int = msgspec.convert(value, Int32, strict=False)
     except msgspec.ValidationError:
         raise ProtocolError(
-            f"{key} of the JSON header is {_shown(value)}; expected a whole number of 32 bits"
+            f"{key} of the JSON header is {repr(value)[:80]}; expected a whole number of 32 bits"
         ) from None
     return number
 
@@ -216,10 +216,6 @@ def _text(raw: msgspec.Raw) -> str | None:
     if value[:1] == b'"':
         return _decode_text(value)
     return None if value == b"null" else value.decode()
-
-
-def _shown(value: Any) -> str:
-    return repr(value)[:80]
 
 
 def _decode_binary(header: bytes) -> Command:

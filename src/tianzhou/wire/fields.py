@@ -187,24 +187,15 @@ _PULLED = """suggestWhichBrokerId:l! nextBeginOffset:l! minOffset:l! maxOffset:l
 _POPPED = "popTime:l! invisibleTime:l! reviveQid:i! restNum:l=0 startOffsetInfo:s msgOffsetInfo:s orderCountInfo:s"
 
 REPLIES: dict[int, str] = {
-    10: _SENT,
-    310: _SENT,
-    320: _SENT,
-    324: _SENT,
-    325: _SENT,
-    11: _PULLED,
-    361: _PULLED,
+    **dict.fromkeys((10, 310, 320, 324, 325), _SENT),
+    **dict.fromkeys((11, 361), _PULLED),
     370: "msgId:s!",
-    200050: _POPPED,
-    200052: _POPPED,
+    **dict.fromkeys((200050, 200052), _POPPED),
     200053: "popTime:l! invisibleTime:l! reviveQid:i!",
     200054: "hasMsg:b! pollingFull:b=false",
     200055: "pollingNum:i!",
     34: "IS_SUPPORT_HEART_BEAT_V2:b=false IS_SUB_CHANGE:b=false",
-    14: "offset:l!",
-    29: "offset:l!",
-    30: "offset:l!",
-    31: "offset:l!",
+    **dict.fromkeys((14, 29, 30, 31), "offset:l!"),
     32: "timestamp:l!",
     12: "indexLastUpdateTimestamp:l! indexLastUpdatePhyoffset:l!",
     26: "version:s!",
@@ -253,24 +244,15 @@ _TYPES: dict[str, Any] = {"s": str, "i": Int32, "l": Int64, "b": bool, "e": str}
 _WANTED = {"i": "a whole number of 32 bits", "l": "a whole number of 64 bits"}
 # The kinds the hot path decodes into structs of its own.
 _HOT_REQUESTS: dict[int, type[msgspec.Struct]] = {
-    10: SendHeader,
-    324: SendHeader,
-    310: SendHeaderV2,
-    320: SendHeaderV2,
-    325: SendHeaderV2,
-    11: PullHeader,
-    361: PullHeader,
+    **dict.fromkeys((10, 324), SendHeader),
+    **dict.fromkeys((310, 320, 325), SendHeaderV2),
+    **dict.fromkeys((11, 361), PullHeader),
 }
 HOT_CODES = frozenset(_HOT_REQUESTS)
 """Requests whose headers may arrive as a struct, without `Command.fields`."""
 _HOT_REPLIES: dict[int, type[msgspec.Struct]] = {
-    10: SendReplyHeader,
-    324: SendReplyHeader,
-    310: SendReplyHeader,
-    320: SendReplyHeader,
-    325: SendReplyHeader,
-    11: PullReplyHeader,
-    361: PullReplyHeader,
+    **dict.fromkeys((10, 310, 320, 324, 325), SendReplyHeader),
+    **dict.fromkeys((11, 361), PullReplyHeader),
 }
 
 
