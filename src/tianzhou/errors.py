@@ -32,7 +32,7 @@ class SettingFixed(ConfigError):
 
 
 class RemotingError(TianzhouError):
-    """Something went wrong between two processes, below the level of any request."""
+    """A failure between two processes, below the level of any request."""
 
     retriable = True
 

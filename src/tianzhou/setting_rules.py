@@ -63,7 +63,7 @@ class Rules:
     across: Across = lambda values: ()
 
     def why_fixed(self, key: str) -> str:
-        """Why a key may not be changed while the server runs."""
+        """Reason why a key may not be changed while the server runs."""
         return next((reason for reason, keys in self.fixed.items() if key in keys), "it is read at the start only")
 
 

@@ -1,4 +1,4 @@
-"""The few functions that carry the cost, and the one place that says which implementation runs.
+"""Hot functions, which carry the cost of a message, and the choice of their implementation.
 
 There are two: a compiled one, and one in Python over msgspec and struct, with the same results. The compiled one is
 taken when it was built (an installation builds it where there is a C compiler) and was built from these very sources.
@@ -16,7 +16,7 @@ from tianzhou._hot.frames import send_reply as send_reply
 
 _twin = sources.compiled()
 MODE: Final = "pure" if _twin is None else "compiled"
-"""Which implementation is active, "compiled" or "pure"; shown when a server starts."""
+"""Active implementation, "compiled" or "pure"; shown when a server starts."""
 
 if TYPE_CHECKING or MODE == "pure":
     from tianzhou._hot.frames import split as split

@@ -57,7 +57,7 @@ class NewRecord(msgspec.Struct, gc=False):
 
 
 class LogCursor:
-    """Where the commit log grows.
+    """End of the commit log.
 
     Attributes:
         appends_crc: every record carries a CRC property; otherwise those that come with room for it.
@@ -81,7 +81,7 @@ class LogCursor:
 
 
 class QueueCursor:
-    """Where a queue grows; its attributes are described at `tianzhou.store.queues.consumequeue.ConsumeQueue`.
+    """End of a queue; its attributes are described at `tianzhou.store.queues.consumequeue.ConsumeQueue`.
 
     Attributes:
         plain: the queue is of the ordinary kind, whose units the hot functions write.
@@ -108,7 +108,7 @@ class QueueCursor:
 
 
 class IndexCursor:
-    """Where an index file grows; its attributes are described at `tianzhou.store.index.indexfile.IndexFile`."""
+    """End of an index file; its attributes are described at `tianzhou.store.index.indexfile.IndexFile`."""
 
     __slots__ = (
         "_entries", "_map", "_reserved", "_touched", "begin_offset", "begin_timestamp", "capacity", "count",

@@ -60,7 +60,7 @@ def _decoder(header: type[msgspec.Struct], *codes: int) -> Callable[[Buffer], An
 
 
 FRAMES: list[type[msgspec.Struct]] = []
-"""What frames of the hot kinds are decoded into; their attributes are in the same places."""
+"""Structs that frames of the hot kinds are decoded into; their attributes are in the same places."""
 
 
 def _number(text: bytes) -> int:

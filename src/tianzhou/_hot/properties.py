@@ -30,7 +30,7 @@ class PropertyReader:
     def record(
         self, header: Any, body: bytes | memoryview, host: bytes, port: int, flags: int
     ) -> tuple[NewRecord, bool] | None:
-        """What is to be stored of a send, and whether the sender wants to wait for the disk; None when it is not plain.
+        """Record of a send, and whether the sender wants to wait for the disk; None when the message is not plain.
 
         A plain message has a unique key, none of the special properties, and a property string that is well formed.
 

@@ -235,7 +235,7 @@ def put_batch(
 
 
 BY_HAND: Final = 32
-"""How many records the dispatcher does itself when `fill` stops at one that is not ordinary."""
+"""Records that the dispatcher does itself when `fill` stops at one that is not ordinary."""
 
 
 def fill(

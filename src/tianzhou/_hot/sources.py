@@ -1,4 +1,4 @@
-"""What the compiled twin is made of, and the mark by which it is known whether it was made of these very files."""
+"""Sources of the compiled twin, and their digest, by which a twin built from other files is refused."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ MODULE = "tianzhou._hot._compiled"
 
 
 def digest(folder: Path = FOLDER) -> str:
-    """A mark of the sources in a folder and of `LAYOUT`: of both twins, since the compiled one relies on the other."""
-    mark = 0
+    """Digest of the sources in a folder and of `LAYOUT`: of both twins, since the compiled one relies on the other."""
+    value = 0
     for path in sorted(
         [LAYOUT, *folder.glob("*.py"), *folder.glob("*.px[di]"), *folder.glob("*.pyx"), *folder.glob("*.h")]
     ):
-        mark = crc32(path.read_bytes(), crc32(path.name.encode(), mark))
-    return f"{mark:08x}"
+        value = crc32(path.read_bytes(), crc32(path.name.encode(), value))
+    return f"{value:08x}"
 
 
 def compiled(module: str = MODULE, folder: Path = FOLDER) -> Any:

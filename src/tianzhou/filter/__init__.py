@@ -1,4 +1,4 @@
-"""Which messages a subscription selects. Pure."""
+"""Filters: the messages that a subscription selects. Pure."""
 
 from tianzhou.filter.bloom import BloomData, BloomFilter
 from tianzhou.filter.sql import COMPILED, SQL92, SqlFilter, check_whole, parse_sql

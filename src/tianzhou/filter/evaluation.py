@@ -259,7 +259,7 @@ def names_in(operand: Operand) -> frozenset[str]:
 
 
 def terms_in(operand: Operand) -> int:
-    """How many properties and values a condition compares."""
+    """Number of properties and values that a condition compares."""
     return sum(1 for _ in _terms(operand))
 
 

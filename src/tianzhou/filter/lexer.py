@@ -115,7 +115,7 @@ class Words:
 
 
 def unquoted(text: str) -> str:
-    """What a quoted string says."""
+    """Text of a quoted string."""
     return text[1:-1].replace("''", "'")
 
 

@@ -1,4 +1,4 @@
-"""From the text of an SQL92 filter expression to its parts (broker.md §11.5)."""
+"""Parser of SQL92 filter expressions (broker.md §11.5)."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class _Parser:
                 return left
 
     def _link(self) -> None:
-        """Something may be chained to a comparison."""
+        """Count a comparison that is chained to another."""
         words = self.words
         if words.next.kind in _LINKS:
             self._links += 1

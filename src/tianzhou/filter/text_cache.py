@@ -37,7 +37,7 @@ class TextCache(Generic[T]):
         return len(self._made)
 
     def __call__(self, text: str) -> T:
-        """What the function makes of a text."""
+        """The function's value for a text."""
         found = self._made.get(text)
         return self.remember(text, self.make(text)) if found is None else found
 

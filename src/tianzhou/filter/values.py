@@ -37,7 +37,7 @@ class Long(int):
 
 
 Value: TypeAlias = str | int | Long | float | bool | None
-"""What an operand may be at evaluation; None is NULL."""
+"""Values of operands at evaluation; None is NULL."""
 
 
 def _whole_number(digits: int, most: int) -> Callable[[str], int]:
@@ -108,7 +108,7 @@ PARSERS: Final[dict[type, Callable[[str], int | float | bool]]] = {
     float: parse_double,
     bool: parse_boolean,
 }
-"""How a text becomes a value of the type it is compared with."""
+"""Parsers of texts by the type of the value they are compared with."""
 
 
 def compare_doubles(left: float, right: float) -> int:

@@ -46,7 +46,7 @@ class NameRule:
     allowed: str
 
     def problem(self, text: str) -> str | None:
-        """What is wrong with a name, None when nothing is."""
+        """Problem of a name, None without one."""
         if len(text) > self.most:
             return (
                 f"the {self.noun} {shown(text[:_SHOWN])}… has {len(text)} characters, at most {self.most} are allowed"
@@ -90,13 +90,13 @@ WRITER: Final = NameRule("writer", 255, _UNSEEN, _PRINTED)
 
 
 def topic_name_problem(topic: str | None) -> str | None:
-    """What is wrong with the name of a topic that is to be created, None when nothing is (broker.md §5.2)."""
+    """Problem of the name of a topic that is to be created, None without one (broker.md §5.2)."""
     too_long = "The specified topic is longer than topic max length."
     return _creation_problem("topic", topic) or (too_long if topic and len(topic) > LONGEST_TOPIC else None)
 
 
 def group_name_problem(group: str | None) -> str | None:
-    """What is wrong with the name of a group that is to be created, None when nothing is (broker.md §5.2)."""
+    """Problem of the name of a group that is to be created, None without one (broker.md §5.2)."""
     too_long = f"The specified group is longer than group max length {LONGEST_GROUP}."
     return _creation_problem("group", group) or (too_long if group and len(group) > LONGEST_GROUP else None)
 
@@ -110,7 +110,7 @@ def _creation_problem(noun: str, name: str | None) -> str | None:
 
 
 def light_queue_problem(name: str) -> str | None:
-    """What is wrong with the name of a light queue (`%LMQ%…`), None when nothing is (store.md §7).
+    """Problem of the name of a light queue (`%LMQ%…`), None without one (store.md §7).
 
     What follows the prefix is the publisher's; a `/` of it has to come as another character, as RocketMQ's MQTT proxy
     sends `%` for it, because the queue is a folder.
@@ -122,7 +122,7 @@ def light_queue_problem(name: str) -> str | None:
 
 
 def folder_name_problem(name: str) -> str | None:
-    """Why no folder of a store can have a topic's name, None when one can."""
+    """Problem of a topic's name as that of a folder of a store, None without one."""
     if _IN_FOLDERS.search(name) is not None or len(name.encode("utf-8", "surrogatepass")) > LONGEST_FOLDER:
         return f"no folder can have the name '{shown(name, _SHOWN)}'"
     return None

@@ -57,7 +57,7 @@ ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 STAGED_TOPIC = "rmq_sys_STAGED_TOPIC"
 """Messages that are not decided yet; Apache's broker takes every `rmq_sys_` topic for one of the system."""
 STAGED_OP_TOPIC = "rmq_sys_STAGED_OP_TOPIC"
-"""What was decided about them."""
+"""Decisions about them."""
 
 SPECIAL = frozenset({MSG_TYPE, TRAN_MSG, START_DELIVER_TIME})
 """Properties that change how a producer sends a message."""

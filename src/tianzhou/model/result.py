@@ -11,7 +11,7 @@ from tianzhou.model.queue import MessageQueue
 
 
 class SendStatus(enum.Enum):
-    """What the broker could promise about a stored message (wire.md §4.6).
+    """Promise of the broker about a stored message (wire.md §4.6).
 
     KEPT_IN_OUTBOX is no broker's word: none answered, and the producer keeps the message until one does.
     """
@@ -48,7 +48,7 @@ class SendResult(NamedTuple):
 
 
 class TransactionState(enum.Enum):
-    """What a local transaction came to; the values are those of END_TRANSACTION (wire.md §7.7)."""
+    """Outcome of a local transaction; the values are those of END_TRANSACTION (wire.md §7.7)."""
 
     UNKNOWN = 0
     COMMIT = 8
@@ -73,7 +73,7 @@ class TransactionSendResult(NamedTuple):
 
 
 class PullStatus(enum.Enum):
-    """How a pull ended (wire.md §6.3)."""
+    """Outcome of a pull (wire.md §6.3)."""
 
     FOUND = 0
     NO_NEW_MSG = 19
@@ -83,7 +83,7 @@ class PullStatus(enum.Enum):
 
 @dataclass(slots=True, frozen=True)
 class PullResult:
-    """What a pull brought.
+    """Messages and offsets that a pull brought.
 
     Attributes:
         status: see `PullStatus`.

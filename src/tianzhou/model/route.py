@@ -1,4 +1,4 @@
-"""Where a topic's queues are (wire.md §8.1)."""
+"""Routes: the brokers that have a topic's queues (wire.md §8.1)."""
 
 from __future__ import annotations
 

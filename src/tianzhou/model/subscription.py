@@ -1,4 +1,4 @@
-"""What consumers ask for (wire.md §7.1)."""
+"""Subscriptions and heartbeats of consumers (wire.md §7.1)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class MessageModel(enum.Enum):
 
 
 class ConsumeType(enum.Enum):
-    """Who drives consumption."""
+    """Way of consumption: by pulls (actively), by push (passively), or POP."""
 
     CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
     CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
@@ -22,7 +22,7 @@ class ConsumeType(enum.Enum):
 
 
 class ConsumeFromWhere(enum.Enum):
-    """Where a group without committed offsets begins (client.md §16.3)."""
+    """Place where a group without committed offsets begins (client.md §16.3)."""
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
@@ -65,7 +65,7 @@ class ConsumerData:
 
 @dataclass(slots=True)
 class HeartbeatData:
-    """What one client process announces about itself (wire.md §7.1)."""
+    """Heartbeat: what one client process announces about itself (wire.md §7.1)."""
 
     client_id: str
     producer_groups: list[str] = field(default_factory=list)

@@ -223,7 +223,7 @@ def decode_record(buffer: Octets, offset: int = 0, check_crc: bool = False) -> R
 
 
 def _misfit(data: Octets, at: int) -> CorruptRecord:
-    """Why no record can be read at `at` (store.md §3.5)."""
+    """The error that says why no record can be read at `at` (store.md §3.5)."""
     size, magic = peek(data, at)
     left = len(data) - at
     if left < BLANK_SIZE:
@@ -269,7 +269,7 @@ def store_time(record: memoryview) -> int:
 
 
 def record_edges(buffer: Octets) -> list[int]:
-    """Where each record of a reply's body begins, by the sizes they state, and where the last one ends.
+    """Positions where the records of a reply's body begin, by the sizes they state, and where the last one ends.
 
     That is the end of the buffer, unless something in it is no record: then it is where that begins, or a place behind
     the buffer's end.

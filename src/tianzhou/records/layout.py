@@ -1,4 +1,4 @@
-"""Where the fields of a commit-log record are: the one table of them (store.md §3.2).
+"""Layout of a commit-log record: the one table of its fields (store.md §3.2).
 
 Structs, NumPy's structured type and the constants of the compiled code are made of it; `layout.h` is what
 `python -m tianzhou.records.layout` prints.
@@ -69,7 +69,7 @@ MAGIC_BLANK: Final = -875286124
 """Closes a segment (store.md §3.4)."""
 MAGICS: Final = frozenset((MAGIC_V1, MAGIC_V2))
 MAGIC_START: Final = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]
-"""What the magic numbers of both versions begin with; only their last byte differs."""
+"""First three bytes of the magic numbers of both versions; only the last byte differs."""
 
 TRANSACTION_BITS: Final = 0xC
 PREPARED: Final = 0x4
@@ -117,7 +117,7 @@ HEADS: Final = {
 }
 """All fields in front of the body, by the host bits of `sys_flag`."""
 SYS_FLAG: Final = [*AT].index("sys_flag")
-"""Which of the fields of `HEADS` `sys_flag` is."""
+"""Index of `sys_flag` in the fields of `HEADS`."""
 
 
 def fields_at(*names: str) -> Struct:
@@ -134,9 +134,9 @@ def fields_at(*names: str) -> Struct:
 
 
 SIZE_MAGIC: Final = fields_at("size", "magic")
-"""How every record and blank begins."""
+"""First fields of every record and blank."""
 PLACE: Final = fields_at("size", "magic", "physical_offset")
-"""What tells whether the record that is wanted begins here."""
+"""Fields that tell whether the record that is wanted begins here."""
 NUMBER: Final = Struct(">i")
 POSITION: Final = Struct(">q")
 """An offset or a timestamp."""

@@ -37,7 +37,7 @@ _HEAD: Final = fields_at(
 
 
 class Finding(Enum):
-    """What stands at a position of the log."""
+    """Kind of what stands at a position of the log."""
 
     RECORD = auto()
     BLANK = auto()
@@ -46,7 +46,7 @@ class Finding(Enum):
 
 
 class LogEntry(NamedTuple):
-    """What a record says about itself beside its body.
+    """Fields of a record beside its body.
 
     Attributes:
         offset: where it begins.
@@ -127,7 +127,7 @@ def walk(
     most: int = MOST_OF_RUN,
     stop: int = (1 << 63) - 1,
 ) -> Iterator[Run | LogItem]:
-    """What stands in the log from a place on: runs, single records, and damaged stretches that intact records follow.
+    """Walk over the log from a place on: runs, single records, and damaged stretches that intact records follow.
 
     Ordinary records are of version 1, with IPv4 hosts, without zeros in topic and properties; they come as runs.
     The log ends behind the last record. A damaged stretch is one item with its length. When something else than the
@@ -188,7 +188,7 @@ def single_items(steps: Iterable[Run | LogItem]) -> Iterator[LogItem]:
 def read_item(  # noqa: C901 - one field after the other, each with its own refusal
     view: memoryview, position: int, base: int, *, check_crc: bool = True, force_record_crc: bool = False
 ) -> LogItem:
-    """What stands at `position` of a segment.
+    """Item at `position` of a segment.
 
     Args:
         view: the segment.
@@ -275,7 +275,7 @@ def half_written(item: LogItem, part: LogPart, doubted_from: int | None = None) 
 
 
 def _next_intact(parts: Sequence[LogPart], index: int, position: int, newest: int) -> tuple[int, int] | None:
-    """Where the next intact record begins.
+    """Segment and position of the next intact record.
 
     Bytes that an earlier truncation left behind can look like records, too; they are older than what stands
     before the gap.

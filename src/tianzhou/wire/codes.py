@@ -92,7 +92,7 @@ class LanguageCode(enum.IntEnum):
 
 
 class ResponseCode(enum.IntEnum):
-    """What a response says (wire.md §2)."""
+    """Code of a response (wire.md §2)."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -163,7 +163,7 @@ class ResponseCode(enum.IntEnum):
 
 
 class RequestCode(enum.IntEnum):
-    """What a request asks for (wire.md §3); those of §3.7 are declared but served by nobody."""
+    """Code of a request (wire.md §3); those of §3.7 are declared but served by nobody."""
 
     # Data path, §3.1
     SEND_MESSAGE = 10
@@ -364,7 +364,7 @@ OF_BOTH: Final[frozenset[int]] = frozenset({RequestCode.GET_BROKER_MEMBER_GROUP,
 
 
 def server_of(code: int) -> str:
-    """Whom a request is asked of: "name server" or "broker"; empty when nobody knows the code, or both have it."""
+    """Kind of server that serves a request, "name server" or "broker"; empty for unknown codes and those of both."""
     if code in OF_NAME_SERVERS:
         return "name server"
     return "broker" if code in _REQUEST_NAMES and code not in OF_BOTH else ""

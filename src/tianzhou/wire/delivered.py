@@ -79,7 +79,7 @@ class DeliveredMessage(MessageExt):
 
     @property
     def properties(self) -> dict[str, str]:
-        """What the record carries, system properties included."""
+        """All properties of the record, system properties included."""
         raw = self.raw_properties
         if raw is None:
             return cast("dict[str, str]", _slots["properties"].__get__(self))
@@ -183,7 +183,7 @@ class PackedMessage(DeliveredMessage):
 
 
 def unreadable(message: MessageExt) -> ProtocolError | None:
-    """Why a message's body cannot be looked at; None when it can, which unpacks it."""
+    """Error that looking at a message's body raises; None without one, and the body is unpacked then."""
     if isinstance(message, PackedMessage):
         try:
             _ = message.body
@@ -193,7 +193,7 @@ def unreadable(message: MessageExt) -> ProtocolError | None:
 
 
 def body_sizes(messages: Sequence[MessageExt]) -> list[int]:
-    """How many bytes each body takes now; none is unpacked for that."""
+    """Bytes that each body takes now; none is unpacked for that."""
     if PackedMessage in map(type, messages):
         return [len(m.packed or m.body) if type(m) is PackedMessage else len(m.body) for m in messages]
     return [len(m.body) for m in messages]

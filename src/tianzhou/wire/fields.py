@@ -283,7 +283,7 @@ def _parse(line: str) -> tuple[Field, ...]:
 
 
 class _Layout:
-    """What is known about the header of one code."""
+    """Fields of the header of one code, and the struct it is read into."""
 
     def __init__(self, name: str, line: str, hot: type[msgspec.Struct] | None) -> None:
         self.fields = _parse(line)

@@ -455,7 +455,7 @@ def dumps_slices(value: Any, *, standard: bool = False) -> Generator[None, None,
 
 
 def dumps_plain(value: Any) -> bytes:
-    """What `dumps` gives without sorting, ten times faster, for large tables of plain values.
+    """Compact JSON as `dumps` without sorting, ten times faster, for large tables of plain values.
 
     Values with integer or object keys, None, or sets take the ordinary way.
     """

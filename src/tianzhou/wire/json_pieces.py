@@ -21,14 +21,14 @@ def pretty_entries(entries: Mapping[Any, Any]) -> bytes:
 
 
 def pretty_table(head: Mapping[str, Any], member: str, entries: Iterable[bytes]) -> bytes:
-    """What `dumps_pretty` gives for `head` and behind it a member with entries that are texts already."""
+    """JSON as `dumps_pretty` writes it, of `head` and behind it a member with entries that are texts already."""
     body = b",".join(entries)
     text = dumps_pretty({**head, member: {}})
     return text[: -len(b"}\n}")] + body + _TAIL if body else text
 
 
 def pretty_pieces(value: Mapping[str, Any]) -> Iterator[bytes]:
-    """What `dumps_pretty` gives for a value with members that have many entries, in pieces."""
+    """JSON as `dumps_pretty` writes it, in pieces, of a value with members that have many entries."""
     large = [name for name, content in value.items() if isinstance(content, dict) and len(content) > ENTRIES]
     text = dumps_pretty({name: {} if name in large else content for name, content in value.items()})
     for name in large:

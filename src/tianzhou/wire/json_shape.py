@@ -1,4 +1,4 @@
-"""How deep JSON values are nested, and what references in them point at (wire.md §1.13)."""
+"""Depth of JSON values, and references in them (wire.md §1.13)."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def resolve(root: Any) -> None:
 
 
 def _size(value: Any, most: int) -> int:
-    """How many values a value consists of, itself included; counting ends above `most`."""
+    """Number of values that a value consists of, itself included; counting ends above `most`."""
     found, level = 0, [value]
     while level and found <= most:
         found += len(level)

@@ -1,4 +1,4 @@
-"""Which header field of which request carries which kind of name, and the check before a handler sees the request.
+"""Header fields that carry names, by kind of name, and the check before a handler sees a request.
 
 A field is known by its name, so that a new request code is judged before anybody has thought of it; where a code means
 something else by a name, `_OF_CODE` says so. What is missing or empty is left to the handler: for some codes that is an

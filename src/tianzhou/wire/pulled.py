@@ -24,7 +24,7 @@ _HEAD: Final = fields_at("size", "magic", "queue_offset", "sys_flag", "body_size
 
 
 class Allowance:
-    """What the batches of one answer may still take, however small they were sent.
+    """Bytes and messages that the batches of one answer may still unpack to.
 
     Args:
         size_bytes: most bytes of unpacked batches together.

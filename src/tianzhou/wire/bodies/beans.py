@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How one member is written and read; `read` gets the value and its path for error texts.
+    """Writer and reader of one kind of member; `read` gets the value and its path for error texts.
 
     Attributes:
         slowly: as `write`, with what lists and maps hold made when it is written (`dumps_slices`).
@@ -119,7 +119,7 @@ def read_queue(value: Any, where: str) -> MessageQueue:
 
 
 def read_any(value: Any, where: str) -> Any:
-    """Whatever its sender put there, if what is written with it in the middle can still be read."""
+    """Any value that is not nested so deep that a body with it inside could not be read."""
     if isinstance(value, (dict, list)):
         check_depth(value, FOREIGN_DEPTH, where)
     return value
@@ -187,7 +187,7 @@ def camel(name: str) -> str:
 
 
 class Form(NamedTuple):
-    """How the members of an object become text.
+    """Form in which an object becomes text.
 
     Attributes:
         whole: at once.

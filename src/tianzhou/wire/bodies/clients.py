@@ -120,7 +120,7 @@ PRODUCER_TABLE: Final = Wrapper[dict[str, list[ProducerInfo]]](
 
 @dataclass(slots=True)
 class ProcessQueueInfo:
-    """What a consumer holds of one queue."""
+    """A consumer's messages and offsets of one queue."""
 
     commit_offset: int = 0
     cached_msg_min_offset: int = 0
@@ -140,7 +140,7 @@ class ProcessQueueInfo:
 
 @dataclass(slots=True)
 class ConsumeStatus:
-    """How fast a consumer is in one topic: per second, and milliseconds."""
+    """Speed of a consumer in one topic: per second, and milliseconds."""
 
     pull_rt: float = 0.0
     pull_tps: float = 0.0
@@ -152,7 +152,7 @@ class ConsumeStatus:
 
 @dataclass(slots=True)
 class ConsumerRunningInfo:
-    """What a consumer tells about itself (307)."""
+    """A consumer's report about itself (307)."""
 
     properties: dict[str, str] = field(default_factory=dict)
     subscription_set: list[SubscriptionData] = field(default_factory=list)
@@ -190,7 +190,7 @@ CONSUME_RESULTS: Final = ("CR_SUCCESS", "CR_LATER", "CR_ROLLBACK", "CR_COMMIT", 
 
 @dataclass(slots=True)
 class DirectConsumption:
-    """What came of consuming one message at once (309); `consume_result` is one of CONSUME_RESULTS."""
+    """Outcome of consuming one message at once (309); `consume_result` is one of CONSUME_RESULTS."""
 
     consume_result: str = "CR_SUCCESS"
     order: bool = False
@@ -231,7 +231,7 @@ class Assignment:
 
 @dataclass(slots=True)
 class MessageRequestMode:
-    """How a group asks for a topic's messages (401)."""
+    """Mode in which a group asks for a topic's messages (401)."""
 
     topic: str
     consumer_group: str

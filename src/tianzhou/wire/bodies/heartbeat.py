@@ -1,4 +1,4 @@
-"""What clients announce about themselves: heartbeat (34) and client configuration check (46), wire.md §7.1, §7.2."""
+"""Heartbeats (34) and checks of a client's configuration (46), wire.md §7.1, §7.2."""
 
 from __future__ import annotations
 

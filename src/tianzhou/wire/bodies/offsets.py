@@ -76,7 +76,7 @@ class ConsumerOffsets:
 
 @dataclass(slots=True)
 class DelayOffsets:
-    """How far each delay level is delivered (45): level to next offset."""
+    """Progress of the delay levels (45): level to next offset."""
 
     offset_table: dict[int, int] = field(default_factory=dict)
     data_version: DataVersion | None = None
@@ -130,7 +130,7 @@ TOPIC_STATS: Final = Bean(TopicStats, offset_table=map_of(QUEUE, _TOPIC_OFFSET.k
 
 @dataclass(slots=True)
 class QueueProgress:
-    """How far a group is in a queue; `last_timestamp` is when the last consumed message was stored."""
+    """Progress of a group in a queue; `last_timestamp` is when the last consumed message was stored."""
 
     broker_offset: int = 0
     consumer_offset: int = 0
@@ -140,7 +140,7 @@ class QueueProgress:
 
 @dataclass(slots=True)
 class ConsumeStats:
-    """How far a group is in all its queues on one broker (208)."""
+    """Progress of a group in all its queues on one broker (208)."""
 
     offset_table: dict[MessageQueue, QueueProgress] = field(default_factory=dict)
     consume_tps: float = 0.0
@@ -148,7 +148,7 @@ class ConsumeStats:
 
 @dataclass(slots=True)
 class BrokerConsumeStats:
-    """How far all groups of a broker are (317): each list entry is one group and its statistics."""
+    """Progress of all groups of a broker (317): each list entry is one group and its statistics."""
 
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(default_factory=list)
     broker_addr: str | None = None

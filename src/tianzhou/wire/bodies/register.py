@@ -1,4 +1,4 @@
-"""What a broker registers at a name server (103): its topics, plain or compressed (wire.md §8.3)."""
+"""Registrations of brokers at a name server (103): their topics, plain or compressed (wire.md §8.3)."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def encode_registered_topic(config: TopicConfig) -> bytes:
 
 
 def join_register_body(version: DataVersion, topics: Iterable[bytes]) -> bytes:
-    """What `REGISTER_BODY` writes for a table whose topics are texts already.
+    """Body as `REGISTER_BODY` writes it, of a table whose topics are texts already.
 
     Args:
         version: of the table.
@@ -159,7 +159,7 @@ def join_register_body(version: DataVersion, topics: Iterable[bytes]) -> bytes:
 
 
 def read_queue_mapping(value: Any, where: str) -> dict[str, Any]:
-    """What a broker says of its queues of a static topic, as clients get it in routes.
+    """Mapping of a broker's queues of a static topic, as clients get it in routes.
 
     Raises:
         ProtocolError: it is no object of texts, numbers and one map of queue ids.

@@ -34,7 +34,7 @@ class HaConnection:
 
 @dataclass(slots=True)
 class HaStatus:
-    """How far replicas are (907, wire.md §9.12)."""
+    """Progress of replicas (907, wire.md §9.12)."""
 
     master: bool = True
     master_commit_log_max_offset: int = 0
@@ -50,7 +50,7 @@ HA_STATUS: Final = Bean(
 
 @dataclass(slots=True)
 class ColdReadLimits:
-    """How many bytes a second groups may read that have left the memory (2003); `configs` are those set by request."""
+    """Bytes a second that groups may read of what has left the memory (2003); `configs` are those set by request."""
 
     configs: dict[str, int] = field(default_factory=dict)
     cg_cold_read_threshold: int = 0

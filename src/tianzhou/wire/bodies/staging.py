@@ -9,12 +9,12 @@ from typing import Final
 from tianzhou.wire.bodies.beans import Bean, list_of
 
 STAGING_VERSION: Final = 1
-"""What of the protocol a broker speaks; one that does not know the request speaks none of it."""
+"""Version of the protocol; a broker that does not know the request speaks none of it."""
 
 
 @dataclass(slots=True)
 class StagingState:
-    """What a broker says about staging, and about one writer (31001).
+    """A broker's answer about staging, and about one writer (31001).
 
     Attributes:
         version: see `STAGING_VERSION`.
@@ -48,7 +48,7 @@ def attempt_name(refusals: int, unique: str) -> str:
 
 
 def refusals_before(attempt: str) -> int:
-    """How many attempts of the writer had been refused when one began; 0 when its name does not say."""
+    """Number of the writer's attempts that had been refused when one began; 0 when its name does not say."""
     count, mark, _ = attempt.partition("~")
     return int(count) if mark and count.isascii() and count.isdecimal() else 0
 
@@ -63,7 +63,7 @@ class StagedAttempt:
 
 @dataclass(slots=True)
 class BatchDecision:
-    """Which attempts make up a batch (31003, 31004): these and no others become visible, in this order.
+    """Decision which attempts make up a batch (31003, 31004): these and no others become visible, in this order.
 
     Attributes:
         writer: who writes; a streaming query, or a batch job by its key.
