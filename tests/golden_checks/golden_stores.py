@@ -61,23 +61,15 @@ def check_body(body: bytes, expected: dict[str, Any]) -> None:
 def check_record(record: Record, expected: dict[str, Any]) -> None:
     """A record says what a manifest says of its message."""
     found = {
-        "topic": record.topic,
-        "queueId": record.queue_id,
-        "queueOffset": record.queue_offset,
-        "commitLogOffset": record.physical_offset,
-        "storeSize": record.size,
-        "flag": record.flag,
-        "sysFlag": record.sys_flag,
-        "bornTimestamp": record.born_timestamp,
-        "bornHost": host_text(record.born_host, record.born_port),
-        "storeTimestamp": record.store_timestamp,
-        "storeHost": host_text(record.store_host, record.store_port),
-        "reconsumeTimes": record.reconsume_times,
-        "preparedTransactionOffset": record.prepared_transaction_offset,
-        "bodyCRC": record.body_crc,
+        "topic": record.topic, "queueId": record.queue_id, "queueOffset": record.queue_offset,
+        "commitLogOffset": record.physical_offset, "storeSize": record.size, "flag": record.flag,
+        "sysFlag": record.sys_flag, "bornTimestamp": record.born_timestamp,
+        "bornHost": host_text(record.born_host, record.born_port), "storeTimestamp": record.store_timestamp,
+        "storeHost": host_text(record.store_host, record.store_port), "reconsumeTimes": record.reconsume_times,
+        "preparedTransactionOffset": record.prepared_transaction_offset, "bodyCRC": record.body_crc,
         "properties": decode_properties(record.properties),
         "msgId": offset_msg_id(record.store_host, record.store_port, record.physical_offset),
-    }
+    }  # fmt: skip
     assert found == {name: expected[name] for name in found}
 
 
@@ -113,18 +105,9 @@ def as_new(record: Record) -> NewRecord:
         value = get_property(properties, name)
         if value is not None:
             properties = properties.replace(f"{name}\x01{value}\x02".encode(), f"{name}\x01?\x02".encode())
+    known = {name: getattr(record, name) for name in NewRecord.__struct_fields__ if hasattr(record, name)}
     return NewRecord(
-        topic=record.topic,
-        queue_id=record.queue_id,
-        body=record.body,
-        properties=properties,
-        flag=record.flag,
-        sys_flag=record.sys_flag,
-        born_timestamp=record.born_timestamp,
-        born_host=record.born_host,
-        born_port=record.born_port,
-        reconsume_times=record.reconsume_times,
-        prepared_transaction_offset=record.prepared_transaction_offset,
+        **known | {"properties": properties},
         tags_code=tags_code(get_property(properties, "TAGS")),
         keys=get_property(properties, "KEYS") or "",
         uniq_key=get_property(properties, "UNIQ_KEY") or "",

@@ -39,17 +39,10 @@ def commands(kind: int) -> st.SearchStrategy[Command]:
     # Empty texts have no form of their own in a binary header (wire.md §1.3).
     value = TEXT if kind == 0 else NAME
     return st.builds(
-        Command,
-        code=INT32 if kind == 0 else st.integers(-(2**15), 2**15 - 1),
-        opaque=INT32,
-        flag=INT32,
-        language=st.integers(0, 13),
-        version=st.integers(0, 2**15 - 1),
-        remark=st.none() | value,
-        fields=st.dictionaries(NAME, value, max_size=6),
-        body=st.binary(max_size=50),
-        serialize_type=st.just(kind),
-    )
+        Command, code=INT32 if kind == 0 else st.integers(-(2**15), 2**15 - 1), opaque=INT32, flag=INT32,
+        language=st.integers(0, 13), version=st.integers(0, 2**15 - 1), remark=st.none() | value,
+        fields=st.dictionaries(NAME, value, max_size=6), body=st.binary(max_size=50), serialize_type=st.just(kind),
+    )  # fmt: skip
 
 
 @QUICK

@@ -42,24 +42,11 @@ VALUES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x
 PROPERTIES = st.dictionaries(NAMES, VALUES, max_size=8)
 
 RECORDS = st.builds(
-    codec.Record,
-    topic=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=140),
-    queue_id=I32,
-    queue_offset=I64,
-    physical_offset=I64,
-    flag=I32,
-    sys_flag=I32,
-    born_timestamp=I64,
-    born_host=HOSTS,
-    born_port=I32,
-    store_timestamp=I64,
-    store_host=HOSTS,
-    store_port=I32,
-    reconsume_times=I32,
-    prepared_transaction_offset=I64,
-    body=st.binary(max_size=300),
-    properties=st.binary(max_size=300),
-)
+    codec.Record, topic=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=140), queue_id=I32,
+    queue_offset=I64, physical_offset=I64, flag=I32, sys_flag=I32, born_timestamp=I64, born_host=HOSTS, born_port=I32,
+    store_timestamp=I64, store_host=HOSTS, store_port=I32, reconsume_times=I32, prepared_transaction_offset=I64,
+    body=st.binary(max_size=300), properties=st.binary(max_size=300),
+)  # fmt: skip
 
 
 def as_stored(original: codec.Record, data: bytes) -> codec.Record:

@@ -111,6 +111,8 @@ def decode_messages(
 ) -> list[MessageExt]:
     """All messages of a reply body: `decode_records` and `to_message` in one, at half their cost.
 
+    The walk over a log is of no use here: it takes records only where they say they are, and leaves their bodies out.
+
     Args:
         buffer: the body of a pull reply; reading stops at the first bad record.
         broker_name: the broker that sent it.

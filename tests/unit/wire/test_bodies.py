@@ -26,30 +26,7 @@ from tianzhou.model import (
     TopicConfig,
     TopicRoute,
 )
-from tianzhou.wire.bodies.clients import (
-    ASSIGNMENT_QUERY,
-    ASSIGNMENTS,
-    CONSUMER_CONNECTION,
-    CONSUMER_IDS,
-    DIRECT_CONSUMPTION,
-    LOCK_REQUEST,
-    LOCKED_QUEUES,
-    MESSAGE_REQUEST_MODE,
-    PRODUCER_CONNECTION,
-    PRODUCER_TABLE,
-    RUNNING_INFO,
-    Assignment,
-    AssignmentQuery,
-    Connection,
-    ConsumerConnection,
-    ConsumerRunningInfo,
-    ConsumeStatus,
-    DirectConsumption,
-    LockRequest,
-    MessageRequestMode,
-    ProcessQueueInfo,
-    ProducerInfo,
-)
+from tianzhou.wire.bodies import clients, offsets
 from tianzhou.wire.bodies.groups import (
     GROUP_LIST,
     SUBSCRIPTION_GROUP,
@@ -58,30 +35,6 @@ from tianzhou.wire.bodies.groups import (
     SubscriptionGroupTable,
 )
 from tianzhou.wire.bodies.heartbeat import CLIENT_CONFIG_CHECK, HEARTBEAT, ClientConfigCheck
-from tianzhou.wire.bodies.offsets import (
-    BROKER_CONSUME_STATS,
-    CLIENT_OFFSETS,
-    CONSUME_STATS,
-    CONSUMER_OFFSETS,
-    CONSUMER_STATUS,
-    CORRECTION_OFFSETS,
-    DELAY_OFFSETS,
-    OFFSET_LIST,
-    OFFSET_TABLE,
-    QUEUE_UNITS,
-    TIME_SPANS,
-    TOPIC_STATS,
-    BrokerConsumeStats,
-    ConsumerOffsets,
-    ConsumeStats,
-    DelayOffsets,
-    QueueProgress,
-    QueueTimeSpan,
-    QueueUnit,
-    QueueUnits,
-    TopicOffset,
-    TopicStats,
-)
 from tianzhou.wire.bodies.register import REGISTER_BODY, RegisterBody, RegisterCodec
 from tianzhou.wire.bodies.route import CLUSTER_INFO, MEMBER_GROUP, ROUTE, STANDARD_ROUTE
 from tianzhou.wire.bodies.tables import BROKER_STATS, KV_TABLE, BrokerStats, StatsSample
@@ -348,138 +301,140 @@ def test_groups() -> None:
 
 
 def test_offset_tables_in_their_three_shapes() -> None:
-    offsets = {QUEUE: 5, MessageQueue("T", "b-a", 1): 6}
-    bare = OFFSET_TABLE.dumps(offsets)
+    table = {QUEUE: 5, MessageQueue("T", "b-a", 1): 6}
+    bare = offsets.OFFSET_TABLE.dumps(table)
     assert bare.decode().startswith('{"offsetTable":{' + QUEUE_TEXT + ":5,")
-    listed = OFFSET_LIST.dumps({QUEUE: 5})
+    listed = offsets.OFFSET_LIST.dumps({QUEUE: 5})
     assert listed == b'{"offsetTable":[{"brokerName":"b-a","offset":5,"queueId":0,"topic":"T"}]}'
     text = json.dumps({"offsetTable": {QUEUE_TEXT: 5}}).encode()
-    assert OFFSET_TABLE.loads(bare) == offsets
-    assert OFFSET_TABLE.loads(listed) == OFFSET_TABLE.loads(text) == {QUEUE: 5}
-    assert OFFSET_TABLE.loads(CLIENT_OFFSETS.dumps(offsets)) == offsets
-    assert OFFSET_TABLE.loads(b"{}") == OFFSET_TABLE.loads(b"") == {}
+    assert offsets.OFFSET_TABLE.loads(bare) == table
+    assert offsets.OFFSET_TABLE.loads(listed) == offsets.OFFSET_TABLE.loads(text) == {QUEUE: 5}
+    assert offsets.OFFSET_TABLE.loads(offsets.CLIENT_OFFSETS.dumps(table)) == table
+    assert offsets.OFFSET_TABLE.loads(b"{}") == offsets.OFFSET_TABLE.loads(b"") == {}
     for wrong in ('{"offsetTable":{"T":1}}', '{"offsetTable":{7:1}}', '{"offsetTable":[1]}', '{"offsetTable":[{}]}'):
         with pytest.raises(ProtocolError, match="offset table"):
-            OFFSET_TABLE.loads(wrong.encode())
+            offsets.OFFSET_TABLE.loads(wrong.encode())
 
 
 def test_offsets_of_clients_groups_and_levels() -> None:
     status = {"c1": {QUEUE: 5}}
-    assert CONSUMER_STATUS.loads(CONSUMER_STATUS.dumps(status)) == status
-    consumers = ConsumerOffsets({"T@G": {0: 5, 1: 6}}, DataVersion(1, 2))
-    assert CONSUMER_OFFSETS.dumps(consumers) == (
+    assert offsets.CONSUMER_STATUS.loads(offsets.CONSUMER_STATUS.dumps(status)) == status
+    consumers = offsets.ConsumerOffsets({"T@G": {0: 5, 1: 6}}, DataVersion(1, 2))
+    assert offsets.CONSUMER_OFFSETS.dumps(consumers) == (
         b'{"dataVersion":{"counter":1,"stateVersion":0,"timestamp":2},"offsetTable":{"T@G":{0:5,1:6}}}'
     )
-    assert CONSUMER_OFFSETS.loads(CONSUMER_OFFSETS.dumps(consumers)) == consumers
-    old = ConsumerOffsets({"T@G": {0: 5}})
-    assert CONSUMER_OFFSETS.dumps(old) == b'{"offsetTable":{"T@G":{0:5}}}'
-    assert CONSUMER_OFFSETS.loads(b'{"offsetTable":{"T@G":{"0":5}}}') == old
-    delays = DelayOffsets({1: 100, 2: 7})
-    assert DELAY_OFFSETS.dumps(delays) == b'{"offsetTable":{1:100,2:7}}'
-    assert DELAY_OFFSETS.loads(DELAY_OFFSETS.dumps(delays)) == delays
-    corrections = CORRECTION_OFFSETS.dumps({0: 4})
+    assert offsets.CONSUMER_OFFSETS.loads(offsets.CONSUMER_OFFSETS.dumps(consumers)) == consumers
+    old = offsets.ConsumerOffsets({"T@G": {0: 5}})
+    assert offsets.CONSUMER_OFFSETS.dumps(old) == b'{"offsetTable":{"T@G":{0:5}}}'
+    assert offsets.CONSUMER_OFFSETS.loads(b'{"offsetTable":{"T@G":{"0":5}}}') == old
+    delays = offsets.DelayOffsets({1: 100, 2: 7})
+    assert offsets.DELAY_OFFSETS.dumps(delays) == b'{"offsetTable":{1:100,2:7}}'
+    assert offsets.DELAY_OFFSETS.loads(offsets.DELAY_OFFSETS.dumps(delays)) == delays
+    corrections = offsets.CORRECTION_OFFSETS.dumps({0: 4})
     assert corrections == b'{"correctionOffsets":{0:4}}'
-    assert CORRECTION_OFFSETS.loads(corrections) == {0: 4}
+    assert offsets.CORRECTION_OFFSETS.loads(corrections) == {0: 4}
 
 
 def test_statistics_as_in_the_sheet() -> None:
-    stats = TopicStats({QUEUE: TopicOffset(0, 4, 0)})
-    assert TOPIC_STATS.dumps(stats).decode() == (
+    stats = offsets.TopicStats({QUEUE: offsets.TopicOffset(0, 4, 0)})
+    assert offsets.TOPIC_STATS.dumps(stats).decode() == (
         '{"offsetTable":{' + QUEUE_TEXT + ':{"lastUpdateTimestamp":0,"maxOffset":4,"minOffset":0}},"topicPutTps":0.0}'
     )
-    progress = ConsumeStats({QUEUE: QueueProgress(10, 5)})
-    assert CONSUME_STATS.dumps(progress).decode() == (
+    progress = offsets.ConsumeStats({QUEUE: offsets.QueueProgress(10, 5)})
+    assert offsets.CONSUME_STATS.dumps(progress).decode() == (
         '{"consumeTps":0.0,"offsetTable":{'
         + QUEUE_TEXT
         + ':{"brokerOffset":10,"consumerOffset":5,"lastTimestamp":0,"pullOffset":0}}}'
     )
-    everything = BrokerConsumeStats([{"CG": [progress]}], "h:1", 5, 3)
-    assert BROKER_CONSUME_STATS.loads(BROKER_CONSUME_STATS.dumps(everything)) == everything
+    everything = offsets.BrokerConsumeStats([{"CG": [progress]}], "h:1", 5, 3)
+    assert offsets.BROKER_CONSUME_STATS.loads(offsets.BROKER_CONSUME_STATS.dumps(everything)) == everything
     # 4.9 leaves members out.
     old = b'{"consumeTps":0,"offsetTable":{' + QUEUE_TEXT.encode() + b':{"brokerOffset":10,"consumerOffset":5}}}'
-    assert CONSUME_STATS.loads(old) == progress
+    assert offsets.CONSUME_STATS.loads(old) == progress
 
 
 def test_time_spans_and_queue_units() -> None:
-    spans = [QueueTimeSpan(QUEUE, 1, 2, 3, 4)]
-    assert TIME_SPANS.loads(TIME_SPANS.dumps(spans)) == spans
-    units = QueueUnits([QueueUnit(1, 101, -5, eval=True, bit_map="b", msg="m")], 0, 10, "f", SubscriptionData("T"))
-    assert QUEUE_UNITS.loads(QUEUE_UNITS.dumps(units)) == units
-    assert QUEUE_UNITS.dumps(QueueUnits()) == b'{"maxQueueIndex":0,"minQueueIndex":0}'
+    spans = [offsets.QueueTimeSpan(QUEUE, 1, 2, 3, 4)]
+    assert offsets.TIME_SPANS.loads(offsets.TIME_SPANS.dumps(spans)) == spans
+    units = offsets.QueueUnits(
+        [offsets.QueueUnit(1, 101, -5, eval=True, bit_map="b", msg="m")], 0, 10, "f", SubscriptionData("T")
+    )
+    assert offsets.QUEUE_UNITS.loads(offsets.QUEUE_UNITS.dumps(units)) == units
+    assert offsets.QUEUE_UNITS.dumps(offsets.QueueUnits()) == b'{"maxQueueIndex":0,"minQueueIndex":0}'
 
 
 # Clients
 
 
 def test_consumer_ids_and_locks() -> None:
-    assert CONSUMER_IDS.dumps(["id1", "id2"]) == b'{"consumerIdList":["id1","id2"]}'
-    assert CONSUMER_IDS.loads(b'{"consumerIdList":["id1"]}') == ["id1"]
-    assert CONSUMER_IDS.loads(b"") == []
-    request = LockRequest("c1", "CG", [QUEUE])
-    assert LOCK_REQUEST.dumps(request).decode() == (
+    assert clients.CONSUMER_IDS.dumps(["id1", "id2"]) == b'{"consumerIdList":["id1","id2"]}'
+    assert clients.CONSUMER_IDS.loads(b'{"consumerIdList":["id1"]}') == ["id1"]
+    assert clients.CONSUMER_IDS.loads(b"") == []
+    request = clients.LockRequest("c1", "CG", [QUEUE])
+    assert clients.LOCK_REQUEST.dumps(request).decode() == (
         '{"clientId":"c1","consumerGroup":"CG","mqSet":[' + QUEUE_TEXT + '],"onlyThisBroker":false}'
     )
-    assert LOCK_REQUEST.loads(LOCK_REQUEST.dumps(request)) == request
-    assert LOCKED_QUEUES.dumps([QUEUE]).decode() == '{"lockOKMQSet":[' + QUEUE_TEXT + "]}"
-    assert LOCKED_QUEUES.loads(LOCKED_QUEUES.dumps([QUEUE])) == [QUEUE]
+    assert clients.LOCK_REQUEST.loads(clients.LOCK_REQUEST.dumps(request)) == request
+    assert clients.LOCKED_QUEUES.dumps([QUEUE]).decode() == '{"lockOKMQSet":[' + QUEUE_TEXT + "]}"
+    assert clients.LOCKED_QUEUES.loads(clients.LOCKED_QUEUES.dumps([QUEUE])) == [QUEUE]
     with pytest.raises(ProtocolError, match=r"mqSet\[0\]"):
-        LOCK_REQUEST.loads(b'{"clientId":"c","consumerGroup":"g","mqSet":[{"topic":"T"}]}')
+        clients.LOCK_REQUEST.loads(b'{"clientId":"c","consumerGroup":"g","mqSet":[{"topic":"T"}]}')
 
 
 def test_connections() -> None:
-    connection = Connection("c", "10.0.0.9:50000", "JAVA", 479)
-    consumers = ConsumerConnection(
+    connection = clients.Connection("c", "10.0.0.9:50000", "JAVA", 479)
+    consumers = clients.ConsumerConnection(
         [connection],
         {"T": SubscriptionData("T")},
         ConsumeType.CONSUME_POP,
         MessageModel.BROADCASTING,
         ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
     )
-    assert CONSUMER_CONNECTION.loads(CONSUMER_CONNECTION.dumps(consumers)) == consumers
-    assert PRODUCER_CONNECTION.dumps([connection]) == (
+    assert clients.CONSUMER_CONNECTION.loads(clients.CONSUMER_CONNECTION.dumps(consumers)) == consumers
+    assert clients.PRODUCER_CONNECTION.dumps([connection]) == (
         b'{"connectionSet":[{"clientAddr":"10.0.0.9:50000","clientId":"c","language":"JAVA","version":479}]}'
     )
-    assert PRODUCER_CONNECTION.loads(PRODUCER_CONNECTION.dumps([connection])) == [connection]
-    table = {"g": [ProducerInfo("c", "/10.0.0.9:5", "GO", 317, 5)]}
-    assert PRODUCER_TABLE.loads(PRODUCER_TABLE.dumps(table)) == table
+    assert clients.PRODUCER_CONNECTION.loads(clients.PRODUCER_CONNECTION.dumps([connection])) == [connection]
+    table = {"g": [clients.ProducerInfo("c", "/10.0.0.9:5", "GO", 317, 5)]}
+    assert clients.PRODUCER_TABLE.loads(clients.PRODUCER_TABLE.dumps(table)) == table
 
 
 def test_running_information() -> None:
-    info = ConsumerRunningInfo(
+    info = clients.ConsumerRunningInfo(
         {"PROP_CONSUME_TYPE": "CONSUME_PASSIVELY"},
         [SubscriptionData("T")],
-        {QUEUE: ProcessQueueInfo(5, cached_msg_size_in_mib=1, dropped=True)},
+        {QUEUE: clients.ProcessQueueInfo(5, cached_msg_size_in_mib=1, dropped=True)},
         {QUEUE: {"droped": False}},
-        {"T": ConsumeStatus(consume_ok_tps=1.5, consume_rt=2.0)},
+        {"T": clients.ConsumeStatus(consume_ok_tps=1.5, consume_rt=2.0)},
         {"k": "v"},
         "stack",
     )
-    data = RUNNING_INFO.dumps(info)
+    data = clients.RUNNING_INFO.dumps(info)
     for name in ("cachedMsgSizeInMiB", "droped", "consumeOKTPS", "consumeRT", "pullTPS", "mqPopTable"):
         assert name in data.decode()
-    assert RUNNING_INFO.loads(data) == info
+    assert clients.RUNNING_INFO.loads(data) == info
     shared = data.decode().replace('"mqTable":{' + QUEUE_TEXT, '"mqTable":{{"$ref":"$.mqPopTable.null"}')
-    assert RUNNING_INFO.loads(shared.encode()) == info
+    assert clients.RUNNING_INFO.loads(shared.encode()) == info
 
 
 def test_direct_consumption() -> None:
-    result = DirectConsumption("CR_LATER", remark="no")
-    assert DIRECT_CONSUMPTION.dumps(result) == (
+    result = clients.DirectConsumption("CR_LATER", remark="no")
+    assert clients.DIRECT_CONSUMPTION.dumps(result) == (
         b'{"autoCommit":true,"consumeResult":"CR_LATER","order":false,"remark":"no","spentTimeMills":0}'
     )
-    assert DIRECT_CONSUMPTION.loads(DIRECT_CONSUMPTION.dumps(result)) == result
-    assert DIRECT_CONSUMPTION.loads(b'{"consumeResult":4}').consume_result == "CR_THROW_EXCEPTION"
+    assert clients.DIRECT_CONSUMPTION.loads(clients.DIRECT_CONSUMPTION.dumps(result)) == result
+    assert clients.DIRECT_CONSUMPTION.loads(b'{"consumeResult":4}').consume_result == "CR_THROW_EXCEPTION"
 
 
 def test_assignments() -> None:
-    query = AssignmentQuery("c", "CG", "T")
-    assert ASSIGNMENT_QUERY.loads(ASSIGNMENT_QUERY.dumps(query)) == query
-    assignments = [Assignment(QUEUE, "POP"), Assignment(QUEUE, attachments={"a": "b"})]
-    assert ASSIGNMENTS.loads(ASSIGNMENTS.dumps(assignments)) == assignments
-    assert ASSIGNMENTS.loads(ASSIGNMENTS.dumps([])) == []
-    assert ASSIGNMENTS.loads(b"{}") is None
-    mode = MessageRequestMode("T", "CG", "POP", 4)
-    assert MESSAGE_REQUEST_MODE.loads(MESSAGE_REQUEST_MODE.dumps(mode)) == mode
+    query = clients.AssignmentQuery("c", "CG", "T")
+    assert clients.ASSIGNMENT_QUERY.loads(clients.ASSIGNMENT_QUERY.dumps(query)) == query
+    assignments = [clients.Assignment(QUEUE, "POP"), clients.Assignment(QUEUE, attachments={"a": "b"})]
+    assert clients.ASSIGNMENTS.loads(clients.ASSIGNMENTS.dumps(assignments)) == assignments
+    assert clients.ASSIGNMENTS.loads(clients.ASSIGNMENTS.dumps([])) == []
+    assert clients.ASSIGNMENTS.loads(b"{}") is None
+    mode = clients.MessageRequestMode("T", "CG", "POP", 4)
+    assert clients.MESSAGE_REQUEST_MODE.loads(clients.MESSAGE_REQUEST_MODE.dumps(mode)) == mode
 
 
 # Tables

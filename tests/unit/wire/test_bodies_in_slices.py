@@ -19,6 +19,7 @@ from tianzhou.model import (
     TopicConfig,
     TopicRoute,
 )
+from tianzhou.wire.bodies.beans import Bean, Wrapper
 from tianzhou.wire.bodies.clients import (
     CONSUMER_CONNECTION,
     LOCK_REQUEST,
@@ -81,10 +82,15 @@ MEMBERS = ConsumerConnection(
 SHARED = ConsumerConnection([], MEMBERS.subscription_table, ConsumeType.CONSUME_PASSIVELY, different_subscriptions={})
 AGREED = ConsumerConnection(CLIENTS[:2])
 
+
+def both(codec: Bean[Any] | Wrapper[Any], value: Any) -> tuple[Generator[None, None, bytes], bytes]:
+    return codec.slices(value), codec.dumps(value)
+
+
 BODIES: dict[str, tuple[Generator[None, None, bytes], bytes]] = {
-    "locked queues": (LOCKED_QUEUES.slices(QUEUES), LOCKED_QUEUES.dumps(QUEUES)),
-    "no locked queues": (LOCKED_QUEUES.slices([]), LOCKED_QUEUES.dumps([])),
-    "lock request": (LOCK_REQUEST.slices(LOCK), LOCK_REQUEST.dumps(LOCK)),
+    "locked queues": both(LOCKED_QUEUES, QUEUES),
+    "no locked queues": both(LOCKED_QUEUES, []),
+    "lock request": both(LOCK_REQUEST, LOCK),
     "consumers": (
         CONSUMER_CONNECTION.slices_of(SHARED, iter(CLIENTS), iter([("c1", {"T": "b"})])),
         CONSUMER_CONNECTION.dumps(MEMBERS),
@@ -93,26 +99,19 @@ BODIES: dict[str, tuple[Generator[None, None, bytes], bytes]] = {
         CONSUMER_CONNECTION.slices_of(ConsumerConnection(), iter(CLIENTS[:2]), iter(())),
         CONSUMER_CONNECTION.dumps(AGREED),
     ),
-    "producers": (PRODUCER_CONNECTION.slices(CLIENTS), PRODUCER_CONNECTION.dumps(CLIENTS)),
+    "producers": both(PRODUCER_CONNECTION, CLIENTS),
     "all producers": (PRODUCER_TABLE.slices(PRODUCERS.items()), PRODUCER_TABLE.dumps(PRODUCERS)),
-    "topics": (TOPIC_TABLE.slices(TOPICS_AND_VERSION), TOPIC_TABLE.dumps(TOPICS_AND_VERSION)),
-    "groups": (SUBSCRIPTION_GROUP_TABLE.slices(GROUP_TABLE), SUBSCRIPTION_GROUP_TABLE.dumps(GROUP_TABLE)),
-    "names of groups": (GROUP_LIST.slices(NAMES), GROUP_LIST.dumps(NAMES)),
-    "names of topics": (TOPIC_LIST.slices(TopicList(NAMES, "a:1")), TOPIC_LIST.dumps(TopicList(NAMES, "a:1"))),
-    "names of topics alone": (TOPIC_LIST.slices(TopicList(NAMES)), TOPIC_LIST.dumps(TopicList(NAMES))),
-    "topic figures": (TOPIC_STATS.slices(STATS), TOPIC_STATS.dumps(STATS)),
-    "progress": (CONSUME_STATS.slices(PROGRESS), CONSUME_STATS.dumps(PROGRESS)),
-    "progress of all": (
-        BROKER_CONSUME_STATS.slices(ALL_PROGRESS), BROKER_CONSUME_STATS.dumps(ALL_PROGRESS)
-    ),
-    "time spans": (TIME_SPANS.slices(SPANS), TIME_SPANS.dumps(SPANS)),
-    "offsets": (
-        OFFSET_TABLE.slices(dict.fromkeys(QUEUES, 7)), OFFSET_TABLE.dumps(dict.fromkeys(QUEUES, 7))
-    ),
-    "corrections": (
-        CORRECTION_OFFSETS.slices(dict.fromkeys(range(MANY), 7)),
-        CORRECTION_OFFSETS.dumps(dict.fromkeys(range(MANY), 7)),
-    ),
+    "topics": both(TOPIC_TABLE, TOPICS_AND_VERSION),
+    "groups": both(SUBSCRIPTION_GROUP_TABLE, GROUP_TABLE),
+    "names of groups": both(GROUP_LIST, NAMES),
+    "names of topics": both(TOPIC_LIST, TopicList(NAMES, "a:1")),
+    "names of topics alone": both(TOPIC_LIST, TopicList(NAMES)),
+    "topic figures": both(TOPIC_STATS, STATS),
+    "progress": both(CONSUME_STATS, PROGRESS),
+    "progress of all": both(BROKER_CONSUME_STATS, ALL_PROGRESS),
+    "time spans": both(TIME_SPANS, SPANS),
+    "offsets": both(OFFSET_TABLE, dict.fromkeys(QUEUES, 7)),
+    "corrections": both(CORRECTION_OFFSETS, dict.fromkeys(range(MANY), 7)),
     "all offsets": (
         write_consumer_offsets({"offsetTable": [(name, {1: 2, 0: 1}) for name in NAMES]}, VERSION),
         dumps(
@@ -120,9 +119,9 @@ BODIES: dict[str, tuple[Generator[None, None, bytes], bytes]] = {
             sort_keys=False,
         ),
     ),
-    "a route": (ROUTE.slices(WIDE), ROUTE.dumps(WIDE)),
-    "a route in standard form": (STANDARD_ROUTE.slices(WIDE), STANDARD_ROUTE.dumps(WIDE)),
-    "the cluster": (CLUSTER_INFO.slices(CLUSTER), CLUSTER_INFO.dumps(CLUSTER)),
+    "a route": both(ROUTE, WIDE),
+    "a route in standard form": both(STANDARD_ROUTE, WIDE),
+    "the cluster": both(CLUSTER_INFO, CLUSTER),
     "a table": (KV_TABLE.slices({name: name for name in NAMES}), KV_TABLE.dumps({n: n for n in NAMES})),
 }  # fmt: skip
 

@@ -15,30 +15,14 @@ pytestmark = pytest.mark.usefixtures("hot")
 
 MAX = 16_777_216
 SEND = {
-    "producer_group": "pg",
-    "topic": "T",
-    "default_topic": "TBW102",
-    "default_topic_queue_nums": 4,
-    "queue_id": 2,
-    "sys_flag": 0,
-    "born_timestamp": 1700000000000,
-    "flag": 7,
-    "properties": "a\x01b\x02",
-    "batch": False,
+    "producer_group": "pg", "topic": "T", "default_topic": "TBW102", "default_topic_queue_nums": 4, "queue_id": 2,
+    "sys_flag": 0, "born_timestamp": 1700000000000, "flag": 7, "properties": "a\x01b\x02", "batch": False,
     "bname": "b-a",
-}
+}  # fmt: skip
 PULL = {
-    "consumer_group": "cg",
-    "topic": "T",
-    "queue_id": 3,
-    "queue_offset": 1 << 40,
-    "max_msg_nums": 32,
-    "sys_flag": 3,
-    "commit_offset": 5,
-    "suspend_timeout_millis": 15000,
-    "sub_version": 1700000000000,
-    "expression_type": "TAG",
-}
+    "consumer_group": "cg", "topic": "T", "queue_id": 3, "queue_offset": 1 << 40, "max_msg_nums": 32, "sys_flag": 3,
+    "commit_offset": 5, "suspend_timeout_millis": 15000, "sub_version": 1700000000000, "expression_type": "TAG",
+}  # fmt: skip
 SENT = write_reply(310, queue_id=1, msg_id="00", queue_offset=9)
 PULLED = write_reply(11, suggest_which_broker_id=0, next_begin_offset=33, max_offset=50, min_offset=1, topic_sys_flag=0)
 

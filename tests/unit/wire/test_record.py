@@ -40,25 +40,11 @@ def made(**changes: Any) -> Record:
 def test_the_reference_vector() -> None:
     found = codec.decode_record(VECTOR, check_crc=True)
     assert found == Record(
-        topic="T",
-        queue_id=3,
-        queue_offset=5,
-        physical_offset=4096,
-        flag=7,
-        sys_flag=0,
-        born_timestamp=1_700_000_000_000,
-        born_host=V4,
-        born_port=40_000,
-        store_timestamp=1_700_000_000_001,
-        store_host=V4,
-        store_port=10_911,
-        reconsume_times=1,
-        prepared_transaction_offset=0,
-        body=b"hi",
-        properties=b"TAGS\x01A\x02",
-        body_crc=1_486_039_724,
-        size=101,
-    )
+        topic="T", queue_id=3, queue_offset=5, physical_offset=4096, flag=7, sys_flag=0,
+        born_timestamp=1_700_000_000_000, born_host=V4, born_port=40_000, store_timestamp=1_700_000_000_001,
+        store_host=V4, store_port=10_911, reconsume_times=1, prepared_transaction_offset=0, body=b"hi",
+        properties=b"TAGS\x01A\x02", body_crc=1_486_039_724, size=101,
+    )  # fmt: skip
     assert codec.encode_record(found) == VECTOR
     assert codec.peek(VECTOR) == (101, MAGIC_V1)
 
@@ -188,25 +174,12 @@ def test_reading_stops_at_the_first_bad_record() -> None:
 def test_a_message_has_everything_the_record_says() -> None:
     (message,) = pulled.to_message(codec.decode_record(VECTOR), "b-a")
     assert message == MessageExt(
-        topic="T",
-        body=b"hi",
-        flag=7,
-        properties={"TAGS": "A"},
-        broker_name="b-a",
-        queue_id=3,
-        queue_offset=5,
-        commitlog_offset=4096,
-        sys_flag=0,
-        born_timestamp=1_700_000_000_000,
-        born_host="127.0.0.1:40000",
-        store_timestamp=1_700_000_000_001,
-        store_host="127.0.0.1:10911",
-        reconsume_times=1,
-        prepared_transaction_offset=0,
-        body_crc=1_486_039_724,
-        store_size=101,
+        topic="T", body=b"hi", flag=7, properties={"TAGS": "A"}, broker_name="b-a", queue_id=3, queue_offset=5,
+        commitlog_offset=4096, sys_flag=0, born_timestamp=1_700_000_000_000, born_host="127.0.0.1:40000",
+        store_timestamp=1_700_000_000_001, store_host="127.0.0.1:10911", reconsume_times=1,
+        prepared_transaction_offset=0, body_crc=1_486_039_724, store_size=101,
         offset_msg_id="7F00000100002A9F0000000000001000",
-    )
+    )  # fmt: skip
     assert message.tags == "A"
     assert message.msg_id == message.offset_msg_id
 
