@@ -258,19 +258,21 @@ class Bean(Generic[T]):
 
     def encode(self, value: T) -> dict[str, Any]:
         """The members that are not None, in alphabetical order as fastjson writes them."""
-        return {
-            member: kind.write(attribute)
-            for member, name, kind in self._members
-            if (attribute := getattr(value, name)) is not None
-        }
+        members = {}
+        for member, name, kind in self._members:
+            attribute = getattr(value, name)
+            if attribute is not None:
+                members[member] = kind.write(attribute)
+        return members
 
     def lazily(self, value: T) -> dict[str, Any]:
         """As `encode`, with what lists and maps hold made when it is written."""
-        return {
-            member: kind.lazily(attribute)
-            for member, name, kind in self._members
-            if (attribute := getattr(value, name)) is not None
-        }
+        members = {}
+        for member, name, kind in self._members:
+            attribute = getattr(value, name)
+            if attribute is not None:
+                members[member] = kind.lazily(attribute)
+        return members
 
     def decode(self, members: Any, where: str = "") -> T:
         """The value; see the module about leniency.
