@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from small_disk import KINDS, small_disk
 
+from store_reads import read_now
 from tianzhou.broker.server import Broker
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.errors import BrokerError
@@ -80,7 +81,7 @@ def readable(store: MessageStore) -> int:
     found = 0
     for queue_id in range(3):
         for offset in range(store.min_offset("T", queue_id), store.max_offset("T", queue_id)):
-            assert store.get("T", queue_id, offset, 1).status is GetStatus.FOUND
+            assert read_now(store, "T", queue_id, offset, 1).status is GetStatus.FOUND
             found += 1
     return found
 

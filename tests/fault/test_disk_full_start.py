@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from small_disk import KINDS, small_disk
 
+from store_reads import read_now
 from tianzhou.store import MessageStore, NewRecord, StoreSettings
 from tianzhou.store.files.lookup_steps import at_once
 
@@ -21,7 +22,7 @@ import sys
 from pathlib import Path
 from tianzhou.errors import DiskFull
 from test_disk_full_start import settings
-from tianzhou.store import MessageStore, NewRecord
+from tianzhou.store import MessageStore, NewRecord, ReadRequest
 from tianzhou.store.files.lookup_steps import at_once
 
 store = MessageStore(settings(Path(sys.argv[1])))
@@ -30,7 +31,7 @@ try:
 except DiskFull as error:
     print("refused", error)
     raise SystemExit
-found = sum(store.get("T", queue, 0, 32).count for queue in range(int(sys.argv[2])))
+found = sum(store.read_now(ReadRequest("T", queue, 0, 32)).count for queue in range(int(sys.argv[2])))
 store.append(NewRecord("T", 0, b"x" * 300, b"KEYS\\x01later\\x02", keys="later"))
 for key in range(400):
     try:
@@ -108,6 +109,6 @@ def test_a_start_on_a_full_disk_ends_with_words(disk: Path, stop: str, leave: in
     ballast.unlink()
     again = MessageStore(settings(folder))
     again.open()
-    assert sum(again.get("T", queue, 0, 32).count for queue in range(QUEUES)) in {COUNT, COUNT + 1}
+    assert sum(read_now(again, "T", queue, 0, 32).count for queue in range(QUEUES)) in {COUNT, COUNT + 1}
     assert all(len(at_once(again.lookups.key_steps("T", f"k{number}", 5)).parts) == 1 for number in range(COUNT))
     again.close_now()

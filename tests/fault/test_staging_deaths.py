@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from dying_broker import copy_store, in_bench, load
 
+from store_reads import read_now
 from tianzhou.records.codec import decode_record
 from tianzhou.testing.disk import ForgetfulDisk
 from tianzhou.wire.bodies.staging import STATE
@@ -99,7 +100,7 @@ def rows(bench: Any) -> Counter[str]:
     for queue in (0, 1):
         offset, end = 0, bench.store.max_offset("T", queue)
         while offset < end:
-            got = bench.store.get("T", queue, offset, 32)
+            got = read_now(bench.store, "T", queue, offset, 32)
             found.update(bytes(decode_record(view).body).decode() for view in got.parts)
             offset = max(got.next_offset, offset + 1)
     return found

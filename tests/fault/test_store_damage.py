@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from store_reads import read_now
 from tianzhou.errors import CorruptRecord
 from tianzhou.records.codec import decode_record
 from tianzhou.store import MessageStore, NewRecord, PutStatus, StoreSettings
@@ -88,7 +89,7 @@ def served(store: MessageStore) -> dict[int, bytes | None]:
     for queue_id in range(QUEUES):
         position, end = max(store.min_offset("T", queue_id), 0), store.max_offset("T", queue_id)
         while position < end:
-            result = store.get("T", queue_id, position, 32)
+            result = read_now(store, "T", queue_id, position, 32)
             assert result.next_offset > position
             for part in result.parts:
                 size = int.from_bytes(part[:4], "big")

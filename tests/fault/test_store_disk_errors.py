@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from processes import Tianzhou
 
+from store_reads import read_now
 from tianzhou import Message, MessageQueue, Producer, PullConsumer, SendStatus
 from tianzhou.admin import Admin
 from tianzhou.errors import TianzhouError
@@ -110,7 +111,7 @@ def numbers(store: MessageStore) -> dict[int, int]:
     found = {}
     for queue_id in range(3):
         position = 0
-        while (result := store.get("T", queue_id, position, 32)).status is GetStatus.FOUND:
+        while (result := read_now(store, "T", queue_id, position, 32)).status is GetStatus.FOUND:
             for part in result.parts:
                 record = decode_record(part, check_crc=True)
                 found[int(record.properties[9:-1])] = record.physical_offset

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from store_reads import read_now
 from tianzhou.records.codec import decode_record, verify_property_crc
 from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
 from tianzhou.store.dispatch import catchup
@@ -213,7 +214,7 @@ class History:
                 end = store.max_offset(topic, queue_id)
                 position = max(store.min_offset(topic, queue_id), 0)
                 while position < end:
-                    result = store.get(topic, queue_id, position, 32)
+                    result = read_now(store, topic, queue_id, position, 32)
                     assert result.next_offset > position, result
                     for part in result.parts:
                         record = decode_record(part, check_crc=True)
@@ -233,7 +234,7 @@ class History:
                         sent.physical = record.physical_offset
                         seen.add(place)
                     position = result.next_offset
-                assert store.get(topic, queue_id, end, 1).status in {
+                assert read_now(store, topic, queue_id, end, 1).status in {
                     GetStatus.OFFSET_OVERFLOW_ONE,
                     GetStatus.NO_MESSAGE_IN_QUEUE,
                     GetStatus.NO_MATCHED_LOGIC_QUEUE,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from store_reads import read_now
 from tianzhou.records.codec import decode_record
 from tianzhou.store import MessageStore, StoreSettings
 from tianzhou.store.files.lookup_steps import at_once
@@ -78,7 +79,7 @@ def settings_for(folder: Path) -> StoreSettings:
 
 def texts(store: MessageStore, queue_id: int) -> Iterator[tuple[int, int, str]]:
     position = 0
-    while parts := store.get("T", queue_id, position, 32).parts:
+    while parts := read_now(store, "T", queue_id, position, 32).parts:
         for part in parts:
             record = decode_record(part, check_crc=True)
             assert record.queue_offset == position

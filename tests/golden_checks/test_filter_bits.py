@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from golden_stores import settings_of, unpacked
 
+from store_reads import read_now
 from tianzhou.broker.messages.message_filter import bitmap_of, by_entry
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.tables.consumer_filters import ConsumerFilters
@@ -83,7 +84,7 @@ def check_selection(store: MessageStore, queue_id: int, table: ConsumerFilters, 
     def read(**how: object) -> list[int]:
         offset, offsets = 0, []
         while offset < store.max_offset(TOPIC, queue_id):
-            got = store.get(TOPIC, queue_id, offset, 32, accept=accept, **how)  # type: ignore[arg-type]
+            got = read_now(store, TOPIC, queue_id, offset, 32, accept=accept, **how)  # type: ignore[arg-type]
             offsets += [record.queue_offset for record in decode_records(b"".join(got.parts))]
             offset = got.next_offset
         return offsets

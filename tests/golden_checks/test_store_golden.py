@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from golden_stores import check_body, check_keys, check_record, manifest_of, settings_of, unpacked
 
+from store_reads import read_now
 from tianzhou.records.codec import decode_record
 from tianzhou.store import GetStatus, MessageStore, StoreSettings
 from tianzhou.store.files.lookup_steps import at_once
@@ -74,7 +75,7 @@ def test_opening_finds_what_apache_found(case: Case) -> None:
 def test_every_message_is_at_its_place(case: Case) -> None:
     assert case.manifest["messages"]
     for expected in case.manifest["messages"]:
-        result = case.store.get(expected["topic"], expected["queueId"], expected["queueOffset"], 1)
+        result = read_now(case.store, expected["topic"], expected["queueId"], expected["queueOffset"], 1)
         assert result.status is GetStatus.FOUND
         assert result.next_offset == expected["queueOffset"] + 1
         (part,) = result.parts
@@ -92,7 +93,7 @@ def test_reading_a_queue_through_gives_all_of_it_in_order(case: Case) -> None:
         found = []
         position = case.store.min_offset(topic, queue_id)
         while True:
-            result = case.store.get(topic, queue_id, position, 32)
+            result = read_now(case.store, topic, queue_id, position, 32)
             if result.status is not GetStatus.FOUND:
                 break
             assert result.count == len(result.parts) <= 32

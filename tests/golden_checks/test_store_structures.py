@@ -25,6 +25,7 @@ from golden_stores import (
     unpacked,
 )
 
+from store_reads import read_now
 from tianzhou.records.codec import decode_record
 from tianzhou.store import GetStatus, MessageStore, PutStatus, StoreSettings
 from tianzhou.store.files.lookup_steps import at_once
@@ -95,7 +96,7 @@ def check_served(store: MessageStore, case: Case) -> None:
     for topic, queue_id, offset, expected in numbered(case):
         inner = expected.get("inner", [])
         for wanted in range(offset, offset + max(len(inner), 1)):
-            result = store.get(topic, queue_id, wanted, 1)
+            result = read_now(store, topic, queue_id, wanted, 1)
             assert result.status is GetStatus.FOUND
             assert result.next_offset == offset + max(len(inner), 1)
             assert result.count == max(len(inner), 1)
@@ -125,13 +126,13 @@ def test_a_queue_is_read_from_its_beginning_to_its_end(store: MessageStore, case
         for portion in (1, 7, 32):
             found, position = [], queue["minOffset"]
             while position < queue["maxOffset"]:
-                result = store.get(*place, position, portion)
+                result = read_now(store, *place, position, portion)
                 assert result.status is GetStatus.FOUND
                 assert result.count <= portion or len(result.parts) == 1
                 found += [decode_record(part).physical_offset for part in result.parts]
                 position = result.next_offset
             assert found == expected
-            assert store.get(*place, position, portion).status is GetStatus.OFFSET_OVERFLOW_ONE
+            assert read_now(store, *place, position, portion).status is GetStatus.OFFSET_OVERFLOW_ONE
 
 
 def test_tags_select_by_what_the_units_or_their_extensions_say(store: MessageStore, case: Case) -> None:
@@ -143,7 +144,7 @@ def test_tags_select_by_what_the_units_or_their_extensions_say(store: MessageSto
             expected = [m["commitLogOffset"] for m in messages if m.get("tags") == tag or "inner" in m]
             found, position = [], queue["minOffset"]
             while position < queue["maxOffset"]:
-                result = store.get(*place, position, 32, frozenset({tags_code(tag)}))
+                result = read_now(store, *place, position, 32, frozenset({tags_code(tag)}))
                 found += [decode_record(part).physical_offset for part in result.parts]
                 position = result.next_offset
             assert found == expected

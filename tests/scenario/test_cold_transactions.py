@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from store_reads import read_now
 from tianzhou.broker.server import Broker
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.model import HeartbeatData
@@ -69,7 +70,7 @@ class World:
 
     def committed(self) -> list[bytes]:
         """Keys of the messages that can be consumed."""
-        found = self.broker.store.get("T", 0, 0, 32)
+        found = read_now(self.broker.store, "T", 0, 0, 32)
         return [bytes(part) for part in found.parts]
 
 

@@ -27,13 +27,11 @@ from tianzhou.store.log.commitlog import CommitLog
 from tianzhou.store.log.flush import LogFlusher, log_ranges, sync_ranges
 from tianzhou.store.log.recovery import OpeningReport
 from tianzhou.store.lookups import LookUps
-from tianzhou.store.queues.extension import ExtensionUnit
 from tianzhou.store.queues.open_queues import OpenQueues
 from tianzhou.store.queues.queues import QueueMaker, each_queue
 from tianzhou.store.queues.read_limits import ReadLimits
 from tianzhou.store.queues.strays import StrayUnits
 from tianzhou.store.reader import Reader
-from tianzhou.store.results import MAX_READ_BYTES, GetResult, ReadRequest
 from tianzhou.store.settings import StoreSettings, parse_delay_levels
 from tianzhou.store.startup.opening import StoreOpener
 from tianzhou.store.upkeep.cleaner import Cleaner
@@ -282,24 +280,6 @@ class MessageStore:
     def writable(self) -> bool:
         """Whether puts are accepted."""
         return self.flags.refusal is None
-
-    # reading
-
-    def get(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_messages: int,
-        tag_codes: frozenset[int] | None = None,
-        accept: Callable[[memoryview], bool | None] | None = None,
-        accept_unit: Callable[[ExtensionUnit], bool] | None = None,
-        max_bytes: int = MAX_READ_BYTES,
-    ) -> GetResult:
-        """As `read_now`, for who has no `ReadRequest` at hand; what arguments mean is said there."""
-        return self.read_now(
-            ReadRequest(topic, queue_id, offset, max_messages, tag_codes, accept, accept_unit, max_bytes)
-        )
 
     def read_ahead(self, wanted: bool) -> None:
         """Tell the system whether the log's present segments are read in order, or at random."""

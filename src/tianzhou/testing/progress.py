@@ -12,6 +12,7 @@ from tianzhou.errors import ClientError, ProtocolError, RemotingError
 from tianzhou.model import MessageExt, MessageModel, MessageQueue, names
 from tianzhou.records.codec import Record, decode_record
 from tianzhou.remoting.connection import Connection
+from tianzhou.store.results import ReadRequest
 from tianzhou.wire.bodies.offsets import OFFSET_TABLE
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -42,7 +43,7 @@ def records(broker: Broker, topic: str, queue_id: int, offset: int = 0) -> Itera
     offset = max(offset, store.min_offset(topic, queue_id))
     end = store.max_offset(topic, queue_id)
     while offset < end:
-        found = store.get(topic, queue_id, offset, SLICE)
+        found = store.read_now(ReadRequest(topic, queue_id, offset, SLICE))
         for view in found.parts:
             yield decode_record(view)
         offset = max(found.next_offset, offset + 1)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from store_reads import read_now
 from tianzhou.store import MessageStore, StoreSettings
 from tianzhou.store.offline.scan import StoreScan
 
@@ -96,7 +97,7 @@ def test_a_filled_store_is_sound_and_takes_little_space(stored, tmp_path) -> Non
     try:
         assert opened.clean
         assert [store.max_offset("Stored", queue) for queue in range(8)] == [3] * 8
-        assert store.get("Stored", 7, 2, 32).count == 1
+        assert read_now(store, "Stored", 7, 2, 32).count == 1
     finally:
         store.close_now()
 

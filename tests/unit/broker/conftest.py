@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import pytest
 
+from store_reads import read_now
 from tianzhou.broker.delays.delay_scheduler import DelayScheduler
 from tianzhou.broker.server import make_parts, make_tables
 from tianzhou.broker.settings import BrokerSettings
@@ -218,7 +219,7 @@ class Bench:
         """Every message of a queue."""
         found: list[Record] = []
         while True:
-            got = self.store.get(topic, queue_id, len(found), 32)
+            got = read_now(self.store, topic, queue_id, len(found), 32)
             if not got.parts:
                 return found
             found += decode_records(b"".join(got.parts))

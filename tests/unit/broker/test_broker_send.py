@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from store_reads import read_now
 from tianzhou.model import TopicConfig
 from tianzhou.records.codec import decode_records
 from tianzhou.store.files.lookup_steps import at_once
@@ -37,7 +38,7 @@ def test_a_message_is_stored_and_its_place_told(broker: Run) -> None:
             assert decode_properties(stored.properties) == sent | BROKER_PROPERTIES
         assert at_once(bench.store.lookups.key_steps("T", "k2", 32)).physical_offsets
         assert at_once(bench.store.lookups.key_steps("T", "U1", 32)).physical_offsets
-        assert bench.store.get("T", 1, 0, 32, frozenset({2598919})).count == 3
+        assert read_now(bench.store, "T", 1, 0, 32, frozenset({2598919})).count == 3
         assert bench.stats.put_count == 3
 
     broker(body)
@@ -213,11 +214,11 @@ def test_the_short_way_reads_properties_as_the_long_one_does(broker: Run) -> Non
                     properties=text,
                 )
             )
-            (stored,) = decode_records(b"".join(bench.store.get("T", 0, n, 1).parts))
+            (stored,) = decode_records(b"".join(read_now(bench.store, "T", 0, n, 1).parts))
             expected = decode_properties(text.encode())
             assert decode_properties(stored.properties) == expected | BROKER_PROPERTIES, text
             tag = expected.get("TAGS")
-            assert bench.store.get("T", 0, n, 1, frozenset({tags_code(tag)})).count == 1, text
+            assert read_now(bench.store, "T", 0, n, 1, frozenset({tags_code(tag)})).count == 1, text
 
     broker(body)
 
@@ -261,7 +262,7 @@ def test_a_batch_becomes_messages_with_consecutive_offsets(broker: Run) -> None:
         assert decode_properties(stored[0].properties) == (
             {"UNIQ_KEY": "A", "TAGS": "TagA", "KEYS": "k", "WAIT": "true"} | BROKER_PROPERTIES
         )
-        assert bench.store.get("T", 0, 0, 32, frozenset({2598919})).count == 1
+        assert read_now(bench.store, "T", 0, 0, 32, frozenset({2598919})).count == 1
         again = await peer.send("T", members, code=10, batch=True, properties={"UNIQ_KEY": "SHARED"})
         assert read_reply(10, again).transaction_id == "SHARED"
         assert decode_properties(bench.records("T")[3].properties)["UNIQ_KEY"] == "SHARED"

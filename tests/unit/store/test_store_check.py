@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import struct
 import tarfile
@@ -10,31 +11,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from small_store import SEGMENT, number_of, numbers, opened, small_store
 
 from tianzhou.errors import StoreLocked
 from tianzhou.records.codec import decode_record
-from tianzhou.store import GetStatus, MessageStore, NewRecord, StoreSettings
+from tianzhou.store import MessageStore, NewRecord
 from tianzhou.store.offline.check_report import CheckReport, Kind
 from tianzhou.store.offline.repair import RebuildQueue, plan
-from tianzhou.store.offline.repairer import repair
+from tianzhou.store.offline.repairer import Repairer, repair
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.hashing import tags_code
 
 GOLDEN = Path(__file__).parent.parent.parent / "golden" / "store"
-SEGMENT = 16_384
+Damage = Callable[[Path], object]
 QUEUES = 3
 COUNT = 300
-
-
-def settings_for(folder: Path, **changes: object) -> StoreSettings:
-    values: dict[str, object] = {
-        "store_path_root_dir": str(folder),
-        "mapped_file_size_commit_log": SEGMENT,
-        "mapped_file_size_consume_queue": 400,
-        "max_hash_slot_num": 50,
-        "max_index_num": 200,
-    }
-    return StoreSettings(**{**values, **changes})  # type: ignore[arg-type]
 
 
 def fill(store: MessageStore, begin: int, end: int) -> None:
@@ -48,28 +39,15 @@ def fill(store: MessageStore, begin: int, end: int) -> None:
 
 def numbers_in(folder: Path) -> set[int]:
     """The messages consumers can read."""
-    store = MessageStore(settings_for(folder))
-    store.open()
-    found = set()
-    for queue_id in range(QUEUES):
-        position = max(store.min_offset("T", queue_id), 0)
-        while position < store.max_offset("T", queue_id):
-            result = store.get("T", queue_id, position, 32)
-            if result.status is GetStatus.FOUND:
-                records = [decode_record(part, check_crc=True) for part in result.parts]
-                found |= {int(record.body.split()[0]) for record in records}
-            position = max(result.next_offset, position + 1)
-    store.close_now()
-    return found
+    with opened(small_store(folder)) as store:
+        return set(numbers(store))
 
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("store") / "store"
-    store = MessageStore(settings_for(folder))
-    store.open()
-    fill(store, 0, COUNT)
-    store.close_now()
+    with opened(small_store(folder)) as store:
+        fill(store, 0, COUNT)
     folder.joinpath("config").mkdir()
     table = {"topicConfigTable": {"T": {"topicName": "T", "readQueueNums": QUEUES, "writeQueueNums": QUEUES}}}
     folder.joinpath("config", "topics.json").write_text(json.dumps(table))
@@ -85,7 +63,7 @@ def folder(original: Path, tmp_path: Path) -> Path:
 def place_of(folder: Path, number: int) -> tuple[Path, int, int]:
     """File, position and length of a message's record."""
     for entry, view in StoreScan(folder).records(check_crc=False):
-        if int(decode_record(view).body.split()[0]) == number:
+        if number_of(decode_record(view)) == number:
             start = entry.offset - entry.offset % SEGMENT
             return folder / "commitlog" / f"{start:020d}", entry.offset - start, entry.size
     raise AssertionError(number)
@@ -117,51 +95,32 @@ def test_a_whole_store_is_sound(folder: Path) -> None:
 
 
 def test_a_store_in_use_is_told(folder: Path) -> None:
-    store = MessageStore(settings_for(folder))
-    store.open()
-    report = StoreScan(folder).check()
-    assert report.in_use
-    assert report.sound
-    with pytest.raises(StoreLocked):
-        repair(folder)
-    store.close_now()
+    with opened(small_store(folder)):
+        report = StoreScan(folder).check()
+        assert report.in_use
+        assert report.sound
+        with pytest.raises(StoreLocked):
+            repair(folder)
 
 
-def body_byte(folder: Path) -> None:
-    path, at, _ = place_of(folder, 150)
-    write(path, at + 100, b"\xff")
+def in_record(number: int, position: int, data: bytes) -> Damage:
+    """Other bytes at a position of a message's record."""
+
+    def damage(folder: Path) -> None:
+        path, at, _ = place_of(folder, number)
+        write(path, at + position, data)
+
+    return damage
 
 
-def magic(folder: Path) -> None:
-    path, at, _ = place_of(folder, 150)
-    write(path, at + 4, b"\0\0\0\0")
+def in_queue(queue_id: int, number: int, position: int, data: bytes) -> Damage:
+    """Other bytes at a position of a queue's file."""
+    return lambda folder: write(queue_file(folder, queue_id, number), position, data)
 
 
-def last_record(folder: Path) -> None:
-    path, at, _ = place_of(folder, COUNT - 1)
-    write(path, at + 100, b"\xff")
-
-
-def first_record(folder: Path) -> None:
-    path, at, _ = place_of(folder, 0)
-    write(path, at, bytes(20))
-
-
-def end_of_file(folder: Path) -> None:
-    path = sorted((folder / "commitlog").iterdir())[2]
-    write(path, SEGMENT - 1500, bytes(1500))
-
-
-def wrong_unit(folder: Path) -> None:
-    write(queue_file(folder, 1, 2), 40, struct.pack(">qiq", 77, 300, 5))
-
-
-def other_tag(folder: Path) -> None:
-    write(queue_file(folder, 1, 2), 52, struct.pack(">q", 12345))
-
-
-def lost_units(folder: Path) -> None:
-    write(queue_file(folder, 2, -1), 0, bytes(400))
+def in_index(position: int, data: bytes) -> Damage:
+    """Other bytes at a position of the oldest index file."""
+    return lambda folder: write(min((folder / "index").iterdir()), position, data)
 
 
 def lost_queue(folder: Path) -> None:
@@ -169,80 +128,54 @@ def lost_queue(folder: Path) -> None:
     shutil.rmtree(folder / "consumequeue" / "T" / "1")
 
 
-def short_queue_file(folder: Path) -> None:
-    with queue_file(folder, 0, 1).open("r+b") as file:
-        file.truncate(100)
-
-
-def lost_queue_file(folder: Path) -> None:
-    queue_file(folder, 0, 1).unlink()
-
-
-def index_hash_byte(folder: Path) -> None:
-    newest = min((folder / "index").iterdir())
-    write(newest, 40 + 200 + 20 * 30, b"\x01\x02\x03\x04")
-
-
-def index_slot(folder: Path) -> None:
-    newest = min((folder / "index").iterdir())
-    write(newest, 40, bytes(100))
-
-
-def lost_index_file(folder: Path) -> None:
-    sorted((folder / "index").iterdir())[1].unlink()
-
-
-def short_log_file(folder: Path) -> None:
-    path = sorted((folder / "commitlog").iterdir())[1]
-    with path.open("r+b") as file:
-        file.truncate(SEGMENT - 5000)
-
-
-def lost_log_file(folder: Path) -> None:
-    sorted((folder / "commitlog").iterdir())[1].unlink()
-
-
-def checkpoint_ahead(folder: Path) -> None:
-    write(folder / "checkpoint", 0, struct.pack(">q", 1 << 45))
-
-
-def checkpoint_short(folder: Path) -> None:
-    (folder / "checkpoint").write_bytes(b"12345")
+def log_file(folder: Path, number: int) -> Path:
+    return sorted((folder / "commitlog").iterdir())[number]
 
 
 def offsets_ahead(folder: Path) -> None:
     (folder / "config" / "consumerOffset.json").write_text('{"offsetTable":{"T@g":{0:101,1:50}}}')
 
 
-DAMAGE: list[tuple[Callable[[Path], None], set[Kind], set[Kind], int]] = [
-    # what is done, what must be found, what may be found as well, how many messages are lost
-    (body_byte, {Kind.DAMAGED, Kind.UNIT_DANGLING, Kind.INDEX_ENTRY}, set(), 1),
-    (magic, {Kind.DAMAGED, Kind.UNIT_DANGLING, Kind.INDEX_ENTRY}, set(), 1),
-    (last_record, {Kind.LOST_END, Kind.UNIT_DANGLING, Kind.INDEX_ENTRY}, set(), 1),
-    (first_record, {Kind.DAMAGED, Kind.UNIT_DANGLING, Kind.INDEX_ENTRY}, set(), 1),
-    (end_of_file, {Kind.DAMAGED, Kind.UNIT_DANGLING, Kind.INDEX_ENTRY}, set(), 6),
-    (wrong_unit, {Kind.UNIT_WRONG, Kind.UNIT_DANGLING}, set(), 0),
-    (other_tag, {Kind.UNIT_WRONG}, set(), 0),
-    (lost_units, {Kind.UNIT_MISSING}, set(), 0),
-    (lost_queue, {Kind.QUEUE_MISSING}, set(), 0),
-    (short_queue_file, {Kind.QUEUE_FILE, Kind.UNIT_MISSING}, set(), 0),
-    (lost_queue_file, {Kind.QUEUE_FILE, Kind.UNIT_MISSING}, set(), 0),
-    (index_hash_byte, {Kind.INDEX_ENTRY, Kind.INDEX_LACKS}, {Kind.INDEX_FILE}, 0),
-    (index_slot, {Kind.INDEX_FILE}, set(), 0),
-    (lost_index_file, {Kind.INDEX_LACKS}, set(), 0),
-    (short_log_file, {Kind.LOG_FILE, Kind.UNIT_DANGLING}, {Kind.DAMAGED, Kind.INDEX_ENTRY}, 20),
-    (lost_log_file, {Kind.LOG_FILE, Kind.UNIT_DANGLING, Kind.INDEX_ENTRY}, set(), 60),
-    (checkpoint_ahead, {Kind.CHECKPOINT}, set(), 0),
-    (checkpoint_short, {Kind.CHECKPOINT}, set(), 0),
-    (offsets_ahead, {Kind.OFFSET}, set(), 0),
-]
+LOST_RECORD = {Kind.DAMAGED, Kind.UNIT_DANGLING, Kind.INDEX_ENTRY}
+LOST_END = {Kind.LOST_END, Kind.UNIT_DANGLING, Kind.INDEX_ENTRY}
+NO_FILE = {Kind.QUEUE_FILE, Kind.UNIT_MISSING}
+body_byte, last_record = in_record(150, 100, b"\xff"), in_record(COUNT - 1, 100, b"\xff")
+# What is done, what must be found, what may be found as well, how many messages are lost.
+DAMAGE: dict[str, tuple[Damage, set[Kind], set[Kind], int]] = {
+    "body byte": (body_byte, LOST_RECORD, set(), 1),
+    "magic": (in_record(150, 4, b"\0\0\0\0"), LOST_RECORD, set(), 1),
+    "last record": (last_record, LOST_END, set(), 1),
+    "first record": (in_record(0, 0, bytes(20)), LOST_RECORD, set(), 1),
+    "end of a log file": (lambda f: write(log_file(f, 2), SEGMENT - 1500, bytes(1500)), LOST_RECORD, set(), 6),
+    "wrong unit": (
+        in_queue(1, 2, 40, struct.pack(">qiq", 77, 300, 5)), {Kind.UNIT_WRONG, Kind.UNIT_DANGLING}, set(), 0
+    ),
+    "other tag": (in_queue(1, 2, 52, struct.pack(">q", 12345)), {Kind.UNIT_WRONG}, set(), 0),
+    "lost units": (in_queue(2, -1, 0, bytes(400)), {Kind.UNIT_MISSING}, set(), 0),
+    "lost queue": (lost_queue, {Kind.QUEUE_MISSING}, set(), 0),
+    "short queue file": (lambda f: os.truncate(queue_file(f, 0, 1), 100), NO_FILE, set(), 0),
+    "lost queue file": (lambda f: queue_file(f, 0, 1).unlink(), NO_FILE, set(), 0),
+    "hash in the index": (
+        in_index(40 + 200 + 20 * 30, b"\1\2\3\4"), {Kind.INDEX_ENTRY, Kind.INDEX_LACKS}, {Kind.INDEX_FILE}, 0
+    ),
+    "slots of the index": (in_index(40, bytes(100)), {Kind.INDEX_FILE}, set(), 0),
+    "lost index file": (lambda f: sorted((f / "index").iterdir())[1].unlink(), {Kind.INDEX_LACKS}, set(), 0),
+    "short log file": (
+        lambda f: os.truncate(log_file(f, 1), SEGMENT - 5000), {Kind.LOG_FILE, Kind.UNIT_DANGLING},
+        {Kind.DAMAGED, Kind.INDEX_ENTRY}, 20,
+    ),
+    "lost log file": (
+        lambda f: log_file(f, 1).unlink(), {Kind.LOG_FILE, Kind.UNIT_DANGLING, Kind.INDEX_ENTRY}, set(), 60
+    ),
+    "checkpoint ahead": (lambda f: write(f / "checkpoint", 0, struct.pack(">q", 1 << 45)), {Kind.CHECKPOINT}, set(), 0),
+    "short checkpoint": (lambda f: (f / "checkpoint").write_bytes(b"12345"), {Kind.CHECKPOINT}, set(), 0),
+    "offsets ahead": (offsets_ahead, {Kind.OFFSET}, set(), 0),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("case", DAMAGE, ids=lambda case: case[0].__name__)
-def test_damage_is_found_and_mended(
-    folder: Path, case: tuple[Callable[[Path], None], set[Kind], set[Kind], int]
-) -> None:
-    damage, wanted, allowed, most_lost = case
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_is_found_and_mended(folder: Path, name: str) -> None:
+    damage, wanted, allowed, most_lost = DAMAGE[name]
     damage(folder)
     found = kinds(StoreScan(folder).check())
     assert wanted <= found <= wanted | allowed
@@ -271,13 +204,11 @@ def test_damage_is_found_and_mended(
 def test_offsets_are_not_given_twice_after_a_loss_at_the_end(folder: Path) -> None:
     last_record(folder)
     repair(folder)
-    store = MessageStore(settings_for(folder))
-    store.open()
-    queue_id = (COUNT - 1) % QUEUES
-    assert store.max_offset("T", queue_id) == COUNT // QUEUES
-    fill(store, COUNT, COUNT + QUEUES)
-    assert store.max_offset("T", queue_id) == COUNT // QUEUES + 1
-    store.close_now()
+    with opened(small_store(folder)) as store:
+        queue_id = (COUNT - 1) % QUEUES
+        assert store.max_offset("T", queue_id) == COUNT // QUEUES
+        fill(store, COUNT, COUNT + QUEUES)
+        assert store.max_offset("T", queue_id) == COUNT // QUEUES + 1
     assert numbers_in(folder) == set(range(COUNT + QUEUES)) - {COUNT - 1}
 
 
@@ -294,11 +225,9 @@ def test_the_copies_can_be_put_back(folder: Path) -> None:
 
 
 def test_what_a_crash_leaves_is_expected_and_a_torn_tail_is_cut(folder: Path, tmp_path: Path) -> None:
-    store = MessageStore(settings_for(folder))
-    store.open()
-    fill(store, COUNT, COUNT + 20)
-    crashed = Path(shutil.copytree(folder, tmp_path / "crashed"))
-    store.close_now()
+    with opened(small_store(folder)) as store:
+        fill(store, COUNT, COUNT + 20)
+        crashed = Path(shutil.copytree(folder, tmp_path / "crashed"))
     path, at, size = place_of(crashed, COUNT + 19)
     write(path, at + size // 2, bytes(size - size // 2))
     write(queue_file(crashed, 0, -1), 340, bytes(60))
@@ -313,12 +242,10 @@ def test_what_a_crash_leaves_is_expected_and_a_torn_tail_is_cut(folder: Path, tm
 
 
 def test_a_deleted_topic_is_no_problem(folder: Path) -> None:
-    store = MessageStore(settings_for(folder))
-    store.open()
-    store.delete_topic("T")
-    folder.joinpath("config", "consumerOffset.json").unlink()
-    fill(store, 0, 9)
-    store.close_now()
+    with opened(small_store(folder)) as store:
+        store.delete_topic("T")
+        folder.joinpath("config", "consumerOffset.json").unlink()
+        fill(store, 0, 9)
     report = StoreScan(folder).check()
     assert report.problems == []
     assert report.former_records == COUNT
@@ -356,8 +283,6 @@ def test_apaches_queues_and_index_can_be_made_anew(name: str, tmp_path: Path) ->
     report.bad_queues |= set(units)
     report.bad_batches |= {(d.parent.name, int(d.name)) for d in folder.glob("batchconsumequeue/*/*")}
     report.index_wrong = True
-    from tianzhou.store.offline.repairer import Repairer
-
     kept = tmp_path / "kept"
     Repairer(folder, kept).carry_out(plan(report), report)
     after = scan.check()

@@ -17,16 +17,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from small_store import SEGMENT, by_key, small_store
 
+from store_reads import read_now
 from tianzhou.settings import bind
 from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
 from tianzhou.store.files import pages
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.properties import encode_properties
+from waiting import until_async
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "store"
-SEGMENT = 16_384
 BODY = b"b" * 900
 READABLE = (GetStatus.FOUND, GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MESSAGE_IN_QUEUE)
 
@@ -35,15 +37,12 @@ def some_hours_away(hours: int) -> str:
     return f"{(datetime.now().astimezone() + timedelta(hours=hours)).hour:02d}"
 
 
-def small(folder: Path, **changes: Any) -> StoreSettings:
-    values: dict[str, Any] = {
-        "store_path_root_dir": str(folder), "mapped_file_size_commit_log": SEGMENT,
-        "mapped_file_size_consume_queue": 400, "max_hash_slot_num": 20, "max_index_num": 40,
-        "delete_when": some_hours_away(12), "delete_commit_log_files_interval": 1,
-        "delete_consume_queue_files_interval": 1, "flush_interval_commit_log": 10,
-        "flush_interval_consume_queue": 10,
+def small(folder: Path, **changes: Any) -> MessageStore:
+    quick = {
+        "delete_when": some_hours_away(12), "delete_commit_log_files_interval": 1, "max_index_num": 40,
+        "delete_consume_queue_files_interval": 1, "flush_interval_commit_log": 10, "flush_interval_consume_queue": 10,
     }  # fmt: skip
-    return StoreSettings(**{**values, **changes})
+    return small_store(folder, **{**quick, **changes})
 
 
 def put(store: MessageStore, count: int, topic: str = "T", queues: int = 2) -> None:
@@ -61,15 +60,9 @@ def age(folder: Path, hours: float = 100.0, *, but: int = 1) -> None:
         os.utime(path, (when, when))
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
 async def flushed(store: MessageStore) -> None:
     store.settings.flush_commit_log_least_pages = 0
-    await until(lambda: store.flushed.value >= store.end_offset)
+    await until_async(lambda: store.flushed.value >= store.end_offset)
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -84,7 +77,7 @@ pytestmark = pytest.mark.runner.with_args(run)
 
 
 async def test_expiry_deletes_log_queue_and_index_files_and_nothing_else(tmp_path: Path) -> None:
-    async with MessageStore(small(tmp_path)) as store:
+    async with small(tmp_path) as store:
         put(store, 250)
         await flushed(store)
         log_files = len(list((tmp_path / "commitlog").iterdir()))
@@ -93,12 +86,12 @@ async def test_expiry_deletes_log_queue_and_index_files_and_nothing_else(tmp_pat
         assert log_files > 14
         age(tmp_path, but=4)
         store.delete_expired()
-        await until(lambda: len(list((tmp_path / "commitlog").iterdir())) == log_files - 10)
+        await until_async(lambda: len(list((tmp_path / "commitlog").iterdir())) == log_files - 10)
         store.delete_expired()
-        await until(lambda: len(list((tmp_path / "commitlog").iterdir())) == 4)
-        await until(lambda: len(list((tmp_path / "index").iterdir())) < index_files)
+        await until_async(lambda: len(list((tmp_path / "commitlog").iterdir())) == 4)
+        await until_async(lambda: len(list((tmp_path / "index").iterdir())) < index_files)
         # The queues follow the log; until they have, they begin with messages that are gone.
-        await until(
+        await until_async(
             lambda: all(at_once(store.lookups.time_steps("T", q, store.min_offset("T", q))) >= 0 for q in range(2))
         )
         begin = store.begin_offset
@@ -107,28 +100,28 @@ async def test_expiry_deletes_log_queue_and_index_files_and_nothing_else(tmp_pat
         for queue_id in range(2):
             low, high = store.min_offset("T", queue_id), store.max_offset("T", queue_id)
             assert 0 < low < high == 125
-            assert store.get("T", queue_id, 0, 1).status is GetStatus.OFFSET_TOO_SMALL
-            assert store.get("T", queue_id, 0, 1).next_offset == low
+            assert read_now(store, "T", queue_id, 0, 1).status is GetStatus.OFFSET_TOO_SMALL
+            assert read_now(store, "T", queue_id, 0, 1).next_offset == low
             for offset in range(low, high):
-                assert store.get("T", queue_id, offset, 1).status is GetStatus.FOUND
+                assert read_now(store, "T", queue_id, offset, 1).status is GetStatus.FOUND
                 found += 1
                 number = 2 * offset + queue_id
-                assert len(at_once(store.lookups.key_steps("T", f"T{number}", 10)).parts) == 1
-            await until(lambda: min(os.listdir(tmp_path / "consumequeue" / "T" / "0")) > "0" * 20)
+                assert len(by_key(store, f"T{number}").parts) == 1
+            await until_async(lambda: min(os.listdir(tmp_path / "consumequeue" / "T" / "0")) > "0" * 20)
         # Every record that is left in the log is left in its queue.
         left = sum(1 for _ in StoreScan(tmp_path).records())
         assert found == left
         assert store.end_offset == end
-        assert at_once(store.lookups.key_steps("T", "T0", 10)).parts == []
-    async with MessageStore(small(tmp_path)) as store:
+        assert by_key(store, "T0").parts == []
+    async with small(tmp_path) as store:
         assert store.report.clean
         assert store.report.notes == []
         put(store, 1)
-        await until(lambda: store.max_offset("T", 0) == 126)
+        await until_async(lambda: store.max_offset("T", 0) == 126)
 
 
 async def test_readers_pass_over_what_the_log_has_lost_before_the_queues_know(tmp_path: Path) -> None:
-    async with MessageStore(small(tmp_path)) as store:
+    async with small(tmp_path) as store:
         put(store, 60, queues=1)
         await flushed(store)
         age(tmp_path)
@@ -145,24 +138,24 @@ async def test_readers_pass_over_what_the_log_has_lost_before_the_queues_know(tm
         await reached.wait()
         assert store.begin_offset > 0
         assert store.min_offset("T", 0) == 0
-        found = store.get("T", 0, 0, 1)
+        found = read_now(store, "T", 0, 0, 1)
         while found.status is GetStatus.MESSAGE_WAS_REMOVING:
-            found = store.get("T", 0, found.next_offset, 1)
+            found = read_now(store, "T", 0, found.next_offset, 1)
         assert (found.status, found.count) == (GetStatus.FOUND, 1)
         oldest = found.next_offset - 1
         assert oldest > 0
         # The index still knows the key, and what it points to is gone.
-        assert at_once(store.lookups.key_steps("T", f"T{oldest - 1}", 10)).parts == []
-        assert len(at_once(store.lookups.key_steps("T", f"T{oldest}", 10)).parts) == 1
+        assert by_key(store, f"T{oldest - 1}").parts == []
+        assert len(by_key(store, f"T{oldest}").parts) == 1
         assert at_once(store.lookups.time_steps("T", 0, 0)) == -1
         go_on.set()
-        await until(lambda: store.min_offset("T", 0) == oldest)
-        assert store.get("T", 0, 0, 1).status is GetStatus.OFFSET_TOO_SMALL
+        await until_async(lambda: store.min_offset("T", 0) == oldest)
+        assert read_now(store, "T", 0, 0, 1).status is GetStatus.OFFSET_TOO_SMALL
 
 
 async def test_nothing_goes_outside_the_hour_and_all_that_expired_goes_in_it(tmp_path: Path) -> None:
-    settings = small(tmp_path, clean_resource_interval=20)
-    async with MessageStore(settings) as store:
+    async with small(tmp_path, clean_resource_interval=20) as store:
+        settings = store.settings
         put(store, 60)
         await flushed(store)
         age(tmp_path)
@@ -178,15 +171,14 @@ async def test_nothing_goes_outside_the_hour_and_all_that_expired_goes_in_it(tmp
 
 
 async def test_a_segment_being_read_stays_readable_until_the_reader_is_done(tmp_path: Path) -> None:
-    settings = small(tmp_path, redelete_hanged_file_interval=1)
-    async with MessageStore(settings) as store:
+    async with small(tmp_path, redelete_hanged_file_interval=1) as store:
         put(store, 60)
         await flushed(store)
         held = [at_once(store.lookups.record_steps(0))]
         before = [bytes(record or b"") for record in held]
         age(tmp_path)
         store.delete_expired()
-        await until(lambda: not (tmp_path / "commitlog" / f"{0:020d}").exists())
+        await until_async(lambda: not (tmp_path / "commitlog" / f"{0:020d}").exists())
         await store._cleaner.clean()
         assert [bytes(record or b"") for record in held] == before != [b""]
         assert len(store._cleaner._hung) == 1
@@ -194,14 +186,13 @@ async def test_a_segment_being_read_stays_readable_until_the_reader_is_done(tmp_
         store.delete_expired()
         await asyncio.sleep(0.01)
         store.delete_expired()
-        await until(lambda: not store._cleaner._hung)
+        await until_async(lambda: not store._cleaner._hung)
 
 
 async def test_a_full_disk_deletes_what_is_not_expired_and_says_what(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = small(tmp_path, disk_space_clean_forcibly_ratio=30, disk_space_warning_level_ratio=90)
-    async with MessageStore(settings) as store:
+    async with small(tmp_path, disk_space_clean_forcibly_ratio=30, disk_space_warning_level_ratio=90) as store:
         put(store, 60)
         await flushed(store)
         with pytest.MonkeyPatch.context() as patch:
@@ -223,8 +214,8 @@ def full_to(patch: pytest.MonkeyPatch, ratio: float) -> None:
 
 
 async def test_the_full_flag_goes_up_above_90_percent_and_down_below_85(tmp_path: Path) -> None:
-    settings = small(tmp_path, clean_file_forcibly_enable=False)
-    async with MessageStore(settings) as store:
+    async with small(tmp_path, clean_file_forcibly_enable=False) as store:
+        settings = store.settings
         put(store, 60)
         for ratio, accepted in ((0.89, True), (0.91, False), (0.88, False), (0.84, True), (0.89, True)):
             with pytest.MonkeyPatch.context() as patch:
@@ -233,22 +224,22 @@ async def test_the_full_flag_goes_up_above_90_percent_and_down_below_85(tmp_path
             result = store.append(NewRecord("T", 0, BODY, b""))
             assert (result.status is PutStatus.PUT_OK) is accepted
             assert accepted or "diskSpaceWarningLevelRatio=90" in result.remark
-            assert store.get("T", 0, 0, 1).status is GetStatus.FOUND
+            assert read_now(store, "T", 0, 0, 1).status is GetStatus.FOUND
         assert store.begin_offset == 0
         with pytest.MonkeyPatch.context() as patch:
             full_to(patch, 0.5)
             settings.disk_space_warning_level_ratio = 40
             settings.disk_space_clean_forcibly_ratio = 35
             store.settings_changed()
-            await until(lambda: not store.writable)
+            await until_async(lambda: not store.writable)
             settings.disk_space_warning_level_ratio = 90
             settings.disk_space_clean_forcibly_ratio = 85
             store.settings_changed()
-            await until(lambda: store.writable)
+            await until_async(lambda: store.writable)
 
 
 async def test_dying_while_files_are_deleted_loses_nothing_more(tmp_path: Path) -> None:
-    store = MessageStore(small(tmp_path))
+    store = small(tmp_path)
     await store.start()
     put(store, 100)
     put(store, 10, topic="Idle", queues=1)
@@ -257,18 +248,15 @@ async def test_dying_while_files_are_deleted_loses_nothing_more(tmp_path: Path) 
     age(tmp_path)
     steps = 0
 
-    def die(work: Callable[..., Any], *arguments: Any) -> Any:
+    async def in_thread(_: object, work: Callable[..., Any], *arguments: Any) -> Any:
         nonlocal steps
         steps += 1
         if steps > 9:
             raise SystemError("died")
         return work(*arguments)
 
-    async def in_thread(work: Callable[..., Any], *arguments: Any) -> Any:
-        return die(work, *arguments)
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(store._cleaner), "_in_thread", lambda _, *a: in_thread(*a))
+        patch.setattr(type(store._cleaner), "_in_thread", in_thread)
         store.settings.delete_when = some_hours_away(0)
         with pytest.raises(SystemError):
             await store._cleaner.clean()
@@ -277,7 +265,7 @@ async def test_dying_while_files_are_deleted_loses_nothing_more(tmp_path: Path) 
     # What a process that dies leaves: files as they are, the marker, and the lock let go.
     await store.supervisor.end()
     store._folder.unlock()
-    async with MessageStore(small(tmp_path)) as again:
+    async with small(tmp_path) as again:
         assert not again.report.clean
         assert again.report.read_from >= begin
         smallest = again.begin_offset
@@ -288,7 +276,7 @@ async def test_dying_while_files_are_deleted_loses_nothing_more(tmp_path: Path) 
             for queue_id in range(queues):
                 low, high = again.min_offset(topic, queue_id), again.max_offset(topic, queue_id)
                 for offset in range(low, high):
-                    assert again.get(topic, queue_id, offset, 1).status is GetStatus.FOUND
+                    assert read_now(again, topic, queue_id, offset, 1).status is GetStatus.FOUND
                     found += 1
         assert again.max_offset("Idle", 0) == 10
         assert found == sum(1 for _ in StoreScan(tmp_path).records())
@@ -312,9 +300,9 @@ async def test_a_store_whose_beginning_rocketmq_deleted_goes_on(tmp_path: Path) 
         await flushed(store)
         age(tmp_path / "store", 100)
         store.delete_expired()
-        await until(lambda: store.begin_offset > begin)
+        await until_async(lambda: store.begin_offset > begin)
         queues = list(bounds)
-        await until(lambda: all(store.get(*q, store.min_offset(*q), 1).status in READABLE for q in queues))
+        await until_async(lambda: all(read_now(store, *q, store.min_offset(*q), 1).status in READABLE for q in queues))
         assert store.min_offset("M5Plain", 0) > bounds["M5Plain", 0]["minOffset"]
         assert store.max_offset("M5Plain", 0) == bounds["M5Plain", 0]["maxOffset"] + 100
         for (topic, queue_id), queue in bounds.items():
@@ -325,19 +313,19 @@ async def test_a_store_whose_beginning_rocketmq_deleted_goes_on(tmp_path: Path) 
 
 
 async def test_a_topic_is_deleted_beside_the_loop_and_its_name_is_free_at_once(tmp_path: Path) -> None:
-    async with MessageStore(small(tmp_path)) as store:
+    async with small(tmp_path) as store:
         put(store, 60)
         put(store, 4, topic="Other")
-        await until(lambda: store.max_offset("T", 0) == 30)
-        held = store.get("T", 0, 0, 1).parts
+        await until_async(lambda: store.max_offset("T", 0) == 30)
+        held = read_now(store, "T", 0, 0, 1).parts
         store.delete_topic("T")
         assert store.max_offset("T", 0) == 0
         assert not (tmp_path / "consumequeue" / "T").exists()
         put(store, 2, queues=1)
-        await until(lambda: store.max_offset("T", 0) == 2)
-        assert store.get("T", 0, 0, 5).count == 2
+        await until_async(lambda: store.max_offset("T", 0) == 2)
+        assert read_now(store, "T", 0, 0, 5).count == 2
         assert bytes(held[0])
-        await until(lambda: not (tmp_path / "deleted").exists())
+        await until_async(lambda: not (tmp_path / "deleted").exists())
         assert (tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}").exists()
         assert store.max_offset("Other", 0) == 2
         store.delete_topic("T")
@@ -346,15 +334,15 @@ async def test_a_topic_is_deleted_beside_the_loop_and_its_name_is_free_at_once(t
 
 async def test_what_a_dead_process_was_about_to_delete_is_deleted(tmp_path: Path) -> None:
     (tmp_path / "deleted" / "123-1" / "0").mkdir(parents=True)
-    async with MessageStore(small(tmp_path)):
-        await until(lambda: not (tmp_path / "deleted").exists())
+    async with small(tmp_path):
+        await until_async(lambda: not (tmp_path / "deleted").exists())
 
 
 async def test_a_file_that_cannot_be_deleted_stops_deleting_and_is_tried_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = small(tmp_path, redelete_hanged_file_interval=0)
-    async with MessageStore(settings) as store:
+    async with small(tmp_path, redelete_hanged_file_interval=0) as store:
+        settings = store.settings
         put(store, 60)
         await flushed(store)
         age(tmp_path)
@@ -386,12 +374,11 @@ async def test_nothing_is_unlinked_or_synced_on_the_loop(tmp_path: Path, monkeyp
 
         monkeypatch.setattr(owner, name, watched)
 
-    settings = small(tmp_path, enable_consume_queue_ext=True, mapped_file_size_consume_queue_ext=1024)
-    settings.delete_file_batch_max = 100
-    async with MessageStore(settings) as store:
+    ext = {"enable_consume_queue_ext": True, "mapped_file_size_consume_queue_ext": 1024}
+    async with small(tmp_path, delete_file_batch_max=100, **ext) as store:
         put(store, 20)
         put(store, 2, topic="Other")
-        await until(lambda: store.max_offset("Other", 0) == 1)
+        await until_async(lambda: store.max_offset("Other", 0) == 1)
         for owner, name in (
             (pages, "sync"), (pages, "detach"), (os, "fsync"), (os, "fdatasync"), (os, "unlink"), (Path, "unlink"),
             (shutil, "rmtree"),
@@ -400,13 +387,13 @@ async def test_nothing_is_unlinked_or_synced_on_the_loop(tmp_path: Path, monkeyp
         put(store, 230)
         put(store, 10, topic="Other")
         await flushed(store)
-        await until(lambda: store.max_offset("Other", 0) == 6)
+        await until_async(lambda: store.max_offset("Other", 0) == 6)
         age(tmp_path)
         store.delete_expired()
-        await until(lambda: min(os.listdir(tmp_path / "consumequeue" / "T" / "0")) > "0" * 20)
-        await until(lambda: min(os.listdir(tmp_path / "consumequeue_ext" / "T" / "0")) > "0" * 20)
+        await until_async(lambda: min(os.listdir(tmp_path / "consumequeue" / "T" / "0")) > "0" * 20)
+        await until_async(lambda: min(os.listdir(tmp_path / "consumequeue_ext" / "T" / "0")) > "0" * 20)
         store.delete_topic("Other")
-        await until(lambda: not (tmp_path / "deleted").exists())
+        await until_async(lambda: not (tmp_path / "deleted").exists())
         await store._upkeep._flush_queues(thorough=True)
         seen = {name: set(threads) for name, threads in calls.items()}
     assert {"sync", "detach", "unlink", "rmtree"} <= seen.keys()
@@ -414,7 +401,7 @@ async def test_nothing_is_unlinked_or_synced_on_the_loop(tmp_path: Path, monkeyp
 
 
 async def test_deleting_what_is_gone_already_is_no_trouble(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with MessageStore(small(tmp_path)) as store:
+    async with small(tmp_path) as store:
         put(store, 100)
         put(store, 4, topic="Other")
         await flushed(store)
@@ -426,8 +413,8 @@ async def test_deleting_what_is_gone_already_is_no_trouble(tmp_path: Path, caplo
             store.delete_expired()
             store.clean_queues()
         last = max(path.name for path in (tmp_path / "commitlog").iterdir())
-        await until(lambda: store.begin_offset == int(last))
-        await until(lambda: store.min_offset("T", 0) > 40)
+        await until_async(lambda: store.begin_offset == int(last))
+        await until_async(lambda: store.min_offset("T", 0) > 40)
         store.delete_topic("Other")
         store.delete_topic("Other")
         store.delete_topic("Never")
@@ -441,39 +428,34 @@ async def test_deleting_what_is_gone_already_is_no_trouble(tmp_path: Path, caplo
         for queue_id in range(2):
             low, high = store.min_offset("T", queue_id), store.max_offset("T", queue_id)
             assert 0 < low < high == 50
-            assert store.get("T", queue_id, low, 1).status is GetStatus.FOUND
+            assert read_now(store, "T", queue_id, low, 1).status is GetStatus.FOUND
 
 
 @pytest.mark.parametrize("batched", [False, True])
-def test_a_queue_of_which_everything_expired_goes_on_counting(tmp_path: Path, *, batched: bool) -> None:
+async def test_a_queue_of_which_everything_expired_goes_on_counting(tmp_path: Path, *, batched: bool) -> None:
     def opened() -> MessageStore:
-        store = MessageStore(small(tmp_path, mapper_file_size_batch_consume_queue=920, delete_file_batch_max=100))
-        if batched:
-            store.queue_kinds.batch_topics.add("Idle")
-        return store
+        sizes = {"mapper_file_size_batch_consume_queue": 920, "delete_file_batch_max": 100}
+        return small(tmp_path, batch_topics=["Idle"] if batched else [], **sizes)
 
     def check(store: MessageStore, end: int) -> None:
         assert (store.min_offset("Idle", 0), store.max_offset("Idle", 0)) == (end, end)
-        gone = store.get("Idle", 0, 3, 1)
+        gone = read_now(store, "Idle", 0, 3, 1)
         assert (gone.status, gone.next_offset) == (GetStatus.OFFSET_TOO_SMALL, end)
-        assert store.get("Idle", 0, end, 1).status is GetStatus.OFFSET_OVERFLOW_ONE
+        assert read_now(store, "Idle", 0, end, 1).status is GetStatus.OFFSET_OVERFLOW_ONE
         assert at_once(store.lookups.first_time_steps("Idle", 0)) == -1
 
-    async def main() -> None:
-        async with opened() as store:
-            put(store, 30, topic="Idle", queues=1)
-            put(store, 60)
-            await flushed(store)
-            age(tmp_path)
-            store.delete_expired()
-            await until(lambda: store.min_offset("Idle", 0) == 30)
-            check(store, 30)
-        async with opened() as store:
-            assert store.report.clean
-            check(store, 30)
-            put(store, 1, topic="Idle", queues=1)
-            await until(lambda: store.max_offset("Idle", 0) == 31)
-            found = store.get("Idle", 0, 30, 1)
-            assert (found.status, found.next_offset, found.min_offset) == (GetStatus.FOUND, 31, 30)
-
-    run(main())
+    async with opened() as store:
+        put(store, 30, topic="Idle", queues=1)
+        put(store, 60)
+        await flushed(store)
+        age(tmp_path)
+        store.delete_expired()
+        await until_async(lambda: store.min_offset("Idle", 0) == 30)
+        check(store, 30)
+    async with opened() as store:
+        assert store.report.clean
+        check(store, 30)
+        put(store, 1, topic="Idle", queues=1)
+        await until_async(lambda: store.max_offset("Idle", 0) == 31)
+        found = read_now(store, "Idle", 0, 30, 1)
+        assert (found.status, found.next_offset, found.min_offset) == (GetStatus.FOUND, 31, 30)

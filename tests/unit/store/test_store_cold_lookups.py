@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from small_store import opened as open_now
+from small_store import small_store
 
+from store_reads import read_now
 from tianzhou.errors import StoreError, StoreUnreadable
 from tianzhou.records.codec import decode_record
-from tianzhou.store import GetResult, GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
+from tianzhou.store import GetResult, GetStatus, MessageStore, NewRecord, PutStatus
 from tianzhou.store.files.lookup_steps import TURN
 from tianzhou.store.index.indexfile import IndexFile
 from tianzhou.store.results import ReadRequest
 from tianzhou.testing.cold_disk import ColdDisk
 from tianzhou.wire.batch import encode_batch
 from tianzhou.wire.properties import encode_properties
+from waiting import until_async
 
 COUNT = 1500
 PAGE = 4096
@@ -40,14 +45,13 @@ class Clock:
         return time.monotonic()
 
 
-def small(folder: Path, **changes: Any) -> StoreSettings:
-    values: dict[str, Any] = {
-        "store_path_root_dir": str(folder), "mapped_file_size_commit_log": SEGMENT,
-        "mapped_file_size_consume_queue": 8_000, "mapper_file_size_batch_consume_queue": 9_200,
-        "max_hash_slot_num": 8000, "max_index_num": 1000, "delete_when": "", "flush_interval_commit_log": 10,
+def small(folder: Path, **changes: Any) -> MessageStore:
+    sizes = {
+        "mapped_file_size_commit_log": SEGMENT, "mapped_file_size_consume_queue": 8_000, "max_hash_slot_num": 8000,
+        "mapper_file_size_batch_consume_queue": 9_200, "max_index_num": 1000, "flush_interval_commit_log": 10,
         "redelete_hanged_file_interval": 1, "delete_file_batch_max": 100, "delete_commit_log_files_interval": 0,
     }  # fmt: skip
-    return StoreSettings(**{**values, **changes})
+    return small_store(folder, Clock(), batch_topics="B", **{**sizes, "delete_when": "", **changes})
 
 
 def put(store: MessageStore, topic: str, number: int, key: str) -> None:
@@ -60,17 +64,14 @@ def put(store: MessageStore, topic: str, number: int, key: str) -> None:
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a usual topic U and a topic B of type BatchCQ."""
     folder = tmp_path_factory.mktemp("written")
-    store = MessageStore(small(folder), Clock())
-    store.queue_kinds.batch_topics.add("B")
-    store.open()
-    for number in range(COUNT):
-        put(store, "U", number, f"K{number % 500}")
-        if number % 3:
-            put(store, "B", number, f"B{number}")
-        else:
-            body = encode_batch((0, b"x" * 300, b"") for _ in range(3))
-            assert store.append(NewRecord("B", 0, body, b"INNER_NUM\x013\x02", sys_flag=0xC0)).queue_offset >= 0
-    store.close_now()
+    with open_now(small(folder)) as store:
+        for number in range(COUNT):
+            put(store, "U", number, f"K{number % 500}")
+            if number % 3:
+                put(store, "B", number, f"B{number}")
+            else:
+                body = encode_batch((0, b"x" * 300, b"") for _ in range(3))
+                assert store.append(NewRecord("B", 0, body, b"INNER_NUM\x013\x02", sys_flag=0xC0)).queue_offset >= 0
     return folder
 
 
@@ -98,26 +99,22 @@ class Opened:
         assert sum(self.disk.take(path, PAGE) for path in (self.folder / "index").iterdir()) > 4
 
 
+Opening = Callable[[], AbstractAsyncContextManager[Opened]]
+
+
 @pytest.fixture
-def opened(written: Path, tmp_path: Path, disk: ColdDisk) -> Callable[[], Any]:
-    def copy() -> Path:
+def opened(written: Path, tmp_path: Path, disk: ColdDisk) -> Opening:
+    @asynccontextmanager
+    async def copy() -> AsyncIterator[Opened]:
         folder = tmp_path / "store"
         os.system(f"cp -r --sparse=always {written} {folder}")
-        return folder
+        async with small(folder) as store:
+            try:
+                yield Opened(store, folder, disk)
+            finally:
+                disk.open()
 
-    class Manager:
-        async def __aenter__(self) -> Opened:
-            folder = copy()
-            self.store = MessageStore(small(folder), Clock())
-            self.store.queue_kinds.batch_topics.add("B")
-            await self.store.start()
-            return Opened(self.store, folder, disk)
-
-        async def __aexit__(self, *exc: object) -> None:
-            disk.open()
-            await self.store.close()
-
-    return Manager
+    return copy
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -129,12 +126,6 @@ def run(main: Coroutine[Any, Any, None]) -> None:
 
 
 pytestmark = pytest.mark.runner.with_args(run)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 async def read(store: MessageStore, topic: str, offset: int, tags: frozenset[int] | None = None) -> GetResult:
@@ -189,19 +180,14 @@ PLACES: list[int] = []
 
 @pytest.fixture(autouse=True, scope="module")
 def places(written: Path) -> None:
-    store = MessageStore(small(written), Clock())
-    store.queue_kinds.batch_topics.add("B")
-    store.open()
-    found = [decode_record(store.get("U", 0, number, 1).parts[0]) for number in range(40, 200)]
+    with open_now(small(written)) as store:
+        found = [decode_record(read_now(store, "U", 0, number, 1).parts[0]) for number in range(40, 200)]
     PLACES[:] = [one.physical_offset for one in found if one.physical_offset % PAGE > PAGE - 800]
-    store.close_now()
     assert PLACES
 
 
 @pytest.mark.parametrize("name", LOOKUPS)
-async def test_the_loop_goes_on_while_a_look_up_waits_for_the_disk(
-    name: str, opened: Callable[[], Any], disk: ColdDisk
-) -> None:
+async def test_the_loop_goes_on_while_a_look_up_waits_for_the_disk(name: str, opened: Opening, disk: ColdDisk) -> None:
     look_up = LOOKUPS[name]
     async with opened() as one:
         store = one.store
@@ -212,29 +198,29 @@ async def test_the_loop_goes_on_while_a_look_up_waits_for_the_disk(
         task = asyncio.ensure_future(look_up(store))
         served = 0
         while not task.done():
-            await until(lambda: bool(disk.waiting) or task.done())
+            await until_async(lambda: bool(disk.waiting) or task.done())
             # Everyone else is served meanwhile, as often as it waits.
             assert store.append(NewRecord("Hot", 0, BODY, b"")).status is PutStatus.PUT_OK
             await asyncio.sleep(0)
-            assert store.get("Hot", 0, served, 1).status is GetStatus.FOUND
+            assert read_now(store, "Hot", 0, served, 1).status is GetStatus.FOUND
             served += 1
             if not task.done():
                 disk.let_one_pass()
-                await until(lambda: disk.passed >= served)  # noqa: B023
+                await until_async(lambda: disk.passed >= served)  # noqa: B023
         assert task.result() == expected
         assert disk.fetches
         assert served
 
 
 @pytest.mark.parametrize("name", LOOKUPS)
-async def test_what_is_in_memory_is_found_without_waiting_at_all(name: str, opened: Callable[[], Any]) -> None:
+async def test_what_is_in_memory_is_found_without_waiting_at_all(name: str, opened: Opening) -> None:
     async with opened() as one:
         steps = LOOKUPS[name](one.store).__await__()
         with pytest.raises(StopIteration):
             next(steps)
 
 
-async def test_the_tail_is_found_at_once_while_all_else_is_cold(opened: Callable[[], Any], disk: ColdDisk) -> None:
+async def test_the_tail_is_found_at_once_while_all_else_is_cold(opened: Opening, disk: ColdDisk) -> None:
     async with opened() as one:
         store = one.store
         one.take()
@@ -256,7 +242,7 @@ def expire_all_but_the_last(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", LOOKUPS)
-async def test_files_may_expire_while_they_are_being_read(name: str, opened: Callable[[], Any], disk: ColdDisk) -> None:
+async def test_files_may_expire_while_they_are_being_read(name: str, opened: Opening, disk: ColdDisk) -> None:
     look_up = LOOKUPS[name]
     async with opened() as one:
         store = one.store
@@ -264,10 +250,10 @@ async def test_files_may_expire_while_they_are_being_read(name: str, opened: Cal
         one.take()
         disk.shut()
         tasks = [asyncio.ensure_future(look_up(store)) for _ in range(3)]
-        await until(lambda: bool(disk.waiting))
+        await until_async(lambda: bool(disk.waiting))
         expire_all_but_the_last(one.folder)
         store.delete_expired()
-        await until(lambda: store.begin_offset == store.end_offset // SEGMENT * SEGMENT)
+        await until_async(lambda: store.begin_offset == store.end_offset // SEGMENT * SEGMENT)
         # Correcting the queues, which comes next, reads cold units itself.
         disk.open()
         for found in await asyncio.gather(*tasks):
@@ -275,25 +261,23 @@ async def test_files_may_expire_while_they_are_being_read(name: str, opened: Cal
                 # All of it, some of it, or an ordinary "not there": never something else.
                 assert found is None or found == expected or len(found) <= len(expected) or found[2] == 0
         # The queues begin with what the log begins with, and nobody keeps a deleted file any more.
-        await until(lambda: store.min_offset("U", 0) > 0 and store.min_offset("B", 0) > 0)
+        await until_async(lambda: store.min_offset("U", 0) > 0 and store.min_offset("B", 0) > 0)
         for topic in "UB":
             oldest = store.min_offset(topic, 0)
             assert await store.find(store.lookups.time_steps(topic, 0, oldest)) > 0
             assert await store.find(store.lookups.time_steps(topic, 0, oldest - 1)) == -1
         store.delete_expired()
-        await until(lambda: not store._cleaner._hung)
+        await until_async(lambda: not store._cleaner._hung)
 
 
 @pytest.mark.parametrize("name", LOOKUPS)
-async def test_a_topic_may_be_deleted_while_it_is_being_read(
-    name: str, opened: Callable[[], Any], disk: ColdDisk
-) -> None:
+async def test_a_topic_may_be_deleted_while_it_is_being_read(name: str, opened: Opening, disk: ColdDisk) -> None:
     look_up = LOOKUPS[name]
     async with opened() as one:
         one.take()
         disk.shut()
         task = asyncio.ensure_future(look_up(one.store))
-        await until(lambda: bool(disk.waiting))
+        await until_async(lambda: bool(disk.waiting))
         one.store.delete_topic("U")
         one.store.delete_topic("B")
         disk.open()
@@ -304,16 +288,14 @@ async def test_a_topic_may_be_deleted_while_it_is_being_read(
 
 
 @pytest.mark.parametrize("name", LOOKUPS)
-async def test_closing_the_store_ends_look_ups_with_an_error(
-    name: str, opened: Callable[[], Any], disk: ColdDisk
-) -> None:
+async def test_closing_the_store_ends_look_ups_with_an_error(name: str, opened: Opening, disk: ColdDisk) -> None:
     look_up = LOOKUPS[name]
     async with opened() as one:
         one.take()
         disk.shut()
         # More than there are threads: some are being fetched for, the others have not begun.
         tasks = [asyncio.ensure_future(look_up(one.store)) for _ in range(12)]
-        await until(lambda: disk.waiting == 4)
+        await until_async(lambda: disk.waiting == 4)
         disk.open()
         await one.store.close()
         for outcome in await asyncio.gather(*tasks, return_exceptions=True):
@@ -325,12 +307,12 @@ async def test_closing_the_store_ends_look_ups_with_an_error(
 
 
 @pytest.mark.parametrize("name", LOOKUPS)
-async def test_a_look_up_can_be_given_up(name: str, opened: Callable[[], Any], disk: ColdDisk) -> None:
+async def test_a_look_up_can_be_given_up(name: str, opened: Opening, disk: ColdDisk) -> None:
     async with opened() as one:
         one.take()
         disk.shut()
         task = asyncio.ensure_future(LOOKUPS[name](one.store))
-        await until(lambda: bool(disk.waiting))
+        await until_async(lambda: bool(disk.waiting))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -338,7 +320,7 @@ async def test_a_look_up_can_be_given_up(name: str, opened: Callable[[], Any], d
 
 @pytest.mark.parametrize("name", LOOKUPS)
 async def test_a_disk_that_cannot_be_read_is_an_error_that_names_the_file(
-    name: str, opened: Callable[[], Any], disk: ColdDisk
+    name: str, opened: Opening, disk: ColdDisk
 ) -> None:
     look_up = LOOKUPS[name]
     async with opened() as one:
@@ -353,8 +335,7 @@ async def test_a_disk_that_cannot_be_read_is_an_error_that_names_the_file(
 
 
 async def test_a_long_chain_of_one_key_gives_others_their_turn(tmp_path: Path) -> None:
-    settings = small(tmp_path, max_hash_slot_num=1, max_index_num=20_000)
-    async with MessageStore(settings, Clock()) as store:
+    async with small(tmp_path, max_hash_slot_num=1, max_index_num=20_000) as store:
         for number in range(4000):
             store.append(NewRecord("T", 0, b"", b"", keys=f"K{number}"))
         await asyncio.sleep(0)
@@ -388,8 +369,7 @@ async def test_long_chains_let_others_be_served_however_they_are_followed(
 
     monkeypatch.setattr(IndexFile, "find_steps", counted)
 
-    settings = small(tmp_path, max_hash_slot_num=1, max_index_num=20_000)
-    async with MessageStore(settings, Clock()) as store:
+    async with small(tmp_path, max_hash_slot_num=1, max_index_num=20_000) as store:
         for number in range(2000):
             store.append(NewRecord("T", 0, b"", b"", keys=f"K{number}"))
         await asyncio.sleep(0)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
+from small_store import opened, small_store
 
-from tianzhou.store import GetResult, GetStatus, MessageStore, NewRecord, StoreSettings
+from store_reads import read_now
+from tianzhou.store import GetResult, GetStatus, NewRecord
 from tianzhou.store.files import pages
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.files.pages import HeldMap
@@ -17,24 +20,15 @@ from tianzhou.store.files.segments import Segment
 from tianzhou.store.results import ReadRequest
 
 BODY = b"b" * 2000
-
-
-def small(folder: Path, **changes: object) -> StoreSettings:
-    values: dict[str, object] = {
-        "store_path_root_dir": str(folder), "mapped_file_size_commit_log": 1 << 20,
-        "mapped_file_size_consume_queue": 20_000, "max_hash_slot_num": 100, "max_index_num": 400,
-    }  # fmt: skip
-    return StoreSettings(**{**values, **changes})  # type: ignore[arg-type]
+small = partial(small_store, mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=20_000)
 
 
 @pytest.fixture
 def cold(tmp_path: Path) -> Path:
     """A folder with 1500 messages, none of them in memory."""
-    store = MessageStore(small(tmp_path))
-    store.open()
-    for number in range(1500):
-        store.append(NewRecord("T", 0, BODY, b"", tags_code=number % 2))
-    store.close_now()
+    with opened(small(tmp_path)) as store:
+        for number in range(1500):
+            store.append(NewRecord("T", 0, BODY, b"", tags_code=number % 2))
     forget(tmp_path)
     return tmp_path
 
@@ -72,7 +66,7 @@ async def test_cold_messages_are_fetched_beside_the_loop(cold: Path, monkeypatch
         time.sleep(0.2)
         original(self, start, end)
 
-    async with MessageStore(small(cold)) as store:
+    async with small(cold) as store:
         reading = store.read(ReadRequest("T", 0, 300, 32))
         if isinstance(reading, GetResult):
             pytest.skip("this file system keeps what it was asked to forget")
@@ -88,13 +82,13 @@ async def test_cold_messages_are_fetched_beside_the_loop(cold: Path, monkeypatch
         assert longest < 0.15
         found = task.result()
         assert (found.status, found.count, found.next_offset) == (GetStatus.FOUND, 32, 332)
-        assert found.parts == store.get("T", 0, 300, 32).parts
+        assert found.parts == read_now(store, "T", 0, 300, 32).parts
         # They are in memory now, and so is what follows.
         assert isinstance(store.read(ReadRequest("T", 0, 332, 32)), GetResult)
 
 
 async def test_what_was_just_stored_is_read_at_once(tmp_path: Path) -> None:
-    async with MessageStore(small(tmp_path)) as store:
+    async with small(tmp_path) as store:
         for _ in range(100):
             store.append(NewRecord("T", 0, BODY, b""))
         await asyncio.sleep(0.05)
@@ -114,7 +108,7 @@ async def test_what_was_just_stored_is_read_at_once(tmp_path: Path) -> None:
 
 async def test_a_cold_read_keeps_to_the_limits_for_what_is_on_disk(cold: Path) -> None:
     # No memory counts as near: everything is "on disk" by RocketMQ's rule.
-    async with MessageStore(small(cold, access_message_in_memory_max_ratio=0)) as store:
+    async with small(cold, access_message_in_memory_max_ratio=0) as store:
         result = store.read(ReadRequest("T", 0, 0, 32))
         result = result if isinstance(result, GetResult) else await result
         assert result.count == 8
@@ -128,7 +122,7 @@ async def test_a_cold_read_keeps_to_the_limits_for_what_is_on_disk(cold: Path) -
 async def test_a_segment_that_expires_during_a_cold_read_is_an_ordinary_answer(
     cold: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with MessageStore(small(cold, delete_when="")) as store:
+    async with small(cold, delete_when="") as store:
         reading = store.read(ReadRequest("T", 0, 0, 32))
         if isinstance(reading, GetResult):
             pytest.skip("this file system keeps what it was asked to forget")
@@ -142,10 +136,10 @@ async def test_a_segment_that_expires_during_a_cold_read_is_an_ordinary_answer(
 
 
 async def test_a_search_by_time_finds_the_same_beside_the_loop(cold: Path) -> None:
-    async with MessageStore(small(cold)) as store:
+    async with small(cold) as store:
         times = [at_once(store.lookups.time_steps("T", 0, offset)) for offset in range(0, 1500, 100)]
     forget(cold)
-    async with MessageStore(small(cold)) as store:
+    async with small(cold) as store:
         for timestamp in (0, *times, times[-1] + 10_000):
             for upper in (False, True):
                 found = await store.find(store.lookups.offset_steps("T", 0, timestamp, upper=upper))
@@ -157,9 +151,7 @@ async def test_a_kernel_that_cannot_be_asked_counts_everything_as_there(
 ) -> None:
     monkeypatch.setattr(pages, "_libc", None)
 
-    store = MessageStore(small(cold))
-    store.open()
-    result = store.read(ReadRequest("T", 0, 0, 32))
-    assert isinstance(result, GetResult)
-    assert result.count == 32
-    store.close_now()
+    with opened(small(cold)) as store:
+        result = store.read(ReadRequest("T", 0, 0, 32))
+        assert isinstance(result, GetResult)
+        assert result.count == 32

@@ -6,26 +6,21 @@ import logging
 from pathlib import Path
 
 import pytest
+from small_store import opened, read_queue, small_store
 
+from store_reads import read_now
 from tianzhou.errors import StoreUnreadable
-from tianzhou.store import GetStatus, MessageStore, NewRecord, StoreSettings
+from tianzhou.store import GetStatus, MessageStore, NewRecord
 
 
 def store_of(root: Path, *, check: bool, log: str = "") -> MessageStore:
-    return MessageStore(
-        StoreSettings(
-            store_path_root_dir=str(root), store_path_commit_log=log, mapped_file_size_commit_log=1 << 16,
-            mapped_file_size_consume_queue=4000, max_hash_slot_num=10, max_index_num=100, check_store_on_start=check,
-        )
-    )  # fmt: skip
+    return small_store(root, store_path_commit_log=log, check_store_on_start=check)
 
 
 def fill(root: Path, log: str = "") -> None:
-    store = store_of(root, check=True, log=log)
-    store.open()
-    for number in range(50):
-        store.append(NewRecord("T", number % 2, b"body %d" % number, b"KEYS\x01k\x02", keys="k"))
-    store.close_now()
+    with opened(store_of(root, check=True, log=log)) as store:
+        for number in range(50):
+            store.append(NewRecord("T", number % 2, b"body %d" % number, b"KEYS\x01k\x02", keys="k"))
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
@@ -41,20 +36,15 @@ def test_a_flipped_bit_in_a_body_is_found_before_serving(tmp_path: Path, elsewhe
         store_of(root, check=True, log=log).open()
     for part in ("no intact record between", "the CRC of the body is wrong", "tianzhou store repair", "=false"):
         assert part in str(refusal.value)
-    as_it_is = store_of(root, check=False, log=log)
-    as_it_is.open()
-    assert as_it_is.get("T", 0, 15, 1).status is GetStatus.FOUND
-    as_it_is.close_now()
+    with opened(store_of(root, check=False, log=log)) as as_it_is:
+        assert read_now(as_it_is, "T", 0, 15, 1).status is GetStatus.FOUND
 
 
 def test_a_sound_store_is_served_and_what_was_checked_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     fill(tmp_path)
-    store = store_of(tmp_path, check=True)
-    with caplog.at_level(logging.INFO):
-        store.open()
-    assert "50 messages in 2 queues checked" in caplog.text
-    assert store.get("T", 0, 0, 32).count == 25
-    store.close_now()
+    with caplog.at_level(logging.INFO), opened(store_of(tmp_path, check=True)) as store:
+        assert "50 messages in 2 queues checked" in caplog.text
+        assert len(read_queue(store)) == 25
 
 
 def test_the_loose_ends_of_a_crash_are_no_damage(tmp_path: Path) -> None:
@@ -64,7 +54,5 @@ def test_the_loose_ends_of_a_crash_are_no_damage(tmp_path: Path) -> None:
     data = bytearray(segment.read_bytes())
     data[data.index(b"body 49") + 2] ^= 1
     segment.write_bytes(data)
-    store = store_of(tmp_path, check=True)
-    store.open()
-    assert store.max_offset("T", 0) == 25
-    store.close_now()
+    with opened(store_of(tmp_path, check=True)) as store:
+        assert store.max_offset("T", 0) == 25

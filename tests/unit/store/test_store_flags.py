@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from small_store import opened, small_store
 
-from tianzhou.store import MessageStore, NewRecord, PutStatus, StoreSettings
+from store_reads import read_now
+from tianzhou.store import NewRecord, PutStatus
 from tianzhou.store.flags import RunningFlag, RunningFlags
 
 
@@ -26,18 +28,17 @@ def test_each_flag_has_its_effect(flag: RunningFlag) -> None:
 
 
 def test_a_store_refuses_puts_until_the_last_flag_is_down(tmp_path: Path) -> None:
-    store = MessageStore(StoreSettings(store_path_root_dir=str(tmp_path), max_hash_slot_num=10, max_index_num=40))
+    store = small_store(tmp_path)
     assert store.append(NewRecord("t", 0, b"x", b"")).status is PutStatus.SERVICE_NOT_AVAILABLE
-    store.open()
-    assert store.append(NewRecord("t", 0, b"x", b"")).status is PutStatus.PUT_OK
-    store.flags.put_up(RunningFlag.DISK_FULL, "the disk is full; free space")
-    store.flags.put_up(RunningFlag.FENCED, "fenced")
-    refused = store.append(NewRecord("t", 0, b"x", b""))
-    assert (refused.status, refused.remark) == (PutStatus.SERVICE_NOT_AVAILABLE, "the disk is full; free space")
-    assert store.get("t", 0, 0, 1).count == 1
-    store.flags.take_down(RunningFlag.DISK_FULL)
-    assert store.append(NewRecord("t", 0, b"x", b"")).remark == "fenced"
-    assert not store.writable
-    store.flags.take_down(RunningFlag.FENCED)
-    assert store.append(NewRecord("t", 0, b"x", b"")).status is PutStatus.PUT_OK
-    store.close_now()
+    with opened(store):
+        assert store.append(NewRecord("t", 0, b"x", b"")).status is PutStatus.PUT_OK
+        store.flags.put_up(RunningFlag.DISK_FULL, "the disk is full; free space")
+        store.flags.put_up(RunningFlag.FENCED, "fenced")
+        refused = store.append(NewRecord("t", 0, b"x", b""))
+        assert (refused.status, refused.remark) == (PutStatus.SERVICE_NOT_AVAILABLE, "the disk is full; free space")
+        assert read_now(store, "t", 0, 0, 1).count == 1
+        store.flags.take_down(RunningFlag.DISK_FULL)
+        assert store.append(NewRecord("t", 0, b"x", b"")).remark == "fenced"
+        assert not store.writable
+        store.flags.take_down(RunningFlag.FENCED)
+        assert store.append(NewRecord("t", 0, b"x", b"")).status is PutStatus.PUT_OK

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from small_store import by_key, opened, small_store
 
+from store_reads import read_now
 from tianzhou.records.codec import decode_record, verify_property_crc
 from tianzhou.records.layout import MAGIC_BLANK, MAGIC_V2
-from tianzhou.store import MessageStore, NewRecord, PutResult, PutStatus, StoreSettings
+from tianzhou.store import MessageStore, NewRecord, PutResult, PutStatus
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.files.segments import Segment
 from tianzhou.wire.hashing import tags_code
 
 SEGMENT = 8192
-
-
-def small(folder: Path, **changes: object) -> StoreSettings:
-    values: dict[str, object] = {
-        "store_path_root_dir": str(folder),
-        "mapped_file_size_commit_log": SEGMENT,
-        "mapped_file_size_consume_queue": 400,
-        "max_hash_slot_num": 100,
-        "max_index_num": 400,
-    }
-    return StoreSettings(**{**values, **changes})  # type: ignore[arg-type]
+small = partial(small_store, mapped_file_size_commit_log=SEGMENT)
 
 
 def message(body: bytes = b"body", topic: str = "T", queue_id: int = 0, **changes: object) -> NewRecord:
@@ -35,10 +28,8 @@ def message(body: bytes = b"body", topic: str = "T", queue_id: int = 0, **change
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[MessageStore]:
-    store = MessageStore(small(tmp_path))
-    store.open()
-    yield store
-    store.close_now()
+    with opened(small(tmp_path)) as store:
+        yield store
 
 
 def record_of(store: MessageStore, result: PutResult) -> bytes:
@@ -55,7 +46,7 @@ def test_a_put_is_readable_and_says_where_it_is(store: MessageStore) -> None:
     assert (second.physical_offset, second.queue_offset) == (first.end_offset, 1)
     assert (other.queue_offset, other.end_offset) == (0, store.end_offset)
     assert decode_record(record_of(store, second), check_crc=True).body == b"two"
-    assert [bytes(part) for part in store.get("T", 0, 0, 10).parts] == [
+    assert [bytes(part) for part in read_now(store, "T", 0, 0, 10).parts] == [
         record_of(store, first),
         record_of(store, second),
     ]
@@ -80,7 +71,7 @@ def test_a_record_that_does_not_fit_goes_to_the_next_segment_behind_a_blank(
 
     again = store.append(message(b"d" * (SEGMENT - 8 - (following.end_offset - SEGMENT) - overhead + 1)))
     assert again.physical_offset == 2 * SEGMENT  # one byte too long
-    assert store.get("T", 0, 0, 10).count == 4
+    assert read_now(store, "T", 0, 0, 10).count == 4
 
 
 def test_a_record_larger_than_a_segment_is_refused_and_harms_nothing(store: MessageStore) -> None:
@@ -110,18 +101,16 @@ def test_a_record_larger_than_a_segment_is_refused_and_harms_nothing(store: Mess
 def test_what_cannot_be_stored_is_refused_with_the_limit_and_the_value(
     tmp_path: Path, record: NewRecord, status: PutStatus, says: str
 ) -> None:
-    store = MessageStore(small(tmp_path, max_message_size=1000))
-    store.open()
-    result = store.append(record)
-    assert result.status is status
-    assert says in result.remark
-    assert store.end_offset == 0
-    assert not list((tmp_path / "commitlog").glob("*")) if (tmp_path / "commitlog").exists() else True
-    store.close_now()
+    with opened(small(tmp_path, max_message_size=1000)) as store:
+        result = store.append(record)
+        assert result.status is status
+        assert says in result.remark
+        assert store.end_offset == 0
+        assert not list((tmp_path / "commitlog").glob("*")) if (tmp_path / "commitlog").exists() else True
 
 
 def test_a_closed_store_refuses(tmp_path: Path) -> None:
-    store = MessageStore(small(tmp_path))
+    store = small(tmp_path)
     assert store.append(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
     store.open()
     store.close_now()
@@ -143,23 +132,19 @@ def test_address_bits_are_the_stores_own(store: MessageStore, tmp_path: Path) ->
     v6 = store.append(message(born_host=bytes(range(16)), sys_flag=0x20))
     decoded = decode_record(record_of(store, v6))
     assert (decoded.sys_flag, decoded.born_host) == (0x10, bytes(range(16)))
-    with_v6_host = MessageStore(small(tmp_path / "v6"), store_host=bytes(16), store_port=7)
-    with_v6_host.open()
-    decoded = decode_record(record_of(with_v6_host, with_v6_host.append(message())))
+    with opened(MessageStore(small(tmp_path / "v6").settings, store_host=bytes(16), store_port=7)) as with_v6_host:
+        decoded = decode_record(record_of(with_v6_host, with_v6_host.append(message())))
     assert (decoded.sys_flag, decoded.store_host, decoded.store_port) == (0x20, bytes(16), 7)
-    with_v6_host.close_now()
 
 
 def test_the_record_crc_replaces_one_that_came_along(tmp_path: Path) -> None:
-    store = MessageStore(small(tmp_path, enabled_append_prop_crc=True))
-    store.open()
-    record = message()
-    record.properties = b"A\x01b\x02__CRC32#\x010000000000\x02C\x01d"
-    stored = record_of(store, store.append(record))
-    assert verify_property_crc(stored)
-    assert decode_record(stored).properties.startswith(b"A\x01b\x02C\x01d\x02__CRC32#\x01")
-    assert decode_record(stored).properties.count(b"__CRC32#") == 1
-    store.close_now()
+    with opened(small(tmp_path, enabled_append_prop_crc=True)) as store:
+        record = message()
+        record.properties = b"A\x01b\x02__CRC32#\x010000000000\x02C\x01d"
+        stored = record_of(store, store.append(record))
+        assert verify_property_crc(stored)
+        assert decode_record(stored).properties.startswith(b"A\x01b\x02C\x01d\x02__CRC32#\x01")
+        assert decode_record(stored).properties.count(b"__CRC32#") == 1
 
 
 def test_prepared_and_rolled_back_messages_take_no_place_in_the_queue(store: MessageStore) -> None:
@@ -168,7 +153,7 @@ def test_prepared_and_rolled_back_messages_take_no_place_in_the_queue(store: Mes
         result = store.append(message(b"hidden", sys_flag=kind))
         assert result.queue_offset == 0
     assert store.append(message(b"2", sys_flag=0x8)).queue_offset == 1
-    assert [decode_record(part).body for part in store.get("T", 0, 0, 10).parts] == [b"1", b"2"]
+    assert [decode_record(part).body for part in read_now(store, "T", 0, 0, 10).parts] == [b"1", b"2"]
 
 
 def test_delayed_messages_carry_their_deliver_time_in_the_queue(store: MessageStore) -> None:
@@ -176,7 +161,7 @@ def test_delayed_messages_carry_their_deliver_time_in_the_queue(store: MessageSt
         record = NewRecord("SCHEDULE_TOPIC_XXXX", 0, b"", b"DELAY\x01" + level + b"\x02", tags_code=5)
         result = store.append(record)
         due = result.store_timestamp + delay
-        assert store.get("SCHEDULE_TOPIC_XXXX", 0, result.queue_offset, 1, frozenset({due})).count == 1
+        assert read_now(store, "SCHEDULE_TOPIC_XXXX", 0, result.queue_offset, 1, frozenset({due})).count == 1
 
 
 def test_a_batch_stays_together(store: MessageStore) -> None:
@@ -187,7 +172,7 @@ def test_a_batch_stays_together(store: MessageStore) -> None:
     assert result.status is PutStatus.PUT_OK
     assert result.physical_offset == result.physical_offsets[0] == SEGMENT
     assert result.end_offset == store.end_offset
-    found = store.get("T", 1, 0, 10)
+    found = read_now(store, "T", 1, 0, 10)
     assert [part.tobytes() for part in found.parts] == [
         bytes(at_once(store.lookups.record_steps(o)) or b"") for o in result.physical_offsets
     ]
@@ -195,9 +180,9 @@ def test_a_batch_stays_together(store: MessageStore) -> None:
         record = decode_record(part, check_crc=True)
         assert (record.flag, record.queue_offset) == (number, number)
         assert record.properties == b"TAGS\x01t%d\x02KEYS\x01k%d\x02UNIQ_KEY\x01U\x02" % (number, number)
-    assert store.get("T", 1, 0, 10, frozenset({tags_code("t3")})).count == 1
-    assert at_once(store.lookups.key_steps("T", "k3", 10)).physical_offsets == [result.physical_offsets[3]]
-    assert at_once(store.lookups.key_steps("T", "U", 10)).physical_offsets == list(result.physical_offsets)
+    assert read_now(store, "T", 1, 0, 10, frozenset({tags_code("t3")})).count == 1
+    assert by_key(store, "k3").physical_offsets == [result.physical_offsets[3]]
+    assert by_key(store, "U").physical_offsets == list(result.physical_offsets)
 
 
 @pytest.mark.parametrize(
@@ -212,13 +197,11 @@ def test_a_batch_stays_together(store: MessageStore) -> None:
 def test_batches_that_cannot_be_stored_leave_nothing(
     tmp_path: Path, entries: list[tuple[int, bytes, bytes]], sys_flag: int, says: str
 ) -> None:
-    store = MessageStore(small(tmp_path, max_message_size=1000))
-    store.open()
-    result = store.append_batch(NewRecord("T", 0, b"", b"", sys_flag=sys_flag), entries)
-    assert result.status in {PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED}
-    assert says in result.remark
-    assert store.end_offset == 0
-    store.close_now()
+    with opened(small(tmp_path, max_message_size=1000)) as store:
+        result = store.append_batch(NewRecord("T", 0, b"", b"", sys_flag=sys_flag), entries)
+        assert result.status in {PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED}
+        assert says in result.remark
+        assert store.end_offset == 0
 
 
 def test_a_full_disk_refuses_puts_and_reading_goes_on(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +217,7 @@ def test_a_full_disk_refuses_puts_and_reading_goes_on(store: MessageStore, monke
     assert "disk" in refused[-1].remark
     assert "full" in refused[-1].remark
     stored = 1 + sum(result.status is PutStatus.PUT_OK for result in refused)
-    assert store.get("T", 0, 0, 10).count == stored
+    assert read_now(store, "T", 0, 0, 10).count == stored
     assert store.append(message()).queue_offset == stored
 
 

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from small_store import by_key, opened, small_store
 
+from store_reads import read_now
 from tianzhou.records.codec import decode_record
-from tianzhou.store import GetStatus, MessageStore, NewRecord, StoreSettings
+from tianzhou.store import GetStatus, MessageStore, NewRecord
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.queues.read_limits import ReadLimits
 from tianzhou.wire.hashing import index_hash, tags_code
@@ -36,17 +38,8 @@ def clock() -> SteppedClock:
 
 @pytest.fixture
 def store(tmp_path: Path, clock: SteppedClock) -> Iterator[MessageStore]:
-    settings = StoreSettings(
-        store_path_root_dir=str(tmp_path),
-        mapped_file_size_commit_log=1 << 20,
-        mapped_file_size_consume_queue=400,
-        max_hash_slot_num=10,
-        max_index_num=50,
-    )
-    store = MessageStore(settings, clock)
-    store.open()
-    yield store
-    store.close_now()
+    with opened(small_store(tmp_path, clock, mapped_file_size_commit_log=1 << 20, max_index_num=50)) as store:
+        yield store
 
 
 def put(
@@ -60,19 +53,22 @@ def put(
 
 
 def test_statuses_follow_the_table(store: MessageStore) -> None:
-    assert store.get("T", 0, 0, 32).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
+    assert read_now(store, "T", 0, 0, 32).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
     store.arrived("T", 0)
-    assert store.get("T", 0, 0, 32).status is GetStatus.NO_MESSAGE_IN_QUEUE
+    assert read_now(store, "T", 0, 0, 32).status is GetStatus.NO_MESSAGE_IN_QUEUE
     put(store, 5)
-    found = store.get("T", 0, 2, 32)
+    found = read_now(store, "T", 0, 2, 32)
     assert (found.status, found.next_offset, found.count) == (GetStatus.FOUND, 5, 3)
     assert (found.min_offset, found.max_offset) == (0, 5)
-    assert (store.get("T", 0, 5, 32).status, store.get("T", 0, 5, 32).next_offset) == (GetStatus.OFFSET_OVERFLOW_ONE, 5)
-    badly = store.get("T", 0, 9, 32)
+    assert (read_now(store, "T", 0, 5, 32).status, read_now(store, "T", 0, 5, 32).next_offset) == (
+        GetStatus.OFFSET_OVERFLOW_ONE,
+        5,
+    )
+    badly = read_now(store, "T", 0, 9, 32)
     assert (badly.status, badly.next_offset) == (GetStatus.OFFSET_OVERFLOW_BADLY, 5)
-    small = store.get("T", 0, -1, 32)
+    small = read_now(store, "T", 0, -1, 32)
     assert (small.status, small.next_offset) == (GetStatus.OFFSET_TOO_SMALL, 0)
-    missed = store.get("T", 0, 1, 32, frozenset({99}))
+    missed = read_now(store, "T", 0, 1, 32, frozenset({99}))
     assert (missed.status, missed.next_offset, missed.count) == (GetStatus.NO_MATCHED_MESSAGE, 5, 0)
 
 
@@ -83,7 +79,7 @@ def test_a_read_ends_with_the_queue_segment_when_it_has_found_nothing(store: Mes
     steps = []
     position = 0
     while True:
-        result = store.get("T", 0, position, 32, frozenset({tags_code("b")}))
+        result = read_now(store, "T", 0, position, 32, frozenset({tags_code("b")}))
         position = result.next_offset
         steps.append(position)
         if result.status is not GetStatus.NO_MATCHED_MESSAGE:
@@ -93,27 +89,27 @@ def test_a_read_ends_with_the_queue_segment_when_it_has_found_nothing(store: Mes
 
 def test_count_and_bytes_limit_a_read(store: MessageStore) -> None:
     put(store, 15)
-    assert store.get("T", 0, 0, 4).count == 4
-    one = len(store.get("T", 0, 0, 1).parts[0])
-    assert store.get("T", 0, 0, 10, max_bytes=one * 3).count == 3
-    assert store.get("T", 0, 0, 10, max_bytes=1).count == 1
+    assert read_now(store, "T", 0, 0, 4).count == 4
+    one = len(read_now(store, "T", 0, 0, 1).parts[0])
+    assert read_now(store, "T", 0, 0, 10, max_bytes=one * 3).count == 3
+    assert read_now(store, "T", 0, 0, 10, max_bytes=1).count == 1
     put(store, 4, size=100_000, queue_id=1)
-    assert store.get("T", 1, 0, 32).count == 2  # maxTransferBytesOnMessageInMemory is 262,144
+    assert read_now(store, "T", 1, 0, 32).count == 2  # maxTransferBytesOnMessageInMemory is 262,144
 
 
 def test_messages_that_have_left_memory_come_in_small_portions(store: MessageStore) -> None:
     put(store, 18, size=100)
     store._limits.memory_bound = ReadLimits(store.settings, memory=2500).memory_bound  # 1,000 bytes
-    far = store.get("T", 0, 0, 32)
+    far = read_now(store, "T", 0, 0, 32)
     assert (far.count, far.suggest_slave) == (8, True)
-    near = store.get("T", 0, 16, 32)
+    near = read_now(store, "T", 0, 16, 32)
     assert (near.count, near.suggest_slave) == (2, False)
 
 
 def test_a_read_can_look_into_the_record(store: MessageStore) -> None:
     for number in range(10):
         put(store, size=number)
-    result = store.get("T", 0, 0, 32, accept=lambda record: len(decode_record(record).body) % 2 == 0)
+    result = read_now(store, "T", 0, 0, 32, accept=lambda record: len(decode_record(record).body) % 2 == 0)
     assert [len(decode_record(part).body) for part in result.parts] == [0, 2, 4, 6, 8]
     assert result.next_offset == 10
 
@@ -128,7 +124,7 @@ def test_who_looks_into_records_may_end_the_read_before_one(store: MessageStore,
         seen.append(len(decode_record(record).body))
         return None if len(seen) > 4 else found
 
-    result = store.get("T", 0, 2, 32, accept=look)
+    result = read_now(store, "T", 0, 2, 32, accept=look)
     assert [len(decode_record(part).body) for part in result.parts] == ([2, 3, 4, 5] if found else [])
     assert result.status is (GetStatus.FOUND if found else GetStatus.NO_MATCHED_MESSAGE)
     assert (result.next_offset, seen[:5]) == (6, [2, 3, 4, 5, 6])
@@ -136,7 +132,7 @@ def test_who_looks_into_records_may_end_the_read_before_one(store: MessageStore,
 
 def test_views_outlive_the_store(store: MessageStore) -> None:
     put(store, 3)
-    part = store.get("T", 0, 1, 1).parts[0]
+    part = read_now(store, "T", 0, 1, 1).parts[0]
     before = bytes(part)
     store.close_now()
     assert bytes(part) == before
@@ -183,10 +179,10 @@ def test_keys_lead_to_records_across_index_files(store: MessageStore, tmp_path: 
         put(store, uniq_key=f"U{number}", keys=f"k{number % 7}  all")
     assert len(list((tmp_path / "index").iterdir())) > 5
     for number in (0, 17, 48, 49, 50, 123, 199):
-        (part,) = at_once(store.lookups.key_steps("T", f"U{number}", 10)).parts
+        (part,) = by_key(store, f"U{number}").parts
         assert decode_record(part).queue_offset == number
-    assert len(at_once(store.lookups.key_steps("T", "all", 1000)).parts) == 64
-    newest = at_once(store.lookups.key_steps("T", "all", 3))
+    assert len(by_key(store, "all", limit=1000).parts) == 64
+    newest = by_key(store, "all", limit=3)
     assert [decode_record(part).queue_offset for part in newest.parts] == [197, 198, 199]
     assert newest.index_last_update_phyoffset == newest.physical_offsets[-1]
     times = [decode_record(part).store_timestamp for part in newest.parts]
@@ -194,7 +190,7 @@ def test_keys_lead_to_records_across_index_files(store: MessageStore, tmp_path: 
     within = at_once(store.lookups.key_steps("T", "all", 64, begin, end))
     assert within.parts
     assert all(begin <= decode_record(part).store_timestamp <= end + 1000 for part in within.parts)
-    assert at_once(store.lookups.key_steps("T", "", 10)).parts == []
+    assert by_key(store, "").parts == []
     assert at_once(store.lookups.key_steps("Other", "all", 10)).parts == []
 
 
@@ -202,14 +198,14 @@ def test_hashes_only_are_compared_in_the_index(store: MessageStore) -> None:
     assert index_hash("T", "AaAa") == index_hash("T", "BBBB")
     put(store, uniq_key="AaAa")
     put(store, uniq_key="BBBB")
-    assert len(at_once(store.lookups.key_steps("T", "AaAa", 10)).parts) == 2
+    assert len(by_key(store, "AaAa").parts) == 2
 
 
 def test_a_deleted_topic_is_gone_and_may_come_back(store: MessageStore, tmp_path: Path) -> None:
     put(store, 30)
     store.delete_topic("T")
     assert store.topics() == []
-    assert store.get("T", 0, 0, 32).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
+    assert read_now(store, "T", 0, 0, 32).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
     assert not (tmp_path / "consumequeue" / "T").exists()
     put(store, 2)
-    assert store.get("T", 0, 0, 32).count == 2
+    assert read_now(store, "T", 0, 0, 32).count == 2

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from store_reads import read_now
 from tianzhou.model import SubscriptionGroupConfig, TopicConfig
 from tianzhou.wire.fields import read_reply
 from tianzhou.wire.properties import decode_properties
@@ -43,7 +44,7 @@ def test_a_delayed_message_waits_its_time(broker: Run, level: str, seconds: int)
         assert abs(delivered.store_timestamp - sent_at - seconds * 1000) <= 50
         assert delivered.properties == waiting.properties
         assert (delivered.body, delivered.born_timestamp) == (waiting.body, waiting.born_timestamp)
-        assert bench.store.get("T", 2, 0, 1, frozenset({2598919})).count == 1
+        assert read_now(bench.store, "T", 2, 0, 1, frozenset({2598919})).count == 1
         assert bench.tables.delays.offset(capped) == 1
         delivering.cancel()
 

@@ -29,6 +29,7 @@ from staging_talk import (
     waiting,
 )
 
+from store_reads import read_now
 from tianzhou.broker.staging.log_entries import Decided, Refused
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.wire.bodies.staging import (
@@ -64,7 +65,7 @@ def test_staged_messages_are_seen_when_their_batch_is_decided(broker: Run) -> No
         }  # fmt: skip
         for key in ("3", "k-3"):
             assert at_once(bench.store.lookups.key_steps("T", key, 32)).physical_offsets == [record.physical_offset]
-        assert bench.store.get("T", 0, 0, 9, frozenset({2598919})).count == 2, "found by tag"
+        assert read_now(bench.store, "T", 0, 0, 9, frozenset({2598919})).count == 2, "found by tag"
         assert bench.stats.put("T").count == 3
         assert waiting(bench) == []
 

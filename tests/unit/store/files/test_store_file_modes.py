@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from small_store import opened, small_store
 
 from tianzhou.file_modes import MODES, OWN_ONLY, parse_mode
-from tianzhou.store import MessageStore, NewRecord, StoreSettings
+from tianzhou.store import NewRecord, StoreSettings
 from tianzhou.store.files.config_file import JsonFile
 
 
@@ -20,17 +21,11 @@ def usual_modes() -> Iterator[None]:
 
 def written(root: Path, **changes: object) -> dict[str, int]:
     """The permissions of everything below the folder of a store that has been used."""
-    settings = StoreSettings(
-        store_path_root_dir=str(root), mapped_file_size_commit_log=1 << 16, mapped_file_size_consume_queue=400,
-        max_hash_slot_num=10, max_index_num=50, **changes,  # type: ignore[arg-type]
-    )  # fmt: skip
-    store = MessageStore(settings)
-    store.open()
-    store.append(NewRecord("T", 0, b"x", b"KEYS\x01k\x02", keys="k"))
-    JsonFile(root / "config" / "topics.json").persist({"a": 1})
-    JsonFile(root / "config" / "topics.json").persist({"a": 2})
-    running = {path: path.stat().st_mode for path in [root, *root.rglob("*")]}
-    store.close_now()
+    with opened(small_store(root, **changes)) as store:
+        store.append(NewRecord("T", 0, b"x", b"KEYS\x01k\x02", keys="k"))
+        for number in (1, 2):
+            JsonFile(root / "config" / "topics.json").persist({"a": number})
+        running = {path: path.stat().st_mode for path in [root, *root.rglob("*")]}
     running.update({path: path.stat().st_mode for path in [root, *root.rglob("*")]})
     return {str(path.relative_to(root)): mode & 0o777 for path, mode in running.items()}
 

@@ -8,55 +8,45 @@ import sys
 from pathlib import Path
 
 import pytest
+from small_store import opened, small_store
 
+from store_reads import read_now
 from tianzhou.errors import StoreLocked
-from tianzhou.store import GetStatus, MessageStore, NewRecord, StoreSettings
+from tianzhou.store import GetStatus, MessageStore, NewRecord
 from tianzhou.store.files.folder import StoreFolder
 
 
 def store_of(root: Path, log: str = "", read_only: str = "") -> MessageStore:
-    return MessageStore(
-        StoreSettings(
-            store_path_root_dir=str(root), store_path_commit_log=log, read_only_commit_log_store_paths=read_only,
-            mapped_file_size_commit_log=1 << 16, mapped_file_size_consume_queue=400, message_index_enable=False,
-        )
-    )  # fmt: skip
+    return small_store(root, store_path_commit_log=log, read_only_commit_log_store_paths=read_only)
 
 
 @pytest.mark.parametrize("second", ["{log}", "{other},{log}", "{link}", "{log}/../log"])
 def test_a_second_store_on_the_same_log_folder_is_refused_by_name(tmp_path: Path, second: str) -> None:
     log, other, link = (tmp_path / name for name in ("log", "other", "link"))
-    first = store_of(tmp_path / "a", str(log))
-    first.open()
-    link.symlink_to(log)
-    with pytest.raises(StoreLocked) as refusal:
-        store_of(tmp_path / "b", second.format(log=log, other=other, link=link)).open()
-    assert f"store {tmp_path / 'b'}" in str(refusal.value)
-    assert "is in use by another store of this process" in str(refusal.value)
-    assert "storePathCommitLog" in str(refusal.value)
-    first.append(NewRecord("T", 0, b"kept", b""))
-    first.close_now()
-    after = store_of(tmp_path / "b", str(log))
-    after.open()
-    after.close_now()
+    with opened(store_of(tmp_path / "a", str(log))) as first:
+        link.symlink_to(log)
+        with pytest.raises(StoreLocked) as refusal:
+            store_of(tmp_path / "b", second.format(log=log, other=other, link=link)).open()
+        assert f"store {tmp_path / 'b'}" in str(refusal.value)
+        assert "is in use by another store of this process" in str(refusal.value)
+        assert "storePathCommitLog" in str(refusal.value)
+        first.append(NewRecord("T", 0, b"kept", b""))
+    with opened(store_of(tmp_path / "b", str(log))):
+        pass
 
 
 def test_the_log_folder_of_another_store_s_root_is_refused(tmp_path: Path) -> None:
-    first = store_of(tmp_path / "a")
-    first.open()
-    for taken in (tmp_path / "a", tmp_path / "a" / "commitlog"):
-        with pytest.raises(StoreLocked):
-            store_of(tmp_path / "b", str(taken)).open()
-    first.close_now()
+    with opened(store_of(tmp_path / "a")):
+        for taken in (tmp_path / "a", tmp_path / "a" / "commitlog"):
+            with pytest.raises(StoreLocked):
+                store_of(tmp_path / "b", str(taken)).open()
 
 
 def test_a_folder_may_be_named_twice_by_the_same_store(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    store = store_of(tmp_path / "a", f"{log},{log}/.", str(log))
-    store.open()
-    store.append(NewRecord("T", 0, b"kept", b""))
-    assert store.get("T", 0, 0, 1).status is GetStatus.FOUND
-    store.close_now()
+    with opened(store_of(tmp_path / "a", f"{log},{log}/.", str(log))) as store:
+        store.append(NewRecord("T", 0, b"kept", b""))
+        assert read_now(store, "T", 0, 0, 1).status is GetStatus.FOUND
 
 
 def test_read_only_folders_may_be_shared_but_not_with_their_writer(tmp_path: Path) -> None:
@@ -78,10 +68,8 @@ def test_read_only_folders_may_be_shared_but_not_with_their_writer(tmp_path: Pat
 
 def test_nothing_is_put_into_a_log_folder_to_lock_it(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    store = store_of(tmp_path / "a", str(log))
-    store.open()
-    assert list(log.iterdir()) == []
-    store.close_now()
+    with opened(store_of(tmp_path / "a", str(log))):
+        assert list(log.iterdir()) == []
 
 
 def test_another_process_is_named_by_its_number(tmp_path: Path) -> None:
@@ -101,9 +89,8 @@ def test_another_process_is_named_by_its_number(tmp_path: Path) -> None:
         with pytest.raises(StoreLocked, match=f"{log} is in use by process {other.pid};"):
             store_of(tmp_path / "b", str(log)).open()
         other.kill()
-    store = store_of(tmp_path / "b", str(log))
-    store.open()
-    store.close_now()
+    with opened(store_of(tmp_path / "b", str(log))):
+        pass
 
 
 def test_what_is_unlocked_is_free_although_a_child_has_its_descriptor(tmp_path: Path) -> None:
@@ -120,18 +107,15 @@ def test_what_is_unlocked_is_free_although_a_child_has_its_descriptor(tmp_path: 
 
 def test_a_forked_child_keeps_no_lock(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    store = store_of(tmp_path / "a", str(log))
-    store.open()
-    held, release = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(release)
-        os.read(held, 1)
-        os._exit(0)
-    store.close_now()
-    other = store_of(tmp_path / "b", str(log))
-    other.open()
-    other.close_now()
+    with opened(store_of(tmp_path / "a", str(log))):
+        held, release = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(release)
+            os.read(held, 1)
+            os._exit(0)
+    with opened(store_of(tmp_path / "b", str(log))):
+        pass
     os.close(held)
     os.close(release)
     os.waitpid(child, 0)

@@ -6,24 +6,15 @@ import os
 from pathlib import Path
 
 import pytest
+from small_store import opened, small_store
 
 from tianzhou.errors import StoreError
-from tianzhou.store import MessageStore, NewRecord, PutStatus, StoreSettings
+from tianzhou.store import MessageStore, NewRecord, PutStatus
 from tianzhou.store.queues.queues import EXTENSIONS, QUEUES, queue_folder, topic_folder
 from tianzhou.store.startup.replay import impossible_place
 from tianzhou.store.upkeep.cleaner import is_topic_folder
 
 HOSTILE = ("..", ".", "", "/", "/tmp", "../../outside", "T/../..", "a\0b", "x" * 256, "é" * 128, "\ud800")
-
-
-def open_store(root: Path, **changed: object) -> MessageStore:
-    settings = {
-        "store_path_root_dir": str(root), "mapped_file_size_commit_log": 1 << 16,
-        "mapped_file_size_consume_queue": 400, "max_hash_slot_num": 10, "max_index_num": 40,
-    }  # fmt: skip
-    store = MessageStore(StoreSettings(**(settings | changed)))  # type: ignore[arg-type]
-    store.open()
-    return store
 
 
 def put(store: MessageStore, topic: str, body: bytes = b"x") -> PutStatus:
@@ -40,16 +31,15 @@ def outside(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("topic", HOSTILE, ids=repr)
 def test_no_path_is_made_of_such_a_name(tmp_path: Path, topic: str) -> None:
-    store = open_store(tmp_path / "store")
-    assert put(store, topic) is PutStatus.MESSAGE_ILLEGAL
-    with pytest.raises(StoreError, match="no folder can have the name"):
-        topic_folder(tmp_path, QUEUES, topic)
-    with pytest.raises(StoreError, match="no folder can have the name"):
-        store.queue_kinds.make(topic, 0)
-    with pytest.raises(StoreError, match="no folder can have the name"):
-        store.arrived(topic, 0)
-    assert impossible_place(topic, 0) is not None
-    store.close_now()
+    with opened(small_store(tmp_path / "store")) as store:
+        assert put(store, topic) is PutStatus.MESSAGE_ILLEGAL
+        with pytest.raises(StoreError, match="no folder can have the name"):
+            topic_folder(tmp_path, QUEUES, topic)
+        with pytest.raises(StoreError, match="no folder can have the name"):
+            store.queue_kinds.make(topic, 0)
+        with pytest.raises(StoreError, match="no folder can have the name"):
+            store.arrived(topic, 0)
+        assert impossible_place(topic, 0) is not None
 
 
 def test_a_queue_has_no_negative_number(tmp_path: Path) -> None:
@@ -58,31 +48,29 @@ def test_a_queue_has_no_negative_number(tmp_path: Path) -> None:
 
 
 def test_deleting_what_is_no_topic_removes_nothing(tmp_path: Path, outside: Path) -> None:
-    store = open_store(tmp_path / "store", enable_consume_queue_ext=True)
-    assert put(store, "T") is PutStatus.PUT_OK
-    before = sorted(tmp_path.rglob("*"))
-    for topic in (*HOSTILE, str(outside), "../outside", "../../outside", "../commitlog", "T/0"):
-        store.delete_topic(topic)
-    assert sorted(tmp_path.rglob("*")) == before
-    assert store.max_offset("T", 0) == 1
-    store.delete_topic("T")
-    assert not (tmp_path / "store" / QUEUES / "T").exists()
-    assert (outside / "precious").exists()
-    store.close_now()
+    with opened(small_store(tmp_path / "store", enable_consume_queue_ext=True)) as store:
+        assert put(store, "T") is PutStatus.PUT_OK
+        before = sorted(tmp_path.rglob("*"))
+        for topic in (*HOSTILE, str(outside), "../outside", "../../outside", "../commitlog", "T/0"):
+            store.delete_topic(topic)
+        assert sorted(tmp_path.rglob("*")) == before
+        assert store.max_offset("T", 0) == 1
+        store.delete_topic("T")
+        assert not (tmp_path / "store" / QUEUES / "T").exists()
+        assert (outside / "precious").exists()
 
 
 def test_the_cleaner_itself_judges_what_it_is_told_to_remove(
     tmp_path: Path, outside: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = open_store(tmp_path / "store")
-    root = tmp_path / "store"
-    for folder in (outside, root, root / QUEUES, root / QUEUES / "..", root / "commitlog", root / "config" / "T"):
-        folder.mkdir(exist_ok=True, parents=True)
-        store._cleaner.remove([folder], [])
-        assert folder.is_dir()
-        assert f"{folder} is no folder of a topic" in caplog.text
-    assert not is_topic_folder(root, root / EXTENSIONS / "absent")
-    store.close_now()
+    with opened(small_store(tmp_path / "store")) as store:
+        root = tmp_path / "store"
+        for folder in (outside, root, root / QUEUES, root / QUEUES / "..", root / "commitlog", root / "config" / "T"):
+            folder.mkdir(exist_ok=True, parents=True)
+            store._cleaner.remove([folder], [])
+            assert folder.is_dir()
+            assert f"{folder} is no folder of a topic" in caplog.text
+        assert not is_topic_folder(root, root / EXTENSIONS / "absent")
 
 
 def test_of_a_link_only_the_link_is_removed(tmp_path: Path, outside: Path) -> None:
@@ -90,19 +78,17 @@ def test_of_a_link_only_the_link_is_removed(tmp_path: Path, outside: Path) -> No
     (root / QUEUES).mkdir(parents=True)
     (outside / "0").mkdir()
     (root / QUEUES / "T").symlink_to(outside)
-    store = open_store(root)
-    store.delete_topic("T")
-    assert not os.path.lexists(root / QUEUES / "T")
-    assert (outside / "precious").exists()
-    store.close_now()
+    with opened(small_store(root)) as store:
+        store.delete_topic("T")
+        assert not os.path.lexists(root / QUEUES / "T")
+        assert (outside / "precious").exists()
 
 
 def test_a_link_within_a_topics_folder_leads_nowhere_when_it_is_deleted(tmp_path: Path, outside: Path) -> None:
-    store = open_store(tmp_path / "store")
-    put(store, "T")
-    (tmp_path / "store" / QUEUES / "T" / "7").symlink_to(outside)
-    store.delete_topic("T")
-    store.close_now()
+    with opened(small_store(tmp_path / "store")) as store:
+        put(store, "T")
+        (tmp_path / "store" / QUEUES / "T" / "7").symlink_to(outside)
+        store.delete_topic("T")
     assert not (tmp_path / "store" / QUEUES / "T").exists()
     assert (outside / "precious").exists()
 
@@ -110,26 +96,23 @@ def test_a_link_within_a_topics_folder_leads_nowhere_when_it_is_deleted(tmp_path
 def test_a_folder_whose_name_is_no_text_is_left_alone(tmp_path: Path) -> None:
     queue = os.fsencode(tmp_path / "store" / QUEUES) + b"/\xff\xfe/0"
     os.makedirs(queue)
-    store = open_store(tmp_path / "store")
-    assert any("is left alone" in note for note in store.report.notes)
-    assert put(store, "T") is PutStatus.PUT_OK
-    store.close_now()
+    with opened(small_store(tmp_path / "store")) as store:
+        assert any("is left alone" in note for note in store.report.notes)
+        assert put(store, "T") is PutStatus.PUT_OK
     assert os.path.isdir(queue)
 
 
 def test_a_record_that_names_no_possible_folder_is_left_out(tmp_path: Path, outside: Path) -> None:
-    store = open_store(tmp_path / "store")
-    put(store, "aa/aaaaaaaa".replace("/", "_"), b"first")
-    put(store, "T", b"second")
-    store.close_now()
+    with opened(small_store(tmp_path / "store")) as store:
+        put(store, "aa/aaaaaaaa".replace("/", "_"), b"first")
+        put(store, "T", b"second")
     log = next((tmp_path / "store" / "commitlog").iterdir())
     data = log.read_bytes()
     log.write_bytes(data.replace(b"aa_aaaaaaaa", b"../../other", 1))
     for path in (tmp_path / "store" / QUEUES).glob("*/*/*"):
         path.unlink()
     (tmp_path / "store" / "abort").touch()
-    store = open_store(tmp_path / "store")
-    assert any("'../../other'" in note and "left out" in note for note in store.report.notes)
-    assert store.max_offset("T", 0) == 1
-    store.close_now()
+    with opened(small_store(tmp_path / "store")) as store:
+        assert any("'../../other'" in note and "left out" in note for note in store.report.notes)
+        assert store.max_offset("T", 0) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["outside", "store"]

@@ -5,12 +5,16 @@ from __future__ import annotations
 import errno
 import logging
 import os
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+from small_store import opened, small_store
 
+from store_reads import read_now
 from tianzhou.shortages import advice
-from tianzhou.store import GetStatus, MessageStore, NewRecord, StoreSettings
+from tianzhou.store import GetStatus, MessageStore, NewRecord
 from tianzhou.store.files import pages
 from tianzhou.store.files.maps import QueueMaps, most_for_queues, system_limit
 from tianzhou.store.files.segments import Segment
@@ -20,19 +24,14 @@ FEW = 1
 """A limit so low that the least there may be, 64, is what counts."""
 
 
-def settings_of(folder: Path, **changes: object) -> StoreSettings:
-    return StoreSettings(
-        store_path_root_dir=str(folder), mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=400,
-        max_hash_slot_num=100, max_index_num=4000, mapped_file_size_consume_queue_ext=1 << 16,
-        mapper_file_size_batch_consume_queue=460, **changes,  # type: ignore[arg-type]
-    )  # fmt: skip
-
-
-def opened(folder: Path, **changes: object) -> MessageStore:
-    store = MessageStore(settings_of(folder, **changes), most_maps=FEW)
-    store.queue_kinds.batch_topics.add("B")
-    store.open()
-    return store
+small = partial(
+    small_store,
+    most_maps=FEW,
+    batch_topics="B",
+    mapped_file_size_commit_log=1 << 20,
+    mapped_file_size_consume_queue_ext=1 << 16,
+    mapper_file_size_batch_consume_queue=460,
+)
 
 
 def send(store: MessageStore, topic: str, text: str) -> None:
@@ -44,97 +43,88 @@ def bodies(store: MessageStore, topic: str, offset: int, text: str) -> int:
     """How many queues have the text's message at the offset."""
     found = 0
     for queue in range(QUEUES):
-        result = store.get(topic, queue, offset, 1)
+        result = read_now(store, topic, queue, offset, 1)
         found += result.status is GetStatus.FOUND and f"{text}-{queue}.".encode() in bytes(result.records)
     return found
 
 
 @pytest.mark.parametrize(("topic", "changes"), [("T", {}), ("T", {"enable_consume_queue_ext": True}), ("B", {})])
 def test_queues_without_number_are_written_read_stopped_and_started(
-    tmp_path: Path, topic: str, changes: dict[str, object]
+    tmp_path: Path, topic: str, changes: dict[str, Any]
 ) -> None:
-    store = opened(tmp_path, **changes)
-    send(store, topic, "first")
-    send(store, topic, "second")
-    assert len(store.queue_kinds.maps) <= 64
-    assert bodies(store, topic, 0, "first") == bodies(store, topic, 1, "second") == QUEUES
-    store.close_now()
+    with opened(small(tmp_path, **changes)) as store:
+        send(store, topic, "first")
+        send(store, topic, "second")
+        assert len(store.queue_kinds.maps) <= 64
+        assert bodies(store, topic, 0, "first") == bodies(store, topic, 1, "second") == QUEUES
     assert len(store.queue_kinds.maps) == 0
 
-    again = opened(tmp_path, **changes)
-    assert again.report.clean
-    assert again.report.notes == []
-    send(again, topic, "third")
-    assert [bodies(again, topic, n, text) for n, text in enumerate(("first", "second", "third"))] == [QUEUES] * 3
-    assert len(again.queue_kinds.maps) <= 64
-    again.close_now()
+    with opened(small(tmp_path, **changes)) as again:
+        assert again.report.clean
+        assert again.report.notes == []
+        send(again, topic, "third")
+        assert [bodies(again, topic, n, text) for n, text in enumerate(("first", "second", "third"))] == [QUEUES] * 3
+        assert len(again.queue_kinds.maps) <= 64
 
 
 def test_a_store_of_more_queues_than_maps_starts_after_a_crash(tmp_path: Path) -> None:
-    store = opened(tmp_path)
-    send(store, "T", "first")
-    store.close_now()
+    with opened(small(tmp_path)) as store:
+        send(store, "T", "first")
     (tmp_path / "abort").touch()
-    again = opened(tmp_path)
-    assert not again.report.clean
-    assert bodies(again, "T", 0, "first") == QUEUES
-    again.close_now()
+    with opened(small(tmp_path)) as again:
+        assert not again.report.clean
+        assert bodies(again, "T", 0, "first") == QUEUES
 
 
 def test_a_topic_whose_maps_were_given_up_can_be_deleted(tmp_path: Path) -> None:
-    store = opened(tmp_path)
-    send(store, "T", "first")
-    store.delete_topic("T")
-    store.clean_queues()
-    send(store, "T", "other")
-    assert bodies(store, "T", 0, "other") == QUEUES
-    store.close_now()
+    with opened(small(tmp_path)) as store:
+        send(store, "T", "first")
+        store.delete_topic("T")
+        store.clean_queues()
+        send(store, "T", "other")
+        assert bodies(store, "T", 0, "other") == QUEUES
 
 
 def test_when_the_system_has_no_more_maps_some_are_given_up_and_it_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = MessageStore(settings_of(tmp_path), most_maps=0)
-    store.open()
-    real = pages.map_file
+    with opened(small(tmp_path, most_maps=0)) as store:
+        real = pages.map_file
 
-    def scarce(fd: int, size: int) -> object:
-        if len(store.queue_kinds.maps) >= 40:
-            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
-        return real(fd, size)
+        def scarce(fd: int, size: int) -> object:
+            if len(store.queue_kinds.maps) >= 40:
+                raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+            return real(fd, size)
 
-    monkeypatch.setattr(pages, "map_file", scarce)
-    with caplog.at_level(logging.WARNING):
-        send(store, "T", "first")
-    assert bodies(store, "T", 0, "first") == QUEUES
-    assert store.writable
-    assert "10 of 40 queue files are let go" in caplog.text
-    store.close_now()
+        monkeypatch.setattr(pages, "map_file", scarce)
+        with caplog.at_level(logging.WARNING):
+            send(store, "T", "first")
+        assert bodies(store, "T", 0, "first") == QUEUES
+        assert store.writable
+        assert "10 of 40 queue files are let go" in caplog.text
     assert not (tmp_path / "abort").exists()
 
 
 def test_without_any_map_the_reason_and_the_sysctl_are_named_until_it_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = MessageStore(settings_of(tmp_path), most_maps=65_530)
-    store.open()
-    store.append(NewRecord("T", 0, b"zero", b""))
+    with opened(small(tmp_path, most_maps=65_530)) as store:
+        store.append(NewRecord("T", 0, b"zero", b""))
 
-    def none(fd: int, size: int) -> object:
-        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        def none(fd: int, size: int) -> object:
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
-    with monkeypatch.context() as patch:
-        patch.setattr(pages, "map_file", none)
-        store.append(NewRecord("T", 1, b"one", b""))
-        refused = store.append(NewRecord("T", 2, b"two", b""))
-        assert "sysctl -w vm.max_map_count=262144" in refused.remark
-        assert "free space" not in refused.remark
-        assert not store.writable
-    store._dispatcher.drain()
-    assert store.writable
-    assert store.get("T", 1, 0, 1).status is GetStatus.FOUND
-    assert store.get("T", 0, 0, 1).status is GetStatus.FOUND
-    store.close_now()
+        with monkeypatch.context() as patch:
+            patch.setattr(pages, "map_file", none)
+            store.append(NewRecord("T", 1, b"one", b""))
+            refused = store.append(NewRecord("T", 2, b"two", b""))
+            assert "sysctl -w vm.max_map_count=262144" in refused.remark
+            assert "free space" not in refused.remark
+            assert not store.writable
+        store._dispatcher.drain()
+        assert store.writable
+        assert read_now(store, "T", 1, 0, 1).status is GetStatus.FOUND
+        assert read_now(store, "T", 0, 0, 1).status is GetStatus.FOUND
     assert not (tmp_path / "abort").exists()
 
 

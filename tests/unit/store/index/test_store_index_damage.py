@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+from small_store import by_key, opened, small_store
 
-from tianzhou.store import MessageStore, NewRecord, StoreSettings
-from tianzhou.store.files.lookup_steps import at_once
+from store_reads import read_now
+from tianzhou.store import MessageStore, NewRecord
 from tianzhou.store.index.indexfile import ENTRY, ENTRY_SIZE, HEADER_SIZE
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.hashing import index_hash
+from waiting import until_async
 
 SLOTS, ENTRIES, COUNT = 1, 40, 100
 """One slot: every chain goes through all entries of its file."""
-
-
-def settings_for(folder: Path, **changes: object) -> StoreSettings:
-    values: dict[str, object] = {
-        "store_path_root_dir": str(folder), "mapped_file_size_commit_log": 1 << 16,
-        "mapped_file_size_consume_queue": 4000, "max_hash_slot_num": SLOTS, "max_index_num": ENTRIES,
-    }  # fmt: skip
-    return StoreSettings(**{**values, **changes})  # type: ignore[arg-type]
+small = partial(small_store, mapped_file_size_consume_queue=4000, max_hash_slot_num=SLOTS, max_index_num=ENTRIES)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    store = MessageStore(settings_for(tmp_path))
-    store.open()
-    for number in range(COUNT):
-        key = f"k{number}"
-        store.append(NewRecord("T", 0, b"%d " % number, f"KEYS\x01{key}\x02".encode(), keys=key))
-    store.close_now()
+    with opened(small(tmp_path)) as store:
+        for number in range(COUNT):
+            key = f"k{number}"
+            store.append(NewRecord("T", 0, b"%d " % number, f"KEYS\x01{key}\x02".encode(), keys=key))
     return tmp_path
 
 
@@ -53,7 +47,7 @@ def lead(path: Path, entry: int, previous: int) -> None:
 
 
 def found(store: MessageStore) -> int:
-    return sum(len(at_once(store.lookups.key_steps("T", f"k{number}", 8)).parts) == 1 for number in range(COUNT))
+    return sum(len(by_key(store, f"k{number}", limit=8).parts) == 1 for number in range(COUNT))
 
 
 @pytest.mark.parametrize("circle", [[(20, 20)], [(20, 30)], [(5, 20), (20, 5)], [(20, 1 << 30)], [(20, -7)]])
@@ -63,94 +57,76 @@ def test_a_query_of_a_chain_that_leads_nowhere_ends_and_the_file_is_made_anew(
     path = files_of(folder)[1]
     for entry, previous in circle:
         lead(path, entry, previous)
-    store = MessageStore(settings_for(folder))
-    store.open()
-    at_once(store.lookups.key_steps("T", "no such key", 8))  # goes through every chain of the slot
-    assert f"index file {path} is damaged" in caplog.text
-    assert found(store) == COUNT
-    store.close_now()
+    with opened(small(folder)) as store:
+        by_key(store, "no such key", limit=8)  # goes through every chain of the slot
+        assert f"index file {path} is damaged" in caplog.text
+        assert found(store) == COUNT
     assert StoreScan(folder).check(slots=SLOTS).problems == []
 
 
 async def test_a_running_store_makes_a_damaged_file_anew_and_goes_on_indexing(folder: Path) -> None:
     lead(files_of(folder)[0], 20, 25)
-    async with MessageStore(settings_for(folder)) as store:
-        async with asyncio.timeout(10):
-            await store.find(store.lookups.key_steps("T", "no such key", 8))
-            store.append(NewRecord("T", 0, b"later", b"KEYS\x01later\x02", keys="later"))
-            assert store._upkeep.catch_up is not None
-            while not store._upkeep.catch_up.done:
-                await asyncio.sleep(0.001)
+    async with small(folder) as store:
+        await store.find(store.lookups.key_steps("T", "no such key", 8))
+        store.append(NewRecord("T", 0, b"later", b"KEYS\x01later\x02", keys="later"))
+        assert store._upkeep.catch_up is not None
+        await until_async(lambda: store._upkeep.catch_up.done)
         assert found(store) == COUNT
-        assert len(at_once(store.lookups.key_steps("T", "later", 8)).parts) == 1
+        assert len(by_key(store, "later", limit=8).parts) == 1
     assert StoreScan(folder).check(slots=SLOTS).problems == []
-    again = MessageStore(settings_for(folder))
-    again.open()
-    assert again.report.notes == []
-    assert found(again) == COUNT
-    again.close_now()
+    with opened(small(folder)) as again:
+        assert again.report.notes == []
+        assert found(again) == COUNT
 
 
 async def test_a_file_that_is_damaged_while_the_index_catches_up_is_made_anew_as_well(folder: Path) -> None:
     lead(files_of(folder)[0], 20, 25)
     files_of(folder)[2].unlink()
-    async with MessageStore(settings_for(folder)) as store:
-        async with asyncio.timeout(10):
-            await store.find(store.lookups.key_steps("T", "no such key", 8))
-            while store._upkeep.catch_up is None or not store._upkeep.catch_up.done:
-                await asyncio.sleep(0.001)
+    async with small(folder) as store:
+        await store.find(store.lookups.key_steps("T", "no such key", 8))
+        await until_async(lambda: store._upkeep.catch_up and store._upkeep.catch_up.done)
         assert found(store) == COUNT
     assert StoreScan(folder).check(slots=SLOTS).problems == []
 
 
 def test_a_start_after_the_death_of_a_broker_that_made_its_index_anew_finds_all_keys(folder: Path) -> None:
     lead(files_of(folder)[1], 20, 25)
-    store = MessageStore(settings_for(folder))
+    store = small(folder)
     store.open()
     store._upkeep._begin_catch_up = lambda index, position: None  # type: ignore[method-assign]  # it dies before
-    at_once(store.lookups.key_steps("T", "no such key", 8))
+    by_key(store, "no such key", limit=8)
     assert len(files_of(folder)) == 1
     store._release()
-    again = MessageStore(settings_for(folder))
-    again.open()
-    assert found(again) == COUNT
-    again.close_now()
+    with opened(small(folder)) as again:
+        assert found(again) == COUNT
     assert StoreScan(folder).check(slots=SLOTS).problems == []
 
 
-def lengthen_first(folder: Path) -> StoreSettings:
-    os.truncate(files_of(folder)[0], 5000)
-    return settings_for(folder)
-
-
-def shorten_last(folder: Path) -> StoreSettings:
-    os.truncate(files_of(folder)[-1], 100)
-    return settings_for(folder)
-
-
-def other_settings(folder: Path) -> StoreSettings:
-    return settings_for(folder, max_index_num=ENTRIES + 20)
-
-
-def only_file(folder: Path) -> StoreSettings:
+def only_file(folder: Path) -> None:
     for path in files_of(folder)[1:]:
         path.unlink()
     os.truncate(files_of(folder)[0], 64)
-    return settings_for(folder)
 
 
-@pytest.mark.parametrize("change", [lengthen_first, shorten_last, other_settings, only_file])
+@pytest.mark.parametrize(
+    ("change", "entries"),
+    [
+        (lambda folder: os.truncate(files_of(folder)[0], 5000), ENTRIES),
+        (lambda folder: os.truncate(files_of(folder)[-1], 100), ENTRIES),
+        (lambda folder: None, ENTRIES + 20),
+        (only_file, ENTRIES),
+    ],
+    ids=["first longer", "last shorter", "other setting", "only file"],
+)
 def test_index_files_of_another_length_are_made_anew_with_one_line(
-    folder: Path, change: object, caplog: pytest.LogCaptureFixture
+    folder: Path, change: Callable[[Path], None], entries: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = MessageStore(change(folder))  # type: ignore[operator]
-    with caplog.at_level(logging.WARNING):
-        report = store.open()
-    assert len([note for note in report.notes if "bytes long, not the" in note]) == 1
-    assert "to be made anew from the log" in caplog.text
-    assert store.get("T", 0, 0, 32).records
-    assert found(store) == COUNT
-    store.close_now()
+    change(folder)
+    with caplog.at_level(logging.WARNING), opened(small(folder, max_index_num=entries)) as store:
+        assert len([note for note in store.report.notes if "bytes long, not the" in note]) == 1
+        assert "to be made anew from the log" in caplog.text
+        assert read_now(store, "T", 0, 0, 32).records
+        assert found(store) == COUNT
     assert StoreScan(folder).check(slots=SLOTS).problems == []
 
 

@@ -5,28 +5,23 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
+from small_store import small_store
 
+from store_reads import read_now
 from tianzhou.errors import StoreError
-from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
+from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus
 from tianzhou.store.dispatch import dispatch as dispatch_module
 from tianzhou.store.files import directories
 from tianzhou.store.files.segments import Segment
 from tianzhou.store.flags import RunningFlag
 from tianzhou.store.log import commitlog as commitlog_module
+from waiting import until_async
 
-
-def settings_for(folder: Path, **changes: object) -> StoreSettings:
-    values: dict[str, object] = {
-        "store_path_root_dir": str(folder),
-        "mapped_file_size_commit_log": 1 << 20,
-        "mapped_file_size_consume_queue": 4000,
-        "max_hash_slot_num": 100,
-        "max_index_num": 400,
-    }
-    return StoreSettings(**{**values, **changes})  # type: ignore[arg-type]
+small = partial(small_store, mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=4000)
 
 
 def message(number: int = 0, size: int = 100, **changes: object) -> NewRecord:
@@ -34,12 +29,12 @@ def message(number: int = 0, size: int = 100, **changes: object) -> NewRecord:
 
 
 async def test_a_put_shows_in_the_next_turn_of_the_loop_and_wakes_who_waits(tmp_path: Path) -> None:
-    async with MessageStore(settings_for(tmp_path)) as store:
+    async with small(tmp_path) as store:
         arrived = store.arrived("T", 0)
         waiting = asyncio.create_task(arrived.reach(3))
         for number in range(3):
             store.append(message(number))
-            assert store.get("T", 0, 0, 32).status is GetStatus.NO_MESSAGE_IN_QUEUE
+            assert read_now(store, "T", 0, 0, 32).status is GetStatus.NO_MESSAGE_IN_QUEUE
         assert store.max_offset("T", 0) == 0
         assert store.max_offset("T", 0, committed=False) == 3
         assert store.dispatch_behind_bytes == store.end_offset
@@ -52,7 +47,7 @@ async def test_a_put_shows_in_the_next_turn_of_the_loop_and_wakes_who_waits(tmp_
 
 
 async def test_dispatch_works_in_slices_and_lets_others_run(tmp_path: Path) -> None:
-    async with MessageStore(settings_for(tmp_path)) as store:
+    async with small(tmp_path) as store:
         for number in range(2000):
             store.append(message(number))
         turns = 0
@@ -68,7 +63,7 @@ async def test_dispatch_works_in_slices_and_lets_others_run(tmp_path: Path) -> N
 async def test_a_flood_without_turns_of_the_loop_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tianzhou.store.appender.BACKLOG_LIMIT", 500)
 
-    async with MessageStore(settings_for(tmp_path)) as store:
+    async with small(tmp_path) as store:
         for number in range(3000):
             store.append(message(number))
             assert len(store._dispatcher.pending) <= 501
@@ -84,7 +79,7 @@ async def test_sync_flush_settles_when_the_disk_has_it_and_shows_it_then(
         gate.wait(10)
         passed(self, start, end)
 
-    async with MessageStore(settings_for(tmp_path, flush_disk_type="SYNC_FLUSH")) as store:
+    async with small(tmp_path, flush_disk_type="SYNC_FLUSH") as store:
         monkeypatch.setattr(Segment, "sync", held)
         first = store.append(message(1))
         assert await store.settle(first, 30) is PutStatus.FLUSH_DISK_TIMEOUT
@@ -101,46 +96,40 @@ async def test_sync_flush_settles_when_the_disk_has_it_and_shows_it_then(
 
 
 async def test_async_flush_settles_at_once(tmp_path: Path) -> None:
-    async with MessageStore(settings_for(tmp_path, flush_interval_commit_log=60_000)) as store:
+    async with small(tmp_path, flush_interval_commit_log=60_000) as store:
         result = store.append(message())
         assert await store.settle(result) is PutStatus.PUT_OK
         assert store.flushed.value == 0
 
 
 async def test_async_flush_reaches_the_disk_by_interval(tmp_path: Path) -> None:
-    settings = settings_for(tmp_path, flush_interval_commit_log=5, flush_commit_log_thorough_interval=20)
-    async with MessageStore(settings) as store:
+    async with small(tmp_path, flush_interval_commit_log=5, flush_commit_log_thorough_interval=20) as store:
         result = store.append(message())
         await asyncio.wait_for(store.flushed.reach(result.end_offset), 5)
 
 
-def test_a_failing_disk_ends_acknowledgements_and_puts_but_not_reads(
+async def test_a_failing_disk_ends_acknowledgements_and_puts_but_not_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(self: Segment, start: int, end: int) -> None:
         raise OSError(5, "Input/output error")
 
-    settings = settings_for(tmp_path, flush_disk_type="SYNC_FLUSH")
-
-    async def main() -> None:
-        async with MessageStore(settings) as store:
-            good = store.append(message(1))
-            assert await store.settle(good) is PutStatus.PUT_OK
-            with monkeypatch.context() as patch:
-                patch.setattr(Segment, "sync", broken)
-                bad = store.append(message(2))
-                assert await store.settle(bad) is PutStatus.FLUSH_DISK_TIMEOUT
-            refused = store.append(message(3))
-            assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
-            assert "Input/output error" in refused.remark
-            assert "repair the disk" in refused.remark
-            with pytest.raises(StoreError, match="only reads"):
-                await store.flushed.reach(bad.end_offset)
-            assert store.get("T", 0, 0, 32).count == 1
-            assert not store.writable
-        assert "refused the commit log" in caplog.text
-
-    asyncio.run(main())
+    async with small(tmp_path, flush_disk_type="SYNC_FLUSH") as store:
+        good = store.append(message(1))
+        assert await store.settle(good) is PutStatus.PUT_OK
+        with monkeypatch.context() as patch:
+            patch.setattr(Segment, "sync", broken)
+            bad = store.append(message(2))
+            assert await store.settle(bad) is PutStatus.FLUSH_DISK_TIMEOUT
+        refused = store.append(message(3))
+        assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert "Input/output error" in refused.remark
+        assert "repair the disk" in refused.remark
+        with pytest.raises(StoreError, match="only reads"):
+            await store.flushed.reach(bad.end_offset)
+        assert read_now(store, "T", 0, 0, 32).count == 1
+        assert not store.writable
+    assert "refused the commit log" in caplog.text
     assert (tmp_path / "abort").exists()  # the next start reads the log again
 
 
@@ -169,7 +158,7 @@ class RefusesOnce:
 
 async def test_a_disk_that_refused_once_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = RefusesOnce(monkeypatch)
-    async with MessageStore(settings_for(tmp_path, flush_disk_type="SYNC_FLUSH")) as store:
+    async with small(tmp_path, flush_disk_type="SYNC_FLUSH") as store:
         # Two flushes of the same range at the same time: the store's own, and that of who makes sure.
         results = [store.append(message(number)) for number in range(3)]
         waiting = [asyncio.create_task(store.settle(result, 5000)) for result in results]
@@ -189,7 +178,7 @@ async def test_a_refusal_is_known_when_nobody_waits_for_it_any_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     disk = RefusesOnce(monkeypatch)
-    async with MessageStore(settings_for(tmp_path)) as store:
+    async with small(tmp_path) as store:
         result = store.append(message())
         sure = asyncio.create_task(store.secure(store.end_offset))
         await disk.busy()
@@ -205,22 +194,11 @@ async def test_a_refusal_is_known_when_nobody_waits_for_it_any_more(
 
 
 async def test_the_checkpoint_follows_what_is_on_disk(tmp_path: Path) -> None:
-    settings = settings_for(
-        tmp_path,
-        flush_interval_commit_log=5,
-        flush_commit_log_least_pages=0,
-        flush_interval_consume_queue=5,
-        flush_consume_queue_thorough_interval=5,
-    )
-    async with MessageStore(settings) as store:
-        result = store.append(message(1))
-        for _ in range(400):
-            await asyncio.sleep(0.01)
-            fields = (tmp_path / "checkpoint").read_bytes()[:16] if (tmp_path / "checkpoint").exists() else b""
-            if fields == result.store_timestamp.to_bytes(8, "big") * 2:
-                break
-        else:
-            pytest.fail("the checkpoint did not follow")
+    checkpoint = tmp_path / "checkpoint"
+    often = {"flush_interval_commit_log": 5, "flush_interval_consume_queue": 5, "flush_commit_log_least_pages": 0}
+    async with small(tmp_path, flush_consume_queue_thorough_interval=5, **often) as store:
+        times = store.append(message(1)).store_timestamp.to_bytes(8, "big") * 2
+        await until_async(lambda: checkpoint.exists() and checkpoint.read_bytes()[:16] == times)
 
 
 async def test_a_busy_log_is_prepared_ahead_and_an_idle_one_is_not(
@@ -230,7 +208,7 @@ async def test_a_busy_log_is_prepared_ahead_and_an_idle_one_is_not(
     monkeypatch.setattr(commitlog_module, "_BUSY", 256 << 10)
     folder = tmp_path / "commitlog"
 
-    async with MessageStore(settings_for(tmp_path)) as store:
+    async with small(tmp_path) as store:
         store.append(message(size=1000))
         await asyncio.sleep(0.05)
         assert folder.joinpath(f"{0:020d}").stat().st_blocks * 512 <= 128 << 10
@@ -238,12 +216,8 @@ async def test_a_busy_log_is_prepared_ahead_and_an_idle_one_is_not(
             for number in range(8):
                 store.append(message(number, size=1000))
             await asyncio.sleep(0.001)
-        for _ in range(200):
-            if len(list(folder.iterdir())) == 2:
-                break
-            await asyncio.sleep(0.01)
+        await until_async(lambda: len(list(folder.iterdir())) == 2)
         assert store.end_offset < 1 << 20
-        assert len(list(folder.iterdir())) == 2
         for number in range(400):
             store.append(message(number, size=1000))
         assert store.end_offset > 1 << 20
@@ -252,17 +226,13 @@ async def test_a_busy_log_is_prepared_ahead_and_an_idle_one_is_not(
     assert len(list(folder.iterdir())) == -(-store.end_offset // (1 << 20))
 
 
-def test_stopping_right_after_puts_loses_nothing(tmp_path: Path) -> None:
-    async def main(count: int) -> None:
-        async with MessageStore(settings_for(tmp_path)) as store:
+async def test_stopping_right_after_puts_loses_nothing(tmp_path: Path) -> None:
+    for count in (0, 300, 600):
+        async with small(tmp_path) as store:
             assert store.report.clean
             assert store.max_offset("T", 0) == count
             for number in range(300):
                 store.append(message(number))
-
-    asyncio.run(main(0))
-    asyncio.run(main(300))
-    asyncio.run(main(600))
 
 
 class Descriptors:
@@ -280,39 +250,32 @@ class Descriptors:
 
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-def test_a_flush_without_descriptors_is_done_when_there_are_some_again(
+async def test_a_flush_without_descriptors_is_done_when_there_are_some_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flush: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("tianzhou.store.log.flush.RETRY_S", 0.02)
     descriptors = Descriptors(monkeypatch)
 
-    async def main() -> None:
-        settings = settings_for(
-            tmp_path, flush_disk_type=flush, flush_commit_log_thorough_interval=20, flush_interval_commit_log=10,
-            flush_interval_consume_queue=20, flush_consume_queue_thorough_interval=20, sync_flush_timeout=100,
-        )  # fmt: skip
-        async with MessageStore(settings) as store:
-            descriptors.left = False
-            result = store.append(message())
-            assert result.status is PutStatus.PUT_OK
-            waited = await store.settle(result)
-            assert waited is (PutStatus.FLUSH_DISK_TIMEOUT if flush == "SYNC_FLUSH" else PutStatus.PUT_OK)
-            async with asyncio.timeout(5):
-                while "flushing the commit log" not in store.supervisor.troubles:
-                    await asyncio.sleep(0.01)
-            assert RunningFlag.NOT_WRITABLE not in store.flags.bits
-            assert store.flushed.value < result.end_offset
-            descriptors.left = True
-            async with asyncio.timeout(5):
-                await store.flushed.reach(result.end_offset)
-                while store.supervisor.troubles.present() or store._dispatcher.dirty:
-                    await asyncio.sleep(0.01)
-            assert store.append(message(1)).status is PutStatus.PUT_OK
-        assert store.unclean == ""
-        async with MessageStore(settings) as again:
-            assert again.report.clean
-
-    asyncio.run(main())
+    store = small(
+        tmp_path, flush_disk_type=flush, flush_commit_log_thorough_interval=20, flush_interval_commit_log=10,
+        flush_interval_consume_queue=20, flush_consume_queue_thorough_interval=20, sync_flush_timeout=100,
+    )  # fmt: skip
+    async with store:
+        descriptors.left = False
+        result = store.append(message())
+        assert result.status is PutStatus.PUT_OK
+        waited = await store.settle(result)
+        assert waited is (PutStatus.FLUSH_DISK_TIMEOUT if flush == "SYNC_FLUSH" else PutStatus.PUT_OK)
+        await until_async(lambda: "flushing the commit log" in store.supervisor.troubles)
+        assert RunningFlag.NOT_WRITABLE not in store.flags.bits
+        assert store.flushed.value < result.end_offset
+        descriptors.left = True
+        await until_async(lambda: store.flushed.value >= result.end_offset)
+        await until_async(lambda: not store.supervisor.troubles.present() and not store._dispatcher.dirty)
+        assert store.append(message(1)).status is PutStatus.PUT_OK
+    assert store.unclean == ""
+    async with MessageStore(store.settings) as again:
+        assert again.report.clean
     assert "flushing the commit log works again" in caplog.text
 
 
@@ -320,19 +283,18 @@ async def test_a_stop_without_descriptors_is_not_a_clean_one(tmp_path: Path, mon
     monkeypatch.setattr("tianzhou.store.log.flush.RETRY_S", 0.001)
     descriptors = Descriptors(monkeypatch)
 
-    settings = settings_for(tmp_path)
-    async with MessageStore(settings) as store:
+    async with small(tmp_path) as store:
         descriptors.left = False
         store.append(message())
         await asyncio.sleep(0)
     assert "not everything is on the disk" in store.unclean or "the disk refused" in store.unclean
     descriptors.left = True
-    async with MessageStore(settings) as again:
+    async with small(tmp_path) as again:
         assert not again.report.clean
-        assert again.get("T", 0, 0, 32).status is GetStatus.FOUND
+        assert read_now(again, "T", 0, 0, 32).status is GetStatus.FOUND
 
 
-def test_a_record_no_queue_takes_refuses_puts_loudly_instead_of_hiding_what_follows(
+async def test_a_record_no_queue_takes_refuses_puts_loudly_instead_of_hiding_what_follows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("tianzhou.store.dispatch.dispatch._RETRY_SECONDS", 0.02)
@@ -340,21 +302,14 @@ def test_a_record_no_queue_takes_refuses_puts_loudly_instead_of_hiding_what_foll
     def refuse(*_: object) -> int:
         raise ValueError("no such unit")
 
-    async def main() -> None:
-        async with MessageStore(settings_for(tmp_path)) as store:
-            with pytest.MonkeyPatch.context() as broken:
-                broken.setattr("tianzhou.store.dispatch.dispatch.fill", refuse)
-                assert store.append(message()).status is PutStatus.PUT_OK
-                async with asyncio.timeout(5):
-                    while store.writable:
-                        await asyncio.sleep(0.01)
-                refused = store.append(message(1))
-                assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
-                assert "no such unit" in refused.remark
-            async with asyncio.timeout(5):
-                while not store.writable:
-                    await asyncio.sleep(0.01)
-            assert store.append(message(2)).status is PutStatus.PUT_OK
-
-    asyncio.run(main())
+    async with small(tmp_path) as store:
+        with pytest.MonkeyPatch.context() as broken:
+            broken.setattr("tianzhou.store.dispatch.dispatch.fill", refuse)
+            assert store.append(message()).status is PutStatus.PUT_OK
+            await until_async(lambda: not store.writable)
+            refused = store.append(message(1))
+            assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
+            assert "no such unit" in refused.remark
+        await until_async(lambda: store.writable)
+        assert store.append(message(2)).status is PutStatus.PUT_OK
     assert "filling the queues failed" in caplog.text

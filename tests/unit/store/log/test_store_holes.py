@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_store import opened, read_queue, small_store
 
 from tianzhou._hot.records import HOLE, UNIT
-from tianzhou.records.codec import decode_record
-from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
+from tianzhou.store import MessageStore, NewRecord, PutStatus
 from tianzhou.store.log import holes
 from tianzhou.store.offline.repairer import repair
 from tianzhou.store.offline.scan import StoreScan
@@ -19,29 +20,18 @@ from tianzhou.store.queues.consumequeue import ConsumeQueue
 
 SEGMENT = 4096
 COUNT = 40
-
-
-def settings_for(folder: Path) -> StoreSettings:
-    return StoreSettings(
-        store_path_root_dir=str(folder),
-        mapped_file_size_commit_log=SEGMENT,
-        mapped_file_size_consume_queue=400,
-        max_hash_slot_num=50,
-        max_index_num=100,
-    )
+small = partial(small_store, mapped_file_size_commit_log=SEGMENT)
 
 
 def fill(folder: Path) -> list[tuple[int, int]]:
     """A store of one queue, stopped cleanly; where its records are."""
-    store = MessageStore(settings_for(folder))
-    store.open()
-    places = []
-    for number in range(COUNT):
-        body = b"%03d " % number * 40
-        result = store.append(NewRecord("T", 0, body, b"UNIQ_KEY\x01u%d\x02" % number, uniq_key=f"u{number}"))
-        assert result.status is PutStatus.PUT_OK
-        places.append((result.physical_offset, result.end_offset - result.physical_offset))
-    store.close_now()
+    with opened(small(folder)) as store:
+        places = []
+        for number in range(COUNT):
+            body = b"%03d " % number * 40
+            result = store.append(NewRecord("T", 0, body, b"UNIQ_KEY\x01u%d\x02" % number, uniq_key=f"u{number}"))
+            assert result.status is PutStatus.PUT_OK
+            places.append((result.physical_offset, result.end_offset - result.physical_offset))
     return places
 
 
@@ -53,14 +43,7 @@ def damage(folder: Path, place: tuple[int, int]) -> None:
 
 
 def served(store: MessageStore, begin: int = 0) -> list[int]:
-    found, position = [], begin
-    while position < store.max_offset("T", 0):
-        result = store.get("T", 0, position, 32)
-        if result.status is GetStatus.FOUND:
-            found += [decode_record(part, check_crc=True).queue_offset for part in result.parts]
-        assert result.next_offset > position
-        position = result.next_offset
-    return found
+    return [record.queue_offset for record in read_queue(store, begin=begin)]
 
 
 @pytest.mark.parametrize("lost", [(0,), (3,), (3, 4, 5), (20,), (COUNT - 1,), (COUNT - 3, COUNT - 1), (0, 7, 30)])
@@ -80,18 +63,15 @@ def test_the_places_of_lost_records_are_kept(lost: tuple[int, ...], tmp_path: Pa
     last = units[-1]
     assert last.physical_offset + last.size <= places[-1][0] + places[-1][1]
 
-    store = MessageStore(settings_for(tmp_path))
-    store.open()
-    assert served(store) == left
-    for number in range(COUNT):
-        assert served(store, number) == [other for other in left if other >= number]
-    result = store.append(NewRecord("T", 0, b"behind", b"UNIQ_KEY\x01behind\x02", uniq_key="behind"))
-    assert result.queue_offset == COUNT
-    store.close_now()
-    store = MessageStore(settings_for(tmp_path))
-    assert store.open().clean
-    assert served(store) == [*left, COUNT]
-    store.close_now()
+    with opened(small(tmp_path)) as store:
+        assert served(store) == left
+        for number in range(COUNT):
+            assert served(store, number) == [other for other in left if other >= number]
+        result = store.append(NewRecord("T", 0, b"behind", b"UNIQ_KEY\x01behind\x02", uniq_key="behind"))
+        assert result.queue_offset == COUNT
+    with opened(small(tmp_path)) as store:
+        assert store.report.clean
+        assert served(store) == [*left, COUNT]
     assert StoreScan(tmp_path).check().sound
 
 
@@ -100,10 +80,8 @@ def test_a_queue_made_anew_at_the_start_keeps_places_too(tmp_path: Path) -> None
     damage(tmp_path, places[3])
     for path in (tmp_path / "consumequeue" / "T" / "0").iterdir():
         path.unlink()
-    store = MessageStore(settings_for(tmp_path))
-    store.open()
-    assert served(store) == [number for number in range(COUNT) if number != 3]
-    store.close_now()
+    with opened(small(tmp_path)) as store:
+        assert served(store) == [number for number in range(COUNT) if number != 3]
     unit = list(StoreScan(tmp_path).units("T", 0))[3]
     assert (unit.physical_offset, unit.size, unit.tags_code) == (*places[4], HOLE)
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_store import by_key, opened, read_queue, small_store
 
+from store_reads import read_now
 from tianzhou.records.codec import decode_record, verify_property_crc
-from tianzhou.store import MessageStore, NewRecord, PutStatus, StoreSettings
+from tianzhou.store import MessageStore, NewRecord, PutStatus
 from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.queues.multi_dispatch import dispatched_queues, stored_places, with_offsets
 from tianzhou.wire.hashing import tags_code
@@ -20,29 +23,13 @@ from tianzhou.wire.properties import decode_properties, encode_properties
 NAMED = "INNER_MULTI_DISPATCH"
 TAG = tags_code("M")
 GIVEN = "INNER_MULTI_QUEUE_OFFSET"
-
-
-def settings_for(folder: Path, **changed: object) -> StoreSettings:
-    return StoreSettings(
-        **{
-            "store_path_root_dir": str(folder),
-            "mapped_file_size_commit_log": 1 << 16,
-            "mapped_file_size_consume_queue": 400,
-            "max_hash_slot_num": 10,
-            "max_index_num": 400,
-            "enable_lmq": True,
-            "enable_multi_dispatch": True,
-        }
-        | changed  # type: ignore[arg-type]
-    )
+small = partial(small_store, enable_lmq=True, enable_multi_dispatch=True)
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[MessageStore]:
-    store = MessageStore(settings_for(tmp_path / "store"))
-    store.open()
-    yield store
-    store.close_now()
+    with opened(small(tmp_path / "store")) as store:
+        yield store
 
 
 def message(named: str, topic: str = "T", queue_id: int = 0, body: bytes = b"x", sys_flag: int = 0) -> NewRecord:
@@ -51,10 +38,7 @@ def message(named: str, topic: str = "T", queue_id: int = 0, body: bytes = b"x",
 
 
 def bodies(store: MessageStore, topic: str, queue_id: int = 0) -> list[bytes]:
-    found: list[bytes] = []
-    while parts := store.get(topic, queue_id, len(found), 32).parts:
-        found += [decode_record(part).body for part in parts]
-    return found
+    return [record.body for record in read_queue(store, topic, queue_id)]
 
 
 def offsets(store: MessageStore, physical: int) -> str | None:
@@ -74,8 +58,8 @@ def test_each_queue_named_gets_a_unit_and_the_record_the_offsets(store: MessageS
     assert bodies(store, "%LMQ%b") == [b"1", b"2", b"4"]
     assert bodies(store, "other", 3) == [b"2"]
     assert bodies(store, "T", 3) == [b"0", b"1", b"2", b"3", b"4"]
-    assert store.get("%LMQ%a", 0, 0, 32, frozenset({TAG})).count == 4
-    assert len(at_once(store.lookups.key_steps("T", "K", 32)).physical_offsets) == 5, "indexed once"
+    assert read_now(store, "%LMQ%a", 0, 0, 32, frozenset({TAG})).count == 4
+    assert len(by_key(store, "K", limit=32).physical_offsets) == 5, "indexed once"
 
 
 def test_members_of_a_batch_are_dispatched_each(store: MessageStore) -> None:
@@ -101,27 +85,23 @@ def test_rolled_back_messages_are_in_no_queue(store: MessageStore) -> None:
 
 
 def test_without_the_setting_nothing_is_dispatched(tmp_path: Path) -> None:
-    store = MessageStore(settings_for(tmp_path, enable_multi_dispatch=False))
-    store.open()
-    result = store.append(message("%LMQ%a"))
-    assert offsets(store, result.physical_offset) is None
-    assert store.topics() == ["T"]
-    store.close_now()
+    with opened(small(tmp_path, enable_multi_dispatch=False)) as store:
+        result = store.append(message("%LMQ%a"))
+        assert offsets(store, result.physical_offset) is None
+        assert store.topics() == ["T"]
 
 
 def test_there_are_at_most_so_many_light_queues(tmp_path: Path) -> None:
-    store = MessageStore(settings_for(tmp_path, max_lmq_consume_queue_num=2))
-    store.open()
-    for named in ("%LMQ%a", "%LMQ%b", "%LMQ%a,%LMQ%b"):
-        assert store.append(message(named)).status is PutStatus.PUT_OK
-    refused = store.append(message("%LMQ%a,%LMQ%c"))
-    assert refused.status is PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
-    assert "maxLmqConsumeQueueNum=2" in refused.remark
-    assert store.append(message("ordinary")).status is PutStatus.PUT_OK
-    assert store.max_offset("%LMQ%a", 0, committed=False) == 2
-    store.delete_topic("%LMQ%b")
-    assert store.append(message("%LMQ%c")).status is PutStatus.PUT_OK
-    store.close_now()
+    with opened(small(tmp_path, max_lmq_consume_queue_num=2)) as store:
+        for named in ("%LMQ%a", "%LMQ%b", "%LMQ%a,%LMQ%b"):
+            assert store.append(message(named)).status is PutStatus.PUT_OK
+        refused = store.append(message("%LMQ%a,%LMQ%c"))
+        assert refused.status is PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
+        assert "maxLmqConsumeQueueNum=2" in refused.remark
+        assert store.append(message("ordinary")).status is PutStatus.PUT_OK
+        assert store.max_offset("%LMQ%a", 0, committed=False) == 2
+        store.delete_topic("%LMQ%b")
+        assert store.append(message("%LMQ%c")).status is PutStatus.PUT_OK
 
 
 @pytest.mark.parametrize("named", ["../x", "a/b", "%LMQ%" + "x" * 200])
@@ -140,14 +120,12 @@ def test_offsets_given_by_a_client_are_not_trusted(store: MessageStore) -> None:
 
 
 def test_the_crc_covers_the_offsets(tmp_path: Path) -> None:
-    store = MessageStore(settings_for(tmp_path, enabled_append_prop_crc=True))
-    store.open()
-    result = store.append(message("%LMQ%a,%LMQ%b"))
-    record = at_once(store.lookups.record_steps(result.physical_offset))
-    assert record is not None
-    assert offsets(store, result.physical_offset) == "0,0"
-    assert verify_property_crc(record)
-    store.close_now()
+    with opened(small(tmp_path, enabled_append_prop_crc=True)) as store:
+        result = store.append(message("%LMQ%a,%LMQ%b"))
+        record = at_once(store.lookups.record_steps(result.physical_offset))
+        assert record is not None
+        assert offsets(store, result.physical_offset) == "0,0"
+        assert verify_property_crc(record)
 
 
 @pytest.mark.parametrize("crashed", [False, True])
@@ -155,37 +133,29 @@ def test_the_crc_covers_the_offsets(tmp_path: Path) -> None:
 def test_units_of_light_queues_are_found_again_or_made_anew(
     tmp_path: Path, lost: tuple[str, ...], *, crashed: bool
 ) -> None:
-    store = MessageStore(settings_for(tmp_path))
-    store.open()
-    for number in range(90):
-        store.append(message(("%LMQ%a", "%LMQ%b,%LMQ%a", "T")[number % 3], body=b"%d" % number))
-    expected = {topic: bodies(store, topic) for topic in ("T", "%LMQ%a", "%LMQ%b")}
-    store.close_now()
+    with opened(small(tmp_path)) as store:
+        for number in range(90):
+            store.append(message(("%LMQ%a", "%LMQ%b,%LMQ%a", "T")[number % 3], body=b"%d" % number))
+        expected = {topic: bodies(store, topic) for topic in ("T", "%LMQ%a", "%LMQ%b")}
     before = {path: path.read_bytes() for path in tmp_path.glob("consumequeue/*/*/*")}
     for topic in lost:
         shutil.rmtree(tmp_path / "consumequeue" / topic)
     if crashed:
         (tmp_path / "abort").write_text("1")
-    store = MessageStore(store.settings)
-    report = store.open()
-    assert (report.clean, report.damaged) == (not crashed, [])
-    assert {topic: bodies(store, topic) for topic in expected} == expected
-    assert {path: path.read_bytes() for path in tmp_path.glob("consumequeue/*/*/*")} == before
-    assert offsets(store, store.append(message("%LMQ%a,%LMQ%b")).physical_offset) == "60,30"
-    store.close_now()
+    with opened(MessageStore(store.settings)) as store:
+        assert (store.report.clean, store.report.damaged) == (not crashed, [])
+        assert {topic: bodies(store, topic) for topic in expected} == expected
+        assert {path: path.read_bytes() for path in tmp_path.glob("consumequeue/*/*/*")} == before
+        assert offsets(store, store.append(message("%LMQ%a,%LMQ%b")).physical_offset) == "60,30"
 
 
 def test_light_queues_survive_a_crash_while_multi_dispatch_is_off(tmp_path: Path) -> None:
-    store = MessageStore(settings_for(tmp_path))
-    store.open()
-    for _ in range(30):
-        store.append(message("%LMQ%a"))
-    store.close_now()
+    with opened(small(tmp_path)) as store:
+        for _ in range(30):
+            store.append(message("%LMQ%a"))
     (tmp_path / "abort").write_text("1")
-    store = MessageStore(settings_for(tmp_path, enable_multi_dispatch=False))
-    store.open()
-    assert len(bodies(store, "%LMQ%a")) == 30
-    store.close_now()
+    with opened(small(tmp_path, enable_multi_dispatch=False)) as store:
+        assert len(bodies(store, "%LMQ%a")) == 30
 
 
 # the property

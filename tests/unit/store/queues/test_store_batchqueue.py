@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_store import opened, small_store
 
+from store_reads import read_now
 from tianzhou.errors import StoreUnreadable
 from tianzhou.records.codec import decode_record
 from tianzhou.store import GetStatus, MessageStore, NewRecord, PutStatus, StoreSettings
@@ -44,25 +46,15 @@ class TickingClock:
         return self.now / 1000
 
 
-def store_in(folder: Path, **changed: object) -> MessageStore:
-    chosen = {"mapped_file_size_commit_log": 1 << 16, "mapper_file_size_batch_consume_queue": PER_SEGMENT * 46}
-    small = StoreSettings(
-        store_path_root_dir=str(folder),
-        max_hash_slot_num=10,
-        max_index_num=40,
-        **chosen | changed,  # type: ignore[arg-type]
-    )
-    store = MessageStore(small, TickingClock())
-    store.queue_kinds.batch_topics.add("B")
-    store.open()
-    return store
+def small(folder: Path, **changes: object) -> MessageStore:
+    changes = {"mapper_file_size_batch_consume_queue": PER_SEGMENT * 46, **changes}
+    return small_store(folder, TickingClock(), batch_topics="B", **changes)
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[MessageStore]:
-    store = store_in(tmp_path / "store")
-    yield store
-    store.close_now()
+    with opened(small(tmp_path / "store")) as store:
+        yield store
 
 
 def put(store: MessageStore, count: int, tag: str = "", size: int = 10) -> int:
@@ -79,7 +71,7 @@ def put(store: MessageStore, count: int, tag: str = "", size: int = 10) -> int:
 
 
 def bases(store: MessageStore, offset: int, limit: int, **how: object) -> list[int]:
-    return [decode_record(part).queue_offset for part in store.get("B", 0, offset, limit, **how).parts]  # type: ignore[arg-type]
+    return [decode_record(part).queue_offset for part in read_now(store, "B", 0, offset, limit, **how).parts]  # type: ignore[arg-type]
 
 
 # units
@@ -158,7 +150,7 @@ def test_segments_that_have_expired_move_the_min_offset(tmp_path: Path) -> None:
 def test_inner_batches_advance_the_queue_by_their_messages(store: MessageStore) -> None:
     assert [put(store, count) for count in (1, 3, 1, 20, 2)] == [0, 1, 4, 5, 25]
     assert (store.max_offset("B", 0), store.max_offset("B", 0, committed=False)) == (27, 27)
-    first = decode_record(store.get("B", 0, 5, 1).parts[0])
+    first = decode_record(read_now(store, "B", 0, 5, 1).parts[0])
     assert decode_properties(first.properties) == {"INNER_NUM": "20", "INNER_BASE": "5"}
 
 
@@ -198,29 +190,30 @@ def test_a_read_takes_whole_records_within_the_limits(store: MessageStore) -> No
     assert bases(store, 2, 9) == [0, 3, 8]
     assert bases(store, 9, 32) == [9, 39]
     assert bases(store, 41, 32) == [41], "the first record is never too much"
-    middle = store.get("B", 0, 50, 1)
+    middle = read_now(store, "B", 0, 50, 1)
     assert (middle.status, middle.next_offset, middle.count) == (GetStatus.FOUND, 81, 40)
-    assert store.get("B", 0, 3, 32, max_bytes=1).next_offset == 8
+    assert read_now(store, "B", 0, 3, 32, max_bytes=1).next_offset == 8
     assert bases(store, 81, 32) == [81]
 
 
 def test_reads_outside_the_queue_say_so(store: MessageStore) -> None:
-    assert store.get("B", 0, 0, 1).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
+    assert read_now(store, "B", 0, 0, 1).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
     store.arrived("B", 0)
-    assert store.get("B", 0, 5, 1).status is GetStatus.NO_MESSAGE_IN_QUEUE
+    assert read_now(store, "B", 0, 5, 1).status is GetStatus.NO_MESSAGE_IN_QUEUE
     put(store, 4)
     for offset, status, following in ((4, "OFFSET_OVERFLOW_ONE", 4), (5, "OFFSET_OVERFLOW_BADLY", 4)):
-        result = store.get("B", 0, offset, 1)
+        result = read_now(store, "B", 0, offset, 1)
         assert (result.status.name, result.next_offset, result.max_offset) == (status, following, 4)
 
 
 def test_a_read_in_vain_looks_at_few_units(tmp_path: Path) -> None:
-    store = store_in(tmp_path / "s", max_filter_message_size=460, mapper_file_size_batch_consume_queue=46 * 1000)
-    for _ in range(30):
-        put(store, 1, "A")
-    nothing = store.get("B", 0, 0, 1, frozenset({tags_code("Z")}))
-    assert (nothing.status, nothing.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 10)
-    store.close_now()
+    with opened(
+        small(tmp_path / "s", max_filter_message_size=460, mapper_file_size_batch_consume_queue=46 * 1000)
+    ) as store:
+        for _ in range(30):
+            put(store, 1, "A")
+        nothing = read_now(store, "B", 0, 0, 1, frozenset({tags_code("Z")}))
+        assert (nothing.status, nothing.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 10)
 
 
 def test_who_looks_into_records_may_end_the_read_before_one(store: MessageStore) -> None:
@@ -232,9 +225,9 @@ def test_who_looks_into_records_may_end_the_read_before_one(store: MessageStore)
         seen.append(decode_record(record).queue_offset)
         return None if len(seen) > 2 else False
 
-    result = store.get("B", 0, 3, 32, accept=look)
+    result = read_now(store, "B", 0, 3, 32, accept=look)
     assert (result.status, result.next_offset, seen) == (GetStatus.NO_MATCHED_MESSAGE, 9, [3, 6, 9])
-    result = store.get("B", 0, 9, 32, accept=lambda _: None)
+    result = read_now(store, "B", 0, 9, 32, accept=lambda _: None)
     assert (result.status, result.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 9)
 
 
@@ -248,16 +241,15 @@ def test_tags_leave_out_single_messages_and_no_batch(store: MessageStore) -> Non
 def test_batches_that_have_left_the_memory_are_fetched_beside_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = store_in(tmp_path / "s")
-    for count in (3, 1, 2):
-        put(store, count, "A")
-    store.close_now()
+    with opened(small(tmp_path / "s")) as store:
+        for count in (3, 1, 2):
+            put(store, count, "A")
     fetched: list[tuple[int, int]] = []
     monkeypatch.setattr(HeldMap, "fetch", lambda _, start, end: fetched.append((start, end)))
     monkeypatch.setattr(Segment, "resident", lambda *_: bool(fetched))
 
     async def main() -> None:
-        async with store_in(tmp_path / "s") as store:
+        async with small(tmp_path / "s") as store:
             found = store.read(ReadRequest("B", 0, 1, 32, frozenset({tags_code("A")})))
             assert inspect.isawaitable(found)
             found = await found
@@ -280,10 +272,9 @@ def test_who_waits_is_told_of_the_last_message_of_a_batch(store: MessageStore) -
 @pytest.mark.parametrize("lost", [None, "batchconsumequeue", "proved.json", "torn"])
 def test_units_are_found_again_or_made_anew(tmp_path: Path, lost: str | None, *, crashed: bool) -> None:
     root = tmp_path / "store"
-    store = store_in(root)
-    counts = [1, 4, 1, 1, 9, 2, 1, 1, 1, 3, 1, 30]
-    expected = [put(store, count) for count in counts]
-    store.close_now()
+    with opened(small(root)) as store:
+        counts = [1, 4, 1, 1, 9, 2, 1, 1, 1, 3, 1, 30]
+        expected = [put(store, count) for count in counts]
     queue = root / "batchconsumequeue" / "B" / "0"
     before = {path.name: path.read_bytes() for path in queue.iterdir()}
     assert sorted(before) == ["0" * 20, f"{230:020d}", f"{460:020d}"]
@@ -296,17 +287,16 @@ def test_units_are_found_again_or_made_anew(tmp_path: Path, lost: str | None, *,
         shutil.rmtree(root / lost)
     if crashed:
         (root / "abort").write_text("1")
-    store = store_in(root)
-    assert store.report.clean is not crashed
-    assert (store.min_offset("B", 0), store.max_offset("B", 0)) == (0, sum(counts))
-    found, position = [], 0
-    while position < sum(counts):
-        result = store.get("B", 0, position, 32)
-        found += [decode_record(part).queue_offset for part in result.parts]
-        position = result.next_offset
-    assert found == expected
-    assert put(store, 2) == sum(counts)
-    store.close_now()
+    with opened(small(root)) as store:
+        assert store.report.clean is not crashed
+        assert (store.min_offset("B", 0), store.max_offset("B", 0)) == (0, sum(counts))
+        found, position = [], 0
+        while position < sum(counts):
+            result = read_now(store, "B", 0, position, 32)
+            found += [decode_record(part).queue_offset for part in result.parts]
+            position = result.next_offset
+        assert found == expected
+        assert put(store, 2) == sum(counts)
     after = {path.name: path.read_bytes() for path in queue.iterdir()}
     last = max(before)
     for name, content in before.items():
@@ -335,28 +325,23 @@ def test_a_topic_is_of_the_type_that_the_broker_wrote_down(tmp_path: Path) -> No
 def test_records_that_lie_in_the_log_still_tell_the_type(tmp_path: Path) -> None:
     """A crash right after the first message of a topic, whose queue never came to the disk."""
     root = tmp_path / "store"
-    store = store_in(root)
-    put(store, 5)
-    store.close_now()
+    with opened(small(root)) as store:
+        put(store, 5)
     shutil.rmtree(root / "batchconsumequeue")
     (root / "abort").write_text("1")
-    store = MessageStore(store.settings)
-    store.open()
-    assert (store.max_offset("B", 0), bases(store, 3, 1)) == (5, [0])
-    store.close_now()
+    with opened(MessageStore(store.settings)) as store:
+        assert (store.max_offset("B", 0), bases(store, 3, 1)) == (5, [0])
 
 
 def test_no_batch_is_split_by_a_kill_between_two_messages(tmp_path: Path) -> None:
-    store = store_in(tmp_path / "store")
-    offsets = [put(store, 1 + number % 3) for number in range(40)]
-    shutil.copytree(tmp_path / "store", tmp_path / "killed")
-    store.close_now()
+    with opened(small(tmp_path / "store")) as store:
+        offsets = [put(store, 1 + number % 3) for number in range(40)]
+        shutil.copytree(tmp_path / "store", tmp_path / "killed")
     (tmp_path / "killed" / "abort").write_text("1")
-    killed = store_in(tmp_path / "killed")
-    assert killed.max_offset("B", 0) == offsets[-1] + 1
-    for offset, following in pairwise(offsets):
-        assert killed.get("B", 0, offset, 1).next_offset == following
-    killed.close_now()
+    with opened(small(tmp_path / "killed")) as killed:
+        assert killed.max_offset("B", 0) == offsets[-1] + 1
+        for offset, following in pairwise(offsets):
+            assert read_now(killed, "B", 0, offset, 1).next_offset == following
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_store import opened, read_queue, small_store
 
 from tianzhou._hot.records import UNIT
-from tianzhou.records.codec import decode_record
-from tianzhou.store import MessageStore, NewRecord, StoreSettings
+from tianzhou.store import MessageStore, NewRecord
 from tianzhou.store.queues.extension import Extension, ExtensionUnit, is_address
 from tianzhou.wire.hashing import tags_code
 
@@ -56,22 +57,9 @@ def test_what_cannot_be_kept_leaves_the_plain_code(tmp_path: Path) -> None:
     assert not is_address(-(1 << 31))
 
 
-def store_in(folder: Path, **changed: object) -> MessageStore:
-    store = MessageStore(
-        StoreSettings(
-            **{
-                "store_path_root_dir": str(folder),
-                "mapped_file_size_commit_log": 4096,
-                "mapped_file_size_consume_queue": 400,
-                "mapped_file_size_consume_queue_ext": 256,
-                "enable_consume_queue_ext": True,
-                "message_index_enable": False,
-            }
-            | changed  # type: ignore[arg-type]
-        )
-    )
-    store.open()
-    return store
+small = partial(
+    small_store, mapped_file_size_consume_queue_ext=256, enable_consume_queue_ext=True, message_index_enable=False
+)
 
 
 def put(store: MessageStore, count: int, first: int = 0) -> None:
@@ -82,13 +70,7 @@ def put(store: MessageStore, count: int, first: int = 0) -> None:
 
 
 def tagged(store: MessageStore, tag: int) -> list[int]:
-    found: list[int] = []
-    position = 0
-    while position < store.max_offset("T", 0):
-        result = store.get("T", 0, position, 32, frozenset({tags_code(str(tag))}))
-        found += [int(decode_record(part).body) for part in result.parts]
-        position = result.next_offset
-    return found
+    return [int(record.body) for record in read_queue(store, tags=frozenset({tags_code(str(tag))}))]
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -96,21 +78,21 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def test_tags_select_by_the_codes_in_the_extension(tmp_path: Path) -> None:
-    store = store_in(tmp_path)
-    put(store, 50)
-    assert tagged(store, 1) == list(range(1, 50, 3))
-    assert tagged(store, 9) == []
-    raw = (tmp_path / "consumequeue/T/0" / ("0" * 20)).read_bytes()
-    assert [tags for _, _, tags in UNIT.iter_unpack(raw)] == [FIRST + n // 12 * 256 + n % 12 * 20 for n in range(20)]
-    store.close_now()
+    with opened(small(tmp_path)) as store:
+        put(store, 50)
+        assert tagged(store, 1) == list(range(1, 50, 3))
+        assert tagged(store, 9) == []
+        raw = (tmp_path / "consumequeue/T/0" / ("0" * 20)).read_bytes()
+        assert [tags for _, _, tags in UNIT.iter_unpack(raw)] == [
+            FIRST + n // 12 * 256 + n % 12 * 20 for n in range(20)
+        ]
 
 
 @pytest.mark.parametrize("crashed", [False, True])
 @pytest.mark.parametrize("lost", ["", "consumequeue", "consumequeue_ext", "last"])
 def test_both_kinds_of_files_are_made_anew_together(tmp_path: Path, lost: str, *, crashed: bool) -> None:
-    store = store_in(tmp_path)
-    put(store, 50)
-    store.close_now()
+    with opened(small(tmp_path)) as store:
+        put(store, 50)
     before = files(tmp_path)
     if lost == "last":
         max((tmp_path / "consumequeue_ext/T/0").iterdir()).unlink()
@@ -118,46 +100,42 @@ def test_both_kinds_of_files_are_made_anew_together(tmp_path: Path, lost: str, *
         shutil.rmtree(tmp_path / lost)
     if crashed:
         (tmp_path / "abort").write_text("1")
-    store = store_in(tmp_path)
-    assert tagged(store, 2) == list(range(2, 50, 3))
-    store.close_now()
+    with opened(small(tmp_path)) as store:
+        assert tagged(store, 2) == list(range(2, 50, 3))
     assert files(tmp_path) == before
 
 
 def test_the_setting_may_be_turned_on_and_off(tmp_path: Path) -> None:
     for number, enabled in enumerate((False, True, False, True)):
-        store = store_in(tmp_path, enable_consume_queue_ext=enabled)
-        put(store, 10, number * 10)
-        wanted = set(range(1, number * 10 + 10, 3))
-        # Without the extensions a broker does not know the tags behind addresses; consumers compare them again.
-        assert set(tagged(store, 1)) >= wanted
-        if enabled:
-            assert set(tagged(store, 1)) == wanted
-        store.close_now()
+        with opened(small(tmp_path, enable_consume_queue_ext=enabled)) as store:
+            put(store, 10, number * 10)
+            wanted = set(range(1, number * 10 + 10, 3))
+            # Without the extensions a broker does not know the tags behind addresses; consumers compare them again.
+            assert set(tagged(store, 1)) >= wanted
+            if enabled:
+                assert set(tagged(store, 1)) == wanted
 
 
 def test_extensions_go_with_the_units_that_expire(tmp_path: Path) -> None:
-    store = store_in(tmp_path)
-    put(store, 60)
-    queue = store._queues.table["T"][0]
-    unit = queue.unit(45)
-    assert unit is not None
-    queue.correct_min_offset(unit[0])
-    assert queue.min_offset == 45
-    for retired in queue.expire(unit[0]):
-        retired.unlink()
-        assert retired.release()
-    names = sorted(path.name for path in (tmp_path / "consumequeue_ext/T/0").iterdir())
-    assert names == [f"{768:020d}", f"{1024:020d}"]
-    assert [n for n in tagged(store, 0) if n >= 45] == [45, 48, 51, 54, 57]
-    store.close_now()
+    with opened(small(tmp_path)) as store:
+        put(store, 60)
+        queue = store._queues.table["T"][0]
+        unit = queue.unit(45)
+        assert unit is not None
+        queue.correct_min_offset(unit[0])
+        assert queue.min_offset == 45
+        for retired in queue.expire(unit[0]):
+            retired.unlink()
+            assert retired.release()
+        names = sorted(path.name for path in (tmp_path / "consumequeue_ext/T/0").iterdir())
+        assert names == [f"{768:020d}", f"{1024:020d}"]
+        assert [n for n in tagged(store, 0) if n >= 45] == [45, 48, 51, 54, 57]
 
 
 def test_a_deleted_topic_leaves_no_extension(tmp_path: Path) -> None:
-    store = store_in(tmp_path)
-    put(store, 20)
-    store.delete_topic("T")
-    assert not list((tmp_path / "consumequeue_ext").glob("*/*/*"))
-    put(store, 5)
-    assert tagged(store, 0) == [0, 3]
-    store.close_now()
+    with opened(small(tmp_path)) as store:
+        put(store, 20)
+        store.delete_topic("T")
+        assert not list((tmp_path / "consumequeue_ext").glob("*/*/*"))
+        put(store, 5)
+        assert tagged(store, 0) == [0, 3]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 
 import pytest
+from small_store import opened
 
 from tianzhou._hot.records import NewRecord
 from tianzhou.store import MessageStore
@@ -30,25 +30,18 @@ def test_the_first_wrong_unit_is_found_in_a_few_steps_that_begin_in_front(count)
 
 
 def test_pages_behind_the_last_unit_stay_out_of_memory(tmp_path) -> None:
-    def settings() -> StoreSettings:
-        return StoreSettings(store_path_root_dir=str(tmp_path), store_path_commit_log=str(tmp_path / "commitlog"))
-
-    store = MessageStore(settings())
-    store.open()
-    for number in range(30):
-        store.append(NewRecord("T", number % 3, b"body", b"", born_timestamp=1, keys="", uniq_key=""))
-    asyncio.run(store.close())
+    with opened(MessageStore(StoreSettings(store_path_root_dir=str(tmp_path)))) as store:
+        for number in range(30):
+            store.append(NewRecord("T", number % 3, b"body", b""))
     files = sorted((tmp_path / "consumequeue" / "T").glob("*/*"))
     assert len(files) == 3
     for file in files:
-        with file.open("rb") as opened:
-            os.fsync(opened.fileno())
-            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    store = MessageStore(settings())
-    store.open()
-    assert [store.max_offset("T", queue) for queue in range(3)] == [10, 10, 10]
-    for queue in range(3):
-        (segment,) = store._queues.table["T"][queue].files.segments
-        pages = range(0, segment.size - PAGE, PAGE)
-        assert sum(segment.resident(at, at + PAGE) for at in pages) <= 8
-    asyncio.run(store.close())
+        with file.open("rb") as readable:
+            os.fsync(readable.fileno())
+            os.posix_fadvise(readable.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    with opened(MessageStore(store.settings)) as store:
+        assert [store.max_offset("T", queue) for queue in range(3)] == [10, 10, 10]
+        for queue in range(3):
+            (segment,) = store._queues.table["T"][queue].files.segments
+            pages = range(0, segment.size - PAGE, PAGE)
+            assert sum(segment.resident(at, at + PAGE) for at in pages) <= 8

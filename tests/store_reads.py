@@ -1,0 +1,12 @@
+"""Reading a store's queue by position, for tests that have no `ReadRequest` at hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tianzhou.store import GetResult, MessageStore, ReadRequest
+
+
+def read_now(store: MessageStore, *wish: Any, **wishes: Any) -> GetResult:
+    """`MessageStore.read_now` of the `ReadRequest` with these fields: topic, queue, offset, most messages, …"""
+    return store.read_now(ReadRequest(*wish, **wishes))
