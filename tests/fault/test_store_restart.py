@@ -16,6 +16,7 @@ from store_reads import read_now
 from tianzhou.records.codec import decode_record
 from tianzhou.store import MessageStore, StoreSettings
 from tianzhou.store.files.lookup_steps import at_once
+from tianzhou.store.offline.check import check_store
 from tianzhou.store.offline.scan import StoreScan
 
 WRITER = """
@@ -108,7 +109,7 @@ def test_acknowledged_messages_survive_being_killed_again_and_again(tmp_path: Pa
     for _, _, physical, text in acknowledged[::37]:
         assert physical in at_once(store.lookups.key_steps("T", text, 64)).physical_offsets
     store.close_now()
-    assert StoreScan(tmp_path).check(slots=500).problems == []
+    assert check_store(StoreScan(tmp_path), slots=500).problems == []
 
 
 def test_being_killed_while_recovering_does_no_harm(tmp_path: Path) -> None:
@@ -138,4 +139,4 @@ def test_being_killed_while_recovering_does_no_harm(tmp_path: Path) -> None:
             if queue == queue_id:
                 assert by_offset[offset] == (physical, text)
     store.close_now()
-    assert StoreScan(tmp_path).check(slots=500).problems == []
+    assert check_store(StoreScan(tmp_path), slots=500).problems == []

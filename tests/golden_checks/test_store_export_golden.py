@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from golden_stores import check_body, manifest_of, unpacked
 
+from tianzhou.store.offline.check import check_store
 from tianzhou.store.offline.import_export import Importer, Selection, rows, selected, visible_topics
 from tianzhou.store.offline.scan import StoreScan
 
@@ -60,7 +61,7 @@ def test_an_import_of_the_export_is_the_same(case: tuple[Path, dict[str, Any]], 
     with Importer(copy, 1 << 20) as importer:
         for row in before:
             importer.add(row)
-    report = StoreScan(copy).check()
+    report = check_store(StoreScan(copy))
     assert (report.problems, report.records, report.units) == ([], len(before), len(before))
     after = exported(copy, visible_topics(StoreScan(copy)))
     assert [kept(row) for row in after] == [kept(row) for row in before]

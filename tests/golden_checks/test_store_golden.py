@@ -16,6 +16,7 @@ from store_reads import read_now
 from tianzhou.records.codec import decode_record
 from tianzhou.store import GetStatus, MessageStore, StoreSettings
 from tianzhou.store.files.lookup_steps import at_once
+from tianzhou.store.offline.check import check_store
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.pulled import to_message
 
@@ -172,7 +173,7 @@ def test_a_second_start_is_a_clean_one(case: Case) -> None:
 def test_the_scanner_finds_a_sound_store_and_touches_nothing(name: str, originals: Path) -> None:
     folder = originals / name / "store"
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-    report = StoreScan(folder).check(slots=100)
+    report = check_store(StoreScan(folder), slots=100)
     assert report.problems == []
     assert report.records >= len(manifest_of(name)["messages"])
     assert report.index_entries > 0

@@ -29,6 +29,7 @@ from store_reads import read_now
 from tianzhou.records.codec import decode_record
 from tianzhou.store import GetStatus, MessageStore, PutStatus, StoreSettings
 from tianzhou.store.files.lookup_steps import at_once
+from tianzhou.store.offline.check import check_store
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.pulled import to_message
@@ -232,7 +233,7 @@ def test_the_same_messages_make_the_same_files(case: Case, tmp_path: Path) -> No
 
 def test_the_scanner_finds_a_sound_store_and_touches_nothing(case: Case) -> None:
     before = {path: path.stat().st_mtime_ns for path in case.golden.rglob("*")}
-    report = StoreScan(case.golden).check(slots=100)
+    report = check_store(StoreScan(case.golden), slots=100)
     assert report.problems == []
     assert report.records == len({message["commitLogOffset"] for message in case.manifest["messages"]})
     assert {path: path.stat().st_mtime_ns for path in case.golden.rglob("*")} == before

@@ -21,6 +21,7 @@ from tianzhou.broker.settings import BrokerSettings
 from tianzhou.records.codec import decode_records
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.settings import dump
+from tianzhou.store.offline.check import check_store
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.store.settings import StoreSettings
 from tianzhou.wire.batch import encode_batch
@@ -137,7 +138,7 @@ async def ours(store: StoreSettings, port: int) -> AsyncIterator[Talk]:
         assert broker.store.report.clean
         assert broker.store.report.notes == []
         yield Talk(client, broker.address)
-    assert StoreScan(store.root).check().problems == []
+    assert check_store(StoreScan(store.root)).problems == []
 
 
 @asynccontextmanager

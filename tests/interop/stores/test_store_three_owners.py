@@ -16,6 +16,7 @@ from test_store_after_kill import QUEUES, TOPIC, audit, write
 from toolchain import ToolchainMissingError
 
 from tianzhou import Producer
+from tianzhou.store.offline.check import check_store
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.store.startup.proved_note import lock_time, read_note
 from tianzhou.testing.ledger import Ledger
@@ -53,6 +54,6 @@ def test_a_note_of_ours_is_not_believed_after_apache(other: str, server_kind: st
             asyncio.run(audit(server.namesrv, ledger))
     except ToolchainMissingError as error:
         pytest.skip(str(error))
-    report = StoreScan(store_dir).check()
+    report = check_store(StoreScan(store_dir))
     assert report.problems == []
     assert report.index_entries >= report.records > 200

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from store_reads import read_now
 from tianzhou.store import MessageStore, StoreSettings
+from tianzhou.store.offline.check import check_store
 from tianzhou.store.offline.scan import StoreScan
 
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
@@ -87,7 +88,7 @@ def test_a_filled_store_is_sound_and_takes_little_space(stored, tmp_path) -> Non
     count = stored.fill(tmp_path, 3, length=4 << 20, body=500_000)
     assert count == 24
     assert sum(path.stat().st_blocks * 512 for path in tmp_path.rglob("*")) < 1 << 20
-    report = StoreScan(tmp_path).check()
+    report = check_store(StoreScan(tmp_path))
     assert (report.records, report.units, report.problems) == (count, count, [])
     settings = StoreSettings(
         store_path_root_dir=str(tmp_path), mapped_file_size_commit_log=4 << 20, disk_max_used_space_ratio=99

@@ -16,7 +16,9 @@ from small_store import SEGMENT, number_of, numbers, opened, small_store
 from tianzhou.errors import StoreLocked
 from tianzhou.records.codec import decode_record
 from tianzhou.store import MessageStore, NewRecord
+from tianzhou.store.offline.check import check_store
 from tianzhou.store.offline.check_report import CheckReport, Kind
+from tianzhou.store.offline.index_files import index_entries
 from tianzhou.store.offline.repair import RebuildQueue, plan
 from tianzhou.store.offline.repairer import Repairer, repair
 from tianzhou.store.offline.scan import StoreScan
@@ -85,7 +87,7 @@ def kinds(report: CheckReport) -> set[Kind]:
 
 def test_a_whole_store_is_sound(folder: Path) -> None:
     done: list[int] = []
-    report = StoreScan(folder).check(progress=done.append)
+    report = check_store(StoreScan(folder), progress=done.append)
     assert (report.sound, report.notes, report.clean, report.in_use) == (True, [], True, False)
     assert (report.records, report.units, report.queues) == (COUNT, COUNT, QUEUES)
     assert report.index_entries == 3 * COUNT
@@ -96,7 +98,7 @@ def test_a_whole_store_is_sound(folder: Path) -> None:
 
 def test_a_store_in_use_is_told(folder: Path) -> None:
     with opened(small_store(folder)):
-        report = StoreScan(folder).check()
+        report = check_store(StoreScan(folder))
         assert report.in_use
         assert report.sound
         with pytest.raises(StoreLocked):
@@ -177,10 +179,10 @@ DAMAGE: dict[str, tuple[Damage, set[Kind], set[Kind], int]] = {
 def test_damage_is_found_and_mended(folder: Path, name: str) -> None:
     damage, wanted, allowed, most_lost = DAMAGE[name]
     damage(folder)
-    found = kinds(StoreScan(folder).check())
+    found = kinds(check_store(StoreScan(folder)))
     assert wanted <= found <= wanted | allowed
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    assert plan(StoreScan(folder).check()).steps
+    assert plan(check_store(StoreScan(folder))).steps
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
     outcome = repair(folder)
@@ -188,7 +190,7 @@ def test_damage_is_found_and_mended(folder: Path, name: str) -> None:
     assert outcome.done
     assert outcome.kept is not None
     assert any(outcome.kept.iterdir())
-    report = StoreScan(folder).check()
+    report = check_store(StoreScan(folder))
     assert report.problems == []
     assert plan(report).steps == ()
     again = repair(folder)
@@ -198,7 +200,7 @@ def test_damage_is_found_and_mended(folder: Path, name: str) -> None:
     assert len(set(range(COUNT)) - kept) <= most_lost
     if most_lost == 1:
         assert len(kept) == COUNT - 1
-    assert StoreScan(folder).check().problems == []
+    assert check_store(StoreScan(folder)).problems == []
 
 
 def test_offsets_are_not_given_twice_after_a_loss_at_the_end(folder: Path) -> None:
@@ -231,7 +233,7 @@ def test_what_a_crash_leaves_is_expected_and_a_torn_tail_is_cut(folder: Path, tm
     path, at, size = place_of(crashed, COUNT + 19)
     write(path, at + size // 2, bytes(size - size // 2))
     write(queue_file(crashed, 0, -1), 340, bytes(60))
-    report = StoreScan(crashed).check()
+    report = check_store(StoreScan(crashed))
     assert not report.clean
     assert report.problems == []
     assert {note.kind for note in report.notes} >= {Kind.TAIL}
@@ -246,7 +248,7 @@ def test_a_deleted_topic_is_no_problem(folder: Path) -> None:
         store.delete_topic("T")
         folder.joinpath("config", "consumerOffset.json").unlink()
         fill(store, 0, 9)
-    report = StoreScan(folder).check()
+    report = check_store(StoreScan(folder))
     assert report.problems == []
     assert report.former_records == COUNT
     assert report.units == 9
@@ -263,7 +265,7 @@ def test_wrong_numbers_lead_to_a_plan_without_touching_anything() -> None:
 def test_apaches_own_stores_are_sound(name: str, tmp_path: Path) -> None:
     with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
         archive.extractall(tmp_path)
-    report = StoreScan(tmp_path / "store").check()
+    report = check_store(StoreScan(tmp_path / "store"))
     assert report.problems == []
     assert report.clean == ("killed" not in name)
     assert report.records > 0
@@ -277,7 +279,7 @@ def test_apaches_queues_and_index_can_be_made_anew(name: str, tmp_path: Path) ->
         archive.extractall(tmp_path)
     folder = tmp_path / "store"
     scan = StoreScan(folder)
-    before = scan.check()
+    before = check_store(scan)
     units = {queue: [u for u in scan.units(*queue) if u.physical_offset >= before.log_begin] for queue in scan.queues()}
     report = CheckReport(clean=True, segments=before.segments, log_begin=before.log_begin, log_end=before.log_end)
     report.bad_queues |= set(units)
@@ -285,11 +287,11 @@ def test_apaches_queues_and_index_can_be_made_anew(name: str, tmp_path: Path) ->
     report.index_wrong = True
     kept = tmp_path / "kept"
     Repairer(folder, kept).carry_out(plan(report), report)
-    after = scan.check()
+    after = check_store(scan)
     assert after.problems == []
     assert (after.records, after.units) == (before.records, before.units)
     again = {queue: [u for u in scan.units(*queue) if not u.blank] for queue in scan.queues()}
     assert again == {queue: found for queue, found in units.items() if found}
-    old = [(e.key_hash, e.physical_offset) for h in StoreScan(kept).index_headers() for e in scan.index_entries(h)]
-    new = [(e.key_hash, e.physical_offset) for h in scan.index_headers() for e in scan.index_entries(h)]
+    old = [(e.key_hash, e.physical_offset) for h in StoreScan(kept).index_headers() for e in index_entries(h)]
+    new = [(e.key_hash, e.physical_offset) for h in scan.index_headers() for e in index_entries(h)]
     assert new == [entry for entry in old if entry[1] >= before.log_begin]

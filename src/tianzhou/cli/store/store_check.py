@@ -31,10 +31,12 @@ def check(folder: StoreArgument, slots: SlotsOption = None, output: OutputOption
 
     Example: tianzhou store check ./tianzhou-data
     """
+    from tianzhou.store.offline.check import check_store
+
     scan = open_store(folder)
     size = scan.log_bytes()
     with progress("bytes checked", size, worth_it=size > PROGRESS_FROM) as advance:
-        report = scan.check(slots, advance)
+        report = check_store(scan, slots, advance)
         advance(size)
     if report.in_use:
         print_note(f"{scan.root} is in use; what is written meanwhile may be reported as a problem")
@@ -94,11 +96,12 @@ def repair(
 
 
 def _show_plan(root: Path, slots: int | None, size: int, output: Output) -> None:
+    from tianzhou.store.offline.check import check_store
     from tianzhou.store.offline.repair import plan
     from tianzhou.store.offline.scan import StoreScan
 
     with progress("bytes checked", size, worth_it=size > PROGRESS_FROM) as advance:
-        report = StoreScan(root).check(slots, advance)
+        report = check_store(StoreScan(root), slots, advance)
     todo = plan(report)
     if output is Output.json:
         print_json({"steps": [str(s) for s in todo.steps], "hopeless": list(todo.hopeless), "sound": report.sound})

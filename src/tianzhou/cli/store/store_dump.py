@@ -177,13 +177,14 @@ def _units(scan: StoreScan, selection: Selection) -> Iterator[dict[str, Any]]:
 
 
 def _entries(scan: StoreScan, selection: Selection, topic: str | None, slots: int | None) -> Iterator[dict[str, Any]]:
+    from tianzhou.store.offline.index_files import index_entries
     from tianzhou.wire.hashing import index_hash
 
     if selection.key is not None and topic is None:
         raise ConfigError("--key finds index entries only together with --topic; give that, too")
     wanted = None if selection.key is None else index_hash(topic or "", selection.key)
     for header in scan.index_headers():
-        for entry in scan.index_entries(header, slots):
+        for entry in index_entries(header, slots):
             if (
                 (wanted is not None and entry.key_hash != wanted)
                 or entry.timestamp < (selection.since or 0)

@@ -21,7 +21,7 @@ import numpy as np
 from tianzhou._hot.records import HOLE
 from tianzhou.spark.rows.arrays import Ints, pa
 from tianzhou.store.log.holes import BLANK_SIZE
-from tianzhou.store.offline.scan import segment_paths
+from tianzhou.store.offline.files import segment_paths
 
 UNIT: Final = np.dtype([("physical", ">i8"), ("size", ">i4"), ("tags", ">i8")])
 """A unit of a queue (store.md §5.1)."""

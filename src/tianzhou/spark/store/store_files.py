@@ -21,8 +21,9 @@ from tianzhou.spark.store.log_tail import undispatched
 from tianzhou.spark.store.mapped_files import MappedFiles, QueueFiles, Units
 from tianzhou.store.files.folder import StoreFolder, is_held
 from tianzhou.store.index.indexfile import ENTRY, ENTRY_SIZE, HEADER_SIZE, SLOT
-from tianzhou.store.offline.check_index import slots_of
-from tianzhou.store.offline.scan import ReadOnlySegment, StoreScan, read_index_headers
+from tianzhou.store.offline.files import ReadOnlySegment
+from tianzhou.store.offline.index_files import read_index_headers, slots_of
+from tianzhou.store.offline.scan import StoreScan
 from tianzhou.store.queues.multi_dispatch import is_light, stored_places
 from tianzhou.wire.hashing import index_hash
 

@@ -20,14 +20,16 @@ from tianzhou.store.offline.check_files import check_checkpoint, check_note, che
 from tianzhou.store.offline.check_index import IndexWalk
 from tianzhou.store.offline.check_queues import BatchQueueCheck, QueueCheck
 from tianzhou.store.offline.check_report import CheckReport, Kind, SegmentFile
-from tianzhou.store.offline.scan import ReadOnlySegment, StoreScan
+from tianzhou.store.offline.files import ReadOnlySegment
+from tianzhou.store.offline.scan import StoreScan
+from tianzhou.store.queues.batchqueue import unit_of
 from tianzhou.store.queues.consumequeue import UNIT_SIZE
+from tianzhou.store.queues.multi_dispatch import stored_places
 from tianzhou.wire.hashing import index_hash, java_hash, tags_code
 from tianzhou.wire.properties import get_property
 
 _MOST_HEADS: Final = 4096
 _STRIDE: Final = 8 << 20
-_LIGHT: Final = "%LMQ%"
 _FOREVER: Final = 1 << 62
 _UNKNOWN: Final = 1 << 40  # no tags code
 _CRC_NAME: Final = b"\x02" + CRC_PROPERTY_START
@@ -37,15 +39,21 @@ _UNIQ: Final = f"{names.UNIQ_KEY}\x01".encode()
 _MULTI: Final = b"INNER_MULTI_DISPATCH\x01"
 
 
-class StoreCheck:
-    """One check of one store.
+def check_store(
+    scan: StoreScan, slots: int | None = None, progress: Callable[[int], None] | None = None
+) -> CheckReport:
+    """Go over everything: each record, and whether queues, index and the rest agree with the log.
 
     Args:
         scan: the store.
-        slots: `maxHashSlotNum`, None to find it out.
+        slots: `maxHashSlotNum`; None to find it out.
+        progress: told the bytes of the log that are done.
     """
+    return _StoreCheck(scan, slots).run(progress)
 
-    def __init__(self, scan: StoreScan, slots: int | None = None) -> None:
+
+class _StoreCheck:
+    def __init__(self, scan: StoreScan, slots: int | None) -> None:
         root = scan.root
         self._scan = scan
         self._root = root
@@ -68,12 +76,7 @@ class StoreCheck:
         self._rests: dict[bytes, int] = {}
         self._newest = 0
 
-    def run(self, progress: Callable[[int], None] | None = None) -> CheckReport:
-        """Check everything.
-
-        Args:
-            progress: told the bytes of the log that are done.
-        """
+    def run(self, progress: Callable[[int], None] | None) -> CheckReport:
         report = self.report
         self._check_log_files()
         for topic, queue_id in self._scan.queues():
@@ -94,18 +97,18 @@ class StoreCheck:
     def _check_log_files(self) -> None:
         report = self.report
         lengths = [len(segment.view) for segment in self._segments]
-        usual = max(set(lengths), key=lengths.count, default=0)
+        common = max(set(lengths), key=lengths.count, default=0)
         expected = None
         for segment, length in zip(self._segments, lengths, strict=True):
             report.segments.append(SegmentFile(segment.path, segment.start, length))
             if expected is not None and segment.start != expected:
                 report.gaps.append((expected, segment.start))
                 report.add(Kind.LOG_FILE, f"commit log: bytes {expected} to {segment.start} are missing, a whole file")
-            if length != usual and (length or segment is not self._segments[-1]):
+            if length != common and (length or segment is not self._segments[-1]):
                 report.add(
-                    Kind.LOG_FILE, f"commit log: {segment.path.name} is {length} bytes long, the others have {usual}"
+                    Kind.LOG_FILE, f"commit log: {segment.path.name} is {length} bytes long, the others have {common}"
                 )
-            expected = segment.start + max(length, usual)
+            expected = segment.start + max(length, common)
 
     def _walk(self, progress: Callable[[int], None] | None) -> None:
         report = self.report
@@ -232,7 +235,7 @@ class StoreCheck:
         return code
 
     def _check_record(self, entry: LogEntry) -> None:
-        """A record that is not as nearly all are, or has units beside the usual one."""
+        """A record that is not as nearly all are, or has further units."""
         report = self.report
         report.log_end = entry.offset + entry.size
         self._newest = max(self._newest, entry.store_timestamp)
@@ -244,7 +247,7 @@ class StoreCheck:
             return
         report.records += 1
         kind = entry.sys_flag & TRANSACTION_BITS
-        self._additional(entry)
+        self._further_units(entry)
         if kind not in {PREPARED, ROLLBACK} and entry.topic not in self._batch_topics:
             tags = (
                 None if entry.topic == names.SCHEDULE_TOPIC else tags_code(get_property(entry.properties, names.TAGS))
@@ -254,22 +257,16 @@ class StoreCheck:
         if self._index is not None and kind != ROLLBACK:
             self._index.record(entry.offset, entry.store_timestamp, key_hashes(entry.topic, entry.properties))
 
-    def _additional(self, entry: LogEntry) -> None:
-        """Units beside the usual one: of BatchCQ topics, and of the queues a message is dispatched to as well."""
-        topic, properties, stored = entry.topic, entry.properties, entry.store_timestamp
-        tags = tags_code(get_property(properties, names.TAGS))
+    def _further_units(self, entry: LogEntry) -> None:
+        """Units of BatchCQ topics, and of the queues a message is dispatched to besides its own."""
+        topic, properties = entry.topic, entry.properties
         if topic in self._batch_topics:
-            base = int(get_property(properties, names.INNER_BASE) or entry.queue_offset)
-            count = int(get_property(properties, names.INNER_NUM) or 1)
-            self._batch(topic, entry.queue_id).record(entry.offset, entry.size, tags, stored, base, count)
-        others = (get_property(properties, "INNER_MULTI_DISPATCH") or "").split(",")
-        offsets = (get_property(properties, "INNER_MULTI_QUEUE_OFFSET") or "").split(",")
-        if len(others) == len(offsets):
-            for name, offset in zip(others, offsets, strict=True):
-                if name and offset.isdigit() and "/" not in name:
-                    queue = self._queue(name, 0 if name.startswith(_LIGHT) else entry.queue_id)
-                    if queue.present:
-                        queue.record(int(offset), entry.offset, entry.size, tags, stored)
+            self._batch(topic, entry.queue_id).record(unit_of(entry))
+        for name, queue_id, offset in stored_places(topic, entry.queue_id, properties):
+            queue = self._queue(name, queue_id)
+            if queue.present:
+                tags = tags_code(get_property(properties, names.TAGS))
+                queue.record(offset, entry.offset, entry.size, tags, entry.store_timestamp)
 
     # queues
 

@@ -8,59 +8,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from tianzhou.store.index.indexfile import ENTRY, ENTRY_SIZE, HEADER_SIZE, SLOT
+from tianzhou.store.index.indexfile import ENTRY, ENTRY_SIZE, HEADER_SIZE
 from tianzhou.store.offline.check_report import CheckReport, Kind
-from tianzhou.store.offline.scan import IndexHeader, ReadOnlySegment, read_index_headers
+from tianzhou.store.offline.files import ReadOnlySegment
+from tianzhou.store.offline.index_files import read_index_headers, slots_of
 
 _MOST: Final = (1 << 63) - 1
 _LIMIT: Final = 0x7FFFFFFF
-_USUAL_SLOTS: Final = 5_000_000
-_FEW_SLOTS: Final = 100_000
 _CHUNK: Final = 1 << 18
-_OFFSET: Final = 4  # of an entry's record within the entry
 
 Entry = tuple[int, int, int, int]
 _LAST: Final[Entry] = (0, _MOST, 0, 0)
-
-
-def slots_of(header: IndexHeader, file: ReadOnlySegment) -> int | None:
-    """Number of hash slots of an index file, found by its last entry; None when no number fits.
-
-    The file's length is known, but not how slots and entries share it: the last entry has to be where the number
-    puts it, and its slot has to lead to it.
-
-    Args:
-        header: of the file; it has entries.
-        file: the file.
-    """
-    last = header.count - 1
-    before = HEADER_SIZE + ENTRY_SIZE * last
-
-    def fits(slots: int) -> bool:
-        at = before + 4 * slots
-        if slots <= 0 or at + ENTRY_SIZE > len(file.view):
-            return False
-        key_hash, offset, _, previous = ENTRY.unpack_from(file.view, at)
-        if key_hash < 0 or offset != header.end_offset or not 0 <= previous < last:
-            return False
-        if SLOT.unpack_from(file.view, HEADER_SIZE + 4 * (key_hash % slots))[0] != last:
-            return False
-        first = ENTRY.unpack_from(file.view, HEADER_SIZE + 4 * slots + ENTRY_SIZE)
-        return bool(first[1] == header.begin_offset and first[3] == 0)
-
-    if fits(_USUAL_SLOTS):
-        return _USUAL_SLOTS
-    if not header.end_offset:
-        # Nothing but the very first record, and zeros are everywhere.
-        return next((slots for slots in range(1, _FEW_SLOTS) if fits(slots)), None)
-    needle = header.end_offset.to_bytes(8, "big")
-    at = file.find(needle, before)
-    while at >= 0:
-        slots, rest = divmod(at - _OFFSET - before, 4)
-        if rest == 0 and fits(slots):
-            return slots
-        at = file.find(needle, at + 1)
-    return None
 
 
 class IndexWalk:

@@ -13,14 +13,16 @@ from tianzhou.model import names
 from tianzhou.records.walk import LogEntry
 from tianzhou.store.log.holes import is_hole
 from tianzhou.store.offline.check_report import CheckReport, Kind
-from tianzhou.store.offline.scan import ReadOnlySegment, segment_paths
-from tianzhou.store.queues.batchqueue import BATCH_UNIT
+from tianzhou.store.offline.files import ReadOnlySegment, segment_paths
+from tianzhou.store.queues.batchqueue import BATCH_UNIT, BatchUnit
 from tianzhou.store.queues.consumequeue import UNIT_SIZE
 from tianzhou.store.queues.extension import HEAD as EXTENSION_HEAD
 
 _MAPS: Final = 256
 _NOTHING: Final = memoryview(b"")
 _FAR: Final = 1 << 62
+_NO_UNIT: Final = BatchUnit(_FAR, 0, 0, 0, 0, 0)
+"""Behind the last unit."""
 
 RecordAt = Callable[[int], LogEntry | None]
 
@@ -47,19 +49,19 @@ class QueueFiles:
         self.start = -_FAR
         self.files_wrong = False
         self._files: list[tuple[int, int, Path]] = []
-        expected = usual = None
+        expected = common = None
         for path in segment_paths(directory):
             start, length = int(path.name), path.stat().st_size
             if length == 0:
                 # Made in the last moment before a crash.
                 continue
-            if (expected is not None and start != expected) or length % unit or length != (usual or length):
+            if (expected is not None and start != expected) or length % unit or length != (common or length):
                 what = f"is {length} bytes long" if start == expected else "does not follow the one before"
                 report.add(Kind.QUEUE_FILE, f"queue {name}: file {path.name} {what}; it is not looked at")
                 self.files_wrong = True
                 break
             self._files.append((start, start + length, path))
-            expected, usual = start + length, length
+            expected, common = start + length, length
         self.begin = self._files[0][0] if self._files else 0
         self.end = self._files[-1][1] if self._files else 0
 
@@ -356,35 +358,37 @@ class BatchQueueCheck:
             report.bad_batches.add(self._key)
         self._number = self._files.begin // BATCH_UNIT.size
         self._missing = self._dangling = 0
-        self._next = -1
         self._read()
-        while 0 <= self._next < report.log_begin:
+        while 0 <= self._unit.physical_offset < report.log_begin:
             report.expired_units += 1
             self._read()
 
     def _read(self) -> None:
         unit = self._files.unit(BATCH_UNIT, self._number)
         if unit is None or unit[0] < 0 or unit[1] <= 0 or unit[5] <= 0:
-            self._next = _FAR
+            self._unit = _NO_UNIT
             return
-        self._next, self._size, self._tags, self._stored, self._base, self._count = unit[:6]
+        self._unit = BatchUnit._make(unit[:6])
         self._number += 1
 
-    def record(self, physical: int, size: int, tags: int, stored: int, base: int, count: int) -> None:
-        """Check the unit of one record; arguments as in the unit."""
-        while self._next < physical:
+    def record(self, unit: BatchUnit) -> None:
+        """Check the unit of one record.
+
+        Args:
+            unit: what it must say.
+        """
+        while self._unit.physical_offset < unit.physical_offset:
             self._dangling += 1
             self._read()
-        if self._next > physical:
+        if self._unit.physical_offset > unit.physical_offset:
             self._missing += 1
             return
-        found = (self._size, self._tags, self._stored, self._base, self._count)
-        if found != (size, tags, stored, base, count):
+        if self._unit != unit:
             self._report.bad_batches.add(self._key)
             self._report.add(
                 Kind.UNIT_WRONG,
-                f"queue {self._files.name}: unit {self._number - 1} says {found} of the record at {physical}, which "
-                f"says {(size, tags, stored, base, count)} (size, tags code, store time, first offset, messages)",
+                f"queue {self._files.name}: unit {self._number - 1} says {self._unit[1:]} of the record at "
+                f"{unit.physical_offset}, which says {unit[1:]} (size, tags code, store time, first offset, messages)",
             )
         self._report.units += 1
         self._read()
@@ -393,7 +397,7 @@ class BatchQueueCheck:
         """Look at what is left behind the last record."""
         report = self._report
         report.queues += self.present
-        while self._next < _FAR:
+        while self._unit is not _NO_UNIT:
             self._dangling += 1
             self._read()
         for count, kind, text in (

@@ -20,8 +20,9 @@ from tianzhou.records.layout import PREPARED, ROLLBACK, TRANSACTION_BITS
 from tianzhou.records.walk import LogEntry, LogItem
 from tianzhou.store.files.config_file import JsonFile
 from tianzhou.store.offline.check_files import topics_of
-from tianzhou.store.offline.check_index import slots_of
-from tianzhou.store.offline.scan import ReadOnlySegment, StoreScan, read_index_headers, segment_paths
+from tianzhou.store.offline.files import ReadOnlySegment, segment_paths
+from tianzhou.store.offline.index_files import read_index_headers, slots_of
+from tianzhou.store.offline.scan import StoreScan
 from tianzhou.store.results import NewRecord, PutStatus
 from tianzhou.store.settings import StoreSettings
 from tianzhou.store.store import MessageStore

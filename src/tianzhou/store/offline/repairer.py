@@ -17,16 +17,17 @@ from tianzhou.model import names
 from tianzhou.model.name_rules import folder_name_problem
 from tianzhou.records.codec import Record, encode_blank, encode_record
 from tianzhou.records.layout import PREPARED, ROLLBACK, TRANSACTION_BITS
-from tianzhou.records.walk import LogEntry, read_item
+from tianzhou.records.walk import read_item
 from tianzhou.store.files.checkpoint import Checkpoint
 from tianzhou.store.files.config_file import JsonFile
 from tianzhou.store.files.folder import StoreFolder
 from tianzhou.store.files.segments import segment_name
 from tianzhou.store.index.index import Index
 from tianzhou.store.log import holes
-from tianzhou.store.offline.check import StoreCheck
-from tianzhou.store.offline.check_index import slots_of
+from tianzhou.store.offline.check import check_store
 from tianzhou.store.offline.check_report import CheckReport
+from tianzhou.store.offline.files import ReadOnlySegment, segment_paths
+from tianzhou.store.offline.index_files import read_index_headers, slots_of
 from tianzhou.store.offline.repair import (
     FILLER_TOPIC,
     LEAST_FILLER,
@@ -43,8 +44,9 @@ from tianzhou.store.offline.repair import (
     Step,
     plan,
 )
-from tianzhou.store.offline.scan import ReadOnlySegment, StoreScan, read_index_headers, segment_paths
-from tianzhou.store.queues.batchqueue import BATCH_UNIT
+from tianzhou.store.offline.scan import StoreScan
+from tianzhou.store.queues.batchqueue import BATCH_UNIT, NOT_COMPACTED, unit_of
+from tianzhou.store.queues.multi_dispatch import stored_places
 from tianzhou.store.queues.queues import BATCH_QUEUES, QUEUES, queue_folder
 from tianzhou.store.queues.tags_code import queue_tags_code
 from tianzhou.store.settings import StoreSettings, parse_delay_levels
@@ -95,7 +97,7 @@ def repair(root: Path, slots: int | None = None, progress: Callable[[int], None]
         folder.lock_directories([path for path in (root, root / "commitlog") if path.is_dir()])
         outcome = RepairOutcome()
         for _ in range(_ROUNDS):
-            outcome.report = StoreCheck(StoreScan(root), slots).run(progress)
+            outcome.report = check_store(StoreScan(root), slots, progress)
             todo = plan(outcome.report)
             outcome.hopeless = todo.hopeless
             steps = [step for step in todo.steps if str(step) not in outcome.done]
@@ -281,19 +283,16 @@ class Repairer:
             kind = entry.sys_flag & TRANSACTION_BITS
             key = (entry.topic, entry.queue_id)
             if key in batches:
-                batches[key].append(_batch_unit(entry))
+                batches[key].append(BATCH_UNIT.pack(*unit_of(entry), NOT_COMPACTED))
             elif kind != PREPARED and kind != ROLLBACK and key in queues:
                 tags = queue_tags_code(entry.topic, entry.properties, entry.store_timestamp, delays)
                 queues[key].put(entry.queue_offset, UNIT.pack(entry.offset, entry.size, tags))
-            for name, number in _additional(entry) if queues else ():
-                other = queues.get((name, 0 if name.startswith("%LMQ%") else entry.queue_id))
-                if other is not None:
+            for name, queue_id, number in stored_places(entry.topic, entry.queue_id, entry.properties):
+                if (further := queues.get((name, queue_id))) is not None:
                     code = tags_code(get_property(entry.properties, names.TAGS))
-                    other.put(number, UNIT.pack(entry.offset, entry.size, code))
+                    further.put(number, UNIT.pack(entry.offset, entry.size, code))
             if index is not None and kind != ROLLBACK:
-                uniq = get_property(entry.properties, names.UNIQ_KEY) or ""
-                keys = get_property(entry.properties, names.KEYS) or ""
-                index.put(entry.topic, uniq, keys, entry.offset, entry.store_timestamp)
+                index.put_record(entry.topic, entry.properties, entry.offset, entry.store_timestamp)
         for step in steps:
             (batches if step.batch else queues)[step.topic, step.queue_id].close(step.end)
         if index is not None:
@@ -415,22 +414,3 @@ def _usual_size(root: Path, unit: int) -> int:
                 if length and length % unit == 0:
                     return length
     return 0
-
-
-def _batch_unit(entry: LogEntry) -> bytes:
-    base = int(get_property(entry.properties, names.INNER_BASE) or entry.queue_offset)
-    count = int(get_property(entry.properties, names.INNER_NUM) or 1)
-    tags = tags_code(get_property(entry.properties, names.TAGS))
-    return BATCH_UNIT.pack(entry.offset, entry.size, tags, entry.store_timestamp, base, count, -1)
-
-
-def _additional(entry: LogEntry) -> list[tuple[str, int]]:
-    """Queues a record is in beside its own, and its offsets there (store.md §7)."""
-    if b"INNER_MULTI_DISPATCH\x01" not in entry.properties:
-        return []
-    others = (get_property(entry.properties, "INNER_MULTI_DISPATCH") or "").split(",")
-    offsets = (get_property(entry.properties, "INNER_MULTI_QUEUE_OFFSET") or "").split(",")
-    if len(others) != len(offsets):
-        return []
-    pairs = zip(others, offsets, strict=True)
-    return [(name, int(offset)) for name, offset in pairs if offset.isdigit() and folder_name_problem(name) is None]

@@ -6,97 +6,22 @@ meanwhile may or may not be seen.
 
 from __future__ import annotations
 
-import errno
 import json
-import mmap
-import os
-import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tianzhou._hot.records import UNIT
 from tianzhou.errors import StoreUnreadable
 from tianzhou.records.walk import LogEntry, LogItem, Run, single_items, walk
 from tianzhou.store.files.checkpoint import Checkpoint
-from tianzhou.store.index.indexfile import ENTRY, ENTRY_SIZE, HEADER, HEADER_SIZE
 from tianzhou.store.log.holes import is_hole
-
-if TYPE_CHECKING:
-    from tianzhou.store.offline.check_report import CheckReport
+from tianzhou.store.offline.files import ReadOnlySegment, segment_paths
+from tianzhou.store.offline.index_files import IndexHeader, read_index_headers
 
 UNIT_SIZE: Final = UNIT.size
-_STEP: Final = 1 << 20
-
-
-class ReadOnlySegment:
-    """A file mapped for reading, under the offset its name says.
-
-    Args:
-        path: the file.
-    """
-
-    __slots__ = ("_map", "path", "start", "view")
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.start = int(path.name)
-        with path.open("rb") as file:
-            if path.stat().st_size == 0:
-                self._map: mmap.mmap | None = None
-                self.view = memoryview(b"")
-            else:
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-                self.view = memoryview(self._map)
-
-    @property
-    def map(self) -> mmap.mmap | None:
-        """The map; None for an empty file."""
-        return self._map
-
-    def find(self, needle: bytes, position: int) -> int:
-        """Position of the next `needle`, -1 without one; holes of the file are not read."""
-        if self._map is None:
-            return -1
-        pattern = re.compile(re.escape(needle), re.DOTALL)
-        with self.path.open("rb") as file:
-            while position < len(self.view):
-                data, hole = extent(file.fileno(), position, len(self.view))
-                if data < 0:
-                    return -1
-                # A needle may begin in the last bytes before the data found.
-                # Not self._map.find: CPython 3.11's reads behind the end of the map, where there may be no memory.
-                found = pattern.search(self._map, max(position, data - len(needle) + 1), hole)
-                if found is not None:
-                    return found.start()
-                position = max(hole - len(needle) + 1, position + 1) if hole < len(self.view) else hole
-        return -1
-
-    def data_end(self, position: int) -> int:
-        """Position behind the last byte that is not zero; `position` when there is none from there on."""
-        end = position
-        if self._map is not None:
-            with self.path.open("rb") as file:
-                while position < len(self.view):
-                    data, hole = extent(file.fileno(), position, len(self.view))
-                    if data < 0:
-                        break
-                    for at in range(data, hole, _STEP):
-                        piece = bytes(self.view[at : min(at + _STEP, hole)]).rstrip(b"\0")
-                        end = at + len(piece) if piece else end
-                    position = hole
-        return end
-
-
-def extent(fd: int, position: int, end: int) -> tuple[int, int]:
-    """The next piece of a file that is no hole: from and to; -1 when there is none from `position` on."""
-    try:
-        data = os.lseek(fd, position, os.SEEK_DATA)
-        return data, min(os.lseek(fd, data, os.SEEK_HOLE), end)
-    except OSError as error:
-        return (-1, end) if error.errno == errno.ENXIO else (position, end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,30 +44,6 @@ class QueueUnit:
     def blank(self) -> bool:
         """Whether the unit only keeps a place (store.md §5.2)."""
         return is_hole(self.physical_offset, self.size, self.tags_code)
-
-
-@dataclass(frozen=True, slots=True)
-class IndexHeader:
-    """The header of an index file (store.md §8.1); timestamps in ms."""
-
-    path: Path
-    begin_timestamp: int
-    end_timestamp: int
-    begin_offset: int
-    end_offset: int
-    slot_count: int
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class IndexEntry:
-    """One entry of an index file: hash of topic and key, record, its store time in ms, number of the one before."""
-
-    number: int
-    key_hash: int
-    physical_offset: int
-    timestamp: int
-    previous: int
 
 
 class StoreScan:
@@ -231,29 +132,6 @@ class StoreScan:
         """The headers of all index files, oldest first."""
         return read_index_headers(self.root)
 
-    def index_entries(self, header: IndexHeader, slots: int | None = None) -> Iterator[IndexEntry]:
-        """The entries of one index file.
-
-        Args:
-            header: of the file.
-            slots: `maxHashSlotNum` of the broker that wrote it, None to find it out.
-        """
-        if header.count <= 1:
-            return
-        file = ReadOnlySegment(header.path)
-        view = file.view
-        if slots is None:
-            from tianzhou.store.offline.check_index import slots_of
-
-            slots = slots_of(header, file)
-        base = HEADER_SIZE + 4 * (slots or 0)
-        for number in range(1, max(header.count, 1)):
-            at = base + ENTRY_SIZE * number
-            if at + ENTRY_SIZE > len(view):
-                return
-            key_hash, offset, difference, previous = ENTRY.unpack_from(view, at)
-            yield IndexEntry(number, key_hash, offset, header.begin_timestamp + difference * 1000, previous)
-
     def log_bytes(self) -> int:
         """How many bytes the commit log's files have."""
         return sum(len(segment.view) for segment in self.segments())
@@ -284,17 +162,6 @@ class StoreScan:
         except StoreUnreadable:
             return 0
 
-    def check(self, slots: int | None = None, progress: Callable[[int], None] | None = None) -> CheckReport:
-        """Go over everything: each record, and whether queues, index and the rest agree with the log.
-
-        Args:
-            slots: `maxHashSlotNum`; None to find it out.
-            progress: told the bytes of the log that are done.
-        """
-        from tianzhou.store.offline.check import StoreCheck
-
-        return StoreCheck(self, slots).run(progress)
-
 
 def _steps(segments: list[ReadOnlySegment], begin: int | None, *, check_crc: bool) -> Iterator[Run | LogItem]:
     index = position = 0
@@ -302,22 +169,3 @@ def _steps(segments: list[ReadOnlySegment], begin: int | None, *, check_crc: boo
         index = max(bisect_right([segment.start for segment in segments], begin) - 1, 0)
         position = max(begin - segments[index].start, 0)
     return walk(segments, index, position, check_crc=check_crc)
-
-
-def read_index_headers(root: Path) -> list[IndexHeader]:
-    """The headers of a store's index files, oldest first."""
-    directory = root / "index"
-    headers = []
-    for path in sorted(directory.iterdir()) if directory.is_dir() else []:
-        if path.name.isascii() and path.name.isdigit() and path.stat().st_size >= HEADER_SIZE:
-            with path.open("rb") as file:
-                headers.append(IndexHeader(path, *HEADER.unpack(file.read(HEADER_SIZE))))
-    return headers
-
-
-def segment_paths(directory: Path) -> list[Path]:
-    """The segment files of a directory, in order; everything else is left alone."""
-    if not directory.is_dir():
-        return []
-    names = (path for path in directory.iterdir() if len(path.name) == 20 and path.name.isdigit())
-    return sorted(names, key=lambda path: path.name)

@@ -8,10 +8,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar, Final, NamedTuple
 
+from tianzhou.model import names
+from tianzhou.records.walk import LogEntry
 from tianzhou.store.files.lookup_steps import Range, Steps, at_once
 from tianzhou.store.files.maps import QueueMaps
 from tianzhou.store.files.segments import Segment
 from tianzhou.store.queues.consumequeue import ConsumeQueue, first_wrong
+from tianzhou.wire.hashing import tags_code
+from tianzhou.wire.properties import get_property
 
 logger = logging.getLogger(__name__)
 
@@ -19,7 +23,7 @@ BATCH_UNIT: Final = struct.Struct(">qiqqqhi4x")
 """Commit-log offset, size, tags code, store time, first queue offset, messages, compacted offset (-1)."""
 BATCH_UNIT_SIZE: Final = BATCH_UNIT.size
 MAX_BATCH: Final = 32_767
-_NOT_COMPACTED: Final = -1
+NOT_COMPACTED: Final = -1
 
 
 class BatchUnit(NamedTuple):
@@ -50,6 +54,14 @@ class BatchUnit(NamedTuple):
     def valid(self) -> bool:
         """Whether this is a unit, and not what was never written (store.md §6)."""
         return self.physical_offset >= 0 and self.size > 0 and self.base >= 0 and self.messages > 0
+
+
+def unit_of(entry: LogEntry) -> BatchUnit:
+    """The unit of a record, by its properties."""
+    base = int(get_property(entry.properties, names.INNER_BASE) or entry.queue_offset)
+    count = int(get_property(entry.properties, names.INNER_NUM) or 1)
+    tags = tags_code(get_property(entry.properties, names.TAGS))
+    return BatchUnit(entry.offset, entry.size, tags, entry.store_timestamp, base, count)
 
 
 def unit_at(view: memoryview, position: int) -> BatchUnit:
@@ -146,7 +158,7 @@ class BatchQueue(ConsumeQueue):
             store_timestamp,
             queue_offset,
             count,
-            _NOT_COMPACTED,
+            NOT_COMPACTED,
         )
         self._position += BATCH_UNIT_SIZE
         self._end += BATCH_UNIT_SIZE

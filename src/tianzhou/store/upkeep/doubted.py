@@ -12,7 +12,7 @@ from typing import Final
 
 from tianzhou.errors import StoreUnreadable
 from tianzhou.store.files.retention import readable_size
-from tianzhou.store.offline.check import StoreCheck
+from tianzhou.store.offline.check import check_store
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.store.settings import StoreSettings
 
@@ -42,7 +42,7 @@ def check_everything(settings: StoreSettings) -> None:
             said = perf_counter()
             logger.info("%s: %d %% checked", settings.root, 100 * done // max(total, 1))
 
-    report = StoreCheck(scan, settings.max_hash_slot_num).run(progress)
+    report = check_store(scan, settings.max_hash_slot_num, progress)
     if report.problems:
         shown = "; ".join(problem.text for problem in report.problems[:_SHOWN])
         further = f" (and {len(report.problems) - _SHOWN} more)" if len(report.problems) > _SHOWN else ""

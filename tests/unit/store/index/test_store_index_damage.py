@@ -14,6 +14,7 @@ from small_store import by_key, opened, small_store
 from store_reads import read_now
 from tianzhou.store import MessageStore, NewRecord
 from tianzhou.store.index.indexfile import ENTRY, ENTRY_SIZE, HEADER_SIZE
+from tianzhou.store.offline.check import check_store
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.wire.hashing import index_hash
 from waiting import until_async
@@ -61,7 +62,7 @@ def test_a_query_of_a_chain_that_leads_nowhere_ends_and_the_file_is_made_anew(
         by_key(store, "no such key", limit=8)  # goes through every chain of the slot
         assert f"index file {path} is damaged" in caplog.text
         assert found(store) == COUNT
-    assert StoreScan(folder).check(slots=SLOTS).problems == []
+    assert check_store(StoreScan(folder), slots=SLOTS).problems == []
 
 
 async def test_a_running_store_makes_a_damaged_file_anew_and_goes_on_indexing(folder: Path) -> None:
@@ -73,7 +74,7 @@ async def test_a_running_store_makes_a_damaged_file_anew_and_goes_on_indexing(fo
         await until_async(lambda: store._upkeep.catch_up.done)
         assert found(store) == COUNT
         assert len(by_key(store, "later", limit=8).parts) == 1
-    assert StoreScan(folder).check(slots=SLOTS).problems == []
+    assert check_store(StoreScan(folder), slots=SLOTS).problems == []
     with opened(small(folder)) as again:
         assert again.report.notes == []
         assert found(again) == COUNT
@@ -86,7 +87,7 @@ async def test_a_file_that_is_damaged_while_the_index_catches_up_is_made_anew_as
         await store.find(store.lookups.key_steps("T", "no such key", 8))
         await until_async(lambda: store._upkeep.catch_up and store._upkeep.catch_up.done)
         assert found(store) == COUNT
-    assert StoreScan(folder).check(slots=SLOTS).problems == []
+    assert check_store(StoreScan(folder), slots=SLOTS).problems == []
 
 
 def test_a_start_after_the_death_of_a_broker_that_made_its_index_anew_finds_all_keys(folder: Path) -> None:
@@ -99,7 +100,7 @@ def test_a_start_after_the_death_of_a_broker_that_made_its_index_anew_finds_all_
     store._release()
     with opened(small(folder)) as again:
         assert found(again) == COUNT
-    assert StoreScan(folder).check(slots=SLOTS).problems == []
+    assert check_store(StoreScan(folder), slots=SLOTS).problems == []
 
 
 def only_file(folder: Path) -> None:
@@ -127,7 +128,7 @@ def test_index_files_of_another_length_are_made_anew_with_one_line(
         assert "to be made anew from the log" in caplog.text
         assert read_now(store, "T", 0, 0, 32).records
         assert found(store) == COUNT
-    assert StoreScan(folder).check(slots=SLOTS).problems == []
+    assert check_store(StoreScan(folder), slots=SLOTS).problems == []
 
 
 def test_all_keys_of_the_test_share_a_slot() -> None:

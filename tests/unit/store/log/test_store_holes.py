@@ -14,6 +14,7 @@ from small_store import opened, read_queue, small_store
 from tianzhou._hot.records import HOLE, UNIT
 from tianzhou.store import MessageStore, NewRecord, PutStatus
 from tianzhou.store.log import holes
+from tianzhou.store.offline.check import check_store
 from tianzhou.store.offline.repairer import repair
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.store.queues.consumequeue import ConsumeQueue
@@ -72,7 +73,7 @@ def test_the_places_of_lost_records_are_kept(lost: tuple[int, ...], tmp_path: Pa
     with opened(small(tmp_path)) as store:
         assert store.report.clean
         assert served(store) == [*left, COUNT]
-    assert StoreScan(tmp_path).check().sound
+    assert check_store(StoreScan(tmp_path)).sound
 
 
 def test_a_queue_made_anew_at_the_start_keeps_places_too(tmp_path: Path) -> None:

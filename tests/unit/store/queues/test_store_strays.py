@@ -16,6 +16,7 @@ from small_store import opened, small_store
 from store_reads import read_now
 from tianzhou._hot.records import UNIT
 from tianzhou.store import GetStatus, MessageStore, NewRecord
+from tianzhou.store.offline.check import check_store
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.store.results import GetResult, ReadRequest
 from tianzhou.wire.hashing import tags_code
@@ -94,7 +95,7 @@ def test_messages_whose_units_lead_elsewhere_are_served_and_the_units_mended(
     if edit != "negative":  # that one looks like a torn end, and may have been mended by the start
         assert f"queue T/0: unit {numbers[0]} leads to" in caplog.text
         assert caplog.text.count("leads to") == 1
-    assert StoreScan(folder).check().problems == []
+    assert check_store(StoreScan(folder)).problems == []
     with opened(small(folder)) as again:
         assert read_all(again) == list(range(COUNT))
 
@@ -125,7 +126,7 @@ async def test_a_running_store_mends_beside_the_loop_and_keeps_other_queues(fold
             seen += [int(message.body) for message in decode_messages(several[0].records, "b")]
             offset = several[0].next_offset
         assert seen == list(range(COUNT))
-    assert StoreScan(folder).check().problems == []
+    assert check_store(StoreScan(folder)).problems == []
 
 
 def test_a_message_that_is_not_in_the_log_any_more_is_passed_over_and_its_place_kept(

@@ -15,6 +15,7 @@ import pytest
 from small_store import by_key, fill, numbers, opened, small_store
 
 from tianzhou.store import MessageStore
+from tianzhou.store.offline.check import check_store
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.store.queues.queues import each_queue
 from tianzhou.store.startup import proved_note
@@ -85,7 +86,7 @@ def test_a_start_reads_the_log_from_where_the_note_says(killed: Path) -> None:
         assert (store.report.clean, store.report.read_from, store.report.records) == (False, end, COUNT - NOTED)
         assert store.report.notes == []
         fill(store, COUNT, COUNT + 1)
-    assert StoreScan(killed).check(slots=50).problems == []
+    assert check_store(StoreScan(killed), slots=50).problems == []
     assert note_of(killed).log_end > end
 
 

@@ -17,7 +17,9 @@ from tianzhou.records.codec import decode_record
 from tianzhou.store import MessageStore, NewRecord
 from tianzhou.store.dispatch import catchup
 from tianzhou.store.index.index import Index
+from tianzhou.store.offline.check import check_store
 from tianzhou.store.offline.check_report import Kind
+from tianzhou.store.offline.index_files import index_entries
 from tianzhou.store.offline.scan import StoreScan
 from tianzhou.store.startup.proved_note import read_note
 from waiting import until_async
@@ -40,8 +42,8 @@ def found(store: MessageStore, number: int) -> bool:
 def assert_sound(folder: Path, count: int) -> None:
     """All keys are in the index, in the order of the log."""
     scan = StoreScan(folder)
-    assert scan.check(slots=SLOTS).problems == []
-    offsets = [entry.physical_offset for header in scan.index_headers() for entry in scan.index_entries(header, SLOTS)]
+    assert check_store(scan, slots=SLOTS).problems == []
+    offsets = [entry.physical_offset for header in scan.index_headers() for entry in index_entries(header, SLOTS)]
     assert offsets == sorted(offsets)
     assert len(set(offsets)) == count
 
@@ -113,7 +115,7 @@ def test_catching_up_goes_on_after_any_end(folder: Path, end: str, tmp_path: Pat
         note = read_note(folder)
         assert note is not None
         assert 0 < note.indexed < note.log_end
-        report = StoreScan(folder).check(slots=SLOTS)
+        report = check_store(StoreScan(folder), slots=SLOTS)
         # The next start sees to it.
         assert (report.problems, {problem.kind for problem in report.notes}) == ([], {Kind.INDEX_LACKS})
         folder.rename(tmp_path / "next")

@@ -16,6 +16,7 @@ from tianzhou.errors import StoreLocked, StoreUnreadable
 from tianzhou.records.codec import decode_record
 from tianzhou.store import GetStatus, MessageStore
 from tianzhou.store.files.lookup_steps import at_once
+from tianzhou.store.offline.check import check_store
 from tianzhou.store.offline.scan import StoreScan
 
 QUEUES = 3
@@ -54,7 +55,7 @@ def test_a_clean_stop_leaves_whole_files_and_no_marker(folder: Path) -> None:
     assert {path.stat().st_size for path in (folder / "commitlog").iterdir()} == {SEGMENT}
     assert {path.stat().st_size for path in (folder / "consumequeue").rglob("0*") if path.is_file()} == {400}
     assert {path.stat().st_size for path in (folder / "index").iterdir()} == {40 + 50 * 4 + 100 * 20}
-    assert StoreScan(folder).check(slots=SLOTS).problems == []
+    assert check_store(StoreScan(folder), slots=SLOTS).problems == []
 
 
 def test_a_clean_start_reads_nothing_again(folder: Path) -> None:
@@ -75,7 +76,7 @@ def test_a_crashed_store_has_everything(crashed: Path) -> None:
             assert len(by_key(store, f"u{number}").parts) == 1
         fill(store, 300, 310)
         assert numbers(store) == expected(range(310))
-    assert StoreScan(crashed).check(slots=SLOTS).problems == []
+    assert check_store(StoreScan(crashed), slots=SLOTS).problems == []
 
 
 @pytest.mark.parametrize("same_boot", [True, False])
@@ -99,7 +100,7 @@ def test_a_crash_between_index_entries_loses_no_key(crashed: Path, same_boot: bo
         assert dropped is not same_boot
         fill(store, 300, 330)
         assert len(by_key(store, "k329").parts) == 1
-    assert StoreScan(crashed).check(slots=SLOTS).problems == []
+    assert check_store(StoreScan(crashed), slots=SLOTS).problems == []
 
 
 @pytest.mark.parametrize("same_boot", [True, False])
@@ -242,7 +243,7 @@ def test_what_the_log_can_restore_is_restored(folder: Path, crashed: Path, clean
             assert len(by_key(store, f"k{number}").parts) == 1
         if clean and harm != "checkpoint":
             assert store.report.notes
-    assert StoreScan(target).check(slots=SLOTS).problems == []
+    assert check_store(StoreScan(target), slots=SLOTS).problems == []
     with opened(small_store(target)) as again:
         assert (again.report.clean, again.report.notes) == (True, [])
 
@@ -263,7 +264,7 @@ def test_a_last_segment_that_was_cut_short_costs_only_what_was_cut(folder: Path,
         assert numbers(store) == expected(range(210))
         for number in (0, len(kept) - 1, len(kept), 209):
             assert len(by_key(store, f"k{number}").parts) == 1
-    assert StoreScan(folder).check(slots=SLOTS).problems == []
+    assert check_store(StoreScan(folder), slots=SLOTS).problems == []
 
 
 def test_a_missing_segment_is_refused_by_name(folder: Path) -> None:
