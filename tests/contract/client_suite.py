@@ -32,6 +32,7 @@ from tianzhou import (
 )
 from tianzhou.admin import Admin
 from tianzhou.client import ClientInstance
+from tianzhou.client.consumer.pull.queue_pull import QueuePull
 from tianzhou.client.consumer.pulling import messages_of
 from tianzhou.errors import BrokerError, ClientError, ConnectFailed, ProtocolError
 
@@ -191,7 +192,7 @@ async def a_pull_says_what_it_found(namesrv: str, folder: Path) -> None:
         assert (found.status, found.next_offset) == (PullStatus.FOUND, 8)
         assert (found.min_offset, found.max_offset) == (0, 40)
         assert [message.body for message in found.messages] == [b"3", b"4", b"5", b"6", b"7"]
-        raw = await consumer.pull_raw(queue, 3, 5)
+        raw = await consumer.pull_raw(QueuePull(queue, 3, 5))
         assert [m.body for m in messages_of(raw.body, queue.broker_name)] == [m.body for m in found.messages]
         assert raw.next_offset == 8
         none = await consumer.pull(queue, 0, tags="absent")

@@ -18,6 +18,7 @@ from tianzhou.admin import Admin
 from tianzhou.client.cluster import rpc
 from tianzhou.client.cluster.tls import Tls
 from tianzhou.client.consumer.pull.pull_consumer import PullConsumer
+from tianzhou.client.consumer.pull.queue_pull import QueuePull
 from tianzhou.client.consumer.subscription import sql_subscription
 from tianzhou.errors import BrokerError, ClientError
 from tianzhou.model import MessageQueue
@@ -152,7 +153,7 @@ class BrokerReader:
         # A broker's address is found by the topic of its own name.
         await self._consumer.queues(queue.broker_name)
         try:
-            await self._consumer.pull_raw(queue, await self._consumer.max_offset(queue), 1)
+            await self._consumer.pull_raw(QueuePull(queue, await self._consumer.max_offset(queue), 1))
         except BrokerError as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 return False
@@ -207,7 +208,7 @@ class BrokerReader:
 
     def _pulls(self, wanted: Pulls) -> list[Coroutine[Any, Any, Any]]:
         queue, asks, tags, sql = wanted
-        return [self._consumer.pull_raw(queue, ask.offset, ask.most, tags=tags, sql=sql) for ask in asks]
+        return [self._consumer.pull_raw(QueuePull(queue, ask.offset, ask.most, tags, sql)) for ask in asks]
 
     def publish(self, positions: Mapping[MessageQueue, int]) -> None:
         """See `QueueReader`."""

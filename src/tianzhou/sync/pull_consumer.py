@@ -9,6 +9,7 @@ from typing import Self, Unpack
 
 from tianzhou import client
 from tianzhou.client.consumer.pull.options import PullKeywords
+from tianzhou.client.consumer.pull.queue_pull import QueuePull
 from tianzhou.client.consumer.pull.queue_watch import QueuesListener
 from tianzhou.client.consumer.pulling import RawPull
 from tianzhou.client.instance import ClientInstance
@@ -127,36 +128,15 @@ class QueueReader(Blocking):
             )
         )
 
-    def pull_raw(
-        self,
-        queue: MessageQueue,
-        offset: int,
-        max_messages: int = 32,
-        *,
-        tags: str | None = "*",
-        sql: str | None = None,
-        suspend_ms: int = 0,
-        timeout_ms: int | None = None,
-        max_bytes: int | None = None,
-        broker_id: int = 0,
-    ) -> RawPull:
+    def pull_raw(self, request: QueuePull) -> RawPull:
         """As `pull`, with the records still as bytes for decoders of their own (wire.md §5), and past `filter_hooks`.
 
         Brokers filter tags by hash only, so a decoder that asks for tags has to compare them itself.
+
+        Args:
+            request: what to pull.
         """
-        return self._run(
-            self._async.pull_raw(
-                queue,
-                offset,
-                max_messages,
-                tags=tags,
-                sql=sql,
-                suspend_ms=suspend_ms,
-                timeout_ms=timeout_ms,
-                max_bytes=max_bytes,
-                broker_id=broker_id,
-            )
-        )
+        return self._run(self._async.pull_raw(request))
 
 
 class PullConsumer(QueueReader):

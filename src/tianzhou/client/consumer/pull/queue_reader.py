@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from tianzhou.client.cluster import rpc
 from tianzhou.client.consumer import pulling
 from tianzhou.client.consumer.offset_store import OffsetStore
+from tianzhou.client.consumer.pull.queue_pull import QueuePull
 from tianzhou.client.consumer.pulling import RawPull
 from tianzhou.client.consumer.subscription import build_subscription
 from tianzhou.client.hooks import FilterContext, FilterHook, let_through
@@ -152,15 +153,7 @@ class QueueReader:
             RemotingError: it does not answer.
         """
         raw = await self.pull_raw(
-            queue,
-            offset,
-            max_messages,
-            tags=tags,
-            sql=sql,
-            suspend_ms=suspend_ms,
-            timeout_ms=timeout_ms,
-            max_bytes=max_bytes,
-            broker_id=broker_id,
+            QueuePull(queue, offset, max_messages, tags, sql, suspend_ms, timeout_ms, max_bytes, broker_id)
         )
         messages: list[MessageExt] = []
         if raw.body:
@@ -175,36 +168,28 @@ class QueueReader:
             raw.status, raw.next_offset, raw.min_offset, raw.max_offset, messages, raw.suggested_broker_id
         )
 
-    async def pull_raw(
-        self,
-        queue: MessageQueue,
-        offset: int,
-        max_messages: int = 32,
-        *,
-        tags: str | None = "*",
-        sql: str | None = None,
-        suspend_ms: int = 0,
-        timeout_ms: int | None = None,
-        max_bytes: int | None = None,
-        broker_id: int = 0,
-    ) -> RawPull:
+    async def pull_raw(self, request: QueuePull) -> RawPull:
         """As `pull`, with the records still as bytes for decoders of their own (wire.md §5), and past `filter_hooks`.
 
         Brokers filter tags by hash only, so a decoder that asks for tags has to compare them itself.
+
+        Args:
+            request: what to pull.
         """
+        queue, suspend_ms = request.queue, request.suspend_ms
         check_queue(queue)
-        address = await self._instance.reader(queue, broker_id)
+        address = await self._instance.reader(queue, request.broker_id)
         return await pulling.pull(
             self._instance.remoting,
             address,
             self._group,
             queue,
-            offset,
-            max_messages=max_messages,
-            max_bytes=max_bytes,
-            subscription=self._subscription(queue.topic, tags, sql),
+            request.offset,
+            max_messages=request.max_messages,
+            max_bytes=request.max_bytes,
+            subscription=self._subscription(queue.topic, request.tags, request.sql),
             suspend_ms=suspend_ms,
-            timeout_ms=timeout_ms or suspend_ms + self._pull_timeout_ms,
+            timeout_ms=request.timeout_ms or suspend_ms + self._pull_timeout_ms,
         )
 
     def _subscription(self, topic: str, tags: str | None, sql: str | None) -> SubscriptionData:

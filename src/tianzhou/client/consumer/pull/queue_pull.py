@@ -1,0 +1,21 @@
+"""One pull from a queue, as its caller wants it (client.md §19)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tianzhou.model import MessageQueue
+
+
+class QueuePull(msgspec.Struct, frozen=True):
+    """What `QueueReader.pull_raw` is to pull; the fields are the arguments of `QueueReader.pull`."""
+
+    queue: MessageQueue
+    offset: int
+    max_messages: int = 32
+    tags: str | None = "*"
+    sql: str | None = None
+    suspend_ms: int = 0
+    timeout_ms: int | None = None
+    max_bytes: int | None = None
+    broker_id: int = 0
