@@ -56,16 +56,6 @@ class RunningFlags:
         """All flags that are up."""
         return RunningFlag(sum(self._texts))
 
-    @property
-    def readable(self) -> bool:
-        """Whether reads are served."""
-        return RunningFlag.NOT_READABLE not in self._texts
-
-    @property
-    def writable(self) -> bool:
-        """Whether puts are accepted."""
-        return not self.bits & _REFUSES_PUTS
-
     def put_up(self, flag: RunningFlag, text: str) -> bool:
         """Raise a flag.
 

@@ -15,16 +15,14 @@ from tianzhou.store.flags import RunningFlag, RunningFlags
 @pytest.mark.parametrize("flag", RunningFlag)
 def test_each_flag_has_its_effect(flag: RunningFlag) -> None:
     flags = RunningFlags()
-    assert (flags.bits, flags.readable, flags.writable) == (0, True, True)
+    assert (flags.bits, flags.refusal) == (0, None)
     assert flags.put_up(flag, "why")
     assert not flags.put_up(flag, "why else")
     assert flags.bits == flag
-    assert flags.readable == (flag is not RunningFlag.NOT_READABLE)
-    assert flags.writable == (flag is RunningFlag.NOT_READABLE)
     assert flags.refusal == (None if flag is RunningFlag.NOT_READABLE else "why else")
     assert flags.take_down(flag)
     assert not flags.take_down(flag)
-    assert flags.writable
+    assert flags.refusal is None
 
 
 def test_a_store_refuses_puts_until_the_last_flag_is_down(tmp_path: Path) -> None:

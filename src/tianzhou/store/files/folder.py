@@ -14,7 +14,7 @@ from typing import Final
 
 from tianzhou.errors import StoreLocked, StoreUnreadable
 from tianzhou.file_modes import MODES, make_folders, write_file
-from tianzhou.store.files.directories import make_directory
+from tianzhou.store.files.directories import make_directory, sync_directory
 
 logger = logging.getLogger(__name__)
 
@@ -178,21 +178,13 @@ class StoreFolder:
         if _BOOT_ID.exists():
             note = {"pid": os.getpid(), "boot": _BOOT_ID.read_text().strip()}
             write_file(self._running_path, json.dumps(note).encode() + b"\n")
-        self.sync()
+        sync_directory(self.root)
 
     def mark_stopped(self) -> None:
         """Remove the abort marker: everything is on disk and dispatched."""
         self._running_path.unlink(missing_ok=True)
         self.abort_path.unlink(missing_ok=True)
-        self.sync()
-
-    def sync(self) -> None:
-        """Bring the folder's own entries to the disk."""
-        fd = os.open(self.root, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        sync_directory(self.root)
 
     def unlock(self) -> None:
         """Let others have the folder, and the directories of its log."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tianzhou.model import names
 from tianzhou.store.files.directories import make_directory, sync_directory
-from tianzhou.store.files.lookup_steps import Steps, at_once
+from tianzhou.store.files.lookup_steps import Steps
 from tianzhou.store.files.retention import expired_index_files
 from tianzhou.store.files.retired import RetiredSegment
 from tianzhou.store.files.segments import Segment
@@ -260,12 +260,8 @@ class Index:
         """Files that were taken, but are still to be brought to the disk."""
         self._full = files + self._full
 
-    def query(self, topic: str, key: str, limit: int, begin: int, end: int) -> list[int]:
-        """Commit-log offsets of records with the key's hash and a store time in [begin, end] (store.md §8.6)."""
-        return at_once(self.query_steps(topic, key, limit, begin, end))
-
     def query_steps(self, topic: str, key: str, limit: int, begin: int, end: int) -> Steps[list[int]]:
-        """As `query`."""
+        """Commit-log offsets of records with the key's hash and a store time in [begin, end] (store.md §8.6)."""
         if self.asked is not None:
             self.asked()
         limit = min(limit, self._settings.max_msgs_num_batch)

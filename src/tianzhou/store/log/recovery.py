@@ -14,9 +14,6 @@ from typing import Final
 
 from tianzhou.records.layout import MAGIC_V1, MAGIC_V2, OVERHEAD
 
-_MAGIC_BYTES: Final = (
-    MAGIC_V1.to_bytes(4, "big", signed=True)[:3]  # the versions differ in the last byte only
-)
 _SMALL_GAP: Final = 10_000
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import ClassVar, Final, NamedTuple
 
 from tianzhou.model import names
 from tianzhou.records.walk import LogEntry
 from tianzhou.store.files.lookup_steps import Range, Steps, at_once
-from tianzhou.store.files.maps import QueueMaps
 from tianzhou.store.files.segments import Segment
 from tianzhou.store.queues.consumequeue import ConsumeQueue, first_wrong
 from tianzhou.wire.hashing import tags_code
@@ -72,13 +70,7 @@ def unit_at(view: memoryview, position: int) -> BatchUnit:
 class BatchQueue(ConsumeQueue):
     """A queue whose units say themselves which queue offsets they cover.
 
-    Args:
-        directory: `batchconsumequeue/<topic>/<queueId>`.
-        topic: topic name.
-        queue_id: number of the queue.
-        segment_size: bytes of a segment file, a multiple of 46.
-        version_2: as in `ConsumeQueue`.
-        maps: likewise.
+    Its folder is `batchconsumequeue/<topic>/<queueId>`, its segments have a multiple of 46 bytes.
 
     Attributes:
         strays_reported: whether it has been said that some units lead elsewhere than to a record.
@@ -88,22 +80,6 @@ class BatchQueue(ConsumeQueue):
     batched: ClassVar[bool] = True
 
     __slots__ = ("_counts", "_end", "strays_reported")
-
-    def __init__(
-        self,
-        directory: Path,
-        topic: str,
-        queue_id: int,
-        segment_size: int,
-        *,
-        version_2: bool = True,
-        maps: QueueMaps | None = None,
-    ) -> None:
-        super().__init__(directory, topic, queue_id, segment_size, version_2=version_2, maps=maps)
-        self._end = 0
-        self.strays_reported = False
-        # Messages of the batches that have been stored and are not dispatched yet, by queue offset.
-        self._counts: dict[int, int] = {}
 
     @property
     def end(self) -> int:
@@ -115,14 +91,7 @@ class BatchQueue(ConsumeQueue):
         self._counts[queue_offset] = count
 
     def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int, store_timestamp: int = 0) -> bool:
-        """Add the unit of a record; False when the queue has it already.
-
-        Args:
-            queue_offset: of the record's first message.
-            physical_offset: as in `ConsumeQueue.put`.
-            size: likewise.
-            tags_code: likewise.
-            store_timestamp: ms.
+        """Add the unit of a record, whose first message has the queue offset; as `ConsumeQueue.put`.
 
         Raises:
             OSError: no segment can be made, or the disk is full.
@@ -149,17 +118,8 @@ class BatchQueue(ConsumeQueue):
             self.min_offset = queue_offset
         self._ensure_unit()
         assert self._map is not None
-        BATCH_UNIT.pack_into(
-            self._map,
-            self._position,
-            physical_offset,
-            size,
-            tags_code,
-            store_timestamp,
-            queue_offset,
-            count,
-            NOT_COMPACTED,
-        )
+        unit = (physical_offset, size, tags_code, store_timestamp, queue_offset, count, NOT_COMPACTED)
+        BATCH_UNIT.pack_into(self._map, self._position, *unit)
         self._position += BATCH_UNIT_SIZE
         self._end += BATCH_UNIT_SIZE
         self.max_offset = queue_offset + count
@@ -167,9 +127,9 @@ class BatchQueue(ConsumeQueue):
         self._counts.pop(queue_offset, None)
         return True
 
-    def _walk(self, segment: Segment, limit: int) -> tuple[int, int]:
-        valid, physical = 0, -1
-        end = segment.written()
+    def _walk(self, segment: Segment, limit: int, begin: int = 0) -> tuple[int, int]:
+        valid, physical = begin, -1
+        end = segment.written(begin)
         while valid + BATCH_UNIT_SIZE <= end:
             unit = unit_at(segment.view, valid)
             if not unit.valid or unit.physical_offset >= limit:
@@ -204,7 +164,9 @@ class BatchQueue(ConsumeQueue):
     def _forget(self) -> None:
         super()._forget()
         self._end = 0
-        self._counts.clear()
+        self.strays_reported = False
+        # Messages of the batches that have been stored and are not dispatched yet, by queue offset.
+        self._counts: dict[int, int] = {}
 
     def correct_steps(self, smallest_physical: int) -> Steps[None]:
         """As `correct_min_offset`."""

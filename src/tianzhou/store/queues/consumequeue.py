@@ -74,13 +74,9 @@ class ConsumeQueue(QueueCursor):
         self.queue_id = queue_id
         self.files = SegmentQueue([directory], segment_size, maps)
         self.next_offset = 0
-        self.max_offset = 0
-        self.min_offset = 0
-        self.max_physical = -1
         self.plain = type(self) is ConsumeQueue
         self.arrived: Watermark | None = None
         self.dirty = False
-        self.flushed = 0
         self.delayed = False
         self.log_file_size = 1 << 30
         encoded = topic.encode()
@@ -90,11 +86,7 @@ class ConsumeQueue(QueueCursor):
         else:
             self.magic = MAGIC_V1
             self.topic_field = (len(encoded) & 0xFF).to_bytes(1, "big") + encoded
-        self._segment: Segment | None = None
-        self._map = None
-        # Byte position in the current segment, and up to where its pages are known to be writable.
-        self._position = 0
-        self._reserved = 0
+        self._forget()
 
     @property
     def end(self) -> int:
@@ -251,7 +243,7 @@ class ConsumeQueue(QueueCursor):
             return False
         self.max_physical = offset + size
         for later in self.files.segments[self.files.index_of(segment.start) :]:
-            valid, physical = _walk_units(later, limit, max(end - later.start, 0))
+            valid, physical = self._walk(later, limit, max(end - later.start, 0))
             end = later.start + valid
             if physical >= 0:
                 self.max_physical = physical
@@ -260,13 +252,39 @@ class ConsumeQueue(QueueCursor):
         self._resume(end)
         return True
 
-    def _walk(self, segment: Segment, limit: int) -> tuple[int, int]:
-        """How many bytes of valid units a segment begins with, and the end of the last record they point to."""
-        return _walk_units(segment, limit)
+    def _walk(self, segment: Segment, limit: int, begin: int = 0) -> tuple[int, int]:
+        """How many bytes of valid units a segment begins with, and the end of the last record they point to.
+
+        Args:
+            segment: where.
+            limit: as in `recover`.
+            begin: a position before which there are nothing but valid ones.
+        """
+        valid = begin
+        physical = -1
+        end = segment.written(begin)
+        for offset, size, _ in UNIT.iter_unpack(segment.view[begin : end - (end - begin) % UNIT_SIZE]):
+            if offset < 0 or size <= 0 or offset >= limit:
+                break
+            valid += UNIT_SIZE
+            if size != holes.BLANK_SIZE or offset != 0:
+                physical = offset + size
+        return valid, physical
 
     def _search(self, segment: Segment, limit: int) -> tuple[int, int]:
         """As `_walk`, for a segment without a hole."""
-        return _search_units(segment, limit)
+        view = segment.view
+
+        def right(number: int) -> bool:
+            offset, size, _ = UNIT.unpack_from(view, number * UNIT_SIZE)
+            return bool(0 <= offset < limit and size > 0)
+
+        count = first_wrong(segment.written() // UNIT_SIZE, right)
+        for number in range(count - 1, -1, -1):
+            offset, size, _ = UNIT.unpack_from(view, number * UNIT_SIZE)
+            if size != holes.BLANK_SIZE or offset != 0:
+                return count * UNIT_SIZE, offset + size
+        return count * UNIT_SIZE, -1
 
     def _first_physical(self, segment: Segment) -> int:
         offset, size, _ = UNIT.unpack(segment.read(0, UNIT_SIZE))
@@ -293,20 +311,19 @@ class ConsumeQueue(QueueCursor):
         self._forget()
 
     def _forget(self) -> None:
-        self._segment = self._map = None
+        """Be a queue without files and units."""
+        self._segment: Segment | None = None
+        self._map = None
+        # Byte position in the current segment, and up to where its pages are known to be writable.
         self._position = self._reserved = 0
         self.max_offset = self.min_offset = self.flushed = 0
         self.max_physical = -1
 
-    def expire(self, smallest_physical: int) -> list[RetiredSegment]:
+    def expire_steps(self, smallest_physical: int) -> Steps[list[RetiredSegment]]:
         """Let go of the oldest segments that point to nothing the log still has (store.md §2.7).
 
         The file that crosses the log's beginning stays: by it a start after a crash knows that nothing is missing.
         """
-        return at_once(self.expire_steps(smallest_physical))
-
-    def expire_steps(self, smallest_physical: int) -> Steps[list[RetiredSegment]]:
-        """As `expire`."""
         oldest, *further = self.files.segments or (None,)
         firsts = [-1]
         for segment in further:
@@ -435,41 +452,6 @@ class ConsumeQueue(QueueCursor):
         self.files.close()
         self._map = None
         self._segment = None
-
-
-def _walk_units(segment: Segment, limit: int, begin: int = 0) -> tuple[int, int]:
-    """How many bytes of valid units the segment begins with, and the end of the last record they point to.
-
-    Args:
-        segment: where.
-        limit: as in `ConsumeQueue.recover`.
-        begin: a position before which there are nothing but valid ones.
-    """
-    valid = begin
-    physical = -1
-    end = segment.written(begin)
-    for offset, size, _ in UNIT.iter_unpack(segment.view[begin : end - (end - begin) % UNIT_SIZE]):
-        if offset < 0 or size <= 0 or offset >= limit:
-            break
-        valid += UNIT_SIZE
-        if size != holes.BLANK_SIZE or offset != 0:
-            physical = offset + size
-    return valid, physical
-
-
-def _search_units(segment: Segment, limit: int) -> tuple[int, int]:
-    view = segment.view
-
-    def right(number: int) -> bool:
-        offset, size, _ = UNIT.unpack_from(view, number * UNIT_SIZE)
-        return bool(0 <= offset < limit and size > 0)
-
-    count = first_wrong(segment.written() // UNIT_SIZE, right)
-    for number in range(count - 1, -1, -1):
-        offset, size, _ = UNIT.unpack_from(view, number * UNIT_SIZE)
-        if size != holes.BLANK_SIZE or offset != 0:
-            return count * UNIT_SIZE, offset + size
-    return count * UNIT_SIZE, -1
 
 
 def first_wrong(count: int, right: Callable[[int], bool]) -> int:

@@ -6,7 +6,7 @@ import logging
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from tianzhou._hot.records import EXTENSION_ADDRESS, HOLE, UNIT
 from tianzhou.store.files.lookup_steps import Range, Steps
@@ -174,14 +174,10 @@ class ExtendedQueue(ConsumeQueue):
     """A queue whose units point to extension units (`enableConsumeQueueExt`).
 
     Args:
-        directory: as in `ConsumeQueue`.
-        topic: likewise.
-        queue_id: likewise.
-        segment_size: likewise.
+        place: directory, topic, number and segment size, as of `ConsumeQueue`.
         extension: its extension files.
         bitmap: tells the filter bitmap of a record by topic, commit-log offset and size; empty without filters.
-        version_2: as in `ConsumeQueue`.
-        maps: likewise.
+        options: as of `ConsumeQueue`.
 
     Attributes:
         extension: the extension files.
@@ -193,18 +189,9 @@ class ExtendedQueue(ConsumeQueue):
     __slots__ = ("_bitmap", "extension", "lacks_extension")
 
     def __init__(
-        self,
-        directory: Path,
-        topic: str,
-        queue_id: int,
-        segment_size: int,
-        *,
-        extension: Extension,
-        bitmap: Callable[[str, int, int], bytes],
-        version_2: bool = True,
-        maps: QueueMaps | None = None,
+        self, *place: Any, extension: Extension, bitmap: Callable[[str, int, int], bytes], **options: Any
     ) -> None:
-        super().__init__(directory, topic, queue_id, segment_size, version_2=version_2, maps=maps)
+        super().__init__(*place, **options)
         self.extension = extension
         self.lacks_extension = False
         self._bitmap = bitmap
@@ -275,7 +262,7 @@ class ExtendedQueue(ConsumeQueue):
         return None
 
     def expire_steps(self, smallest_physical: int) -> Steps[list[RetiredSegment]]:
-        """As `expire`; with the queue's files go the extension files that are no longer pointed to."""
+        """Let go of the oldest segments, as every queue does, and of extension files no longer pointed to."""
         retired = yield from super().expire_steps(smallest_physical)
         # Of a queue whose messages have all expired, the newest unit tells where the next extension goes.
         unit = yield from self.unit_steps(min(self.min_offset, self.max_offset - 1))

@@ -54,30 +54,19 @@ class QueueMaker:
             StoreError: no folder can have the topic's name, whoever let it through.
         """
         settings = self._settings
-        version_2 = settings.auto_message_version_on_topic_len
         directory = queue_folder(settings.root, self._family(topic), topic, queue_id)
+        how: dict[str, Any] = {"version_2": settings.auto_message_version_on_topic_len, "maps": self.maps}
         if topic in self.batch_topics:
-            size = settings.batch_queue_segment_size
-            return BatchQueue(directory, topic, queue_id, size, version_2=version_2, maps=self.maps)
+            return BatchQueue(directory, topic, queue_id, settings.batch_queue_segment_size, **how)
         size = settings.queue_segment_size
         if settings.enable_consume_queue_ext and not is_light(topic):
-            extension = Extension(
-                queue_folder(settings.root, EXTENSIONS, topic, queue_id),
-                settings.mapped_file_size_consume_queue_ext,
-                self.maps,
-            )
+            folder = queue_folder(settings.root, EXTENSIONS, topic, queue_id)
+            extension = Extension(folder, settings.mapped_file_size_consume_queue_ext, self.maps)
             queue: ConsumeQueue = ExtendedQueue(
-                directory,
-                topic,
-                queue_id,
-                size,
-                extension=extension,
-                bitmap=self._bitmap,
-                version_2=version_2,
-                maps=self.maps,
+                directory, topic, queue_id, size, extension=extension, bitmap=self._bitmap, **how
             )
         else:
-            queue = ConsumeQueue(directory, topic, queue_id, size, version_2=version_2, maps=self.maps)
+            queue = ConsumeQueue(directory, topic, queue_id, size, **how)
         queue.delayed = topic == names.SCHEDULE_TOPIC
         queue.log_file_size = settings.mapped_file_size_commit_log
         return queue

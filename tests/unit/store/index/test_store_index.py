@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tianzhou.store import StoreSettings
+from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.index.index import Index
 from tianzhou.wire.hashing import index_hash
 
@@ -63,7 +64,7 @@ def test_no_key_is_lost_wherever_the_process_dies(tmp_path: Path, stale: int) ->
             put(again, number)
         for number in range(KEYS):
             for key in (f"u{number}", f"k{number}"):
-                assert 100 * number in again.query("T", key, 64, 0, 1 << 60)
+                assert 100 * number in at_once(again.query_steps("T", key, 64, 0, 1 << 60))
         assert again.end_offset == 100 * (KEYS - 1)
         again.close()
 
@@ -78,5 +79,5 @@ def test_a_file_made_in_the_last_moment_is_forgotten(tmp_path: Path) -> None:
     again = Index(settings_for(tmp_path))
     again.load(drop_after=None, store_time=store_time)
     assert again.end_offset == 100 * (KEYS - 1)
-    assert again.query("T", "k3", 10, 0, 1 << 60) == [300]
+    assert at_once(again.query_steps("T", "k3", 10, 0, 1 << 60)) == [300]
     again.close()

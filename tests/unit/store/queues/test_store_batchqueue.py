@@ -136,7 +136,7 @@ def test_segments_that_have_expired_move_the_min_offset(tmp_path: Path) -> None:
         queue.correct_min_offset(smallest)
         assert queue.min_offset == minimum
     queue.correct_min_offset(700)
-    assert len(queue.expire(700)) == 1
+    assert len(at_once(queue.expire_steps(700))) == 1
     queue.correct_min_offset(700)
     assert (queue.min_offset, queue.first_physical(), queue.unit(14), queue.unit(21)) == (21, 500, None, (700, 100, 0))
     queue.recover()

@@ -13,6 +13,7 @@ from small_store import opened, read_queue, small_store
 
 from tianzhou._hot.records import UNIT
 from tianzhou.store import MessageStore, NewRecord
+from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.queues.extension import Extension, ExtensionUnit, is_address
 from tianzhou.wire.hashing import tags_code
 
@@ -124,7 +125,7 @@ def test_extensions_go_with_the_units_that_expire(tmp_path: Path) -> None:
         assert unit is not None
         queue.correct_min_offset(unit[0])
         assert queue.min_offset == 45
-        for retired in queue.expire(unit[0]):
+        for retired in at_once(queue.expire_steps(unit[0])):
             retired.unlink()
             assert retired.release()
         names = sorted(path.name for path in (tmp_path / "consumequeue_ext/T/0").iterdir())
