@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tianzhou.file_modes import MODES
@@ -17,7 +19,8 @@ class DiskNotAsked(OSError):
     """Something ran out before the disk was asked to take what was written; the same may be asked again."""
 
 
-def _descriptor(path: Path) -> int:
+@contextmanager
+def _directory_open(path: Path) -> Iterator[int]:
     """A descriptor of a directory, to have it synced.
 
     Raises:
@@ -25,11 +28,15 @@ def _descriptor(path: Path) -> int:
         OSError: it cannot be opened.
     """
     try:
-        return open_file(path, os.O_RDONLY)
+        fd = open_file(path, os.O_RDONLY)
     except OSError as error:
         if passes(error):
             raise DiskNotAsked(error.errno, error.strerror, str(path)) from error
         raise
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def sync_directory(path: Path) -> None:
@@ -38,11 +45,8 @@ def sync_directory(path: Path) -> None:
     Raises:
         OSError: the disk refused.
     """
-    fd = _descriptor(path)
-    try:
+    with _directory_open(path) as fd:
         os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 _with_news: set[Path] = set()
@@ -106,11 +110,8 @@ def sync_file_system(path: Path) -> bool:
     Raises:
         OSError: the disk refused.
     """
-    fd = _descriptor(path)
-    try:
+    with _directory_open(path) as fd:
         return pages.sync_file_system(fd)
-    finally:
-        os.close(fd)
 
 
 def open_file(path: Path, flags: int) -> int:

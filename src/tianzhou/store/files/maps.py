@@ -11,6 +11,7 @@ import logging
 import mmap
 import os
 import threading
+from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -59,13 +60,11 @@ class QueueMaps:
 
     Attributes:
         most: how many there may be.
-        given_up: how many were given up so far.
     """
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = system_limit() if limit is None else limit
         self.most = most_for_queues(self.limit)
-        self.given_up = 0
         self._open: dict[Mapping, None] = {}
         self._thread = 0
 
@@ -117,19 +116,12 @@ class QueueMaps:
         return True
 
     def _give_up(self, count: int) -> None:
-        for mapping in list(self._oldest(count)):
+        for mapping in list(islice(self._open, count)):
             del self._open[mapping]
             mapping.let_go()
-        self.given_up += count
-
-    def _oldest(self, count: int) -> list[Mapping]:
-        oldest = iter(self._open)
-        return [next(oldest) for _ in range(count)]
 
     def _explained(self, error: OSError) -> OSError:
-        if error.errno != errno.ENOMEM:
-            return error
-        return out_of_maps(self.limit)
+        return out_of_maps(self.limit) if error.errno == errno.ENOMEM else error
 
 
 def out_of_maps(limit: int) -> OSError:

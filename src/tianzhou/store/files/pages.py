@@ -11,6 +11,7 @@ import errno
 import mmap
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -230,10 +231,7 @@ def sync(memory: mmap.mmap, address: int, start: int, end: int) -> None:
     if _libc is None:
         memory.flush(start, end - start)
         return
-    while _libc.msync(ctypes.c_void_p(address + start), ctypes.c_size_t(end - start), ctypes.c_int(_MS_SYNC)):
-        code = ctypes.get_errno()
-        if code != errno.EINTR:
-            raise OSError(code, os.strerror(code))
+    _until_done(_libc.msync, ctypes.c_void_p(address + start), ctypes.c_size_t(end - start), ctypes.c_int(_MS_SYNC))
 
 
 def sync_file_system(fd: int) -> bool:
@@ -244,8 +242,17 @@ def sync_file_system(fd: int) -> bool:
     """
     if _libc is None or not hasattr(_libc, "syncfs"):
         return False
-    while _libc.syncfs(fd):
+    _until_done(_libc.syncfs, fd)
+    return True
+
+
+def _until_done(function: Callable[..., int], *arguments: object) -> None:
+    """Call a function of the C library again for as long as signals interrupt it.
+
+    Raises:
+        OSError: it fails.
+    """
+    while function(*arguments):
         code = ctypes.get_errno()
         if code != errno.EINTR:
             raise OSError(code, os.strerror(code))
-    return True

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import mmap
 import os
-import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol
 
-from tianzhou.store.files import directories, pages
+from tianzhou.store.files import directories, pages, sparse
 from tianzhou.store.files.directories import begin_directory, open_file, sync_directory, sync_new_directories
 from tianzhou.store.files.maps import QueueMaps
 from tianzhou.store.files.retired import RetiredSegment
@@ -79,12 +79,9 @@ class Segment:
         """
         segment = cls(path, start, size, maps)
         segment.named = False
-        fd = open_file(path, os.O_RDWR | os.O_CREAT)
-        try:
+        with _opened(path, os.O_RDWR | os.O_CREAT) as fd:
             os.ftruncate(fd, size)
             segment._map_file(fd)
-        finally:
-            os.close(fd)
         return segment
 
     def advise(self, advice: int) -> None:
@@ -115,11 +112,8 @@ class Segment:
         return self._view
 
     def _open(self) -> None:
-        fd = open_file(self.path, os.O_RDWR)
-        try:
+        with _opened(self.path, os.O_RDWR) as fd:
             self._map_file(fd)
-        finally:
-            os.close(fd)
 
     def _map_file(self, fd: int) -> None:
         maps = self.maps
@@ -144,23 +138,18 @@ class Segment:
         view = self.view
         if not self.hollow or pages.resident(self._address, start, end):
             return view[start:end]
-        fd = open_file(self.path, os.O_RDONLY)
-        try:
+        with _opened(self.path, os.O_RDONLY) as fd:
             return memoryview(os.pread(fd, end - start, start))
-        finally:
-            os.close(fd)
 
     def written(self, position: int = 0) -> int:
         """Up to where the file can be read from `position` on: its end, unless reading a hole takes space."""
         if not self.map or not self.hollow:
             return self.size
-        fd = open_file(self.path, os.O_RDONLY)
-        try:
-            return min(os.lseek(fd, position, os.SEEK_HOLE), self.size)
-        except OSError:
-            return self.size
-        finally:
-            os.close(fd)
+        with _opened(self.path, os.O_RDONLY) as fd:
+            try:
+                return min(os.lseek(fd, position, os.SEEK_HOLE), self.size)
+            except OSError:
+                return self.size
 
     def reserve_range(self, start: int, end: int, alone: bool | None = None) -> None:
         """Make sure that writing to [start, end) of the file cannot fail for want of disk space.
@@ -211,14 +200,8 @@ class Segment:
 
     def _sync_unmapped(self) -> None:
         """Bring the file to the disk, whose map was given up with what had been written."""
-        try:
-            fd = open_file(self.path, os.O_RDWR)
-        except FileNotFoundError:
-            return  # deleted meanwhile, as topics are
-        try:
+        with suppress(FileNotFoundError), _opened(self.path, os.O_RDWR) as fd:  # deleted meanwhile, as topics are
             os.fdatasync(fd)
-        finally:
-            os.close(fd)
 
     def _sync_name(self) -> None:
         """Bring the directory's entry for the file to the disk, without which the file is lost with the power."""
@@ -249,24 +232,8 @@ class Segment:
     def find(self, needle: bytes, position: int) -> int:
         """Position of the first `needle` at or behind `position`, -1 when there is none; holes are skipped."""
         memory = self.map
-        # Not memory.find: CPython 3.11's reads behind the end of the map, where there may be no memory.
-        pattern = re.compile(re.escape(needle), re.DOTALL)
-        fd = open_file(self.path, os.O_RDONLY)
-        try:
-            while position < self.size:
-                try:
-                    data = os.lseek(fd, position, os.SEEK_DATA)
-                    hole = os.lseek(fd, data, os.SEEK_HOLE)
-                except OSError:
-                    return -1
-                # A needle may begin in the last bytes before the data found.
-                found = pattern.search(memory, max(position, data - len(needle) + 1), min(hole, self.size))
-                if found is not None:
-                    return found.start()
-                position = max(hole - len(needle) + 1, position + 1) if hole < self.size else self.size
-        finally:
-            os.close(fd)
-        return -1
+        with _opened(self.path, os.O_RDONLY) as fd:
+            return sparse.find(fd, memory, needle, position, self.size)
 
     def zero_tail(self, position: int) -> None:
         """Make everything from `position` on read as zeros, and give its disk space back.
@@ -276,26 +243,21 @@ class Segment:
         Raises:
             OSError: the disk refused.
         """
-        fd = open_file(self.path, os.O_RDWR)
-        try:
+        with _opened(self.path, os.O_RDWR) as fd:
             if self._only_zeros(fd, position):
                 return
             # The map stays valid: the same pages read as zeros once the length is restored.
             os.ftruncate(fd, position)
             os.ftruncate(fd, self.size)
             os.fsync(fd)
-        finally:
-            os.close(fd)
 
     def _only_zeros(self, fd: int, position: int) -> bool:
         while position < self.size:
-            try:
-                position = os.lseek(fd, position, os.SEEK_DATA)
-                # What follows is a hole nearly always, and reading that costs a store of many queues seconds.
-                hole = os.lseek(fd, position, os.SEEK_HOLE)
-            except OSError:
+            # What follows is a hole nearly always, and reading that costs a store of many queues seconds.
+            position, hole = sparse.extent(fd, position, self.size)
+            if position < 0:
                 return True
-            chunk = os.pread(fd, min(1 << 20, hole - position, self.size - position), position)
+            chunk = os.pread(fd, min(1 << 20, hole - position), position)
             if chunk.count(0) != len(chunk):
                 return False
             position += len(chunk)
@@ -494,3 +456,12 @@ class SegmentQueue:
                 else:
                     directory.rmdir()
                     sync_directory(directory.parent)
+
+
+@contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    fd = open_file(path, flags)
+    try:
+        yield fd
+    finally:
+        os.close(fd)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import mmap
-import os
-import re
 from pathlib import Path
 from typing import Final
+
+from tianzhou.store.files.sparse import extent, find
 
 _STEP: Final = 1 << 20
 
@@ -41,19 +40,8 @@ class ReadOnlySegment:
         """Position of the next `needle`, -1 without one; holes of the file are not read."""
         if self._map is None:
             return -1
-        pattern = re.compile(re.escape(needle), re.DOTALL)
         with self.path.open("rb") as file:
-            while position < len(self.view):
-                data, hole = extent(file.fileno(), position, len(self.view))
-                if data < 0:
-                    return -1
-                # A needle may begin in the last bytes before the data found.
-                # Not self._map.find: CPython 3.11's reads behind the end of the map, where there may be no memory.
-                found = pattern.search(self._map, max(position, data - len(needle) + 1), hole)
-                if found is not None:
-                    return found.start()
-                position = max(hole - len(needle) + 1, position + 1) if hole < len(self.view) else hole
-        return -1
+            return find(file.fileno(), self._map, needle, position, len(self.view))
 
     def data_end(self, position: int) -> int:
         """Position behind the last byte that is not zero; `position` when there is none from there on."""
@@ -69,15 +57,6 @@ class ReadOnlySegment:
                         end = at + len(piece) if piece else end
                     position = hole
         return end
-
-
-def extent(fd: int, position: int, end: int) -> tuple[int, int]:
-    """The next piece of a file that is no hole: from and to; -1 when there is none from `position` on."""
-    try:
-        data = os.lseek(fd, position, os.SEEK_DATA)
-        return data, min(os.lseek(fd, data, os.SEEK_HOLE), end)
-    except OSError as error:
-        return (-1, end) if error.errno == errno.ENXIO else (position, end)
 
 
 def segment_paths(directory: Path) -> list[Path]:

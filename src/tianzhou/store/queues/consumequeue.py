@@ -339,7 +339,7 @@ class ConsumeQueue(QueueCursor):
         return [self.files.drop_first().retire() for _ in range(count)]
 
     def retire(self) -> list[RetiredSegment]:
-        """Drop all units as `delete` does, and leave removing the files to the caller."""
+        """Drop all units, and leave removing the files to the caller; who waits for messages waits on."""
         retired = self.files.retire()
         self._forget()
         self.next_offset = 0
@@ -441,11 +441,6 @@ class ConsumeQueue(QueueCursor):
                 at = number * UNIT_SIZE - segment.start
                 segment.map[at : at + UNIT_SIZE] = unit
         self.flushed = min(self.flushed, queue_offset * UNIT_SIZE)
-
-    def delete(self) -> None:
-        """Remove all files; whoever waits for messages of the queue goes on waiting in vain."""
-        self.reset()
-        self.next_offset = 0
 
     def close(self) -> None:
         """Let go of all maps."""
