@@ -305,17 +305,17 @@ class Appender:
         properties = record.properties
         topic, queue_id = record.topic, record.queue_id
         if self._settings.enable_multi_dispatch and next_offsets is not None:
-            given = {}
+            offsets = {}
             for place in dispatched_queues(topic, queue_id, properties):
                 queue = self._further_queue(record, place)
                 if isinstance(queue, PutResult):
                     return queue
-                offset = given[place] = next_offsets.get(queue, queue.next_offset)
+                offset = offsets[place] = next_offsets.get(queue, queue.next_offset)
                 next_offsets[queue] = offset + 1
                 further.append((queue, offset))
-            if given:
-                given.setdefault((topic, queue_id), next_offsets.get(self._table[topic][queue_id], 0))
-                properties = with_offsets(topic, queue_id, properties, lambda *place: given[place])
+            if offsets:
+                offsets.setdefault((topic, queue_id), next_offsets.get(self._table[topic][queue_id], 0))
+                properties = with_offsets(topic, queue_id, properties, lambda *place: offsets[place])
         if self._appends_crc or 0 in properties:
             # Zeros could be taken for what did not reach the disk: such a record says by its CRC that it is whole.
             properties = reserve_property_crc(properties)

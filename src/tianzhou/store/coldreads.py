@@ -40,7 +40,7 @@ _AHEAD: Final = 512 << 10
 _GAP: Final = 64 << 10
 _BLOCK: Final = 2 << 20
 _NEAR: Final = 8 << 20
-BELIEVED_S: Final = 0.05
+RESIDENT_S: Final = 0.05
 """Seconds for which what was found in memory is taken to be there: asking costs more than copying the records."""
 
 Missing = list[Range]
@@ -59,8 +59,8 @@ class ColdReads:
         self._threads = ThreadPoolExecutor(_THREADS, "tianzhou-cold")
         self._closed = False
         self._resting = asyncio.Lock()
-        self._believed: dict[tuple[Segment, int], bool] = {}
-        self._believed_until = 0.0
+        self._resident: dict[tuple[Segment, int], bool] = {}
+        self._resident_until = 0.0
         self.opened_at = 0
 
     def missing(self, queue: ConsumeQueue, request: ReadRequest, limits: ReadLimits) -> Missing:
@@ -145,18 +145,18 @@ class ColdReads:
     def _is_there(self, segment: Segment, start: int, end: int, written: int) -> bool:
         """Whether [start, end) of a segment, which is written up to `written`, is in memory.
 
-        Its surroundings are asked for with it, and the answers are believed for a moment.
+        Its surroundings are asked for with it, and the answers count for a moment.
         """
         now = monotonic()
-        believed = self._believed
-        if now >= self._believed_until:
-            believed.clear()
-            self._believed_until = now + BELIEVED_S
+        known = self._resident
+        if now >= self._resident_until:
+            known.clear()
+            self._resident_until = now + RESIDENT_S
         for number in range(start // _BLOCK, (end - 1) // _BLOCK + 1):
-            there = believed.get((segment, number))
+            there = known.get((segment, number))
             if there is None:
                 there = segment.resident(number * _BLOCK, min((number + 1) * _BLOCK, max(written, end)))
-                believed[segment, number] = there
+                known[segment, number] = there
             if not there:
                 return segment.resident(start, end)
         return True
@@ -269,7 +269,7 @@ class ColdReads:
     def close(self) -> None:
         """End the threads, after what they are at; who waits for them is told."""
         self._closed = True
-        self._believed.clear()
+        self._resident.clear()
         self._threads.shutdown(cancel_futures=True)
 
 

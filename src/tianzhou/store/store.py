@@ -317,12 +317,12 @@ class MessageStore:
         """Delete files of queues and index that know only records which are gone, now."""
         self._cleaner.clean_queues()
 
-    def delete_other_topics(self, kept: Callable[[str], bool]) -> list[str]:
-        """Delete the queues of all topics for which `kept` does not hold; returns their names."""
-        doomed = [topic for topic in self._queues.table if not kept(topic)]
-        for topic in doomed:
+    def delete_other_topics(self, wanted: Callable[[str], bool]) -> list[str]:
+        """Delete the queues of all topics that are not wanted; returns their names."""
+        others = [topic for topic in self._queues.table if not wanted(topic)]
+        for topic in others:
             self.delete_topic(topic)
-        return doomed
+        return others
 
     def _needed_from(self) -> int:
         pending = self._dispatcher.pending

@@ -108,14 +108,14 @@ class ColdDisk:
         def do_fetch(held: HeldMap, start: int, end: int) -> None:
             self._fetch(held, start, end)
 
-        believed = coldreads.BELIEVED_S
+        believed = coldreads.RESIDENT_S
         Segment.resident, HeldMap.fetch = is_resident, do_fetch  # type: ignore[method-assign,assignment]
-        coldreads.BELIEVED_S = 0.0  # type: ignore[misc]
+        coldreads.RESIDENT_S = 0.0  # type: ignore[misc]
         try:
             yield self
         finally:
             Segment.resident, HeldMap.fetch = resident, fetch  # type: ignore[method-assign]
-            coldreads.BELIEVED_S = believed  # type: ignore[misc]
+            coldreads.RESIDENT_S = believed  # type: ignore[misc]
             self.open()
             for fd in self._files.values():
                 os.close(fd)

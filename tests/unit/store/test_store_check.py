@@ -188,13 +188,13 @@ def test_damage_is_found_and_mended(folder: Path, name: str) -> None:
     outcome = repair(folder)
     assert (outcome.report.problems, outcome.hopeless) == ([], ())
     assert outcome.done
-    assert outcome.kept is not None
-    assert any(outcome.kept.iterdir())
+    assert outcome.copies is not None
+    assert any(outcome.copies.iterdir())
     report = check_store(StoreScan(folder))
     assert report.problems == []
     assert plan(report).steps == ()
     again = repair(folder)
-    assert (again.done, again.kept) == ([], None)
+    assert (again.done, again.copies) == ([], None)
 
     kept = numbers_in(folder)
     assert len(set(range(COUNT)) - kept) <= most_lost
@@ -219,11 +219,11 @@ def test_the_copies_can_be_put_back(folder: Path) -> None:
     body_byte(folder)
     damaged = path.read_bytes()[at : at + size]
     outcome = repair(folder)
-    assert outcome.kept is not None
-    (copy,) = (outcome.kept / "commitlog").iterdir()
+    assert outcome.copies is not None
+    (copy,) = (outcome.copies / "commitlog").iterdir()
     assert copy.name.startswith(f"{int(path.name) + at:020d}-")
     assert copy.read_bytes().startswith(damaged)
-    assert json.loads((outcome.kept / "steps.json").read_text()) == outcome.done
+    assert json.loads((outcome.copies / "steps.json").read_text()) == outcome.done
 
 
 def test_what_a_crash_leaves_is_expected_and_a_torn_tail_is_cut(folder: Path, tmp_path: Path) -> None:

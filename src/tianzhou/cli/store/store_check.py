@@ -74,7 +74,7 @@ def repair(
             {
                 "done": outcome.done,
                 "hopeless": list(outcome.hopeless),
-                "kept": outcome.kept and str(outcome.kept),
+                "kept": outcome.copies and str(outcome.copies),
                 "sound": outcome.report.sound,
                 "problems": [_told(problem) for problem in outcome.report.problems],
             }
@@ -86,8 +86,8 @@ def repair(
             print_line(f"cannot be repaired: {text}")
         for problem in outcome.report.problems:
             print_line(f"problem: {problem.text}")
-        if outcome.kept is not None:
-            print_note(f"what was changed is kept as it was in {outcome.kept}")
+        if outcome.copies is not None:
+            print_note(f"what was changed is kept as it was in {outcome.copies}")
         elif not outcome.done:
             print_note("nothing to repair")
         print_line(f"sound  {str(outcome.report.sound).lower()}")

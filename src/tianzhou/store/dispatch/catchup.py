@@ -30,7 +30,7 @@ _STEP_RECORDS: Final = 128
 _SLICE_SECONDS: Final = 0.002
 _WINDOW: Final = 1 << 20
 _RETRY_SECONDS: Final = 1.0
-_SAY_SECONDS: Final = 60.0
+_WARN_SECONDS: Final = 60.0
 
 
 class IndexCatchUp:
@@ -65,12 +65,12 @@ class IndexCatchUp:
         self._settings = settings
         self._on_done = on_done
         self._began_at = position
-        self._said = 0.0
+        self._warned_at = 0.0
         self.position = position
         self.done = False
         self.begun = False
         dispatcher.index = None
-        index.asked = self._asked
+        index.on_query = self._queried
 
     @property
     def behind(self) -> int:
@@ -82,14 +82,14 @@ class IndexCatchUp:
         self.position = min(self.position, position)
         self._began_at = min(self._began_at, position)
 
-    def _asked(self) -> None:
+    def _queried(self) -> None:
         """Someone queries the index: without a loop it is completed now, otherwise the log says what is missing."""
         if not self.begun:
             self.finish()
             return
         now = perf_counter()
-        if now - self._said >= _SAY_SECONDS or not self._said:
-            self._said = now
+        if now - self._warned_at >= _WARN_SECONDS or not self._warned_at:
+            self._warned_at = now
             logger.warning(
                 "%s: a query by key is answered without messages behind %d of the commit log: the index is being made "
                 "anew, %s are to go",
@@ -216,7 +216,7 @@ class IndexCatchUp:
 
     def _complete(self) -> None:
         self.done = True
-        self._index.asked = None
+        self._index.on_query = None
         self._dispatcher.index = self._index
         self._on_done()
         gone_over = self._dispatcher.position - self._began_at

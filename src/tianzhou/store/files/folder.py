@@ -160,9 +160,9 @@ class StoreFolder:
         All that it wrote into mapped files is then there, whether it had reached the disk or not.
         """
         try:
-            said = json.loads(self._running_path.read_bytes())
+            note = json.loads(self._running_path.read_bytes())
             return bool(
-                said["boot"] == _BOOT_ID.read_text().strip() and str(said["pid"]) == self.abort_path.read_text().strip()
+                note["boot"] == _BOOT_ID.read_text().strip() and str(note["pid"]) == self.abort_path.read_text().strip()
             )
         except (OSError, ValueError, KeyError, TypeError):
             return False

@@ -77,9 +77,9 @@ def takes_space_when_read(fd: int, device: int) -> bool:
     known = _hollow_devices.get(device)
     if known is None:
         buffer = ctypes.create_string_buffer(512)
-        asked = _libc is not None and _libc.fstatfs(fd, buffer) == 0
+        known_kind = _libc is not None and _libc.fstatfs(fd, buffer) == 0
         kind = int.from_bytes(buffer.raw[: ctypes.sizeof(ctypes.c_long)], sys.byteorder) & 0xFFFFFFFF
-        known = _hollow_devices[device] = asked and kind in _MEMORY_FILE_SYSTEMS
+        known = _hollow_devices[device] = known_kind and kind in _MEMORY_FILE_SYSTEMS
     return known
 
 

@@ -147,15 +147,15 @@ def judge_space(log: Sequence[DiskUse], queues: DiskUse, log_bytes: int, rules: 
     for use in (best, queues):
         if rules.short(use, rules.force_ratio):
             return SpaceVerdict(keep_flag=True, force=str(use), clean=True, avoided=avoided)
-    kept = any(rules.short(use, rules.force_ratio, _REFILL) for use in (best, queues))
+    still_full = any(rules.short(use, rules.force_ratio, _REFILL) for use in (best, queues))
     if rules.replicas > 1:
         share = log_bytes / max(best.total / rules.replicas, 1)
         text = f"{best.path}: the log takes {share:.1%} of its share of the disk"
         force = text if share > rules.share_ratio else None
         clean = force is not None or share > rules.clean_ratio
-        return SpaceVerdict(keep_flag=kept, force=force, clean=clean, avoided=avoided)
+        return SpaceVerdict(keep_flag=still_full, force=force, clean=clean, avoided=avoided)
     clean = max(best.ratio, queues.ratio) > rules.clean_ratio
-    return SpaceVerdict(keep_flag=kept, clean=clean, avoided=avoided)
+    return SpaceVerdict(keep_flag=still_full, clean=clean, avoided=avoided)
 
 
 def _full(use: DiskUse, rules: RetentionRules) -> str:

@@ -28,17 +28,17 @@ class Index:
     Attributes:
         files: oldest first.
         newest: the file that takes new entries; None before the first.
-        asked: called by each query while entries are missing (see `IndexCatchUp`); None when none are.
+        on_query: called by each query while entries are missing (see `IndexCatchUp`); None when none are.
         on_damage: told a file that a query found damaged.
     """
 
-    __slots__ = ("_cut_at", "_directory", "_full", "_settings", "asked", "files", "newest", "on_damage")
+    __slots__ = ("_cut_at", "_directory", "_full", "_settings", "files", "newest", "on_damage", "on_query")
 
     def __init__(self, settings: StoreSettings) -> None:
         self._settings = settings
         self._directory = settings.root / "index"
         self.files: list[IndexFile] = []
-        self.asked: Callable[[], None] | None = None
+        self.on_query: Callable[[], None] | None = None
         self.on_damage: Callable[[IndexFile], None] | None = None
         self.newest: IndexFile | None = None
         self._full: list[IndexFile] = []
@@ -70,8 +70,8 @@ class Index:
                 later = len(paths) - number - 1
                 further = f" with the {later} that are newer" if later else ""
                 notes.append(f"index file {path} {wrong}; deleted{further}, to be made anew from the log")
-                for doomed in reversed(paths[number:]):
-                    doomed.unlink()
+                for deleted_path in reversed(paths[number:]):
+                    deleted_path.unlink()
                 break
         deleted = bool(notes)
         if len(self.files) > 1 and self.files[-1].untouched:
@@ -262,8 +262,8 @@ class Index:
 
     def query_steps(self, topic: str, key: str, limit: int, begin: int, end: int) -> Steps[list[int]]:
         """Commit-log offsets of records with the key's hash and a store time in [begin, end] (store.md §8.6)."""
-        if self.asked is not None:
-            self.asked()
+        if self.on_query is not None:
+            self.on_query()
         limit = min(limit, self._settings.max_msgs_num_batch)
         key_hash = index_hash(topic, key)
         found: list[int] = []

@@ -66,17 +66,17 @@ def check_offsets(root: Path, report: CheckReport, max_offset: MaxOffset) -> Non
                 if maximum is not None and int(offset) > maximum:
                     whole = key if isinstance(offsets, dict) else None
                     wrong = WrongOffset(path, member, whole, int(number), int(offset), maximum)
-                    _tell(report, wrong, f"group {group} is at {offset} of {topic}/{number}")
+                    _add_offset(report, wrong, f"group {group} is at {offset} of {topic}/{number}")
     path = root / "config" / "delayOffset.json"
     table = read_json(path, report).get("offsetTable")
     for level, offset in table.items() if isinstance(table, dict) else ():
         maximum = max_offset(names.SCHEDULE_TOPIC, int(level) - 1)
         if maximum is not None and int(offset) > maximum:
             wrong = WrongOffset(path, "offsetTable", None, int(level), int(offset), maximum)
-            _tell(report, wrong, f"delay level {level} is at {offset}")
+            _add_offset(report, wrong, f"delay level {level} is at {offset}")
 
 
-def _tell(report: CheckReport, wrong: WrongOffset, who: str) -> None:
+def _add_offset(report: CheckReport, wrong: WrongOffset, who: str) -> None:
     report.wrong_offsets.append(wrong)
     report.add(Kind.OFFSET, f"{wrong.path.name}: {who}, its queue ends at {wrong.maximum}", expected=not report.clean)
 

@@ -128,9 +128,9 @@ class IndexWalk:
                 what = "entries with the hash of no key of their record"
                 self._count(Kind.INDEX_ENTRY, what, f"of the record at {physical}")
             self.entry = self.advance()
-        lacking = len(set(hashes) - found)
-        if lacking:
-            self._count(Kind.INDEX_LACKS, "keys that are not in it", f"of the record at {physical}", lacking)
+        missing = len(set(hashes) - found)
+        if missing:
+            self._count(Kind.INDEX_LACKS, "keys that are not in it", f"of the record at {physical}", missing)
 
     def _pass(self, physical: int) -> None:
         """Go on to the entries of the record at `physical`; those before it have none."""

@@ -214,7 +214,7 @@ class QueueCheck:
                     f"queue {self.files.name}: unit {number} leads to no extension unit with its tags code",
                 )
             return
-        self._tell(Kind.UNIT_WRONG, f"unit {number} has tags code {found}, its record {expected}", stored > self._safe)
+        self._add(Kind.UNIT_WRONG, f"unit {number} has tags code {found}, its record {expected}", stored > self._safe)
 
     def _extended(self, address: int) -> int | None:
         position = address + (1 << 63)
@@ -229,7 +229,7 @@ class QueueCheck:
                     return int(code) if size == EXTENSION_HEAD.size + bits else None
         return None
 
-    def _tell(self, kind: Kind, text: str, expected: bool = False, count: int = 1) -> None:
+    def _add(self, kind: Kind, text: str, expected: bool = False, count: int = 1) -> None:
         if not expected:
             self._report.bad_queues.add((self.topic, self.queue_id))
         self._report.add(kind, f"queue {self.files.name}: {text}", expected=expected, count=count)
@@ -250,7 +250,7 @@ class QueueCheck:
                 report.former_records += missing
             elif missing:
                 expected = unclean and not self._absent + self._wrong
-                self._tell(
+                self._add(
                     Kind.QUEUE_MISSING, f"it is not there; the log has {missing} records for it", expected, missing
                 )
             return
@@ -260,15 +260,15 @@ class QueueCheck:
         if self.files.files_wrong:
             report.bad_queues.add((self.topic, self.queue_id))
         if self._wrong:
-            self._tell(Kind.UNIT_WRONG, f"units that point to other records: {self._wrong}", count=self._wrong)
+            self._add(Kind.UNIT_WRONG, f"units that point to other records: {self._wrong}", count=self._wrong)
         if self._late:
-            self._tell(
+            self._add(
                 Kind.UNIT_WRONG, f"units that point to other records: {self._late}", expected=True, count=self._late
             )
         for count, expected in ((self._absent, False), (self._absent_later, unclean)):
             if count:
                 text = f"records without a unit: {count}, the first is offset {self._first_absent}"
-                self._tell(Kind.UNIT_MISSING, text, expected, count)
+                self._add(Kind.UNIT_MISSING, text, expected, count)
         self._look_at_rest(record_at)
         if (self.topic, self.queue_id) in report.bad_queues and report.clean and not self.files.files_wrong:
             report.ends[self.topic, self.queue_id] = self.end_offset
@@ -296,7 +296,7 @@ class QueueCheck:
                 dangling += 1
                 example = example or f"unit {number}, to {physical}"
         if dangling:
-            self._tell(
+            self._add(
                 Kind.UNIT_DANGLING,
                 f"units that point to no record of theirs: {dangling}, the first is {example}",
                 False,
@@ -304,7 +304,7 @@ class QueueCheck:
             )
         elif behind:
             text = f"units that point behind the log's end {report.log_end}: {behind}, the first is {example}"
-            self._tell(Kind.UNIT_DANGLING, text, not report.clean, behind)
+            self._add(Kind.UNIT_DANGLING, text, not report.clean, behind)
 
     def _expired_before(self, begin: int, end: int) -> int:
         """How many units from `begin` on point to records that have been deleted, when nothing else is before `end`.

@@ -8,8 +8,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-MOST_TOLD: Final = 100
-"""Findings of one kind that are told in words; the others are only counted."""
+MOST_LISTED: Final = 100
+"""Findings of one kind that are listed in words; the others are only counted."""
 
 
 class Kind(StrEnum):
@@ -108,7 +108,7 @@ class CheckReport:
         checkpoint_wrong: the checkpoint claims more than there is, or is none.
         problems: what makes the store unsound.
         notes: what is not in order, but expected.
-        counts: how many findings of each kind, told or not.
+        counts: how many findings of each kind, listed or not.
     """
 
     clean: bool = True
@@ -152,8 +152,8 @@ class CheckReport:
             expected: the next start sees to it.
             count: how many of the sort it stands for.
         """
-        told = self.notes if expected else self.problems
+        listed = self.notes if expected else self.problems
         before = self.counts[kind]
         self.counts[kind] += count
-        if before < MOST_TOLD or not any(problem.kind is kind for problem in told):
-            told.append(Problem(kind, text, expected))
+        if before < MOST_LISTED or not any(problem.kind is kind for problem in listed):
+            listed.append(Problem(kind, text, expected))

@@ -67,13 +67,13 @@ class RepairOutcome:
     Attributes:
         done: the steps carried out, in words.
         hopeless: what could not be repaired.
-        kept: folder with the copies; None when nothing was changed.
+        copies: folder with the copies; None when nothing was changed.
         report: of the check afterwards.
     """
 
     done: list[str] = field(default_factory=list)
     hopeless: tuple[str, ...] = ()
-    kept: Path | None = None
+    copies: Path | None = None
     report: CheckReport = field(default_factory=CheckReport)
 
 
@@ -103,18 +103,18 @@ def repair(root: Path, slots: int | None = None, progress: Callable[[int], None]
             steps = [step for step in todo.steps if str(step) not in outcome.done]
             if not steps:
                 break
-            if outcome.kept is None:
-                outcome.kept = _keeping_folder(root)
-            Repairer(root, outcome.kept, slots).carry_out(Plan(tuple(steps), ()), outcome.report)
+            if outcome.copies is None:
+                outcome.copies = _make_copies_folder(root)
+            Repairer(root, outcome.copies, slots).carry_out(Plan(tuple(steps), ()), outcome.report)
             outcome.done += [str(step) for step in steps]
-        if outcome.kept is not None:
-            outcome.kept.joinpath("steps.json").write_text(json.dumps(outcome.done, indent=1) + "\n")
+        if outcome.copies is not None:
+            outcome.copies.joinpath("steps.json").write_text(json.dumps(outcome.done, indent=1) + "\n")
         return outcome
     finally:
         folder.unlock()
 
 
-def _keeping_folder(root: Path) -> Path:
+def _make_copies_folder(root: Path) -> Path:
     name = time.strftime("repair-%Y%m%d-%H%M%S")
     for suffix in ["", *(f".{n}" for n in range(1, 100))]:
         path = root / (name + suffix)
@@ -129,13 +129,13 @@ class Repairer:
 
     Args:
         root: the store.
-        kept: folder for copies.
+        copies: folder for copies.
         slots: `maxHashSlotNum`, None to find it out.
     """
 
-    def __init__(self, root: Path, kept: Path, slots: int | None = None) -> None:
+    def __init__(self, root: Path, copies: Path, slots: int | None = None) -> None:
         self._root = root
-        self._kept = kept
+        self._copies = copies
         self._slots = slots
 
     def carry_out(self, todo: Plan, report: CheckReport) -> None:
@@ -162,7 +162,7 @@ class Repairer:
         paths = {segment.start: segment.path for segment in report.segments}
         match step:
             case Lengthen(start, length, size):
-                self._keep_note(f"commitlog/{segment_name(start)}.length", str(length))
+                self._note_length(f"commitlog/{segment_name(start)}.length", str(length))
                 os.truncate(paths[start], size)
             case MakeSegment(start, size):
                 directory = report.segments[0].path.parent
@@ -193,28 +193,28 @@ class Repairer:
     # copies
 
     def _copy(self, name: Path | str) -> None:
-        source, target = self._root / name, self._kept / name
+        source, target = self._root / name, self._copies / name
         if source.exists() and not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target)
 
     def _move_away(self, name: Path | str) -> None:
-        source, target = self._root / name, self._kept / name
+        source, target = self._root / name, self._copies / name
         if source.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             number = 0
             while target.exists():
                 number += 1
-                target = (self._kept / name).with_name(f"{Path(name).name}.{number}")
+                target = (self._copies / name).with_name(f"{Path(name).name}.{number}")
             source.rename(target)
 
-    def _keep_note(self, name: str, text: str) -> None:
-        path = self._kept / name
+    def _note_length(self, name: str, text: str) -> None:
+        path = self._copies / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text + "\n")
 
-    def _keep_bytes(self, start: int, data: bytes) -> None:
-        path = self._kept / "commitlog" / f"{start:020d}-{len(data)}.bytes"
+    def _copy_bytes(self, start: int, data: bytes) -> None:
+        path = self._copies / "commitlog" / f"{start:020d}-{len(data)}.bytes"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
 
@@ -223,7 +223,7 @@ class Repairer:
     def _cover(self, step: Cover, report: CheckReport) -> None:
         segment = next(s for s in reversed(report.segments) if s.start <= step.start)
         part = ReadOnlySegment(segment.path)
-        self._keep_bytes(step.start, bytes(part.view[step.start - part.start : step.end - part.start]).rstrip(b"\0"))
+        self._copy_bytes(step.start, bytes(part.view[step.start - part.start : step.end - part.start]).rstrip(b"\0"))
         if step.ends_file:
             self._write(segment.path, step.start - part.start, encode_blank(step.end - step.start))
             return
@@ -255,7 +255,7 @@ class Repairer:
             stop = min(end - segment.start, segment.length)
             if begin < stop:
                 part = ReadOnlySegment(segment.path)
-                self._keep_bytes(segment.start + begin, bytes(part.view[begin:stop]))
+                self._copy_bytes(segment.start + begin, bytes(part.view[begin:stop]))
                 with segment.path.open("r+b") as file:
                     file.truncate(begin)
                     file.truncate(segment.length)
@@ -303,7 +303,7 @@ class Repairer:
         family = BATCH_QUEUES if step.batch else QUEUES
         directory = queue_folder(self._root, family, step.topic, step.queue_id)
         unit = BATCH_UNIT.size if step.batch else UNIT.size
-        size = _usual_size(self._root / family, unit) or (_BATCH_SIZE if step.batch else _QUEUE_SIZE)
+        size = _file_size(self._root / family, unit) or (_BATCH_SIZE if step.batch else _QUEUE_SIZE)
         self._move_away(directory.relative_to(self._root))
         log_files = segment_paths(self._root / "commitlog")
         log_file_size = max((path.stat().st_size for path in log_files), default=0)
@@ -405,7 +405,7 @@ class UnitWriter:
         self._flush()
 
 
-def _usual_size(root: Path, unit: int) -> int:
+def _file_size(root: Path, unit: int) -> int:
     """Length of the queue files of a store; 0 when there is none."""
     for topic in sorted(root.iterdir()) if root.is_dir() else []:
         for queue in sorted(topic.iterdir()) if topic.is_dir() else []:

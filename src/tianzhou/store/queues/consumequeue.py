@@ -58,6 +58,8 @@ class ConsumeQueue(QueueCursor):
     extended: ClassVar[bool] = False
     """Whether a tags code may be an address in an extension file (store.md §5.5)."""
 
+    _segment: Segment | None
+
     __slots__ = ("_segment", "files", "flushed", "log_file_size", "min_offset", "queue_id")
 
     def __init__(
@@ -312,7 +314,7 @@ class ConsumeQueue(QueueCursor):
 
     def _forget(self) -> None:
         """Be a queue without files and units."""
-        self._segment: Segment | None = None
+        self._segment = None
         self._map = None
         # Byte position in the current segment, and up to where its pages are known to be writable.
         self._position = self._reserved = 0

@@ -100,7 +100,7 @@ class StrayUnits:
         self._cold = cold
         self._delays = delays
         self._changed = changed
-        self._said: set[tuple[str, int]] = set()
+        self._reported: set[tuple[str, int]] = set()
         self._at_work: dict[ConsumeQueue, asyncio.Task[None]] = {}
 
     async def mend(self, queue: ConsumeQueue, queue_offset: int) -> bool:
@@ -179,8 +179,8 @@ class StrayUnits:
         if before is None:
             return
         name = (queue.topic, queue.queue_id)
-        level = logging.DEBUG if name in self._said else logging.ERROR
-        self._said.add(name)
+        level = logging.DEBUG if name in self._reported else logging.ERROR
+        self._reported.add(name)
         logger.log(
             level,
             "queue %s/%d: unit %d leads to %d bytes at %d of the commit log, where no such record is; units %d to %d "

@@ -31,7 +31,7 @@ class StoreLoader:
     Attributes:
         read_from: log offset from which the log has to be read because files were cut short there; very large when
             none was.
-        lacking: queues of which files had to be given up.
+        incomplete: queues of which files had to be given up.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class StoreLoader:
         self._kinds = kinds
         self._notes = notes
         self.read_from = 1 << 63
-        self.lacking: list[ConsumeQueue] = []
+        self.incomplete: list[ConsumeQueue] = []
 
     def load_queues(self, *, torn: bool = False) -> None:
         """Take in the queues of both kinds; the log must have been loaded.
@@ -56,8 +56,8 @@ class StoreLoader:
         """
         settings = self._settings
         self._kinds.batch_topics |= batch_topics_in(settings.root)
-        self.lacking += self._load_family(QUEUES, settings.queue_segment_size, "mappedFileSizeConsumeQueue", torn)
-        self.lacking += self._load_family(
+        self.incomplete += self._load_family(QUEUES, settings.queue_segment_size, "mappedFileSizeConsumeQueue", torn)
+        self.incomplete += self._load_family(
             BATCH_QUEUES, settings.batch_queue_segment_size, "mapperFileSizeBatchConsumeQueue", torn
         )
 
@@ -124,7 +124,7 @@ class StoreLoader:
                         files = sorted(segment_files(directory))
                         found[topic_directory.name, int(directory.name)] = files
         self._refuse_other_queue_size(root, found, size, key, torn)
-        lacking = []
+        incomplete = []
         for (topic, queue_id), files in sorted(found.items()):
             if files and (topic in self._kinds.batch_topics) != (family == BATCH_QUEUES):
                 kind, right = ("SimpleCQ", QUEUES) if family == BATCH_QUEUES else ("BatchCQ", BATCH_QUEUES)
@@ -146,12 +146,12 @@ class StoreLoader:
                     later.unlink()
                 sync_directory(path.parent)
                 if length or number + 1 < len(files):
-                    lacking.append(queue)
+                    incomplete.append(queue)
                     what = "is missing" if start != expected else f"is {length} bytes long instead of {size}"
                     which = path.with_name(f"{expected:020d}") if start != expected else path
                     self._notes.append(f"queue file {which} {what}; the queue is made anew from the log")
                 break
-        return lacking
+        return incomplete
 
     def _load_extension(self, queue: ExtendedQueue) -> None:
         files = queue.extension.files

@@ -87,12 +87,12 @@ class StoreOpener:
         ours = note is not None and note.lock == lock_time(self._settings.root)
         indexed = self._load_index(note, ours=ours, clean=clean, pages_survived=pages_survived)
         self._loader.load_queues(torn=not clean and not pages_survived)
-        lacking = self._loader.lacking
+        incomplete = self._loader.incomplete
         if ours and note is not None and note.confirmed_by(self._log):
             self.note = note
         # After a clean stop the note counts whoever had the folder since, unless it is evidently of the past.
-        believed = note if clean else self.note
-        noted = believed.queue_ends if believed is not None else {}
+        trusted = note if clean else self.note
+        noted = trusted.queue_ends if trusted is not None else {}
         found: dict[tuple[str, int], tuple[int, int]] = {}
         for queue in each_queue(self._queues):
             proved = noted.get((queue.topic, queue.queue_id))
@@ -102,18 +102,18 @@ class StoreOpener:
                     f"queue {queue.topic}/{queue.queue_id} has lost its extension; made anew from the log"
                 )
                 queue.reset()
-                lacking.append(queue)
+                incomplete.append(queue)
                 continue
             if self._lacks_its_beginning(queue, proved):
                 report.notes.append(
                     f"queue {queue.topic}/{queue.queue_id} has lost its first files; made anew from the log"
                 )
                 queue.reset()
-                lacking.append(queue)
+                incomplete.append(queue)
             found[queue.topic, queue.queue_id] = (queue.max_offset, queue.max_physical)
-            if self._drop_wrong_end(queue, believed.log_end if clean and believed is not None else -1):
-                lacking.append(queue)
-        begin, trusted_end = self._choose_begin(believed, lacking, found, clean=clean)
+            if self._drop_wrong_end(queue, trusted.log_end if clean and trusted is not None else -1):
+                incomplete.append(queue)
+        begin, trusted_end = self._choose_begin(trusted, incomplete, found, clean=clean)
         if not clean:
             begin = self._distrust_units(begin, noted, pages_survived=pages_survived)
         self._recover_log(begin, trusted_end, indexed)
@@ -186,7 +186,7 @@ class StoreOpener:
     def _choose_begin(
         self,
         note: StoreNote | None,
-        lacking: list[ConsumeQueue],
+        incomplete: list[ConsumeQueue],
         found: Mapping[tuple[str, int], tuple[int, int]],
         *,
         clean: bool,
@@ -194,8 +194,8 @@ class StoreOpener:
         """Log offset to read from, and what the log reaches to at least (None: who knows).
 
         Args:
-            note: what is believed of the notes.
-            lacking: queues that have to be completed.
+            note: what is trusted of the notes.
+            incomplete: queues that have to be completed.
             found: next offset and end of the last record of each queue on the disk.
             clean: the last stop was clean.
         """
@@ -211,7 +211,7 @@ class StoreOpener:
             if note is not None:
                 begin = min([max(begin, note.log_end), *self._lost_units(note, found)])
                 self._replay.newest = self._store_time(note.witness[0]) if note.witness is not None else 0
-        begin = min(begin, self._loader.read_from, *[max(queue.max_physical, first) for queue in lacking])
+        begin = min(begin, self._loader.read_from, *[max(queue.max_physical, first) for queue in incomplete])
         if begin > segments[-1].end:
             self.report.notes.append(f"the commit log's segment at {segments[-1].end} has gone; its messages are lost")
             begin = segments[-1].start
@@ -227,15 +227,15 @@ class StoreOpener:
     def _dispatched_end(self) -> int:
         return max((queue.max_physical for queue in each_queue(self._queues)), default=-1)
 
-    def _drop_wrong_end(self, queue: ConsumeQueue, believed: int) -> bool:
+    def _drop_wrong_end(self, queue: ConsumeQueue, trusted: int) -> bool:
         """Drop a queue's last unit when the log has no such record: by it the queue knows what it has already.
 
         Args:
             queue: the queue.
-            believed: a unit whose record ends here or earlier need not be compared with the log.
+            trusted: a unit whose record ends here or earlier need not be compared with the log.
         """
         unit = queue.unit(queue.max_offset - 1)
-        if queue.batched or unit is None or queue.max_physical <= believed or queue.max_physical != unit[0] + unit[1]:
+        if queue.batched or unit is None or queue.max_physical <= trusted or queue.max_physical != unit[0] + unit[1]:
             return False
         offset, size, _ = unit
         segments = self._log.files.segments

@@ -221,8 +221,8 @@ class NoteWriter:
 def read_damage(root: Path) -> list[tuple[int, int]]:
     """Start and end of the damaged stretches of the log that earlier starts found."""
     try:
-        told = json.loads((root / DAMAGE_NAME).read_bytes())
-        return [(int(start), int(stop)) for start, stop in told["damaged"]]
+        note = json.loads((root / DAMAGE_NAME).read_bytes())
+        return [(int(start), int(stop)) for start, stop in note["damaged"]]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 

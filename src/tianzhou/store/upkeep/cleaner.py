@@ -131,7 +131,7 @@ class Cleaner:
 
         The names are free for a new topic on return.
         """
-        doomed = []
+        removed = []
         for folder in folders:
             if not is_topic_folder(self._settings.root, folder):
                 continue
@@ -144,14 +144,14 @@ class Cleaner:
             try:
                 aside.parent.mkdir(exist_ok=True)
                 folder.rename(aside)
-                doomed.append(aside)
+                removed.append(aside)
             except OSError as error:
                 logger.warning("%s is deleted where it is: %s", folder, error)
                 shutil.rmtree(folder, ignore_errors=True)
         if self._running:
-            self._thread.submit(self._remove_now, doomed, retired)
+            self._thread.submit(self._remove_now, removed, retired)
         else:
-            self._remove_now(doomed, retired)
+            self._remove_now(removed, retired)
 
     def _remove_now(self, folders: list[Path], retired: list[RetiredSegment]) -> None:
         for folder in folders:

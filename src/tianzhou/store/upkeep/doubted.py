@@ -18,7 +18,7 @@ from tianzhou.store.settings import StoreSettings
 
 logger = logging.getLogger(__name__)
 
-_SAY_SECONDS: Final = 5.0
+_REPORT_SECONDS: Final = 5.0
 _SHOWN: Final = 3
 
 
@@ -33,13 +33,13 @@ def check_everything(settings: StoreSettings) -> None:
     """
     scan = StoreScan(settings.root, [*settings.commit_log_directories, *settings.read_only_directories])
     total = scan.log_bytes()
-    began = said = perf_counter()
+    began = reported = perf_counter()
     logger.info("%s: %s of log are checked before they are served", settings.root, readable_size(total))
 
     def progress(done: int) -> None:
-        nonlocal said
-        if perf_counter() - said >= _SAY_SECONDS:
-            said = perf_counter()
+        nonlocal reported
+        if perf_counter() - reported >= _REPORT_SECONDS:
+            reported = perf_counter()
             logger.info("%s: %d %% checked", settings.root, 100 * done // max(total, 1))
 
     report = check_store(scan, settings.max_hash_slot_num, progress)
