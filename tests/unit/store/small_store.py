@@ -99,3 +99,15 @@ def numbers(store: MessageStore, topic: str = "T", *, queues: int = 3) -> list[i
 def by_key(store: MessageStore, key: str, topic: str = "T", limit: int = 10) -> QueryResult:
     """What a look-up by key finds."""
     return at_once(store.lookups.key_steps(topic, key, limit))
+
+
+def overwrite(path: Path, position: int, data: bytes) -> None:
+    """Put other bytes at a position of a file."""
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
+def flip(path: Path, position: int, bits: int) -> None:
+    """Change bits of a byte of a file."""
+    overwrite(path, position, bytes([path.read_bytes()[position] ^ bits]))

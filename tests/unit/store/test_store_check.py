@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small_store import SEGMENT, number_of, numbers, opened, small_store
+from small_store import SEGMENT, number_of, numbers, opened, overwrite, small_store
 
 from tianzhou.errors import StoreLocked
 from tianzhou.records.codec import decode_record
@@ -71,12 +71,6 @@ def place_of(folder: Path, number: int) -> tuple[Path, int, int]:
     raise AssertionError(number)
 
 
-def write(path: Path, position: int, data: bytes) -> None:
-    with path.open("r+b") as file:
-        file.seek(position)
-        file.write(data)
-
-
 def queue_file(folder: Path, queue_id: int, number: int) -> Path:
     return sorted((folder / "consumequeue" / "T" / str(queue_id)).iterdir())[number]
 
@@ -110,19 +104,19 @@ def in_record(number: int, position: int, data: bytes) -> Damage:
 
     def damage(folder: Path) -> None:
         path, at, _ = place_of(folder, number)
-        write(path, at + position, data)
+        overwrite(path, at + position, data)
 
     return damage
 
 
 def in_queue(queue_id: int, number: int, position: int, data: bytes) -> Damage:
     """Other bytes at a position of a queue's file."""
-    return lambda folder: write(queue_file(folder, queue_id, number), position, data)
+    return lambda folder: overwrite(queue_file(folder, queue_id, number), position, data)
 
 
 def in_index(position: int, data: bytes) -> Damage:
     """Other bytes at a position of the oldest index file."""
-    return lambda folder: write(min((folder / "index").iterdir()), position, data)
+    return lambda folder: overwrite(min((folder / "index").iterdir()), position, data)
 
 
 def lost_queue(folder: Path) -> None:
@@ -148,7 +142,7 @@ DAMAGE: dict[str, tuple[Damage, set[Kind], set[Kind], int]] = {
     "magic": (in_record(150, 4, b"\0\0\0\0"), LOST_RECORD, set(), 1),
     "last record": (last_record, LOST_END, set(), 1),
     "first record": (in_record(0, 0, bytes(20)), LOST_RECORD, set(), 1),
-    "end of a log file": (lambda f: write(log_file(f, 2), SEGMENT - 1500, bytes(1500)), LOST_RECORD, set(), 6),
+    "end of a log file": (lambda f: overwrite(log_file(f, 2), SEGMENT - 1500, bytes(1500)), LOST_RECORD, set(), 6),
     "wrong unit": (
         in_queue(1, 2, 40, struct.pack(">qiq", 77, 300, 5)), {Kind.UNIT_WRONG, Kind.UNIT_DANGLING}, set(), 0
     ),
@@ -169,7 +163,9 @@ DAMAGE: dict[str, tuple[Damage, set[Kind], set[Kind], int]] = {
     "lost log file": (
         lambda f: log_file(f, 1).unlink(), {Kind.LOG_FILE, Kind.UNIT_DANGLING, Kind.INDEX_ENTRY}, set(), 60
     ),
-    "checkpoint ahead": (lambda f: write(f / "checkpoint", 0, struct.pack(">q", 1 << 45)), {Kind.CHECKPOINT}, set(), 0),
+    "checkpoint ahead": (
+        lambda f: overwrite(f / "checkpoint", 0, struct.pack(">q", 1 << 45)), {Kind.CHECKPOINT}, set(), 0
+    ),
     "short checkpoint": (lambda f: (f / "checkpoint").write_bytes(b"12345"), {Kind.CHECKPOINT}, set(), 0),
     "offsets ahead": (offsets_ahead, {Kind.OFFSET}, set(), 0),
 }  # fmt: skip
@@ -231,8 +227,8 @@ def test_what_a_crash_leaves_is_expected_and_a_torn_tail_is_cut(folder: Path, tm
         fill(store, COUNT, COUNT + 20)
         crashed = Path(shutil.copytree(folder, tmp_path / "crashed"))
     path, at, size = place_of(crashed, COUNT + 19)
-    write(path, at + size // 2, bytes(size - size // 2))
-    write(queue_file(crashed, 0, -1), 340, bytes(60))
+    overwrite(path, at + size // 2, bytes(size - size // 2))
+    overwrite(queue_file(crashed, 0, -1), 340, bytes(60))
     report = check_store(StoreScan(crashed))
     assert not report.clean
     assert report.problems == []

@@ -138,7 +138,8 @@ def bodies(parts: list[memoryview]) -> list[tuple[str, int]]:
     return [(record.topic, record.queue_offset) for record in records]
 
 
-LOOKUPS: dict[str, Callable[[MessageStore], Awaitable[Any]]] = {
+LookUp = Callable[[MessageStore], Awaitable[Any]]
+LOOKUPS: dict[str, LookUp] = {
     "a key of several messages": lambda s: _bodies(s.find(s.lookups.key_steps("U", "K77", 64))),
     "a unique key": lambda s: _bodies(s.find(s.lookups.key_steps("U", "UU77", 32))),
     "a key of a BatchCQ topic": lambda s: _bodies(s.find(s.lookups.key_steps("B", "B100", 32))),
@@ -174,6 +175,11 @@ async def _read(store: MessageStore, topic: str, offset: int, tags: frozenset[in
     return found.status, found.next_offset, found.count, bodies(found.parts)
 
 
+@pytest.fixture(params=LOOKUPS)
+def look_up(request: pytest.FixtureRequest) -> LookUp:
+    return LOOKUPS[request.param]
+
+
 PLACES: list[int] = []
 """Where a record begins whose end is on another page than its beginning."""
 
@@ -186,9 +192,9 @@ def places(written: Path) -> None:
     assert PLACES
 
 
-@pytest.mark.parametrize("name", LOOKUPS)
-async def test_the_loop_goes_on_while_a_look_up_waits_for_the_disk(name: str, opened: Opening, disk: ColdDisk) -> None:
-    look_up = LOOKUPS[name]
+async def test_the_loop_goes_on_while_a_look_up_waits_for_the_disk(
+    look_up: LookUp, opened: Opening, disk: ColdDisk
+) -> None:
     async with opened() as one:
         store = one.store
         expected = await look_up(store)
@@ -212,10 +218,9 @@ async def test_the_loop_goes_on_while_a_look_up_waits_for_the_disk(name: str, op
         assert served
 
 
-@pytest.mark.parametrize("name", LOOKUPS)
-async def test_what_is_in_memory_is_found_without_waiting_at_all(name: str, opened: Opening) -> None:
+async def test_what_is_in_memory_is_found_without_waiting_at_all(look_up: LookUp, opened: Opening) -> None:
     async with opened() as one:
-        steps = LOOKUPS[name](one.store).__await__()
+        steps = look_up(one.store).__await__()
         with pytest.raises(StopIteration):
             next(steps)
 
@@ -241,9 +246,7 @@ def expire_all_but_the_last(folder: Path) -> None:
         os.utime(path, (0, 0))
 
 
-@pytest.mark.parametrize("name", LOOKUPS)
-async def test_files_may_expire_while_they_are_being_read(name: str, opened: Opening, disk: ColdDisk) -> None:
-    look_up = LOOKUPS[name]
+async def test_files_may_expire_while_they_are_being_read(look_up: LookUp, opened: Opening, disk: ColdDisk) -> None:
     async with opened() as one:
         store = one.store
         expected = await look_up(store)
@@ -270,9 +273,7 @@ async def test_files_may_expire_while_they_are_being_read(name: str, opened: Ope
         await until_async(lambda: not store._cleaner._hung)
 
 
-@pytest.mark.parametrize("name", LOOKUPS)
-async def test_a_topic_may_be_deleted_while_it_is_being_read(name: str, opened: Opening, disk: ColdDisk) -> None:
-    look_up = LOOKUPS[name]
+async def test_a_topic_may_be_deleted_while_it_is_being_read(look_up: LookUp, opened: Opening, disk: ColdDisk) -> None:
     async with opened() as one:
         one.take()
         disk.shut()
@@ -287,9 +288,7 @@ async def test_a_topic_may_be_deleted_while_it_is_being_read(name: str, opened: 
         assert (await _read(one.store, "U", 0))[3] == [("U", 0)]
 
 
-@pytest.mark.parametrize("name", LOOKUPS)
-async def test_closing_the_store_ends_look_ups_with_an_error(name: str, opened: Opening, disk: ColdDisk) -> None:
-    look_up = LOOKUPS[name]
+async def test_closing_the_store_ends_look_ups_with_an_error(look_up: LookUp, opened: Opening, disk: ColdDisk) -> None:
     async with opened() as one:
         one.take()
         disk.shut()
@@ -306,23 +305,20 @@ async def test_closing_the_store_ends_look_ups_with_an_error(name: str, opened: 
             await one.store.find(one.store.lookups.record_steps(PLACES[0]))
 
 
-@pytest.mark.parametrize("name", LOOKUPS)
-async def test_a_look_up_can_be_given_up(name: str, opened: Opening, disk: ColdDisk) -> None:
+async def test_a_look_up_can_be_given_up(look_up: LookUp, opened: Opening, disk: ColdDisk) -> None:
     async with opened() as one:
         one.take()
         disk.shut()
-        task = asyncio.ensure_future(LOOKUPS[name](one.store))
+        task = asyncio.ensure_future(look_up(one.store))
         await until_async(lambda: bool(disk.waiting))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
 
-@pytest.mark.parametrize("name", LOOKUPS)
 async def test_a_disk_that_cannot_be_read_is_an_error_that_names_the_file(
-    name: str, opened: Opening, disk: ColdDisk
+    look_up: LookUp, opened: Opening, disk: ColdDisk
 ) -> None:
-    look_up = LOOKUPS[name]
     async with opened() as one:
         expected = await look_up(one.store)
         one.take()

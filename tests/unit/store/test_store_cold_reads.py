@@ -18,6 +18,7 @@ from tianzhou.store.files.lookup_steps import at_once
 from tianzhou.store.files.pages import HeldMap
 from tianzhou.store.files.segments import Segment
 from tianzhou.store.results import ReadRequest
+from waiting import until_async
 
 BODY = b"b" * 2000
 small = partial(small_store, mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=20_000)
@@ -130,8 +131,7 @@ async def test_a_segment_that_expires_during_a_cold_read_is_an_ordinary_answer(
         for path in sorted((cold / "commitlog").iterdir())[:-1]:
             os.utime(path, (old, old))
         store.delete_expired()
-        while store.min_offset("T", 0) == 0:
-            await asyncio.sleep(0.01)
+        await until_async(lambda: store.min_offset("T", 0) > 0)
         assert (await reading).status is GetStatus.OFFSET_TOO_SMALL
 
 

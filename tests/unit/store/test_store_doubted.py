@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from small_store import opened, read_queue, small_store
+from small_store import flip, opened, read_queue, small_store
 
 from store_reads import read_now
 from tianzhou.errors import StoreUnreadable
@@ -28,9 +28,7 @@ def test_a_flipped_bit_in_a_body_is_found_before_serving(tmp_path: Path, elsewhe
     root, log = tmp_path / "store", str(tmp_path / "log") if elsewhere else ""
     fill(root, log)
     segment = Path(log or root / "commitlog") / f"{0:020d}"
-    data = bytearray(segment.read_bytes())
-    data[data.index(b"body 30") + 2] ^= 1
-    segment.write_bytes(data)
+    flip(segment, segment.read_bytes().index(b"body 30") + 2, 1)
 
     with pytest.raises(StoreUnreadable) as refusal:
         store_of(root, check=True, log=log).open()
@@ -51,8 +49,6 @@ def test_the_loose_ends_of_a_crash_are_no_damage(tmp_path: Path) -> None:
     fill(tmp_path)
     (tmp_path / "abort").touch()
     segment = tmp_path / "commitlog" / f"{0:020d}"
-    data = bytearray(segment.read_bytes())
-    data[data.index(b"body 49") + 2] ^= 1
-    segment.write_bytes(data)
+    flip(segment, segment.read_bytes().index(b"body 49") + 2, 1)
     with opened(store_of(tmp_path, check=True)) as store:
         assert store.max_offset("T", 0) == 25

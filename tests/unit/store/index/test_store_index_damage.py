@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from small_store import by_key, opened, small_store
+from small_store import by_key, opened, overwrite, small_store
 
 from store_reads import read_now
 from tianzhou.store import MessageStore, NewRecord
@@ -40,11 +40,8 @@ def files_of(folder: Path) -> list[Path]:
 def lead(path: Path, entry: int, previous: int) -> None:
     """Have an entry lead to another one."""
     at = HEADER_SIZE + 4 * SLOTS + ENTRY_SIZE * entry
-    with path.open("r+b") as file:
-        file.seek(at)
-        key_hash, offset, seconds, _ = ENTRY.unpack(file.read(ENTRY_SIZE))
-        file.seek(at)
-        file.write(ENTRY.pack(key_hash, offset, seconds, previous))
+    key_hash, offset, seconds, _ = ENTRY.unpack_from(path.read_bytes(), at)
+    overwrite(path, at, ENTRY.pack(key_hash, offset, seconds, previous))
 
 
 def found(store: MessageStore) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_store import opened, read_queue, small_store
+from small_store import opened, overwrite, read_queue, small_store
 
 from tianzhou._hot.records import HOLE, UNIT
 from tianzhou.store import MessageStore, NewRecord, PutStatus
@@ -38,9 +38,7 @@ def fill(folder: Path) -> list[tuple[int, int]]:
 
 def damage(folder: Path, place: tuple[int, int]) -> None:
     start = place[0] - place[0] % SEGMENT
-    with (folder / "commitlog" / f"{start:020d}").open("r+b") as file:
-        file.seek(place[0] - start + 100)
-        file.write(b"\xff")
+    overwrite(folder / "commitlog" / f"{start:020d}", place[0] - start + 100, b"\xff")
 
 
 def served(store: MessageStore, begin: int = 0) -> list[int]:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from small_store import opened, small_store
+from small_store import opened, overwrite, small_store
 
 from store_reads import read_now
 from tianzhou._hot.records import UNIT
@@ -50,11 +50,8 @@ def change(folder: Path, number: int, edit: Edit) -> None:
     """Change a unit of queue 0 on the disk."""
     at = 20 * number
     path = folder / "consumequeue" / "T" / "0" / f"{at - at % SEGMENT:020d}"
-    with path.open("r+b") as file:
-        file.seek(at % SEGMENT)
-        unit = UNIT.unpack(file.read(20))
-        file.seek(at % SEGMENT)
-        file.write(UNIT.pack(*edit(*unit)))
+    unit = UNIT.unpack_from(path.read_bytes(), at % SEGMENT)
+    overwrite(path, at % SEGMENT, UNIT.pack(*edit(*unit)))
 
 
 EDITS: dict[str, Edit] = {
@@ -135,9 +132,7 @@ def test_a_message_that_is_not_in_the_log_any_more_is_passed_over_and_its_place_
     scan = StoreScan(folder)
     place = next(unit.physical_offset for unit in scan.units("T", 0) if unit.queue_offset == 50)
     segment = folder / "commitlog" / f"{place - place % (1 << 14):020d}"
-    with segment.open("r+b") as file:
-        file.seek(place % (1 << 14) + 4)
-        file.write(b"gone")
+    overwrite(segment, place % (1 << 14) + 4, b"gone")
     with opened(small(folder)) as store:
         assert read_all(store) == [number for number in range(COUNT) if number != 50]
         assert "1 of offsets 50 to 50 have no record in the log any more" in caplog.text

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from small_store import by_key, fill, number_of, opened, small_store
+from small_store import by_key, fill, flip, number_of, opened, small_store
 
 from tianzhou.errors import StoreError
 from tianzhou.records.codec import decode_record
@@ -223,10 +223,7 @@ async def test_segments_may_expire_under_way(folder: Path) -> None:
 def test_damaged_records_get_no_entries(folder: Path) -> None:
     victim = decode_record(next(view for entry, view in StoreScan(folder).records() if entry.queue_offset == 50))
     number, place = int(victim.body.split()[0]), victim.physical_offset
-    segment = sorted((folder / "commitlog").iterdir())[place // 16_384]
-    data = bytearray(segment.read_bytes())
-    data[place % 16_384 + 100] ^= 8
-    segment.write_bytes(data)
+    flip(sorted((folder / "commitlog").iterdir())[place // 16_384], place % 16_384 + 100, 8)
     with opened(small(folder)) as store:
         assert [found(store, n) for n in (number - 1, number, number + 1)] == [True, False, True]
 

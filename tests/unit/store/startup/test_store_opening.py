@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_store import SEGMENT, SLOTS, by_key, fill, number_of, numbers, opened, small_store
+from small_store import SEGMENT, SLOTS, by_key, fill, flip, number_of, numbers, opened, overwrite, small_store
 
 from store_reads import read_now
 from tianzhou.errors import StoreLocked, StoreUnreadable
@@ -280,11 +280,7 @@ def test_a_flipped_bit_in_an_old_segment_costs_one_message(crashed: Path) -> Non
     victim = next(view for entry, view in StoreScan(crashed).records() if entry.queue_offset == 10)
     offset = decode_record(victim).physical_offset
     number = number_of(decode_record(victim))
-    with segment(crashed, offset // SEGMENT).open("r+b") as file:
-        file.seek(offset % SEGMENT + 100)
-        byte = file.read(1)
-        file.seek(offset % SEGMENT + 100)
-        file.write(bytes([byte[0] ^ 8]))
+    flip(segment(crashed, offset // SEGMENT), offset % SEGMENT + 100, 8)
     with opened(small_store(crashed)) as store:
         assert len(store.report.damaged) == 1
         assert any("hold no intact record" in note for note in store.report.notes)
@@ -294,9 +290,7 @@ def test_a_flipped_bit_in_an_old_segment_costs_one_message(crashed: Path) -> Non
 
 def test_a_torn_tail_is_cut_off_and_does_not_come_back(crashed: Path) -> None:
     last = list(StoreScan(crashed).records())[-1][0]
-    with segment(crashed, -1).open("r+b") as file:
-        file.seek(last.offset % SEGMENT + 60)
-        file.write(b"\xff" * 40)
+    overwrite(segment(crashed, -1), last.offset % SEGMENT + 60, b"\xff" * 40)
     with opened(small_store(crashed)) as store:
         assert numbers(store) == expected(range(299))
         assert store.end_offset == last.offset
