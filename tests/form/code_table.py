@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tianzhou.broker.server import make_parts, make_tables
+from tianzhou.broker.services import Services
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.client.cluster import broker_requests
@@ -26,6 +27,7 @@ from tianzhou.namesrv.settings import NamesrvSettings
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.store.settings import StoreSettings
 from tianzhou.store.store import MessageStore
+from tianzhou.supervision import Supervisor
 from tianzhou.wire.codes import RequestCode
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -167,15 +169,17 @@ def broker_handlers() -> dict[int, str]:
         settings = replace(BrokerSettings(), broker_name="broker-a", broker_ip1="127.0.0.1", namesrv_addr="")
         store_settings = replace(StoreSettings(), store_path_root_dir=folder)
         clock = SystemClock()
-        router = make_parts(
+        services = Services(
             make_tables(settings, store_settings, 0),
             MessageStore(store_settings, clock),
             BrokerStats(0),
             clock,
-            client=RemotingClient(clock=clock),
-            address=("127.0.0.1", b"\x7f\x00\x00\x01", 10911),
-            written=_nothing,
-            settings_changed=lambda _: None,
+            Supervisor("broker", clock),
+            "127.0.0.1:10911",
+            (b"\x7f\x00\x00\x01", 10911),
+        )
+        router = make_parts(
+            services, client=RemotingClient(clock=clock), written=_nothing, settings_changed=lambda _: None
         ).router
         return {code: _name(router.handler(code)) for code in router.codes}
 

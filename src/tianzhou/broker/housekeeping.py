@@ -8,12 +8,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from tianzhou.broker.handlers.clients import ClientHandler
-from tianzhou.broker.state import Tables
-from tianzhou.broker.stats.stats import BrokerStats
-from tianzhou.clock import Clock
+from tianzhou.broker.services import Services
 from tianzhou.errors import LimitExceeded
 from tianzhou.slices import start_in_turns
-from tianzhou.store.store import MessageStore
 
 SWEEP_MS = 10_000
 PROTECT_MS = 180_000
@@ -25,21 +22,16 @@ class Housekeeping:
     """Sweeps of silent clients, counters and offsets.
 
     Args:
-        tables: the broker's state.
-        store: the message store.
-        stats: counters.
+        services: of the broker.
         clients: closes silent connections.
-        clock: wall-clock time.
     """
 
-    def __init__(
-        self, tables: Tables, store: MessageStore, stats: BrokerStats, clients: ClientHandler, clock: Clock
-    ) -> None:
-        self._tables = tables
-        self._store = store
-        self._stats = stats
+    def __init__(self, services: Services, clients: ClientHandler) -> None:
+        self._tables = services.tables
+        self._store = services.store
+        self._stats = services.stats
+        self._clock = services.clock
         self._clients = clients
-        self._clock = clock
 
     def follow_settings(self) -> None:
         """Apply settings of the counters."""

@@ -7,14 +7,16 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from functools import partial, wraps
 from typing import Any, Final, Self, TypeAlias, TypeVar, cast
 
+from tianzhou.broker.handlers.handler import Serve
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.errors import LimitExceeded
 from tianzhou.filter import COMPILED
 from tianzhou.limits import HEARTBEAT_SIZE, JSON_SIZE, Limit, Refusals
 from tianzhou.records.checksum import Octets
 from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.remoting.group import Processor
 from tianzhou.remoting.side_thread import ASIDE
-from tianzhou.remoting.turns import Slices, Turns
+from tianzhou.remoting.turns import Turns
 from tianzhou.wire.bodies import staging
 from tianzhou.wire.bodies.clients import LOCK_REQUEST
 from tianzhou.wire.bodies.groups import SUBSCRIPTION_GROUP, SUBSCRIPTION_GROUPS
@@ -26,7 +28,6 @@ from tianzhou.wire.json_shape import check_objects
 
 T = TypeVar("T")
 Served: TypeAlias = Reply | Awaitable[Reply]
-Handle: TypeAlias = Callable[[Connection, Command], Served | Slices[Reply]]
 
 LARGE: Final = 16_384
 """Bytes from which a body is decoded in the side thread; shorter ones take a few milliseconds at most."""
@@ -111,13 +112,13 @@ class NonUrgentRequests:
         self._refusals = refusals
         self._monotonic = monotonic
 
-    def around(self, code: int, handle: Handle) -> Callable[[Connection, Command], Served]:
+    def around(self, code: int, handle: Serve) -> Processor:
         """A handler that waits while others have used up a turn's allowance; urgent ones stay as they are.
 
         Those that answer in slices have what one slice is not enough for done in further turns.
         """
         if code in URGENT:
-            return cast("Callable[[Connection, Command], Served]", handle)
+            return cast("Processor", handle)
         decode = DECODERS.get(code)
         limit = HEARTBEAT_SIZE if code == RequestCode.HEART_BEAT else JSON_SIZE
         turns, monotonic = self._turns, self._monotonic
@@ -189,9 +190,7 @@ class NonUrgentRequests:
         most = settings.max_heartbeat_size if limit is HEARTBEAT_SIZE else settings.max_json_body_size
         self._refusals.check(limit, len(command.body), most)
 
-    async def _in_turn(
-        self, handle: Callable[[Connection, Command], Served], connection: Connection, command: Command
-    ) -> Reply:
+    async def _in_turn(self, handle: Processor, connection: Connection, command: Command) -> Reply:
         await self._turns.turn()
         reply = handle(connection, command)
         return await reply if isinstance(reply, Awaitable) else reply
@@ -199,7 +198,7 @@ class NonUrgentRequests:
     async def _read_aside(
         self,
         decode: Callable[[Octets], Any],
-        handle: Callable[[Connection, Command], Served],
+        handle: Processor,
         connection: Connection,
         command: Command,
     ) -> Reply:

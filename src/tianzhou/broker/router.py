@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Protocol, cast
+from collections.abc import Awaitable, Callable, Iterable
+from typing import cast
 
+from tianzhou.broker.handlers.handler import Handler, Serve
 from tianzhou.remoting.admin_gate import AdminGate
 from tianzhou.remoting.connection import Connection, Reply
-from tianzhou.remoting.turns import Slices
+from tianzhou.remoting.group import Processor
 from tianzhou.remoting.unserved import Unserved
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.named_fields import behind_names
-
-Handle = Callable[[Connection, Command], Reply | Awaitable[Reply]]
-"""What serves a request."""
-Slow = Callable[[Connection, Command], Reply | Awaitable[Reply] | Slices[Reply]]
-"""What a family of requests has for one: its work may be in slices."""
 
 NOT_ON_FAST_PORT = frozenset(
     {
@@ -29,14 +25,6 @@ NOT_ON_FAST_PORT = frozenset(
     }
 )
 """Codes the fast port answers as unknown (wire.md §1.12)."""
-
-
-class Handler(Protocol):
-    """A family of requests."""
-
-    def routes(self) -> Mapping[int, Slow]:
-        """Handlers by request code."""
-        ...
 
 
 class Router:
@@ -56,14 +44,14 @@ class Router:
         refuse: Callable[[int, float], str | None] | None = None,
         gate: AdminGate | None = None,
         name_servers: Callable[[], str] = str,
-        around: Callable[[int, Slow], Handle] = lambda _, handle: cast("Handle", handle),
+        around: Callable[[int, Serve], Processor] = lambda _, handle: cast("Processor", handle),
     ) -> None:
         self._refuse = refuse
         self._unserved = Unserved("broker")
         self._name_servers = name_servers
-        self._handlers: dict[int, Slow] = {}
+        self._handlers: dict[int, Serve] = {}
         # Plain integers as keys: hashing an enum member costs more than the look-up.
-        self._table: dict[int, Handle] = {}
+        self._table: dict[int, Processor] = {}
         for handler in handlers:
             for code, handle in handler.routes().items():
                 if code in self._table:
@@ -79,7 +67,7 @@ class Router:
         """Request codes that are served."""
         return frozenset(self._table)
 
-    def handler(self, code: int) -> Slow:
+    def handler(self, code: int) -> Serve:
         """Handler of a request code; KeyError when there is none."""
         return self._handlers[code]
 

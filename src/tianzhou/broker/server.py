@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -50,6 +49,7 @@ from tianzhou.broker.overload import waited_too_long
 from tianzhou.broker.registration.name_servers import NameServers
 from tianzhou.broker.registration.registrar import Registrar
 from tianzhou.broker.router import NOT_ON_FAST_PORT, Router
+from tianzhou.broker.services import Services
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.staging.staging import StagingLedger
 from tianzhou.broker.staging.staging_publisher import StagingPublisher
@@ -74,12 +74,10 @@ from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.loop_stall import caught_up, stalled
 from tianzhou.remoting.server import RemotingServer
 from tianzhou.remoting.tls import ServerTls, TlsSettings, client_context
-from tianzhou.remoting.turns import Turns
 from tianzhou.store.settings import SHORTEST_INTERVAL_MS, StoreSettings, parse_delay_levels
 from tianzhou.store.store import MessageStore
 from tianzhou.supervision import Supervisor
 from tianzhou.troubles import Troubles, summary
-from tianzhou.wire.ids import UniqueIdGenerator
 
 FAST_PORT_BELOW = 2
 LEAST_LATENESS_S = 0.05
@@ -186,7 +184,6 @@ class Broker:
         host = host_bytes(settings.broker_ip1)
         now = clock.now_ms()
         self._tables = make_tables(settings, self.store_settings, now)
-        self._stats = BrokerStats(now, settings.broker_cluster_name)
         self._store = MessageStore(
             self.store_settings, clock, store_host=host, store_port=self._port, troubles=self.troubles
         )
@@ -205,16 +202,17 @@ class Broker:
                 tls=client_context(self._tls) if self._tls.enable or settings.use_tls else None,
             )
         )
-        self._parts = make_parts(
+        services = Services(
             self._tables,
             self._store,
-            self._stats,
+            BrokerStats(now, settings.broker_cluster_name),
             clock,
-            client=client,
-            address=(settings.broker_ip1, host, self._port),
-            written=self._files.settled,
-            settings_changed=self._settings_changed,
-            supervisor=self._supervisor,
+            self._supervisor,
+            self.address,
+            (host, self._port),
+        )
+        self._parts = make_parts(
+            services, client=client, written=self._files.settled, settings_changed=self._settings_changed
         )
         await self._parts.transactions.load()
         self._stack.push_async_callback(self._parts.transactions.close)
@@ -223,12 +221,11 @@ class Broker:
         await self._listen(self._parts.router)
         self._stack.push_async_callback(self._supervisor.end)
         parts, own = self._parts, self._supervisor.own
-        delays = DelayScheduler(self._tables.delays, self._store, clock, self._stats, supervisor=self._supervisor)
         own("state files", self._files.run)
         own("acknowledgements", parts.acks.run)
         own("registration", parts.registrar.run)
         own("name servers", lambda: parts.names.run(parts.registrar.request))
-        own("delays", delays.run)
+        own("delays", DelayScheduler(services).run)
         own("transactions", parts.transactions.run)
         own("staging", parts.staging.run)
         self._repeat(lambda: settings.flush_consumer_offset_interval, self._files.write_offsets)
@@ -243,40 +240,23 @@ class Broker:
 
     async def _listen(self, router: Router) -> None:
         settings = self.settings
-        idle = settings.server_channel_max_idle_time_seconds
-        late_after_s = LEAST_LATENESS_S
-        busy_poll_s = settings.linger_micros / 1e6
-        connected = self._parts.channels.connected
-        tls = ServerTls(self._tls)
-        await self._stack.enter_async_context(
-            RemotingServer(
-                settings.bind_address,
-                self._port,
-                router.serve,
-                idle_timeout_s=idle,
-                busy_poll_s=busy_poll_s,
-                clock=self._clock,
-                port_setting=self._port_setting,
-                late=router.serve_late,
-                late_after_s=late_after_s,
-                on_connect=connected,
-                tls=tls,
-                bounds=self._tables.bounds,
-            )
-        )
+        ports = {self._port: router.serve}
         if settings.listen_port > FAST_PORT_BELOW:
+            ports[self._port - FAST_PORT_BELOW] = router.without(NOT_ON_FAST_PORT).serve
+        tls = ServerTls(self._tls)
+        for port, serve in ports.items():
             await self._stack.enter_async_context(
                 RemotingServer(
                     settings.bind_address,
-                    self._port - FAST_PORT_BELOW,
-                    router.without(NOT_ON_FAST_PORT).serve,
-                    idle_timeout_s=idle,
-                    busy_poll_s=busy_poll_s,
+                    port,
+                    serve,
+                    idle_timeout_s=settings.server_channel_max_idle_time_seconds,
+                    busy_poll_s=settings.linger_micros / 1e6,
                     clock=self._clock,
                     port_setting=self._port_setting,
                     late=router.serve_late,
-                    late_after_s=late_after_s,
-                    on_connect=connected,
+                    late_after_s=LEAST_LATENESS_S,
+                    on_connect=self._parts.channels.connected,
                     tls=tls,
                     bounds=self._tables.bounds,
                 )
@@ -334,49 +314,28 @@ class Parts:
 
 
 def make_parts(
-    tables: Tables,
-    store: MessageStore,
-    stats: BrokerStats,
-    clock: Clock,
+    services: Services,
     *,
     client: RemotingClient,
-    address: tuple[str, bytes, int],
     written: Callable[[], Awaitable[None]],
     settings_changed: Callable[[set[str]], None],
-    supervisor: Supervisor | None = None,
 ) -> Parts:
     """Make the request handlers.
 
     Args:
-        tables: the broker's state.
-        store: the message store.
-        stats: counters.
-        clock: where time comes from.
+        services: of the broker.
         client: reaches name servers.
-        address: the advertised address: text, bytes, port.
         written: waits until changed tables are on the disk.
         settings_changed: called with the keys after settings were changed by request.
-        supervisor: learns of failing work.
     """
-    supervisor = supervisor or Supervisor("broker", clock)
-    name, host, port = address
+    tables, store, stats, clock = services.tables, services.store, services.stats, services.clock
     settings, root = tables.settings, store.settings.root
-    where = f"{name}:{port}"
     ha_port = store.settings.ha_listen_port
     if ha_port == DEFAULT_HA_PORT:
-        ha_port = port + 1
-    ha_address = f"{settings.broker_ip2 or name}:{ha_port}"
+        ha_port = services.host[1] + 1
+    ha_address = f"{settings.broker_ip2 or settings.broker_ip1}:{ha_port}"
     names = NameServers(settings)
-    registrar = Registrar(
-        tables,
-        client,
-        where,
-        ha_address,
-        clock,
-        names=names,
-        supervisor=supervisor,
-        hold_ms=store.settings.disappear_time_after_start,
-    )
+    registrar = Registrar(services, client, names, ha_address)
     stats.is_system, stats.bounds = tables.topics.is_system, tables.bounds
     tables.topics.listeners.append(lambda _: registrar.request())
     follow_queue_types(tables.topics, store.queue_kinds)
@@ -386,44 +345,42 @@ def make_parts(
         await written()
         await registrar.settled()
 
-    unique_ids = UniqueIdGenerator(host, os.getpid(), id(tables) & 0xFFFFFFFF)
     acks = FlushAcks(store, stats, clock)
-    send = SendHandler(tables, store, stats, acks, clock, unique_ids, (host, port))
-    turns = Turns(monotonic=clock.monotonic)
-    clients = ClientHandler(tables, stats, clock, turns)
-    housekeeping = Housekeeping(tables, store, stats, clients, clock)
+    send = SendHandler(services, acks)
+    clients = ClientHandler(services)
+    housekeeping = Housekeeping(services, clients)
     housekeeping.follow_settings()
     channels = Channels(stats, clock, settings.server_channel_max_idle_time_seconds)
-    transactions = TransactionChecker(tables, store, clock, (host, port), supervisor=supervisor)
-    staging = StagingPublisher(tables, store, stats, clock, (host, port), client, supervisor=supervisor)
+    transactions = TransactionChecker(services)
+    staging = StagingPublisher(services, client)
     config_file = Path(settings.broker_config_path or root / "config" / "broker.properties")
     router = Router(
         send,
-        PullHandler(tables, store, stats, clock),
-        SendBackHandler(tables, store, stats, clock),
-        TransactionHandler(tables, store, stats, clock, transactions),
-        StagingHandler(tables, store, clock, name, staging),
-        RequestReplyHandler(tables, store, stats, clock, (host, port)),
-        OffsetHandler(tables, store, clock),
-        QueryHandler(store, turns),
+        PullHandler(services),
+        SendBackHandler(services),
+        TransactionHandler(services, transactions),
+        StagingHandler(services, staging),
+        RequestReplyHandler(services),
+        OffsetHandler(services),
+        QueryHandler(services),
         clients,
-        QueueLockHandler(tables, store, clock, client, names, turns),
-        TopicHandler(tables, store, stats, clock, settled, turns),
-        GroupHandler(tables, stats, clock, where, written, turns),
-        ConsumeStatsHandler(tables, store, stats, clock, where, turns),
-        OffsetResetHandler(tables, store, clock, turns),
-        ClientRelayHandler(tables, store),
-        QueueUnitHandler(tables, store),
-        ColdReadHandler(tables, store),
-        RecallHandler(tables),
-        RuntimeInfoHandler(tables, store, stats, clock, supervisor.troubles),
-        ReplicationHandler(store, where, ha_address),
-        RetentionHandler(tables, store),
-        ConfigHandler(tables, store, clock, config_file, settings_changed),
+        QueueLockHandler(services, client, names),
+        TopicHandler(services, settled),
+        GroupHandler(services, written),
+        ConsumeStatsHandler(services),
+        OffsetResetHandler(services),
+        ClientRelayHandler(services),
+        QueueUnitHandler(services),
+        ColdReadHandler(services),
+        RecallHandler(services),
+        RuntimeInfoHandler(services),
+        ReplicationHandler(services, ha_address),
+        RetentionHandler(services),
+        ConfigHandler(services, config_file, settings_changed),
         refuse=lambda code, waited_ms: waited_too_long(code, waited_ms, settings),
         gate=AdminGate("broker", lambda: settings.enable_remote_admin),
         name_servers=lambda: " or ".join(names.addresses),
-        around=NonUrgentRequests(turns, settings, tables.refusals, clock.monotonic).around,
+        around=NonUrgentRequests(services.turns, settings, tables.refusals, clock.monotonic).around,
     )
     return Parts(router, send, acks, clients, names, registrar, housekeeping, channels, transactions, staging)
 

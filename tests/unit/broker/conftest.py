@@ -13,6 +13,7 @@ import pytest
 from store_reads import read_now
 from tianzhou.broker.delays.delay_scheduler import DelayScheduler
 from tianzhou.broker.server import make_parts, make_tables
+from tianzhou.broker.services import Services
 from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.stats.stats import BrokerStats
 from tianzhou.model import ConsumerData, HeartbeatData, MessageModel, SubscriptionData
@@ -23,6 +24,7 @@ from tianzhou.remoting.group import ConnectionGroup
 from tianzhou.remoting.session import MAX_FRAME
 from tianzhou.store.settings import StoreSettings
 from tianzhou.store.store import MessageStore
+from tianzhou.supervision import Supervisor
 from tianzhou.testing.clock import VirtualClock, run
 from tianzhou.testing.memory import MemoryTransport
 from tianzhou.wire.bodies.heartbeat import HEARTBEAT
@@ -182,13 +184,14 @@ class Bench:
 
     async def __aenter__(self) -> Self:
         await self.store.start()
+        supervisor = Supervisor("broker", self.clock)
+        address = f"127.0.0.1:{BROKER_PORT}"
+        self.services = Services(
+            self.tables, self.store, self.stats, self.clock, supervisor, address, (BROKER_HOST, BROKER_PORT)
+        )
         self.parts = make_parts(
-            self.tables,
-            self.store,
-            self.stats,
-            self.clock,
+            self.services,
             client=RemotingClient(clock=self.clock),
-            address=("127.0.0.1", BROKER_HOST, BROKER_PORT),
             written=self._written,
             settings_changed=self._changed,
         )
@@ -226,7 +229,7 @@ class Bench:
 
     def deliver_delayed(self) -> asyncio.Task[None]:
         """Begin to deliver delayed messages."""
-        return asyncio.ensure_future(DelayScheduler(self.tables.delays, self.store, self.clock).run())
+        return asyncio.ensure_future(DelayScheduler(self.services).run())
 
 
 @pytest.fixture

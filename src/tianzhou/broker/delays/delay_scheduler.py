@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 
-from tianzhou.broker.delays.delay import DelayLedger, waiting_room
-from tianzhou.broker.stats.stats import BrokerStats
-from tianzhou.clock import Clock
+from tianzhou.broker.delays.delay import waiting_room
+from tianzhou.broker.services import Services
 from tianzhou.errors import CorruptRecord, StoreError
 from tianzhou.model import names
 from tianzhou.records.codec import Record, decode_record
 from tianzhou.store.results import GetResult, GetStatus, NewRecord, PutStatus, ReadRequest
-from tianzhou.store.store import MessageStore
-from tianzhou.supervision import Supervisor
 from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import decode_properties
 
@@ -38,30 +34,15 @@ class DelayScheduler:
     """Moves due messages from the waiting queues to their topics.
 
     Args:
-        ledger: due times and positions.
-        store: where messages wait and go.
-        clock: wall-clock time.
-        stats: counts delivered messages.
-        supervisor: learns of failing levels.
-        sleep: waits for seconds; tests own it.
+        services: of the broker.
     """
 
-    def __init__(
-        self,
-        ledger: DelayLedger,
-        store: MessageStore,
-        clock: Clock,
-        stats: BrokerStats | None = None,
-        *,
-        supervisor: Supervisor | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._ledger = ledger
-        self._store = store
-        self._clock = clock
-        self._stats = stats
-        self._supervisor = supervisor or Supervisor("broker", clock)
-        self._sleep = sleep
+    def __init__(self, services: Services) -> None:
+        self._ledger = services.tables.delays
+        self._store = services.store
+        self._clock = services.clock
+        self._stats = services.stats
+        self._supervisor = services.supervisor
 
     async def run(self) -> None:
         """Deliver until cancelled."""
@@ -77,7 +58,7 @@ class DelayScheduler:
 
     async def _settle(self) -> None:
         while True:
-            await self._sleep(SETTLE_S)
+            await asyncio.sleep(SETTLE_S)
             offsets, end = self._ledger.offsets(), self._store.end_offset
             try:
                 await self._store.flushed.reach(end)
@@ -94,7 +75,7 @@ class DelayScheduler:
             with self._supervisor.trial(work):
                 pause = await self._step(level)
             if pause:
-                await self._sleep(pause)
+                await asyncio.sleep(pause)
 
     async def _step(self, level: int) -> float:
         """Deliver some of what is due; returns how long to wait before the next step."""
@@ -152,9 +133,8 @@ class DelayScheduler:
                 result.remark,
             )
             return False
-        if self._stats is not None:
-            size = result.end_offset - result.physical_offset
-            self._stats.delivered(level, message.topic, message.queue_id, size)
+        size = result.end_offset - result.physical_offset
+        self._stats.delivered(level, message.topic, message.queue_id, size)
         return True
 
 

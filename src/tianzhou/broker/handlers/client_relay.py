@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 
-from tianzhou.broker.state import Tables
+from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.broker.tables.clients import Client
 from tianzhou.errors import BrokerError, ConnectionLost, ProtocolError, RemotingError, RequestTimeout, TooBusy
 from tianzhou.limits import CLIENT_REQUESTS, Bounds
 from tianzhou.model import MessageQueue
 from tianzhou.remoting.connection import Connection, Reply
-from tianzhou.store.store import MessageStore
 from tianzhou.wire.bodies.offsets import CONSUMER_STATUS, OFFSET_TABLE
 from tianzhou.wire.codes import RESET_CLIENT_OFFSET_SINCE, RUNNING_INFO_SINCE, RequestCode, ResponseCode, version_name
 from tianzhou.wire.command import Command
@@ -24,31 +22,16 @@ STATUS_TIMEOUT_MS = 5_000
 _log = logging.getLogger(__name__)
 
 
-class ClientRelayHandler:
-    """Relays requests to a consumer over its own connection, and its replies unchanged.
+class ClientRelayHandler(Handler):
+    """Relays requests to a consumer over its own connection, and its replies unchanged."""
 
-    Args:
-        tables: the broker's state.
-        store: where a message to be consumed at once is.
-    """
-
-    def __init__(self, tables: Tables, store: MessageStore) -> None:
-        self._tables = tables
-        self._store = store
-
-    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
-        """Handlers by request code."""
-        return {
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
-            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.status,
-        }
-
+    @serves(RequestCode.GET_CONSUMER_RUNNING_INFO)
     async def running_info(self, connection: Connection, command: Command) -> Reply:
         """Running info of a consumer."""
         header = read_header(command)
         return await self._ask(command, header.consumer_group, header.client_id, command.fields)
 
+    @serves(RequestCode.CONSUME_MESSAGE_DIRECTLY)
     async def consume_directly(self, connection: Connection, command: Command) -> Reply:
         """Have a consumer consume one message now, whatever its offsets say."""
         header = read_header(command)
@@ -103,6 +86,7 @@ class ClientRelayHandler:
             ) from None
         return command.reply(answer.code, answer.remark, answer.fields, answer.body)
 
+    @serves(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
     async def status(self, connection: Connection, command: Command) -> Reply:
         """Offsets in a topic as the members of a group, one or all, report them."""
         header = read_header(command)

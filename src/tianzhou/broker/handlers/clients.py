@@ -5,25 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from typing import cast
 
+from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.broker.large_bodies import SHORT, Decoded, decoded, read_expression
 from tianzhou.broker.messages.admission import topic_sys_flag
 from tianzhou.broker.messages.message_filter import compile_property_filter
 from tianzhou.broker.rebalance_notifier import RebalanceNotifier
-from tianzhou.broker.state import Tables
-from tianzhou.broker.stats.stats import BrokerStats
+from tianzhou.broker.services import Services
 from tianzhou.broker.tables.clients import Client, Departure, MemberSubscriptions
 from tianzhou.broker.tables.consumer_filters import TAG_TYPES
-from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, FilterSyntaxError, IllegalName, LimitExceeded, TianzhouError
 from tianzhou.filter import parse_tags
 from tianzhou.limits import FILTER_LENGTH, GROUP_SUBSCRIPTIONS, HEARTBEAT_GROUPS
 from tianzhou.model import ConsumerData, ConsumeType, HeartbeatData, MessageModel, SubscriptionData, names
 from tianzhou.model.name_rules import CLIENT_ID, GROUP, TOPIC
 from tianzhou.remoting.connection import Connection, Reply
-from tianzhou.remoting.turns import Pace, Slices, Turns
+from tianzhou.remoting.turns import Pace, Slices
 from tianzhou.wire.bodies.clients import (
     CONSUMER_CONNECTION,
     CONSUMER_IDS,
@@ -44,36 +43,15 @@ NOTIFY_S = 15.0
 """Seconds after a change in which members are notified without `realTimeNotifyConsumerChange`."""
 
 
-class ClientHandler:
-    """Maintains the client table and notifies consumers when their group changes.
+class ClientHandler(Handler):
+    """Maintains the client table and notifies consumers when their group changes."""
 
-    Args:
-        tables: the broker's state.
-        stats: counts registrations.
-        clock: wall-clock and monotonic time.
-        turns: of what takes long, which large heartbeats are.
-    """
-
-    def __init__(self, tables: Tables, stats: BrokerStats, clock: Clock, turns: Turns | None = None) -> None:
-        self._tables = tables
-        self._stats = stats
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
         self._waiting_groups: set[str] = set()
         self._notifier = RebalanceNotifier(self._listeners)
-        self._clock = clock
-        self._turns = turns or Turns()
 
-    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply] | Slices[Reply]]]:
-        """Handlers by request code."""
-        return {
-            RequestCode.HEART_BEAT: self.heartbeat,
-            RequestCode.UNREGISTER_CLIENT: self.unregister,
-            RequestCode.CHECK_CLIENT_CONFIG: self.check_config,
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_ids,
-            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
-            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
-            RequestCode.GET_ALL_PRODUCER_INFO: self.all_producers,
-        }
-
+    @serves(RequestCode.HEART_BEAT)
     def heartbeat(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         """Add or refresh a client and its groups; new members make the group rebalance at once."""
         data = decoded(command, HEARTBEAT.loads)
@@ -249,6 +227,7 @@ class ClientHandler:
             _log.warning("closing %s: no heartbeat for %d ms (channelExpiredTimeout)", connection, limit)
             connection.close()
 
+    @serves(RequestCode.UNREGISTER_CLIENT)
     def unregister(self, connection: Connection, command: Command) -> Reply:
         """Remove a client from a group; its locks are released and the others rebalance at once."""
         # Without any field the answer is success, too (docs/spec/traps.md, 23).
@@ -261,6 +240,7 @@ class ClientHandler:
             self._departed([] if departure is None else [departure])
         return command.reply(ResponseCode.SUCCESS)
 
+    @serves(RequestCode.CHECK_CLIENT_CONFIG)
     def check_config(self, connection: Connection, command: Command) -> Reply:
         """Whether this broker can evaluate a subscription."""
         if command.body:
@@ -276,6 +256,7 @@ class ClientHandler:
                 raise BrokerError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
         return command.reply(ResponseCode.SUCCESS)
 
+    @serves(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
     def consumer_ids(self, connection: Connection, command: Command) -> Reply:
         """Ids of a group's members, from which each computes its share of the queues."""
         name = read_header(command).consumer_group
@@ -286,6 +267,7 @@ class ClientHandler:
             group.ids_body = CONSUMER_IDS.dumps(group.client_ids())
         return command.reply(ResponseCode.SUCCESS, body=group.ids_body)
 
+    @serves(RequestCode.GET_CONSUMER_CONNECTION_LIST)
     def consumer_connections(self, connection: Connection, command: Command) -> Slices[Reply]:
         """A group's members and what it subscribes."""
         name = read_header(command).consumer_group
@@ -306,6 +288,7 @@ class ClientHandler:
         body = yield from CONSUMER_CONNECTION.slices_of(shared, members, map(_expressions, different))
         return command.reply(ResponseCode.SUCCESS, body=body)
 
+    @serves(RequestCode.GET_PRODUCER_CONNECTION_LIST)
     def producer_connections(self, connection: Connection, command: Command) -> Slices[Reply]:
         """A producer group's members."""
         name = read_header(command).producer_group
@@ -315,6 +298,7 @@ class ClientHandler:
         body = yield from PRODUCER_CONNECTION.slices(map(_shown, list(clients.values())))
         return command.reply(ResponseCode.SUCCESS, body=body)
 
+    @serves(RequestCode.GET_ALL_PRODUCER_INFO)
     def all_producers(self, connection: Connection, command: Command) -> Slices[Reply]:
         """All producer groups and their members."""
         groups = list(self._tables.clients.producers.items())

@@ -6,15 +6,13 @@ them, because reads of cold messages do not stop others here.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
-from tianzhou.broker.state import Tables
+from tianzhou.broker.handlers.handler import Handler, serves
+from tianzhou.broker.services import Services
 from tianzhou.errors import BrokerError, ConfigError
 from tianzhou.limits import COLD_READ_GROUPS
 from tianzhou.model.name_rules import GROUP
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.setting_updates import read_update
-from tianzhou.store.store import MessageStore
 from tianzhou.wire.bodies.replication import COLD_READ_LIMITS, ColdReadLimits
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -26,28 +24,14 @@ READ_AHEAD, READ_AT_RANDOM = "0", "1"
 """Values of READ_AHEAD_MODE."""
 
 
-class ColdReadHandler:
-    """Keeps the limits.
+class ColdReadHandler(Handler):
+    """Keeps the limits."""
 
-    Args:
-        tables: the broker's settings.
-        store: whose log is read ahead or not.
-    """
-
-    def __init__(self, tables: Tables, store: MessageStore) -> None:
-        self._tables = tables
-        self._store = store
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
         self._limits: dict[str, int] = {}
 
-    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
-        """Handlers by request code."""
-        return {
-            RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: self.update,
-            RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: self.remove,
-            RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: self.show,
-            RequestCode.SET_COMMITLOG_READ_MODE: self.read_mode,
-        }
-
+    @serves(RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG)
     def update(self, connection: Connection, command: Command) -> Reply:
         """Set groups' limits; what is no `group=bytes` is passed over."""
         try:
@@ -64,17 +48,20 @@ class ColdReadHandler:
         self._limits = limits
         return command.reply(ResponseCode.SUCCESS)
 
+    @serves(RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG)
     def remove(self, connection: Connection, command: Command) -> Reply:
         """Forget a group's limit."""
         self._limits.pop(bytes(command.body).decode("utf-8", "replace").strip(), None)
         return command.reply(ResponseCode.SUCCESS)
 
+    @serves(RequestCode.GET_COLD_DATA_FLOW_CTR_INFO)
     def show(self, connection: Connection, command: Command) -> Reply:
         """All limits."""
         settings = self._tables.settings
         limits = ColdReadLimits(self._limits, settings.cg_cold_read_threshold, settings.global_cold_read_threshold)
         return command.reply(ResponseCode.SUCCESS, body=COLD_READ_LIMITS.dumps(limits))
 
+    @serves(RequestCode.SET_COMMITLOG_READ_MODE)
     def read_mode(self, connection: Connection, command: Command) -> Reply:
         """Tell the system whether the log is read in order or at random; says in the remark what was done."""
         mode = read_header(command).read_ahead_mode

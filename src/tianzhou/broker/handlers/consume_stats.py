@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 
-from tianzhou.broker.state import Tables
-from tianzhou.broker.stats.stats import BrokerStats
-from tianzhou.clock import Clock
+from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.errors import BrokerError
 from tianzhou.model import MessageQueue
 from tianzhou.remoting.connection import Connection, Reply
-from tianzhou.remoting.turns import Pace, Turns
-from tianzhou.store.store import MessageStore
+from tianzhou.remoting.turns import Pace
 from tianzhou.wire.bodies.offsets import (
     BROKER_CONSUME_STATS,
     CONSUME_STATS,
@@ -26,36 +23,10 @@ from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header
 
 
-class ConsumeStatsHandler:
-    """Answers requests for the progress of groups.
+class ConsumeStatsHandler(Handler):
+    """Answers requests for the progress of groups."""
 
-    Args:
-        tables: the broker's state.
-        store: where the queues are.
-        stats: counters.
-        clock: wall-clock time.
-        address: this broker's address.
-        turns: of what takes long.
-    """
-
-    def __init__(
-        self, tables: Tables, store: MessageStore, stats: BrokerStats, clock: Clock, address: str, turns: Turns
-    ) -> None:
-        self._turns = turns
-        self._tables = tables
-        self._store = store
-        self._stats = stats
-        self._clock = clock
-        self._address = address
-
-    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
-        """Handlers by request code."""
-        return {
-            RequestCode.GET_CONSUME_STATS: self.of_group,
-            RequestCode.GET_BROKER_CONSUME_STATS: self.of_all,
-            RequestCode.QUERY_CONSUME_TIME_SPAN: self.in_time,
-        }
-
+    @serves(RequestCode.GET_CONSUME_STATS)
     async def of_group(self, connection: Connection, command: Command) -> Reply:
         """Progress of a group in its queues."""
         header = read_header(command)
@@ -75,6 +46,7 @@ class ConsumeStatsHandler:
             body = await pace.through(CONSUME_STATS.slices(stats))
         return command.reply(ResponseCode.SUCCESS, body=body)
 
+    @serves(RequestCode.GET_BROKER_CONSUME_STATS)
     async def of_all(self, connection: Connection, command: Command) -> Reply:
         """Progress of all groups."""
         ordered = command.fields.get("isOrder", "").lower() == "true"
@@ -115,6 +87,7 @@ class ConsumeStatsHandler:
             )
             await pace.rest()
 
+    @serves(RequestCode.QUERY_CONSUME_TIME_SPAN)
     async def in_time(self, connection: Connection, command: Command) -> Reply:
         """Store times of the messages at both ends of each queue and at the group's offset."""
         header = read_header(command)

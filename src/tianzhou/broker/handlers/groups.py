@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.broker.large_bodies import decoded
-from tianzhou.broker.state import Tables
-from tianzhou.broker.stats.stats import BrokerStats
+from tianzhou.broker.services import Services
 from tianzhou.broker.tables.groups import is_plain
-from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError
 from tianzhou.limits import GROUP_CONFIG, QUEUES_OF_TOPIC
 from tianzhou.model import SubscriptionGroupConfig
 from tianzhou.model.name_rules import group_name_problem
 from tianzhou.remoting.connection import Connection, Reply
-from tianzhou.remoting.turns import Pace, Slices, Turns
+from tianzhou.remoting.turns import Pace, Slices
 from tianzhou.wire.bodies.groups import (
     SUBSCRIPTION_GROUP,
     SUBSCRIPTION_GROUP_TABLE,
@@ -29,47 +28,19 @@ from tianzhou.wire.fields import read_header
 from tianzhou.wire.json_dialect import dumps
 
 
-class GroupHandler:
+class GroupHandler(Handler):
     """Changes and shows the group table.
 
     Args:
-        tables: the broker's state.
-        stats: counters.
-        clock: wall-clock time.
-        address: this broker's address.
+        services: of the broker.
         written: waits until a change is on the disk.
-        turns: of what takes long.
     """
 
-    def __init__(
-        self,
-        tables: Tables,
-        stats: BrokerStats,
-        clock: Clock,
-        address: str,
-        written: Callable[[], Awaitable[None]],
-        turns: Turns,
-    ) -> None:
-        self._turns = turns
-        self._tables = tables
-        self._stats = stats
-        self._clock = clock
-        self._address = address
+    def __init__(self, services: Services, written: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(services)
         self._written = written
 
-    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply] | Slices[Reply]]]:
-        """Handlers by request code."""
-        return {
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.create,
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.create_all,
-            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all,
-            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.one,
-            RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: self.forbid,
-            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics,
-            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription,
-        }
-
+    @serves(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
     async def create(self, connection: Connection, command: Command) -> Reply:
         """Create or replace a group."""
         config = decoded(command, SUBSCRIPTION_GROUP.loads)
@@ -78,6 +49,7 @@ class GroupHandler:
         await self._written()
         return command.reply(ResponseCode.SUCCESS)
 
+    @serves(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)
     async def create_all(self, connection: Connection, command: Command) -> Reply:
         """Create or replace several groups as one change."""
         configs = decoded(command, SUBSCRIPTION_GROUPS.loads)
@@ -100,6 +72,7 @@ class GroupHandler:
         if not is_plain(config):
             bounds.check(GROUP_CONFIG, len(SUBSCRIPTION_GROUP.dumps(config)), where)
 
+    @serves(RequestCode.DELETE_SUBSCRIPTIONGROUP)
     async def delete(self, connection: Connection, command: Command) -> Reply:
         """Delete a group, and its offsets when that is asked for."""
         header = read_header(command)
@@ -112,6 +85,7 @@ class GroupHandler:
         await self._written()
         return command.reply(ResponseCode.SUCCESS)
 
+    @serves(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     def all(self, connection: Connection, command: Command) -> Slices[Reply]:
         """The whole table."""
         groups = self._tables.groups
@@ -119,6 +93,7 @@ class GroupHandler:
         table = SubscriptionGroupTable(dict(groups.all()), groups.version, forbidden)
         return command.reply(ResponseCode.SUCCESS, body=(yield from SUBSCRIPTION_GROUP_TABLE.slices(table)))
 
+    @serves(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG)
     def one(self, connection: Connection, command: Command) -> Reply:
         """One group's configuration; asking may create it."""
         name = read_header(command).group
@@ -127,31 +102,27 @@ class GroupHandler:
             raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {name}")
         return command.reply(ResponseCode.SUCCESS, body=SUBSCRIPTION_GROUP.dumps(config))
 
+    @serves(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN)
     def forbid(self, connection: Connection, command: Command) -> Reply:
         """Forbid a group to read a topic, allow it again, or just ask."""
         header = read_header(command)
         if header.readable is not None:
-            self._refuse_unknown(header.group, header.topic)
+            # What is forbidden may be taken back, also when the topic has gone since.
+            if header.topic not in self._tables.groups.forbidden.get(header.group, {}):
+                self._check_known(header.group, header.topic)
             self._tables.groups.set_readable(header.group, header.topic, header.readable, self._clock.now_ms())
         readable = self._tables.groups.may_read(header.group, header.topic)
         body = dumps({"group": header.group, "readable": readable, "topic": header.topic})
         return command.reply(ResponseCode.SUCCESS, body=body)
 
-    def _refuse_unknown(self, group: str, topic: str) -> None:
-        tables = self._tables
-        if topic in tables.groups.forbidden.get(group, {}):
-            return  # may be taken back, also when the topic has gone since
-        if group not in tables.groups:
-            raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
-        if topic not in tables.topics:
-            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
-
+    @serves(RequestCode.QUERY_TOPICS_BY_CONSUMER)
     def topics(self, connection: Connection, command: Command) -> Slices[Reply]:
         """Topics a group has offsets for."""
         topics = self._tables.offsets.topics_of(command.fields.get("group", ""))
         body = yield from TOPIC_LIST.slices(TopicList(topics, self._address))
         return command.reply(ResponseCode.SUCCESS, body=body)
 
+    @serves(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER)
     def subscription(self, connection: Connection, command: Command) -> Reply:
         """A group's subscription to a topic, as its members announced it or brought it with their pulls."""
         header = read_header(command)

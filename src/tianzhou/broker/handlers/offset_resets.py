@@ -2,47 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from tianzhou.broker.state import Tables
-from tianzhou.clock import Clock
+from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.errors import BrokerError, ConnectionLost
 from tianzhou.escaping import shown
 from tianzhou.model import MessageQueue, TopicConfig
 from tianzhou.remoting.connection import Connection, Reply
-from tianzhou.remoting.turns import Pace, Slices, Turns
-from tianzhou.store.store import MessageStore
+from tianzhou.remoting.turns import Pace, Slices
 from tianzhou.wire.bodies.offsets import CORRECTION_OFFSETS, OFFSET_LIST, OFFSET_TABLE
 from tianzhou.wire.codes import RESET_CLIENT_OFFSET_SINCE, LanguageCode, RequestCode, ResponseCode, version_name
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_header
 
 
-class OffsetResetHandler:
-    """Sets groups' offsets.
+class OffsetResetHandler(Handler):
+    """Sets groups' offsets."""
 
-    Args:
-        tables: the broker's state.
-        store: where the queues are.
-        clock: wall-clock time.
-        turns: of what takes long.
-    """
-
-    def __init__(self, tables: Tables, store: MessageStore, clock: Clock, turns: Turns) -> None:
-        self._turns = turns
-        self._tables = tables
-        self._store = store
-        self._clock = clock
-
-    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply] | Slices[Reply]]]:
-        """Handlers by request code."""
-        return {
-            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
-            RequestCode.CLONE_GROUP_OFFSET: self.clone,
-            RequestCode.QUERY_CORRECTION_OFFSET: self.correction,
-        }
-
+    @serves(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
     async def reset(self, connection: Connection, command: Command) -> Reply:
         """Reset a group's offsets: here, for its next pulls; or at its members, without that setting."""
         header = read_header(command)
@@ -137,6 +115,7 @@ class OffsetResetHandler:
             except ConnectionLost:
                 continue
 
+    @serves(RequestCode.CLONE_GROUP_OFFSET)
     def clone(self, connection: Connection, command: Command) -> Slices[Reply]:
         """Give a group another group's offsets."""
         fields, tables = command.fields, self._tables
@@ -161,6 +140,7 @@ class OffsetResetHandler:
                 yield from tables.offsets.clone(source, target, topic, now_ms)
         return command.reply(ResponseCode.SUCCESS)
 
+    @serves(RequestCode.QUERY_CORRECTION_OFFSET)
     def correction(self, connection: Connection, command: Command) -> Slices[Reply]:
         """The smallest offset of any group, by queue, with a mark where a group is behind it."""
         fields = command.fields

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any
 
-from tianzhou.broker.state import Tables
-from tianzhou.clock import Clock
+from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.errors import BrokerError, HeaderFieldError
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.turns import Slices
 from tianzhou.store.results import GetResult, GetStatus, ReadRequest
-from tianzhou.store.store import MessageStore
 from tianzhou.wire.bodies.offsets import write_consumer_offsets
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -19,33 +17,10 @@ from tianzhou.wire.fields import read_header, write_reply
 from tianzhou.wire.json_dialect import dumps
 
 
-class OffsetHandler:
-    """Answers about offsets and takes commits.
+class OffsetHandler(Handler):
+    """Answers about offsets and takes commits."""
 
-    Args:
-        tables: the broker's state.
-        store: where the queues are.
-        clock: wall-clock time.
-    """
-
-    def __init__(self, tables: Tables, store: MessageStore, clock: Clock) -> None:
-        self._tables = tables
-        self._store = store
-        self._clock = clock
-
-    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply] | Slices[Reply]]]:
-        """Handlers by request code."""
-        return {
-            RequestCode.QUERY_CONSUMER_OFFSET: self.query,
-            RequestCode.UPDATE_CONSUMER_OFFSET: self.update,
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.by_time,
-            RequestCode.GET_MAX_OFFSET: self.maximum,
-            RequestCode.GET_MIN_OFFSET: self.minimum,
-            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_time,
-            RequestCode.GET_ALL_CONSUMER_OFFSET: self.all_committed,
-            RequestCode.GET_ALL_DELAY_OFFSET: self.all_delays,
-        }
-
+    @serves(RequestCode.QUERY_CONSUMER_OFFSET)
     def query(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         """A group's committed offset; 0 for a new group on a queue that still starts at 0."""
         header = read_header(command)
@@ -71,6 +46,7 @@ class OffsetHandler:
         first = reading if isinstance(reading, GetResult) else await reading
         return first.status is not GetStatus.FOUND or not first.suggest_slave
 
+    @serves(RequestCode.UPDATE_CONSUMER_OFFSET)
     def update(self, connection: Connection, command: Command) -> Reply:
         """Commit an offset, unless a reset waits for the group's next pull."""
         try:
@@ -78,18 +54,13 @@ class OffsetHandler:
         except HeaderFieldError as error:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, str(error)) from None
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        self._check_names(group, topic)
+        self._check_known(group, topic)
         if self._tables.offsets.reset_waits(group, topic, queue_id):
             return command.reply(ResponseCode.SUCCESS, "Offset has been previously reset")
         self._tables.offsets.commit(group, topic, queue_id, header.commit_offset, self._clock.now_ms())
         return command.reply(ResponseCode.SUCCESS)
 
-    def _check_names(self, group: str, topic: str) -> None:
-        if group not in self._tables.groups:
-            raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
-        if topic not in self._tables.topics:
-            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
-
+    @serves(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
     async def by_time(self, connection: Connection, command: Command) -> Reply:
         """The offset of a store time."""
         header = read_header(command)
@@ -99,30 +70,35 @@ class OffsetHandler:
         )
         return command.reply(ResponseCode.SUCCESS, None, write_reply(command.code, offset=offset))
 
+    @serves(RequestCode.GET_MAX_OFFSET)
     def maximum(self, connection: Connection, command: Command) -> Reply:
         """The offset the queue's next message will get."""
         header = read_header(command)
         offset = max(self._store.max_offset(header.topic, header.queue_id), 0)
         return command.reply(ResponseCode.SUCCESS, None, write_reply(command.code, offset=offset))
 
+    @serves(RequestCode.GET_MIN_OFFSET)
     def minimum(self, connection: Connection, command: Command) -> Reply:
         """The queue's first offset."""
         header = read_header(command)
         offset = max(self._store.min_offset(header.topic, header.queue_id), 0)
         return command.reply(ResponseCode.SUCCESS, None, write_reply(command.code, offset=offset))
 
+    @serves(RequestCode.GET_EARLIEST_MSG_STORETIME)
     async def earliest_time(self, connection: Connection, command: Command) -> Reply:
         """Store time of the queue's first message."""
         header = read_header(command)
         timestamp = await self._store.find(self._store.lookups.first_time_steps(header.topic, header.queue_id))
         return command.reply(ResponseCode.SUCCESS, None, write_reply(command.code, timestamp=timestamp))
 
+    @serves(RequestCode.GET_ALL_CONSUMER_OFFSET)
     def all_committed(self, connection: Connection, command: Command) -> Slices[Reply]:
         """The whole table of committed offsets."""
         offsets = self._tables.offsets
         body = yield from write_consumer_offsets(offsets.lazily(), offsets.version)
         return command.reply(ResponseCode.SUCCESS, body=body)
 
+    @serves(RequestCode.GET_ALL_DELAY_OFFSET)
     def all_delays(self, connection: Connection, command: Command) -> Reply:
         """Positions of the delay levels."""
         return command.reply(ResponseCode.SUCCESS, body=dumps(self._tables.delays.to_json()))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any
 
 from tianzhou._hot import pull_reply
+from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.broker.large_bodies import read_expression
 from tianzhou.broker.messages.long_poll import LongPoll
 from tianzhou.broker.messages.message_filter import (
@@ -20,12 +21,10 @@ from tianzhou.broker.messages.message_filter import (
 )  # fmt: skip
 from tianzhou.broker.messages.pull_request import PullRequest, reading_of
 from tianzhou.broker.messages.timer_heap import TimerHeap
-from tianzhou.broker.state import Tables
-from tianzhou.broker.stats.stats import BrokerStats
+from tianzhou.broker.services import Services
 from tianzhou.broker.tables.broadcast_offsets import BY_PROXY, SUFFIX
 from tianzhou.broker.tables.clients import Subscription
 from tianzhou.broker.tables.consumer_filters import TAG_TYPES
-from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, FilterSyntaxError
 from tianzhou.filter import COMPILED, SQL92, parse_tags
 from tianzhou.limits import FILTER_LENGTH, LONG_POLLS
@@ -35,7 +34,6 @@ from tianzhou.records.layout import AT, POSITION
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.turns import Turns
 from tianzhou.store.results import GetResult, GetStatus, ReadRequest
-from tianzhou.store.store import MessageStore
 from tianzhou.wire.codes import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_reply
@@ -68,32 +66,19 @@ def pull_code(status: GetStatus, offset: int) -> ResponseCode:
     return _CODES[status]
 
 
-class PullHandler:
-    """Gives consumers what their queues hold.
+class PullHandler(Handler):
+    """Gives consumers what their queues hold."""
 
-    Args:
-        tables: the broker's state.
-        store: where messages are.
-        stats: counters.
-        clock: wall-clock time.
-    """
-
-    def __init__(self, tables: Tables, store: MessageStore, stats: BrokerStats, clock: Clock) -> None:
-        self._tables = tables
-        self._store = store
-        self._stats = stats
-        self._clock = clock
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
         self._held: dict[tuple[str, str, int], dict[LongPoll, None]] = {}
         self._waiting = 0
         self._deadlines = TimerHeap()
         self._turns = Turns()
         self._in_turn = False
-        tables.offsets.on_reset = self._wake
+        self._tables.offsets.on_reset = self._wake
 
-    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
-        """Request codes and who serves them."""
-        return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
-
+    @serves(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
     def pull(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         """Answer with messages, or with why there are none; or wait for some, when that is wanted."""
         header = command.header

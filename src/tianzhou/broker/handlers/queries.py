@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
+from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.errors import BrokerError
 from tianzhou.remoting.connection import Connection, Reply
-from tianzhou.remoting.turns import Pace, Turns
-from tianzhou.store.store import MessageStore
+from tianzhou.remoting.turns import Pace
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_reply
 
 
-class QueryHandler:
-    """Looks messages up.
+class QueryHandler(Handler):
+    """Looks messages up."""
 
-    Args:
-        store: where they are.
-        turns: of what takes long, which many look-ups by key do.
-    """
-
-    def __init__(self, store: MessageStore, turns: Turns) -> None:
-        self._store = store
-        self._turns = turns
-
-    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
-        """Handlers by request code."""
-        return {RequestCode.VIEW_MESSAGE_BY_ID: self.view, RequestCode.QUERY_MESSAGE: self.query}
-
+    @serves(RequestCode.VIEW_MESSAGE_BY_ID)
     async def view(self, connection: Connection, command: Command) -> Reply:
         """The record at a commit-log offset."""
         header = read_header(command)
@@ -37,6 +23,7 @@ class QueryHandler:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
         return command.reply(ResponseCode.SUCCESS, body=bytes(record))
 
+    @serves(RequestCode.QUERY_MESSAGE)
     async def query(self, connection: Connection, command: Command) -> Reply:
         """Records by key; only hashes are compared, the client looks again."""
         header = read_header(command)

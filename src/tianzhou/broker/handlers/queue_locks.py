@@ -5,20 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 
+from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.broker.large_bodies import LARGE, decoded
 from tianzhou.broker.registration.name_servers import NameServers
-from tianzhou.broker.state import Tables
-from tianzhou.clock import Clock
+from tianzhou.broker.services import Services
 from tianzhou.errors import TianzhouError
 from tianzhou.model import MessageQueue
 from tianzhou.model.name_rules import BROKER, CLIENT_ID, GROUP, TOPIC
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.remoting.side_thread import ASIDE
-from tianzhou.remoting.turns import Slices, Turns
-from tianzhou.store.store import MessageStore
+from tianzhou.remoting.turns import Slices
 from tianzhou.wire.bodies.clients import LOCK_REQUEST, LOCKED_QUEUES, LockRequest
 from tianzhou.wire.bodies.route import MEMBER_GROUP
 from tianzhou.wire.codes import RequestCode, ResponseCode
@@ -32,43 +31,26 @@ FEW = 64
 _log = logging.getLogger(__name__)
 
 
-class QueueLockHandler:
+class QueueLockHandler(Handler):
     """Grants locks.
 
     With `lockInStrictMode` and more than one replica configured, a queue counts as locked when most of the brokers
     that share this one's name have granted it.
 
     Args:
-        tables: the broker's state.
-        store: its settings say how many replicas there are.
-        clock: monotonic time.
+        services: of the broker.
         client: reaches name servers and the other members.
         names: which name servers there are.
-        turns: of what takes long.
     """
 
-    def __init__(
-        self,
-        tables: Tables,
-        store: MessageStore,
-        clock: Clock,
-        client: RemotingClient,
-        names: NameServers,
-        turns: Turns,
-    ) -> None:
-        self._turns = turns
-        self._tables = tables
-        self._store = store
-        self._clock = clock
+    def __init__(self, services: Services, client: RemotingClient, names: NameServers) -> None:
+        super().__init__(services)
         self._client = client
         self._names = names
         self._members: list[str] = []
         self._asked_at = -1e9
 
-    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply] | Slices[Reply]]]:
-        """Handlers by request code."""
-        return {RequestCode.LOCK_BATCH_MQ: self.lock, RequestCode.UNLOCK_BATCH_MQ: self.unlock}
-
+    @serves(RequestCode.LOCK_BATCH_MQ)
     def lock(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply] | Slices[Reply]:
         """Lock queues for ordered consumption."""
         asked = _lock_request(command)
@@ -85,6 +67,7 @@ class QueueLockHandler:
     def _granted(command: Command, queues: list[MessageQueue]) -> Slices[Reply]:
         return command.reply(ResponseCode.SUCCESS, body=(yield from LOCKED_QUEUES.slices(queues)))
 
+    @serves(RequestCode.UNLOCK_BATCH_MQ)
     def unlock(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         """Free a client's own locks."""
         asked = _lock_request(command)

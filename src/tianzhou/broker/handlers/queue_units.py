@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
-from tianzhou.broker.state import Tables
+from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.errors import BrokerError
 from tianzhou.remoting.connection import Connection, Reply
-from tianzhou.store.store import MessageStore
 from tianzhou.wire.bodies.offsets import QUEUE_UNITS, QueueUnit, QueueUnits
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -19,25 +16,10 @@ CHECK_NOT_APPLICABLE = 2
 _PLACEHOLDER_REMARK = "not set any response code"
 
 
-class QueueUnitHandler:
-    """Shows units of consume queues.
+class QueueUnitHandler(Handler):
+    """Shows units of consume queues."""
 
-    Args:
-        tables: who subscribes what.
-        store: where the queues are.
-    """
-
-    def __init__(self, tables: Tables, store: MessageStore) -> None:
-        self._tables = tables
-        self._store = store
-
-    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
-        """Handlers by request code."""
-        return {
-            RequestCode.QUERY_CONSUME_QUEUE: self.units,
-            RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: self.rocksdb,
-        }
-
+    @serves(RequestCode.QUERY_CONSUME_QUEUE)
     def units(self, connection: Connection, command: Command) -> Reply:
         """Some units of a queue, and whether a group's tags select them."""
         header = read_header(command)
@@ -64,6 +46,7 @@ class QueueUnitHandler:
         shown.queue_data = found
         return command.reply(ResponseCode.SUCCESS, _PLACEHOLDER_REMARK, body=QUEUE_UNITS.dumps(shown))
 
+    @serves(RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS)
     def rocksdb(self, connection: Connection, command: Command) -> Reply:
         """How far queues in RocksDB are; there are none."""
         return command.reply(

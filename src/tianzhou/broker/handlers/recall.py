@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
-from tianzhou.broker.state import Tables
+from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.model import names
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 
 
-class RecallHandler:
-    """Refuses, until there is a timer wheel to take messages from.
+class RecallHandler(Handler):
+    """Refuses, until there is a timer wheel to take messages from."""
 
-    Args:
-        tables: the broker's settings.
-    """
-
-    def __init__(self, tables: Tables) -> None:
-        self._tables = tables
-
-    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
-        """Handlers by request code."""
-        return {RequestCode.RECALL_MESSAGE: self.recall}
-
+    @serves(RequestCode.RECALL_MESSAGE)
     def recall(self, connection: Connection, command: Command) -> Reply:
         """Refuse."""
         fields = {names.MSG_REGION: self._tables.settings.region_id}

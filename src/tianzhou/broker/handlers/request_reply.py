@@ -7,21 +7,18 @@ pushed to that client over the connection of its heartbeats, and besides stored 
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tianzhou.broker.handlers.client_relay import free_connection
+from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.broker.messages.admission import Admission
 from tianzhou.broker.messages.put_codes import is_stored
-from tianzhou.broker.state import Tables
-from tianzhou.broker.stats.stats import BrokerStats
-from tianzhou.clock import Clock
+from tianzhou.broker.services import Services
 from tianzhou.errors import BrokerError, RemotingError, TooBusy
 from tianzhou.model import TopicConfig, names
 from tianzhou.records.layout import INNER_BATCH_BITS
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.store.results import NewRecord
-from tianzhou.store.store import MessageStore
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header, write_header, write_reply
@@ -34,35 +31,15 @@ PUSHED_ID = "0"
 """Message id in the answer for a reply that was pushed but not stored."""
 
 
-class RequestReplyHandler:
-    """Delivers replies to the requesters.
+class RequestReplyHandler(Handler):
+    """Delivers replies to the requesters."""
 
-    Args:
-        tables: the broker's state.
-        store: where replies are stored.
-        stats: counters.
-        clock: wall-clock time.
-        host: this broker's address as it appears in message ids, and its port.
-    """
-
-    def __init__(
-        self, tables: Tables, store: MessageStore, stats: BrokerStats, clock: Clock, host: tuple[bytes, int]
-    ) -> None:
-        self._tables = tables
-        self._store = store
-        self._stats = stats
-        self._clock = clock
-        self._host = host
-        self._admission = Admission(tables, ".".join(map(str, host[0])))
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
+        self._admission = Admission(self._tables)
         self._random = random.Random()
 
-    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
-        """Handlers by request code."""
-        return {
-            RequestCode.SEND_REPLY_MESSAGE: self.reply,
-            RequestCode.SEND_REPLY_MESSAGE_V2: self.reply,
-        }
-
+    @serves(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
     async def reply(self, connection: Connection, command: Command) -> Reply:
         """Push a reply to the requester, and store it; the answer says whether it was delivered."""
         settings = self._tables.settings

@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
-from tianzhou.broker.state import Tables
+from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.remoting.connection import Connection, Reply
-from tianzhou.store.store import MessageStore
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 
 LIGHT_PREFIX = "%LMQ%"
 
 
-class RetentionHandler:
-    """Starts deletions; each is answered when it has begun, as Apache's broker does.
+class RetentionHandler(Handler):
+    """Starts deletions; each is answered when it has begun, as Apache's broker does."""
 
-    Args:
-        tables: the topics there are.
-        store: where the files are.
-    """
-
-    def __init__(self, tables: Tables, store: MessageStore) -> None:
-        self._tables = tables
-        self._store = store
-
-    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
-        """Handlers by request code."""
-        return {
-            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_queues,
-            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_topics,
-            RequestCode.DELETE_EXPIRED_COMMITLOG: self.delete_expired,
-        }
-
+    @serves(RequestCode.DELETE_EXPIRED_COMMITLOG)
     def delete_expired(self, connection: Connection, command: Command) -> Reply:
         """Delete expired log segments at once and in the next runs, whatever the hour."""
         self._store.delete_expired()
         return command.reply(ResponseCode.SUCCESS)
 
+    @serves(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
     def clean_queues(self, connection: Connection, command: Command) -> Reply:
         """Delete the queue files whose messages have expired.
 
@@ -47,6 +29,7 @@ class RetentionHandler:
         self._store.clean_queues()
         return command.reply(ResponseCode.SUCCESS)
 
+    @serves(RequestCode.CLEAN_UNUSED_TOPIC)
     def clean_topics(self, connection: Connection, command: Command) -> Reply:
         """Delete the queues of topics that are not in the topic table."""
         self._store.delete_other_topics(self._is_used)

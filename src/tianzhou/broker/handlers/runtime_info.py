@@ -4,55 +4,27 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tianzhou import __version__
 from tianzhou.broker.delays.delay import waiting_room
-from tianzhou.broker.state import Tables
-from tianzhou.broker.stats.stats import BrokerStats
-from tianzhou.clock import Clock
+from tianzhou.broker.handlers.handler import Handler, serves
+from tianzhou.broker.services import Services
 from tianzhou.errors import BrokerError
 from tianzhou.remoting.connection import Connection, Reply
-from tianzhou.store.store import MessageStore
-from tianzhou.troubles import Troubles
 from tianzhou.wire.bodies.tables import BROKER_STATS, KV_TABLE
 from tianzhou.wire.codes import VERSION, RequestCode, ResponseCode, version_name
 from tianzhou.wire.command import Command
 
 
-class RuntimeInfoHandler:
-    """Shows figures.
+class RuntimeInfoHandler(Handler):
+    """Shows figures."""
 
-    Args:
-        tables: the broker's state.
-        store: the message store.
-        stats: counters.
-        clock: wall-clock time.
-        troubles: which tasks of the broker fail now.
-    """
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
+        self._troubles = services.supervisor.troubles
 
-    def __init__(
-        self,
-        tables: Tables,
-        store: MessageStore,
-        stats: BrokerStats,
-        clock: Clock,
-        troubles: Troubles | None = None,
-    ) -> None:
-        self._troubles = troubles if troubles is not None else Troubles()
-        self._tables = tables
-        self._store = store
-        self._stats = stats
-        self._clock = clock
-
-    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
-        """Handlers by request code."""
-        return {
-            RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime,
-            RequestCode.VIEW_BROKER_STATS_DATA: self.item,
-        }
-
+    @serves(RequestCode.VIEW_BROKER_STATS_DATA)
     def item(self, connection: Connection, command: Command) -> Reply:
         """One figure over the last minute, hour and day."""
         name, key = command.fields.get("statsName", "null"), command.fields.get("statsKey", "null")
@@ -61,6 +33,7 @@ class RuntimeInfoHandler:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
         return command.reply(ResponseCode.SUCCESS, body=BROKER_STATS.dumps(found))
 
+    @serves(RequestCode.GET_BROKER_RUNTIME_INFO)
     async def runtime(self, connection: Connection, command: Command) -> Reply:
         """Figures as text, under the keys tools look for (broker.md §20.2)."""
         earliest = await self._store.find(self._store.lookups.record_time_steps(max(self._store.begin_offset, 0)))

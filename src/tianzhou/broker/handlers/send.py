@@ -8,21 +8,22 @@ transaction) takes `_unusual`, which does the same at leisure.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tianzhou._hot import PropertyReader, message_ids, send_reply, stored_reply
 from tianzhou.broker.delays.delay import NO_TIMERS, waiting_room, wanted_level
-from tianzhou.broker.messages.admission import Admission, check_key, needs_key
+from tianzhou.broker.handlers.handler import Handler, serves
+from tianzhou.broker.messages.admission import Admission, check_key, needs_key, retry_group
 from tianzhou.broker.messages.flush_acks import FlushAcks
 from tianzhou.broker.messages.put_codes import code_of, is_stored, remark_of
 from tianzhou.broker.messages.retry import group_of_retry_topic, is_dead_on_arrival, limit_of
 from tianzhou.broker.overload import too_many_waiting
-from tianzhou.broker.state import Tables
-from tianzhou.broker.stats.stats import BrokerStats, PutTraffic
+from tianzhou.broker.services import Services
+from tianzhou.broker.stats.stats import PutTraffic
 from tianzhou.broker.transactions.transaction_records import make_half, prepare
-from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, ProtocolError
 from tianzhou.limits import HALF_MESSAGES
 from tianzhou.model import TopicConfig, names
@@ -30,7 +31,6 @@ from tianzhou.records.layout import INNER_BATCH_BITS, TRANSACTION_BITS
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.store.queues.queues import is_batch_type
 from tianzhou.store.results import NewRecord, PutResult, PutStatus
-from tianzhou.store.store import MessageStore
 from tianzhou.wire.batch import decode_batch
 from tianzhou.wire.codes import FLAG_ONEWAY, RequestCode, ResponseCode
 from tianzhou.wire.command import Command
@@ -64,52 +64,27 @@ class Target:
         self.counts, self.sizes, self.waits = traffic.counts, traffic.sizes, traffic.waits
 
 
-class SendHandler:
+class SendHandler(Handler):
     """Stores what producers send.
 
     Args:
-        tables: the broker's state.
-        store: where messages go.
-        stats: counters.
+        services: of the broker.
         acks: answers when the disk has the message, if that is waited for.
-        clock: wall-clock and monotonic time.
-        unique_ids: makes keys for messages that bring none.
-        host: this broker's address as it appears in message ids, and its port.
     """
 
-    def __init__(
-        self,
-        tables: Tables,
-        store: MessageStore,
-        stats: BrokerStats,
-        acks: FlushAcks,
-        clock: Clock,
-        unique_ids: UniqueIdGenerator,
-        host: tuple[bytes, int],
-    ) -> None:
-        self._tables = tables
-        self._store = store
-        self._stats = stats
+    def __init__(self, services: Services, acks: FlushAcks) -> None:
+        super().__init__(services)
         self._acks = acks
-        self._clock = clock
-        self._unique_ids = unique_ids
-        self._host = host
-        self._admission = Admission(tables, ".".join(map(str, host[0])))
-        self._id_head = offset_msg_id(*host, 0)[:-16]
+        # Keys of messages that bring none.
+        self._unique_ids = UniqueIdGenerator(self._host[0], os.getpid(), id(self._tables) & 0xFFFFFFFF)
+        self._admission = Admission(self._tables)
+        self._id_head = offset_msg_id(*self._host, 0)[:-16]
         self._random = random.Random()
         self._targets: dict[str, Target] = {}
-        self._append: Callable[[NewRecord], PutResult] = store.append
+        self._append: Callable[[NewRecord], PutResult] = self._store.append
         self._sample()
-        tables.topics.listeners.append(self._forget)
+        self._tables.topics.listeners.append(self._forget)
         self.settings_changed()
-
-    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
-        """Handlers by request code."""
-        return {
-            RequestCode.SEND_MESSAGE: self.send,
-            RequestCode.SEND_MESSAGE_V2: self.send,
-            RequestCode.SEND_BATCH_MESSAGE: self.send_batch,
-        }
 
     def settings_changed(self) -> None:
         """Apply settings that were changed while running."""
@@ -128,6 +103,7 @@ class SendHandler:
         self._shared_text: str | None = None
         self._targets.clear()
 
+    @serves(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2)
     def send(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         """Store a message and say where it is."""
         try:
@@ -172,6 +148,7 @@ class SendHandler:
         except BrokerError as error:
             return command.reply(error.code, error.remark, self._marks)
 
+    @serves(RequestCode.SEND_BATCH_MESSAGE)
     def send_batch(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         """Store a batch and say where its messages are."""
         header = command.header
@@ -273,12 +250,7 @@ class SendHandler:
         self, header: Any, version: int, topic: str, queue_id: int, properties: dict[str, str], now_ms: int
     ) -> tuple[str, int]:
         group = group_of_retry_topic(topic)
-        config = self._tables.groups.find(group, now_ms)
-        if config is None:
-            raise BrokerError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group not exist, {group} (autoCreateSubscriptionGroup is off)",
-            )
+        config = retry_group(self._tables.groups, group, now_ms)
         limit = limit_of(config.retry_max_times, header.max_reconsume_times, version)
         locked = self._tables.locks.held(group, int(self._clock.monotonic() * 1000))
         if not is_dead_on_arrival(header.reconsume_times, limit, locked):

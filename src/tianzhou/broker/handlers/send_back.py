@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tianzhou.broker.delays.delay import waiting_room
-from tianzhou.broker.messages.admission import UNIT_SUBSCRIPTION
+from tianzhou.broker.handlers.handler import Handler, serves
+from tianzhou.broker.messages.admission import UNIT_SUBSCRIPTION, retry_group
 from tianzhou.broker.messages.put_codes import remark_of
 from tianzhou.broker.messages.retry import DeadLetter, after_send_back, limit_of
-from tianzhou.broker.state import Tables
-from tianzhou.broker.stats.stats import BrokerStats
-from tianzhou.clock import Clock
+from tianzhou.broker.services import Services
 from tianzhou.errors import BrokerError, CorruptRecord
-from tianzhou.model import SubscriptionGroupConfig, names
+from tianzhou.model import names
 from tianzhou.model.name_rules import TOPIC
 from tianzhou.records.codec import Record, decode_record
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.store.results import NewRecord, PutStatus
-from tianzhou.store.store import MessageStore
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header
@@ -28,32 +25,19 @@ from tianzhou.wire.ids import offset_msg_id
 from tianzhou.wire.properties import decode_properties, encode_properties
 
 
-class SendBackHandler:
-    """Serves messages that consumers send back.
+class SendBackHandler(Handler):
+    """Serves messages that consumers send back."""
 
-    Args:
-        tables: the broker's state.
-        store: where the message is, and where its copy goes.
-        stats: counters.
-        clock: wall-clock time.
-    """
-
-    def __init__(self, tables: Tables, store: MessageStore, stats: BrokerStats, clock: Clock) -> None:
-        self._tables = tables
-        self._store = store
-        self._stats = stats
-        self._clock = clock
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
         self._random = random.Random()
 
-    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
-        """Handlers by request code."""
-        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
-
+    @serves(RequestCode.CONSUMER_SEND_MSG_BACK)
     async def send_back(self, connection: Connection, command: Command) -> Reply:
         """Store a copy for the next try, or for the dead letters."""
         header = read_header(command)
         now = self._clock.now_ms()
-        group = self._group(header.group, now)
+        group = retry_group(self._tables.groups, header.group, now)
         if not self._tables.settings.writable:
             raise BrokerError(
                 ResponseCode.NO_PERMISSION,
@@ -94,15 +78,6 @@ class SendBackHandler:
             owner=command.fields.get("Owner", "null"),
         )
         return command.reply(ResponseCode.SUCCESS)
-
-    def _group(self, name: str, now_ms: int) -> SubscriptionGroupConfig:
-        group = self._tables.groups.find(name, now_ms)
-        if group is None:
-            raise BrokerError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group not exist, {name} (autoCreateSubscriptionGroup is off)",
-            )
-        return group
 
     async def _load(self, offset: int) -> Record:
         view = await self._store.find(self._store.lookups.record_steps(offset))

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
 
+from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.broker.large_bodies import decoded
-from tianzhou.broker.messages.admission import Admission, check_key, needs_key
+from tianzhou.broker.messages.admission import Admission, check_key, needs_key, refuse_as_slave
+from tianzhou.broker.services import Services
 from tianzhou.broker.staging import staging_records as records
 from tianzhou.broker.staging.staging import Entry, StagedUnit, Unit
 from tianzhou.broker.staging.staging_publisher import StagingPublisher
-from tianzhou.broker.state import Tables
-from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, LimitExceeded, ProtocolError
 from tianzhou.model import TopicConfig
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.slices import each_in_turns
-from tianzhou.store.store import MessageStore
 from tianzhou.wire.bodies.beans import Bean
 from tianzhou.wire.bodies.staging import ATTEMPTS, DECISION, STATE, AttemptList, BatchDecision, StagingState
 from tianzhou.wire.codes import RequestCode, ResponseCode
@@ -50,38 +48,21 @@ class _Unfit(Exception):
         self.error = error
 
 
-class StagingHandler:
+class StagingHandler(Handler):
     """Serves writers of batches that are published exactly once.
 
     Args:
-        tables: the broker's state.
-        store: its limits are the messages'.
-        clock: wall-clock time.
-        address: this broker's address, for texts.
+        services: of the broker.
         publisher: does the work.
     """
 
-    def __init__(
-        self, tables: Tables, store: MessageStore, clock: Clock, address: str, publisher: StagingPublisher
-    ) -> None:
-        self._tables = tables
-        self._ledger = tables.staging
-        self._store = store
-        self._clock = clock
-        self._admission = Admission(tables, address)
+    def __init__(self, services: Services, publisher: StagingPublisher) -> None:
+        super().__init__(services)
+        self._ledger = self._tables.staging
+        self._admission = Admission(self._tables)
         self._publisher = publisher
 
-    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
-        """Handlers by request code."""
-        return {
-            RequestCode.STAGING_STATE: self.state,
-            RequestCode.STAGE_MESSAGES: self.stage,
-            RequestCode.DECIDE_BATCH: self.decide,
-            RequestCode.PUBLISH_BATCH: self.publish,
-            RequestCode.SETTLE_ATTEMPTS: self.settle,
-            RequestCode.DISCARD_ATTEMPTS: self.discard,
-        }
-
+    @serves(RequestCode.STAGING_STATE)
     async def state(self, connection: Connection, command: Command) -> Reply:
         """That this broker can stage, and what it knows of a writer."""
         writer = self._ledger.get(read_header(command).writer)
@@ -92,10 +73,11 @@ class StagingHandler:
             found.refusals = writer.refusals
         return command.reply(ResponseCode.SUCCESS, body=STATE.dumps(found))
 
+    @serves(RequestCode.STAGE_MESSAGES)
     async def stage(self, connection: Connection, command: Command) -> Reply:
         """Store a unit; the last one of an attempt is answered when the disk has them all."""
         header = read_header(command)
-        self._refuse_as_slave()
+        refuse_as_slave(self._store.settings, "messages are staged")
         named = ("writer", header.writer), ("attempt", header.attempt), ("coordinator", header.coordinator)
         for what, name in named:
             if (text := records.unfit_name(what, name)) is not None:
@@ -176,38 +158,42 @@ class StagingHandler:
             if text is not None:
                 raise _Unfit(index, BrokerError(ResponseCode.MESSAGE_ILLEGAL, text))
 
+    @serves(RequestCode.DECIDE_BATCH)
     async def decide(self, connection: Connection, command: Command) -> Reply:
         """Decide about a batch, or say what was decided."""
         wanted = _load(DECISION, command)
-        self._refuse_as_slave()
+        refuse_as_slave(self._store.settings, "messages are staged")
         self._refuse_unless_coordinator(wanted)
         self._ledger.check_room(wanted.writer)
         decision = await self._publisher.decide(wanted)
         return command.reply(ResponseCode.SUCCESS, body=DECISION.dumps(decision))
 
+    @serves(RequestCode.PUBLISH_BATCH)
     async def publish(self, connection: Connection, command: Command) -> Reply:
         """Publish what is here of a decided batch."""
         decision = _load(DECISION, command)
-        self._refuse_as_slave()
+        refuse_as_slave(self._store.settings, "messages are staged")
         self._refuse_other_coordinator(decision.writer, decision.coordinator)
         self._ledger.check_room(decision.writer)
         everywhere = bool(read_header(command).everywhere)
         published = await self._publisher.publish(decision, PATIENCE_S, everywhere=everywhere)
         return command.reply(ResponseCode.SUCCESS, fields=write_reply(RequestCode.PUBLISH_BATCH, published=published))
 
+    @serves(RequestCode.SETTLE_ATTEMPTS)
     async def settle(self, connection: Connection, command: Command) -> Reply:
         """Decision about a batch; without one its attempts are refused."""
         request = _load(ATTEMPTS, command)
-        self._refuse_as_slave()
+        refuse_as_slave(self._store.settings, "messages are staged")
         self._refuse_unless_coordinator(request)
         self._ledger.check_room(request.writer)
         decision = await self._publisher.settle(request)
         return command.reply(ResponseCode.SUCCESS, body=b"" if decision is None else DECISION.dumps(decision))
 
+    @serves(RequestCode.DISCARD_ATTEMPTS)
     async def discard(self, connection: Connection, command: Command) -> Reply:
         """Drop refused attempts."""
         request = _load(ATTEMPTS, command)
-        self._refuse_as_slave()
+        refuse_as_slave(self._store.settings, "messages are staged")
         self._publisher.discard(request)
         return command.reply(ResponseCode.SUCCESS)
 
@@ -227,13 +213,6 @@ class StagingHandler:
                 ResponseCode.ILLEGAL_OPERATION,
                 f"writer {name} is decided by broker {writer.coordinator}, not by {coordinator}: two brokers that"
                 " decide could contradict each other",
-            )
-
-    def _refuse_as_slave(self) -> None:
-        if self._store.settings.broker_role == "SLAVE":
-            raise BrokerError(
-                ResponseCode.SLAVE_NOT_AVAILABLE,
-                "this broker is a slave (brokerRole): messages are staged at its master",
             )
 
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 
+from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.broker.large_bodies import decoded
-from tianzhou.broker.state import Tables
-from tianzhou.broker.stats.stats import BrokerStats
+from tianzhou.broker.services import Services
 from tianzhou.broker.tables.topic_attributes import MESSAGE_TYPE, apply_changes, parse_changes
-from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError
 from tianzhou.limits import QUEUES_OF_TOPIC
 from tianzhou.model import MessageQueue, TopicConfig, names
 from tianzhou.model.name_rules import topic_name_problem
 from tianzhou.remoting.connection import Connection, Reply
-from tianzhou.remoting.turns import Pace, Slices, Turns
-from tianzhou.store.store import MessageStore
+from tianzhou.remoting.turns import Pace, Slices
 from tianzhou.wire.bodies.groups import GROUP_LIST
 from tianzhou.wire.bodies.offsets import TOPIC_STATS, TopicOffset, TopicStats
 from tianzhou.wire.bodies.topics import TOPIC_CONFIG, TOPIC_CONFIGS, TOPIC_LIST, TOPIC_TABLE, TopicList, TopicTable
@@ -26,47 +24,19 @@ from tianzhou.wire.fields import read_header
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 
-class TopicHandler:
+class TopicHandler(Handler):
     """Changes and shows the topic table.
 
     Args:
-        tables: the broker's state.
-        store: where the queues are.
-        stats: counters.
-        clock: wall-clock time.
+        services: of the broker.
         settled: waits until a change is on the disk and name servers know it, within reason.
-        turns: of what takes long.
     """
 
-    def __init__(
-        self,
-        tables: Tables,
-        store: MessageStore,
-        stats: BrokerStats,
-        clock: Clock,
-        settled: Callable[[], Awaitable[None]],
-        turns: Turns,
-    ) -> None:
-        self._turns = turns
-        self._tables = tables
-        self._store = store
-        self._stats = stats
+    def __init__(self, services: Services, settled: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(services)
         self._settled = settled
-        self._clock = clock
 
-    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply] | Slices[Reply]]]:
-        """Handlers by request code."""
-        return {
-            RequestCode.UPDATE_AND_CREATE_TOPIC: self.create,
-            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.create_all,
-            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
-            RequestCode.GET_ALL_TOPIC_CONFIG: self.all,
-            RequestCode.GET_TOPIC_CONFIG: self.one,
-            RequestCode.GET_TOPIC_STATS_INFO: self.figures,
-            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.consumers,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system,
-        }
-
+    @serves(RequestCode.UPDATE_AND_CREATE_TOPIC)
     async def create(self, connection: Connection, command: Command) -> Reply:
         """Create or replace a topic; answered when the name servers know it."""
         header = read_header(command)
@@ -92,6 +62,7 @@ class TopicHandler:
             await self._settled()
         return command.reply(ResponseCode.SUCCESS)
 
+    @serves(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
     async def create_all(self, connection: Connection, command: Command) -> Reply:
         """Create or replace several topics as one change."""
         configs = decoded(command, TOPIC_CONFIGS.loads)
@@ -134,6 +105,7 @@ class TopicHandler:
                 ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported. (enableMixedMessageType is off)"
             )
 
+    @serves(RequestCode.DELETE_TOPIC_IN_BROKER)
     async def delete(self, connection: Connection, command: Command) -> Reply:
         """Delete a topic with its queues and the offsets in it."""
         topic = command.fields.get("topic", "")
@@ -161,12 +133,14 @@ class TopicHandler:
                 if name in self._tables.topics:
                     yield name
 
+    @serves(RequestCode.GET_ALL_TOPIC_CONFIG)
     def all(self, connection: Connection, command: Command) -> Slices[Reply]:
         """The whole table."""
         topics = self._tables.topics
         body = yield from TOPIC_TABLE.slices(TopicTable(dict(topics.all()), topics.version))
         return command.reply(ResponseCode.SUCCESS, body=body)
 
+    @serves(RequestCode.GET_TOPIC_CONFIG)
     def one(self, connection: Connection, command: Command) -> Reply:
         """One topic's configuration."""
         return command.reply(ResponseCode.SUCCESS, body=TOPIC_CONFIG.dumps(self._existing(read_header(command).topic)))
@@ -177,6 +151,7 @@ class TopicHandler:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
         return config
 
+    @serves(RequestCode.GET_TOPIC_STATS_INFO)
     async def figures(self, connection: Connection, command: Command) -> Reply:
         """Bounds of every queue, also of the empty ones."""
         config = self._existing(read_header(command).topic)
@@ -193,6 +168,7 @@ class TopicHandler:
             body = await pace.through(TOPIC_STATS.slices(stats))
         return command.reply(ResponseCode.SUCCESS, body=body)
 
+    @serves(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
     def consumers(self, connection: Connection, command: Command) -> Slices[Reply]:
         """Groups that read the topic, online or known by their offsets."""
         topic = read_header(command).topic
@@ -200,6 +176,7 @@ class TopicHandler:
         groups |= dict.fromkeys(self._tables.offsets.groups_of(topic))
         return command.reply(ResponseCode.SUCCESS, body=(yield from GROUP_LIST.slices(groups)))
 
+    @serves(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
     def system(self, connection: Connection, command: Command) -> Reply:
         """Names of the system topics."""
         names = TopicList(self._tables.topics.system_names())

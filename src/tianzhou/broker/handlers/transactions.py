@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any
 
+from tianzhou.broker.handlers.handler import Handler, serves
+from tianzhou.broker.messages.admission import refuse_as_slave
 from tianzhou.broker.messages.put_codes import code_of, is_stored, remark_of
-from tianzhou.broker.state import Tables
-from tianzhou.broker.stats.stats import BrokerStats
+from tianzhou.broker.services import Services
 from tianzhou.broker.transactions import transaction_records as records
 from tianzhou.broker.transactions.transaction_checker import TransactionChecker
 from tianzhou.broker.transactions.transactions import Half, Outcome
-from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, CorruptRecord, ProtocolError
 from tianzhou.limits import HALF_MESSAGES
 from tianzhou.model import names
@@ -19,7 +19,6 @@ from tianzhou.records.codec import Record, decode_record
 from tianzhou.records.layout import COMMIT, ROLLBACK
 from tianzhou.remoting.connection import Connection, Reply
 from tianzhou.store.files.lookup_steps import Steps
-from tianzhou.store.store import MessageStore
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header
@@ -30,38 +29,24 @@ _OUTCOMES = {COMMIT: Outcome.COMMITTED, ROLLBACK: Outcome.ROLLED_BACK}
 _WORDS = {Outcome.COMMITTED: "committed", Outcome.ROLLED_BACK: "rolled back"}
 
 
-class TransactionHandler:
+class TransactionHandler(Handler):
     """Commits and rolls back half messages.
 
     Args:
-        tables: the broker's state.
-        store: where half messages are, and where committed messages go.
-        stats: counters.
-        clock: wall-clock time.
+        services: of the broker.
         checker: writes down what was decided.
     """
 
-    def __init__(
-        self, tables: Tables, store: MessageStore, stats: BrokerStats, clock: Clock, checker: TransactionChecker
-    ) -> None:
-        self._tables = tables
-        self._ledger = tables.transactions
-        self._store = store
-        self._stats = stats
-        self._clock = clock
+    def __init__(self, services: Services, checker: TransactionChecker) -> None:
+        super().__init__(services)
+        self._ledger = self._tables.transactions
         self._checker = checker
 
-    def routes(self) -> dict[int, Callable[[Connection, Command], Reply | Awaitable[Reply]]]:
-        """Handlers by request code."""
-        return {
-            RequestCode.END_TRANSACTION: self.end,
-            RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume,
-        }
-
+    @serves(RequestCode.END_TRANSACTION)
     def end(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         """Commit or roll back a half message; a producer that does not know yet is not answered."""
         header = read_header(command)
-        self._refuse_as_slave("transactions are ended")
+        refuse_as_slave(self._store.settings, "transactions are ended")
         outcome = _OUTCOMES.get(header.commit_or_rollback)
         return None if outcome is None else self._store.take(self._end(command, header, outcome))
 
@@ -145,10 +130,11 @@ class TransactionHandler:
         size = result.end_offset - result.physical_offset
         self._stats.put(message.topic).add(message.queue_id, 1, size)
 
+    @serves(RequestCode.RESUME_CHECK_HALF_MESSAGE)
     def resume(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         """Make an abandoned message a half message again, to be checked from the beginning."""
         header = read_header(command)
-        self._refuse_as_slave("half messages are resumed")
+        refuse_as_slave(self._store.settings, "half messages are resumed")
         try:
             _, _, place = parse_offset_msg_id(header.msg_id or "")
         except (ProtocolError, ValueError) as error:
@@ -181,12 +167,6 @@ class TransactionHandler:
             half.checks, half.moved_from = 0, None
             self._ledger.opened(half)
         return command.reply(ResponseCode.SUCCESS)
-
-    def _refuse_as_slave(self, what: str) -> None:
-        if self._store.settings.broker_role == "SLAVE":
-            raise BrokerError(
-                ResponseCode.SLAVE_NOT_AVAILABLE, f"this broker is a slave (brokerRole): {what} at its master"
-            )
 
     def _load(self, place: int, topic: str) -> Steps[Record | None]:
         if place < 0:

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from tianzhou.broker.state import Tables
+from tianzhou.broker.tables.groups import GroupTable
 from tianzhou.broker.tables.topics import NOT_SENDABLE
 from tianzhou.errors import BrokerError
-from tianzhou.model import TopicConfig, names
+from tianzhou.model import SubscriptionGroupConfig, TopicConfig, names
 from tianzhou.model.name_rules import LONGEST_GROUP, topic_name_problem
+from tianzhou.store.settings import StoreSettings
 from tianzhou.wire.codes import ResponseCode
 
 _STAGING = (names.STAGED_TOPIC, names.STAGED_OP_TOPIC)
@@ -48,18 +50,48 @@ def check_key(topic: str, properties: Mapping[str, str]) -> None:
         )
 
 
+def retry_group(groups: GroupTable, name: str, now_ms: int) -> SubscriptionGroupConfig:
+    """Configuration of the group whose message is to be retried, created if that is allowed.
+
+    Raises:
+        BrokerError: SUBSCRIPTION_GROUP_NOT_EXIST.
+        LimitExceeded: there are too many groups.
+    """
+    group = groups.find(name, now_ms)
+    if group is None:
+        raise BrokerError(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"subscription group not exist, {name} (autoCreateSubscriptionGroup is off)",
+        )
+    return group
+
+
+def refuse_as_slave(settings: StoreSettings, what: str) -> None:
+    """Refuse a request that only a master serves.
+
+    Args:
+        settings: have the broker's role.
+        what: what the master does, for the text.
+
+    Raises:
+        BrokerError: SLAVE_NOT_AVAILABLE.
+    """
+    if settings.broker_role == "SLAVE":
+        raise BrokerError(
+            ResponseCode.SLAVE_NOT_AVAILABLE, f"this broker is a slave (brokerRole): {what} at its master"
+        )
+
+
 class Admission:
     """Checks the topic and queue of what is sent, and creates topics on the way.
 
     Args:
         tables: the broker's state.
-        address: this broker's address, for texts.
     """
 
-    def __init__(self, tables: Tables, address: str) -> None:
+    def __init__(self, tables: Tables) -> None:
         self._settings = tables.settings
         self._topics = tables.topics
-        self._address = address
 
     def topic_for(self, header: Any, now_ms: int) -> TopicConfig:
         """The topic a send request may go to.
@@ -83,7 +115,7 @@ class Admission:
         if not settings.writable and config is not None and config.order:
             raise BrokerError(
                 ResponseCode.NO_PERMISSION,
-                f"the broker[{settings.broker_ip1 or self._address}] sending message is forbidden",
+                f"the broker[{settings.broker_ip1}] sending message is forbidden",
             )
         problem = topic_name_problem(topic)
         if problem is not None and not self._is_long_retry_topic(topic):

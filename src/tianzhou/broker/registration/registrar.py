@@ -12,10 +12,9 @@ import logging
 from dataclasses import dataclass, field, replace
 
 from tianzhou.broker.registration.name_servers import NameServers
-from tianzhou.broker.state import Tables
+from tianzhou.broker.services import Services
 from tianzhou.broker.tables.topic_json_cache import TopicJsonCache
 from tianzhou.broker.tables.topics import READ_WRITE
-from tianzhou.clock import Clock
 from tianzhou.errors import ConfigError, ConnectFailed, TianzhouError
 from tianzhou.model import DataVersion, TopicConfig
 from tianzhou.records.checksum import crc32
@@ -23,7 +22,6 @@ from tianzhou.remoting.client import RemotingClient
 from tianzhou.remoting.connection import Connection
 from tianzhou.settings import parse_properties
 from tianzhou.slices import in_turns
-from tianzhou.supervision import Supervisor
 from tianzhou.watermark import Watermark
 from tianzhou.wire.bodies.register import (
     RegisterBody,
@@ -70,36 +68,21 @@ class Registrar:
     """Registers this broker at every name server, and unregisters it at the stop.
 
     Args:
-        tables: the broker's state.
+        services: of the broker.
         client: reaches the name servers.
-        address: this broker's address, as clients are to use it.
+        names: the name servers.
         ha_address: the address replicas are to use.
-        clock: wall-clock time.
-        names: the name servers; by default those of the settings.
-        hold_ms: milliseconds after the start without a registration.
-        supervisor: learns of failing registrations.
     """
 
-    def __init__(
-        self,
-        tables: Tables,
-        client: RemotingClient,
-        address: str,
-        ha_address: str,
-        clock: Clock,
-        *,
-        names: NameServers | None = None,
-        hold_ms: int = 0,
-        supervisor: Supervisor | None = None,
-    ) -> None:
-        self._tables = tables
+    def __init__(self, services: Services, client: RemotingClient, names: NameServers, ha_address: str) -> None:
+        tables = self._tables = services.tables
         self._client = client
-        self._address = address
+        self._address = services.address
         self._ha_address = ha_address
-        self._clock = clock
-        self._names = names or NameServers(tables.settings)
-        self._hold_ms = hold_ms
-        self._supervisor = supervisor or Supervisor("broker", clock)
+        self._clock = services.clock
+        self._names = names
+        self._hold_ms = services.store.settings.disappear_time_after_start
+        self._supervisor = services.supervisor
         self._asked = Watermark(1)
         self._done = Watermark(0)
         self._ready = asyncio.Event()

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 from tianzhou.broker.messages.put_codes import code_of, remark_of
+from tianzhou.broker.services import Services
 from tianzhou.broker.staging import staging_records as records
 from tianzhou.broker.staging.log_entries import (
     Decided,
@@ -25,16 +26,11 @@ from tianzhou.broker.staging.log_entries import (
 from tianzhou.broker.staging.recovery import find_published, read_history, read_units, still_there
 from tianzhou.broker.staging.staging import Publication, StagedUnit, Unit, Writer
 from tianzhou.broker.staging.staging_peers import StagingPeers
-from tianzhou.broker.state import Tables
-from tianzhou.broker.stats.stats import BrokerStats
-from tianzhou.clock import Clock
 from tianzhou.errors import BrokerError, TianzhouError
 from tianzhou.model import names
 from tianzhou.records.codec import Record, decode_record
 from tianzhou.remoting.client import RemotingClient
 from tianzhou.store.results import NewRecord, PutResult, PutStatus
-from tianzhou.store.store import MessageStore
-from tianzhou.supervision import Supervisor
 from tianzhou.wire.bodies.staging import AttemptList, BatchDecision
 from tianzhou.wire.codes import ResponseCode
 from tianzhou.wire.properties import encode_properties
@@ -61,37 +57,19 @@ class StagingPublisher:
     """The world around the ledger of staged messages.
 
     Args:
-        tables: the broker's state.
-        store: where units and notes are, and where messages go.
-        stats: counters.
-        clock: wall-clock and monotonic time.
-        host: this broker's address as it appears in records, and its port.
+        services: of the broker.
         client: reaches name servers and other brokers.
-        supervisor: learns of failing rounds.
-        sleep: waits for seconds; tests own it.
     """
 
-    def __init__(
-        self,
-        tables: Tables,
-        store: MessageStore,
-        stats: BrokerStats,
-        clock: Clock,
-        host: tuple[bytes, int],
-        client: RemotingClient,
-        *,
-        supervisor: Supervisor | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._supervisor = supervisor or Supervisor("broker", clock)
-        self._tables = tables
-        self._ledger = tables.staging
-        self._store = store
-        self._stats = stats
-        self._clock = clock
-        self._host = host
-        self._peers = StagingPeers(client, tables.settings)
-        self._sleep = sleep
+    def __init__(self, services: Services, client: RemotingClient) -> None:
+        self._supervisor = services.supervisor
+        self._tables = services.tables
+        self._ledger = services.tables.staging
+        self._store = services.store
+        self._stats = services.stats
+        self._clock = services.clock
+        self._host = services.host
+        self._peers = StagingPeers(client, services.tables.settings)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._snapshot_place = -1
         self._notes = self._units = 0
@@ -440,7 +418,7 @@ class StagingPublisher:
     async def run(self) -> None:
         """Go on with what failed, and ask about what nobody decides, until cancelled."""
         while True:
-            await self._sleep(TICK_S)
+            await asyncio.sleep(TICK_S)
             with self._supervisor.trial("staging"):
                 await self.round()
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
+from collections.abc import Coroutine, Hashable, Sequence
 from itertools import islice
 
-from tianzhou.broker.state import Tables
+from tianzhou.broker.services import Services
 from tianzhou.broker.tables.clients import Client
 from tianzhou.broker.transactions import transaction_records as records
 from tianzhou.broker.transactions.transactions import LAG_LIMIT, Half, Identity, Outcome, Verdict, verdict
-from tianzhou.clock import Clock
 from tianzhou.errors import ConnectionLost, CorruptRecord, StoreError, StoreUnreadable
 from tianzhou.model import names
 from tianzhou.records.codec import Record, decode_record
@@ -20,8 +19,6 @@ from tianzhou.remoting.connection import Connection
 from tianzhou.slices import NextTurn, each_in_turns
 from tianzhou.store.files.lookup_steps import Steps
 from tianzhou.store.results import GetResult, PutStatus, ReadRequest
-from tianzhou.store.store import MessageStore
-from tianzhou.supervision import Supervisor
 from tianzhou.wire.codes import RequestCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import write_header
@@ -48,33 +45,18 @@ class TransactionChecker:
     """Runs checks, marks and positions for the ledger of transactions.
 
     Args:
-        tables: the broker's state.
-        store: where half messages, marks and committed messages are.
-        clock: wall-clock and monotonic time.
-        host: this broker's address as it appears in message ids, and its port.
-        supervisor: learns of failing rounds.
-        sleep: waits for seconds; tests own it.
+        services: of the broker.
     """
 
-    def __init__(
-        self,
-        tables: Tables,
-        store: MessageStore,
-        clock: Clock,
-        host: tuple[bytes, int],
-        *,
-        supervisor: Supervisor | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._supervisor = supervisor or Supervisor("broker", clock)
-        self._tables = tables
-        self._ledger = tables.transactions
-        self._store = store
-        self._clock = clock
-        self._host = host
-        self._sleep = sleep
+    def __init__(self, services: Services) -> None:
+        self._supervisor = services.supervisor
+        self._tables = services.tables
+        self._ledger = services.tables.transactions
+        self._store = services.store
+        self._clock = services.clock
+        self._host = services.host
         self._turns: dict[str, int] = {}
-        self._written_at = clock.monotonic()
+        self._written_at = self._clock.monotonic()
         self._marking = NextTurn(self._write_marks)  # roll-backs of one turn share a message
         # Positions that wait for a flush: end of the log they depend on, half queue, op queue.
         self._unflushed: tuple[int, int, int] | None = None
@@ -209,7 +191,7 @@ class TransactionChecker:
             tick = min(
                 TICK_S, settings.transaction_op_batch_interval / 1000, settings.transaction_check_interval / 1000
             )
-            await self._sleep(max(tick, 0.01))
+            await asyncio.sleep(max(tick, 0.01))
             now = self._clock.monotonic()
             # Half messages would wait for ever without checks; a failed round is tried again.
             with self._supervisor.trial("checking transactions"):

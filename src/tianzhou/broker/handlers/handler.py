@@ -1,0 +1,63 @@
+"""Base of request handlers: one class for a family of request codes, one method for a code."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias, TypeVar, cast
+
+from tianzhou.broker.services import Services
+from tianzhou.errors import BrokerError
+from tianzhou.remoting.connection import Connection, Reply
+from tianzhou.remoting.turns import Slices
+from tianzhou.wire.codes import RequestCode, ResponseCode
+from tianzhou.wire.command import Command
+
+Serve: TypeAlias = Callable[[Connection, Command], Reply | Awaitable[Reply] | Slices[Reply]]
+"""Serves one request: at once, later, or in slices of work."""
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def serves(*codes: RequestCode) -> Callable[[Method], Method]:
+    """Mark a method of a `Handler` as what serves request codes."""
+
+    def marked(method: Method) -> Method:
+        cast("Any", method).request_codes = codes
+        return method
+
+    return marked
+
+
+class Handler:
+    """Serves a family of requests.
+
+    Args:
+        services: of the broker.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._tables = services.tables
+        self._store = services.store
+        self._stats = services.stats
+        self._clock = services.clock
+        self._turns = services.turns
+        self._address = services.address
+        self._host = services.host
+
+    def _check_known(self, group: str, topic: str) -> None:
+        """Refuse a group or a topic that is not there.
+
+        Raises:
+            BrokerError: SUBSCRIPTION_GROUP_NOT_EXIST or TOPIC_NOT_EXIST.
+        """
+        if group not in self._tables.groups:
+            raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+        if topic not in self._tables.topics:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+
+    def routes(self) -> Mapping[int, Serve]:
+        """Methods by the request codes they serve."""
+        return {
+            code: getattr(self, name)
+            for name, method in vars(type(self)).items()
+            for code in getattr(method, "request_codes", ())
+        }

@@ -1,0 +1,40 @@
+"""Services of a broker: what its request handlers and tasks work with, as one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tianzhou.broker.state import Tables
+from tianzhou.broker.stats.stats import BrokerStats
+from tianzhou.clock import Clock
+from tianzhou.remoting.turns import Turns
+from tianzhou.store.store import MessageStore
+from tianzhou.supervision import Supervisor
+
+
+@dataclass(slots=True)
+class Services:
+    """State, store and time of one broker.
+
+    Attributes:
+        tables: settings and tables.
+        store: the message store.
+        stats: counters.
+        clock: wall-clock and monotonic time.
+        supervisor: learns of failing work.
+        address: the broker's address as clients use it, `host:port`.
+        host: the same as records and message ids hold it: 4 or 16 bytes, and the port.
+        turns: allowance of requests that take long.
+    """
+
+    tables: Tables
+    store: MessageStore
+    stats: BrokerStats
+    clock: Clock
+    supervisor: Supervisor
+    address: str
+    host: tuple[bytes, int]
+    turns: Turns = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.turns = Turns(monotonic=self.clock.monotonic)
