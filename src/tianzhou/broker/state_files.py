@@ -45,7 +45,7 @@ class StateFile:
 
     Attributes:
         due: whether it has to be written.
-        asked: number of requests to write it.
+        requests: number of requests to write it.
         left_out: entries that cannot be encoded, and why.
     """
 
@@ -56,7 +56,7 @@ class StateFile:
         self.pieces = pieces
         self.value = value
         self.due = False
-        self.asked = 0
+        self.requests = 0
         self.left_out: dict[str, str] = {}
         self._tried = Watermark()
         self._problem: tuple[int, int, str] = (0, 0, "")
@@ -72,7 +72,7 @@ class StateFile:
         Raises:
             StoreError: it has not, or not all; the text says what that means.
         """
-        target = self.asked
+        target = self.requests
         if self._tried.value >= target:
             return
         await self._tried.reach(target)
@@ -126,7 +126,7 @@ class StateFiles:
         self._files = (self._offsets, self._delays, self._topics, self._groups, self._filters, self._metrics)
         # RocketMQ 4.9 has no such file; who never had a transaction does not get one.
         self._has_metrics = False
-        self._asked = Watermark()
+        self._requested = Watermark()
         self._thread = ThreadPoolExecutor(1, "tianzhou-tables")
 
     def load(self) -> None:
@@ -146,8 +146,8 @@ class StateFiles:
         if self._offsets.file.load(self._tables.offsets.load, put_aside=True) is None:
             self._other_offsets.load(self._tables.offsets.load, put_aside=True)
         self._load_metrics()
-        self._tables.topics.listeners.append(lambda _: self._ask(self._topics))
-        self._tables.groups.listeners.append(lambda: self._ask(self._groups))
+        self._tables.topics.listeners.append(lambda _: self._request(self._topics))
+        self._tables.groups.listeners.append(lambda: self._request(self._groups))
 
     def _load_metrics(self) -> None:
         # Figures only, which are counted again: no reason not to start.
@@ -163,20 +163,20 @@ class StateFiles:
         tables = self._tables
         if tables.transaction_metrics.update(tables.transactions.counts, tables.topics.__contains__, now_ms):
             self._has_metrics = True
-            self._ask(self._metrics)
+            self._request(self._metrics)
 
     def write_offsets(self) -> None:
         """Have the offsets written, if anything in it changed."""
         if self._tables.offsets.dirty:
-            self._ask(self._offsets)
+            self._request(self._offsets)
 
     def write_delays(self) -> None:
         """Have delayOffset.json written; an unchanged text is not written again."""
-        self._ask(self._delays)
+        self._request(self._delays)
 
     def write_filters(self) -> None:
         """Have consumerFilter.json written; an unchanged text is not written again."""
-        self._ask(self._filters)
+        self._request(self._filters)
 
     async def settled(self) -> None:
         """Return once everything that changed so far in the tables of topics and groups is on the disk.
@@ -190,17 +190,17 @@ class StateFiles:
     async def run(self) -> None:
         """Write until cancelled."""
         while True:
-            seen = self._asked.value
+            seen = self._requested.value
             for file in self._files:
                 if file.due:
                     await self._write(file)
-            if any(file.due for file in self._files) and self._asked.value == seen:
+            if any(file.due for file in self._files) and self._requested.value == seen:
                 await asyncio.sleep(RETRY_S)
             else:
-                await self._asked.reach(seen + 1)
+                await self._requested.reach(seen + 1)
 
     async def _write(self, file: StateFile) -> None:
-        asked, known = file.asked, set(file.left_out)
+        requests, known = file.requests, set(file.left_out)
         file.due = False
         try:
             text = await self._text(file)
@@ -208,7 +208,7 @@ class StateFiles:
         except Exception as error:  # noqa: BLE001 - the other files have to be written all the same
             file.due = True
             file.tried(
-                asked,
+                requests,
                 f"{file.file.path} cannot be written ({words(error)}); the change counts now, and is lost if the "
                 "broker stops before that is mended; it is tried again every second",
             )
@@ -220,9 +220,9 @@ class StateFiles:
                 f"{file.file.path.name}: no text can be made of {'; '.join(new_problems[:3])}; left out of the file"
             )
             _log.error("%s", problem)
-            file.tried(asked, f"{problem}, so that it is lost when the broker stops")
+            file.tried(requests, f"{problem}, so that it is lost when the broker stops")
         else:
-            file.tried(asked)
+            file.tried(requests)
         if file.left_out:
             first = next(iter(file.left_out.items()))
             self._supervisor.failed(
@@ -267,10 +267,10 @@ class StateFiles:
                 for entry, why in file.left_out.items():
                     self.unwritten.append(f"{file.file.path.name} has no {entry} ({why})")
 
-    def _ask(self, file: StateFile) -> None:
+    def _request(self, file: StateFile) -> None:
         file.due = True
-        file.asked += 1
-        self._asked.advance(self._asked.value + 1)
+        file.requests += 1
+        self._requested.advance(self._requested.value + 1)
 
     def _take_topics(self, value: Any) -> None:
         found = TOPIC_TABLE.decode(value, "topics.json")

@@ -5,7 +5,7 @@ Nothing here waits; `tianzhou.broker.delays.delay_scheduler` delivers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from tianzhou.model import DataVersion, names
@@ -108,3 +108,11 @@ def wanted_level(properties: Mapping[str, str]) -> int:
 def waiting_room(level: int) -> tuple[str, int]:
     """Topic and queue in which messages of a level wait (store.md §18)."""
     return names.SCHEDULE_TOPIC, level - 1
+
+
+def put_off(properties: MutableMapping[str, str], level: int, topic: str, queue_id: int) -> tuple[str, int]:
+    """Give a message the properties of one that waits for its delay; returns topic and queue in which it waits."""
+    properties[names.DELAY] = str(level)
+    properties[names.REAL_TOPIC] = topic
+    properties[names.REAL_QID] = str(queue_id)
+    return waiting_room(level)

@@ -10,12 +10,12 @@ import asyncio
 import logging
 
 from tianzhou.broker.delays.delay import waiting_room
+from tianzhou.broker.messages.copies import copy_of
 from tianzhou.broker.services import Services
 from tianzhou.errors import CorruptRecord, StoreError
 from tianzhou.model import names
 from tianzhou.records.codec import Record, decode_record
 from tianzhou.store.results import GetResult, GetStatus, NewRecord, PutStatus, ReadRequest
-from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.properties import decode_properties
 
 RETRY_S = 0.1
@@ -97,7 +97,8 @@ class DelayScheduler:
                 record = decode_record(view)
             except CorruptRecord as error:
                 _log.error("delay level %d: skipping what is at offset %d: %s", level, offset, error)
-                return self._skip(level, offset + 1)
+                ledger.advance(level, offset + 1, self._clock.now_ms())
+                return 0
             now = self._clock.now_ms()
             wait_ms = ledger.due_ms(level, record.store_timestamp, now) - now
             if wait_ms > 0:
@@ -108,10 +109,6 @@ class DelayScheduler:
             ledger.advance(level, offset, now)
         # Others are served between two batches.
         await asyncio.sleep(0)
-        return 0
-
-    def _skip(self, level: int, offset: int) -> float:
-        self._ledger.advance(level, offset, self._clock.now_ms())
         return 0
 
     def _deliver(self, level: int, record: Record) -> bool:
@@ -147,19 +144,5 @@ def delivered(record: Record) -> NewRecord | None:
     topic, queue = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
     if not topic or topic == names.HALF_TOPIC or not queue.isdigit():
         return None
-    return NewRecord(
-        topic,
-        int(queue),
-        record.body,
-        record.properties,
-        record.flag,
-        record.sys_flag,
-        record.born_timestamp,
-        record.born_host,
-        record.born_port,
-        record.reconsume_times,
-        record.prepared_transaction_offset,
-        tags_code(properties.get(names.TAGS)),
-        properties.get(names.KEYS, ""),
-        properties.get(names.UNIQ_KEY, ""),
-    )
+    half_offset = record.prepared_transaction_offset
+    return copy_of(record, topic, int(queue), properties, text=record.properties, half_offset=half_offset)

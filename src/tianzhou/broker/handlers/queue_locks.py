@@ -48,20 +48,20 @@ class QueueLockHandler(Handler):
         self._client = client
         self._names = names
         self._members: list[str] = []
-        self._asked_at = -1e9
+        self._looked_up_at = -1e9
 
     @serves(RequestCode.LOCK_BATCH_MQ)
     def lock(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply] | Slices[Reply]:
         """Lock queues for ordered consumption."""
-        asked = _lock_request(command)
+        request = _lock_request(command)
         now = int(self._clock.monotonic() * 1000)
-        granted = self._tables.locks.lock(asked.consumer_group, asked.client_id, asked.queues, now)
-        if asked.only_this_broker or self._quorum <= 1:
+        granted = self._tables.locks.lock(request.consumer_group, request.client_id, request.queues, now)
+        if request.only_this_broker or self._quorum <= 1:
             # The few of an ordinary consumer wait for nobody.
             if len(granted) <= FEW:
                 return command.reply(ResponseCode.SUCCESS, body=LOCKED_QUEUES.dumps(granted))
             return self._granted(command, granted)
-        return self._agree(command, asked, granted)
+        return self._agree(command, request, granted)
 
     @staticmethod
     def _granted(command: Command, queues: list[MessageQueue]) -> Slices[Reply]:
@@ -70,20 +70,20 @@ class QueueLockHandler(Handler):
     @serves(RequestCode.UNLOCK_BATCH_MQ)
     def unlock(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         """Free a client's own locks."""
-        asked = _lock_request(command)
-        self._tables.locks.unlock(asked.consumer_group, asked.client_id, asked.queues)
-        if asked.only_this_broker or self._quorum <= 1:
+        request = _lock_request(command)
+        self._tables.locks.unlock(request.consumer_group, request.client_id, request.queues)
+        if request.only_this_broker or self._quorum <= 1:
             return command.reply(ResponseCode.SUCCESS)
-        return self._unlock_all(command, asked)
+        return self._unlock_all(command, request)
 
     @property
     def _quorum(self) -> int:
         return self._store.settings.total_replicas // 2 + 1 if self._tables.settings.lock_in_strict_mode else 1
 
-    async def _agree(self, command: Command, asked: LockRequest, granted: list[MessageQueue]) -> Reply:
+    async def _agree(self, command: Command, request: LockRequest, granted: list[MessageQueue]) -> Reply:
         """Keep the queues that most members grant."""
         votes = Counter(granted)
-        wish = LockRequest(asked.client_id, asked.consumer_group, granted, only_this_broker=True)
+        wish = LockRequest(request.client_id, request.consumer_group, granted, only_this_broker=True)
         for reply in await self._ask_others(RequestCode.LOCK_BATCH_MQ, wish):
             if len(reply.body) < LARGE:
                 votes.update(LOCKED_QUEUES.loads(reply.body))
@@ -92,8 +92,8 @@ class QueueLockHandler(Handler):
         agreed = [queue for queue in granted if votes[queue] >= self._quorum]
         return await self._turns.in_slices(self._granted(command, agreed))
 
-    async def _unlock_all(self, command: Command, asked: LockRequest) -> Reply:
-        wish = LockRequest(asked.client_id, asked.consumer_group, asked.queues, only_this_broker=True)
+    async def _unlock_all(self, command: Command, request: LockRequest) -> Reply:
+        wish = LockRequest(request.client_id, request.consumer_group, request.queues, only_this_broker=True)
         await self._ask_others(RequestCode.UNLOCK_BATCH_MQ, wish)
         return command.reply(ResponseCode.SUCCESS)
 
@@ -113,11 +113,11 @@ class QueueLockHandler(Handler):
         return [reply for reply in replies if reply is not None]
 
     async def _others(self) -> list[str]:
-        """The other brokers of this one's name, as name servers know them; asked now and then only."""
+        """The other brokers of this one's name, as name servers know them; looked up now and then only."""
         settings, now = self._tables.settings, self._clock.monotonic()
-        if now - self._asked_at < settings.sync_broker_member_group_period / 1000:
+        if now - self._looked_up_at < settings.sync_broker_member_group_period / 1000:
             return self._members
-        self._asked_at = now
+        self._looked_up_at = now
         code = RequestCode.GET_BROKER_MEMBER_GROUP
         fields = write_header(code, cluster_name=settings.broker_cluster_name, broker_name=settings.broker_name)
         for address in self._names.addresses:
@@ -136,11 +136,11 @@ class QueueLockHandler(Handler):
 
 def _lock_request(command: Command) -> LockRequest:
     """Decoded request to lock or unlock, its names checked."""
-    asked = decoded(command, LOCK_REQUEST.loads)
-    GROUP.check(asked.consumer_group)
-    CLIENT_ID.check(asked.client_id)
-    for topic in {queue.topic for queue in asked.queues}:
+    request = decoded(command, LOCK_REQUEST.loads)
+    GROUP.check(request.consumer_group)
+    CLIENT_ID.check(request.client_id)
+    for topic in {queue.topic for queue in request.queues}:
         TOPIC.check(topic)
-    for broker in {queue.broker_name for queue in asked.queues}:
+    for broker in {queue.broker_name for queue in request.queues}:
         BROKER.check(broker)
-    return asked
+    return request

@@ -11,7 +11,7 @@ from typing import Any
 
 from tianzhou.broker.handlers.client_relay import free_connection
 from tianzhou.broker.handlers.handler import Handler, serves
-from tianzhou.broker.messages.admission import Admission
+from tianzhou.broker.messages.admission import Admission, reply_marks
 from tianzhou.broker.messages.put_codes import is_stored
 from tianzhou.broker.services import Services
 from tianzhou.errors import BrokerError, RemotingError, TooBusy
@@ -43,7 +43,7 @@ class RequestReplyHandler(Handler):
     async def reply(self, connection: Connection, command: Command) -> Reply:
         """Push a reply to the requester, and store it; the answer says whether it was delivered."""
         settings = self._tables.settings
-        marks = {names.MSG_REGION: settings.region_id, names.TRACE_ON: "true" if settings.trace_on else "false"}
+        marks = reply_marks(settings)
         try:
             header = read_header(command)
             now_ms = self._clock.now_ms()

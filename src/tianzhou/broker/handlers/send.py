@@ -14,9 +14,17 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tianzhou._hot import PropertyReader, message_ids, send_reply, stored_reply
-from tianzhou.broker.delays.delay import NO_TIMERS, waiting_room, wanted_level
+from tianzhou.broker.delays.delay import NO_TIMERS, put_off, wanted_level
 from tianzhou.broker.handlers.handler import Handler, serves
-from tianzhou.broker.messages.admission import Admission, check_key, needs_key, retry_group
+from tianzhou.broker.messages.admission import (
+    Admission,
+    added_properties,
+    check_key,
+    multi_tag_flag,
+    needs_key,
+    reply_marks,
+    retry_group,
+)
 from tianzhou.broker.messages.flush_acks import FlushAcks
 from tianzhou.broker.messages.put_codes import code_of, is_stored, remark_of
 from tianzhou.broker.messages.retry import group_of_retry_topic, is_dead_on_arrival, limit_of
@@ -39,8 +47,6 @@ from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.ids import UniqueIdGenerator, offset_msg_id
 from tianzhou.wire.properties import decode_properties, encode_properties
 
-MULTI_TAGS = 0x2
-
 _TIMERS = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 _OURS = (names.CLUSTER, names.MSG_REGION, names.TRACE_ON)
 """Properties the broker sets; a message that was stored before brings them along."""
@@ -57,7 +63,7 @@ class Target:
     def __init__(self, config: TopicConfig, traffic: PutTraffic) -> None:
         self.queues = config.write_queue_nums
         self.limit = max(config.write_queue_nums, config.read_queue_nums)
-        self.flags = MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0
+        self.flags = multi_tag_flag(config)
         self.batched = is_batch_type(config.attributes)
         traffic.grow(self.limit)
         self.traffic = traffic
@@ -91,14 +97,10 @@ class SendHandler(Handler):
         settings = self._tables.settings
         self._region = settings.region_id
         self._trace_on = settings.trace_on
-        self._added = {
-            names.CLUSTER: settings.broker_cluster_name,
-            names.MSG_REGION: settings.region_id,
-            names.TRACE_ON: "true" if settings.trace_on else "false",
-        }
+        self._added = added_properties(settings)
         self._tail = encode_properties(self._added)
         self._plain_record = PropertyReader(_SPECIAL, self._tail, tags_code).record
-        self._marks = {names.MSG_REGION: self._region, names.TRACE_ON: self._added[names.TRACE_ON]}
+        self._marks = reply_marks(settings)
         self._sync_flush = self._store.settings.sync_flush
         self._shared_text: str | None = None
         self._targets.clear()
@@ -216,8 +218,7 @@ class SendHandler(Handler):
             raise BrokerError(
                 ResponseCode.MESSAGE_ILLEGAL, "inner batches (INNER_NUM, sysFlag 0xC0) are the broker's own form"
             )
-        if config.topic_filter_type == "MULTI_TAG":
-            sys_flag |= MULTI_TAGS
+        sys_flag |= multi_tag_flag(config)
         result = self._store.append(
             NewRecord(
                 topic,
@@ -289,11 +290,7 @@ class SendHandler(Handler):
             return topic, queue_id
         for name in _TIMERS:
             properties.pop(name, None)
-        level = self._tables.delays.capped(level)
-        properties[names.DELAY] = str(level)
-        properties[names.REAL_TOPIC] = topic
-        properties[names.REAL_QID] = str(queue_id)
-        return waiting_room(level)
+        return put_off(properties, self._tables.delays.capped(level), topic, queue_id)
 
     def _batch(self, connection: Connection, command: Command, header: Any) -> Reply | Awaitable[Reply]:
         topic, queue_id = header.topic, header.queue_id

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from tianzhou.broker.delays.delay import waiting_room
+from tianzhou.broker.delays.delay import put_off
 from tianzhou.broker.handlers.handler import Handler, serves
 from tianzhou.broker.messages.admission import UNIT_SUBSCRIPTION, retry_group
+from tianzhou.broker.messages.copies import copy_of
 from tianzhou.broker.messages.put_codes import remark_of
 from tianzhou.broker.messages.retry import DeadLetter, after_send_back, limit_of
 from tianzhou.broker.services import Services
@@ -20,9 +21,8 @@ from tianzhou.store.results import NewRecord, PutStatus
 from tianzhou.wire.codes import RequestCode, ResponseCode
 from tianzhou.wire.command import Command
 from tianzhou.wire.fields import read_header
-from tianzhou.wire.hashing import tags_code
 from tianzhou.wire.ids import offset_msg_id
-from tianzhou.wire.properties import decode_properties, encode_properties
+from tianzhou.wire.properties import decode_properties
 
 
 class SendBackHandler(Handler):
@@ -97,22 +97,5 @@ class SendBackHandler(Handler):
         properties[names.WAIT] = "false"
         properties[names.DELAY] = str(level)
         if level > 0:
-            properties[names.REAL_TOPIC] = topic
-            properties[names.REAL_QID] = str(queue_id)
-            topic, queue_id = waiting_room(level)
-        return NewRecord(
-            topic,
-            queue_id,
-            record.body,
-            encode_properties(properties),
-            record.flag,
-            record.sys_flag,
-            record.born_timestamp,
-            record.born_host,
-            record.born_port,
-            record.reconsume_times + 1,
-            0,
-            tags_code(properties.get(names.TAGS)),
-            properties.get(names.KEYS, ""),
-            properties.get(names.UNIQ_KEY, ""),
-        )
+            topic, queue_id = put_off(properties, level, topic, queue_id)
+        return copy_of(record, topic, queue_id, properties, reconsume_times=record.reconsume_times + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tianzhou.broker.settings import BrokerSettings
 from tianzhou.broker.state import Tables
 from tianzhou.broker.tables.groups import GroupTable
 from tianzhou.broker.tables.topics import NOT_SENDABLE
@@ -18,6 +19,21 @@ _STAGING = (names.STAGED_TOPIC, names.STAGED_OP_TOPIC)
 UNIT_TOPIC = 0x1
 UNIT_SUBSCRIPTION = 0x2
 """Bits of a topic's flag (store.md §15.2)."""
+
+
+def added_properties(settings: BrokerSettings) -> dict[str, str]:
+    """Properties the broker adds to messages (broker.md §7.1)."""
+    return {names.CLUSTER: settings.broker_cluster_name, **reply_marks(settings)}
+
+
+def reply_marks(settings: BrokerSettings) -> dict[str, str]:
+    """Fields of every reply to a send."""
+    return {names.MSG_REGION: settings.region_id, names.TRACE_ON: "true" if settings.trace_on else "false"}
+
+
+def multi_tag_flag(config: TopicConfig) -> int:
+    """Bit of a message's system flag that says its topic has several tags a message; 0 for other topics."""
+    return 0x2 if config.topic_filter_type == "MULTI_TAG" else 0
 
 
 def topic_sys_flag(unit_mode: bool, is_retry: bool) -> int:

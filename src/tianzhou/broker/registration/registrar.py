@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tianzhou.broker.registration.name_servers import NameServers
 from tianzhou.broker.services import Services
@@ -83,7 +84,7 @@ class Registrar:
         self._names = names
         self._hold_ms = services.store.settings.disappear_time_after_start
         self._supervisor = services.supervisor
-        self._asked = Watermark(1)
+        self._requested = Watermark(1)
         self._done = Watermark(0)
         self._ready = asyncio.Event()
         self._connections: dict[str, Connection] = {}
@@ -101,7 +102,7 @@ class Registrar:
 
     def request(self) -> None:
         """Register as soon as possible, because the last registration is out of date."""
-        self._asked.advance(self._asked.value + 1)
+        self._requested.advance(self._requested.value + 1)
 
     async def settled(self, timeout_s: float = 3.0) -> bool:
         """Wait until the registrations requested so far are done; False after `timeout_s`."""
@@ -109,7 +110,7 @@ class Registrar:
             return True
         try:
             async with asyncio.timeout(timeout_s):
-                await self._done.reach(self._asked.value)
+                await self._done.reach(self._requested.value)
         except TimeoutError:
             return False
         return True
@@ -122,9 +123,9 @@ class Registrar:
         time = asyncio.get_running_loop().time
         periodic, due = False, 0.0
         while True:
-            asked = self._asked.value
+            requested = self._requested.value
             all_registered = await self._round(periodic=periodic)
-            self._done.advance(asked)
+            self._done.advance(requested)
             period = self._tables.settings.register_name_server_period
             period_s = min(max(period, SHORTEST_PERIOD_MS), LONGEST_PERIOD_MS) / 1000
             now = time()
@@ -132,7 +133,7 @@ class Registrar:
                 due = now + period_s
             try:
                 async with asyncio.timeout(due - now if all_registered else RETRY_S):
-                    await self._asked.reach(asked + 1)
+                    await self._requested.reach(requested + 1)
             except TimeoutError:
                 self.request()
             # Also where changes never cease, or one of several name servers is away: the whole table repairs what is
@@ -163,18 +164,9 @@ class Registrar:
 
     async def _knows(self, address: str, version: DataVersion) -> bool:
         """Whether a name server has the topics of a version."""
-        settings = self._tables.settings
-        code = RequestCode.QUERY_DATA_VERSION
-        fields = write_header(
-            code,
-            broker_name=settings.broker_name,
-            broker_addr=self._address,
-            cluster_name=settings.broker_cluster_name,
-            broker_id=settings.broker_id,
-        )
-        command = Command(code, fields=fields, body=DATA_VERSION.dumps(version))
+        code, timeout_ms = RequestCode.QUERY_DATA_VERSION, self._tables.settings.register_broker_timeout_mills
         try:
-            reply = await self._client.invoke(address, command, settings.register_broker_timeout_mills)
+            reply = await self._client.invoke(address, self._request(code, DATA_VERSION.dumps(version)), timeout_ms)
             return reply.code == ResponseCode.SUCCESS and bool(reply.body) and not read_reply(code, reply).changed
         except TianzhouError:
             return False
@@ -220,6 +212,19 @@ class Registrar:
         if outcome is not True:
             self._registered.pop(address, None)
         return outcome
+
+    def _request(self, code: RequestCode, body: bytes = b"", **fields: Any) -> Command:
+        """A request about this broker, with further fields of its header."""
+        settings = self._tables.settings
+        header = write_header(
+            code,
+            broker_name=settings.broker_name,
+            broker_addr=self._address,
+            cluster_name=settings.broker_cluster_name,
+            broker_id=settings.broker_id,
+            **fields,
+        )
+        return Command(code, fields=header, body=body)
 
     def _is_connected(self, address: str, connection: Connection | None = None) -> bool:
         """Whether the last registration went over the present connection, which has to be `connection` unless None."""
@@ -275,18 +280,14 @@ class Registrar:
     async def _register(self, address: str, body: bytes) -> bool | None:
         """Register at one name server: True accepted, False refused, None unreachable."""
         settings = self._tables.settings
-        fields = write_header(
+        command = self._request(
             RequestCode.REGISTER_BROKER,
-            broker_name=settings.broker_name,
-            broker_addr=self._address,
-            cluster_name=settings.broker_cluster_name,
+            body,
             ha_server_addr=self._ha_address,
-            broker_id=settings.broker_id,
             enable_acting_master=False,
             compressed=settings.compressed_register,
             body_crc32=crc32(body),
         )
-        command = Command(RequestCode.REGISTER_BROKER, fields=fields, body=body)
         try:
             reply = await self._client.invoke(address, command, settings.register_broker_timeout_mills)
         except ConnectFailed as error:
@@ -350,17 +351,7 @@ class Registrar:
         await asyncio.gather(*(self._unregister(address) for address in self._names.addresses))
 
     async def _unregister(self, address: str) -> None:
-        settings = self._tables.settings
-        fields = write_header(
-            RequestCode.UNREGISTER_BROKER,
-            broker_name=settings.broker_name,
-            broker_addr=self._address,
-            cluster_name=settings.broker_cluster_name,
-            broker_id=settings.broker_id,
-        )
         try:
-            await self._client.invoke(
-                address, Command(RequestCode.UNREGISTER_BROKER, fields=fields), UNREGISTER_TIMEOUT_MS
-            )
+            await self._client.invoke(address, self._request(RequestCode.UNREGISTER_BROKER), UNREGISTER_TIMEOUT_MS)
         except (TianzhouError, OSError, ValueError) as error:
             _log.warning("name server %s was not told that this broker stops: %s", address, error)

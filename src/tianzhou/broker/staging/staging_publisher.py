@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from tianzhou.broker.messages.admission import added_properties, multi_tag_flag
 from tianzhou.broker.messages.put_codes import code_of, remark_of
 from tianzhou.broker.services import Services
 from tianzhou.broker.staging import staging_records as records
@@ -48,7 +49,6 @@ SNAPSHOT_RETRY_S = 60.0
 SPREAD_S = 3_600.0
 """Between two trials to have other brokers publish what a writer that is silent for days has written last."""
 DAY_MS = 86_400_000
-MULTI_TAGS = 0x2
 
 _log = logging.getLogger(__name__)
 
@@ -333,30 +333,19 @@ class StagingPublisher:
         return record
 
     def _publish_some(self, publication: Publication, unit: Record, messages: Sequence[StagedMessage]) -> None:
-        tail = self._tail()
+        tail = encode_properties(added_properties(self._tables.settings))
         for message in messages[publication.message : publication.message + SLICE]:
             topic = self._tables.topics.get(message.topic)
             if topic is None:
                 # It was there when the message was taken; what is decided is not lost with it.
                 queues = max(message.queue_id + 1, self._tables.settings.default_topic_queue_nums)
                 topic = self._tables.topics.ensure(message.topic, queues, self._clock.now_ms(), bounded=False)
-            flags = MULTI_TAGS if topic.topic_filter_type == "MULTI_TAG" else 0
-            record = records.visible(message, unit, tail, self._tables.delays.capped, flags)
+            record = records.visible(message, unit, tail, self._tables.delays.capped, multi_tag_flag(topic))
             if record.uniq_key not in publication.found:
                 result = self._append(record)
                 size = result.end_offset - result.physical_offset
                 self._stats.put(record.topic).add(record.queue_id, 1, size)
             publication.message += 1
-
-    def _tail(self) -> bytes:
-        settings = self._tables.settings
-        return encode_properties(
-            {
-                names.CLUSTER: settings.broker_cluster_name,
-                names.MSG_REGION: settings.region_id,
-                names.TRACE_ON: "true" if settings.trace_on else "false",
-            }
-        )
 
     # notes
 

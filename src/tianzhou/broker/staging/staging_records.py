@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from tianzhou.broker.delays.delay import NO_TIMERS, waiting_room, wanted_level
+from tianzhou.broker.delays.delay import NO_TIMERS, put_off, wanted_level
 from tianzhou.broker.staging.log_entries import (
     Decided,
     Forgotten,
@@ -445,9 +445,8 @@ def visible(
     topic, queue_id = message.topic, message.queue_id
     if names.DELAY in properties and (level := wanted_level(properties)) > 0:
         level = capped(level)
-        properties |= {names.DELAY: str(level), names.REAL_TOPIC: topic, names.REAL_QID: str(queue_id)}
+        topic, queue_id = put_off(properties, level, topic, queue_id)
         text = encode_properties(properties)
-        topic, queue_id = waiting_room(level)
     return NewRecord(
         topic,
         queue_id,

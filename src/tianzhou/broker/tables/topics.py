@@ -335,7 +335,7 @@ def follow_queue_types(topics: TopicTable, kinds: QueueKinds) -> None:
     A deleted topic keeps its kind: its queues are still to be deleted.
     """
 
-    def tell(changed: Iterable[str]) -> None:
+    def follow(changed: Iterable[str]) -> None:
         for topic in changed:
             config = topics.get(topic)
             if config is not None and config.attributes.get("queue.type") == "BatchCQ":
@@ -343,5 +343,5 @@ def follow_queue_types(topics: TopicTable, kinds: QueueKinds) -> None:
             elif config is not None:
                 kinds.batch_topics.discard(topic)
 
-    tell(list(topics.all()))
-    topics.listeners.append(tell)
+    follow(list(topics.all()))
+    topics.listeners.append(follow)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 
 from msgspec import structs
 
 from tianzhou.broker.delays.delay import waiting_room, wanted_level
+from tianzhou.broker.messages.copies import copy_of
 from tianzhou.broker.transactions.transactions import Half, Identity
 from tianzhou.model import names
 from tianzhou.records.codec import Record, encode_record
@@ -70,7 +71,7 @@ def make_half(
     """
     seconds = _number(properties.get(IMMUNITY))
     return Half(
-        Identity(properties.get(names.UNIQ_KEY, ""), properties.get(names.PGROUP, ""), *born),
+        _identity(properties, *born),
         offset,
         place,
         stored_ms,
@@ -81,14 +82,11 @@ def make_half(
 
 def identity_of(record: Record) -> Identity:
     """What the copies of a half message share."""
-    properties = decode_properties(record.properties)
-    return Identity(
-        properties.get(names.UNIQ_KEY, ""),
-        properties.get(names.PGROUP, ""),
-        record.born_timestamp,
-        record.born_host,
-        record.born_port,
-    )
+    return _identity(decode_properties(record.properties), record.born_timestamp, record.born_host, record.born_port)
+
+
+def _identity(properties: Mapping[str, str], timestamp: int, host: bytes, port: int) -> Identity:
+    return Identity(properties.get(names.UNIQ_KEY, ""), properties.get(names.PGROUP, ""), timestamp, host, port)
 
 
 def committed(record: Record, capped: int) -> NewRecord:
@@ -106,7 +104,10 @@ def committed(record: Record, capped: int) -> NewRecord:
         properties[names.DELAY] = str(capped)
         text = encode_properties(properties)
         topic, queue_id = waiting_room(capped)
-    return _copy(record, topic, queue_id, text, properties, (record.sys_flag & ~TRANSACTION_BITS) | COMMIT)
+    sys_flag = (record.sys_flag & ~TRANSACTION_BITS) | COMMIT
+    return copy_of(
+        record, topic, queue_id, properties, text=text, sys_flag=sys_flag, half_offset=record.physical_offset
+    )
 
 
 def delay_of(record: Record) -> int:
@@ -124,13 +125,13 @@ def copied(record: Record, half: Half, *, checked: bool) -> NewRecord:
         properties[CHECK_TIMES] = str(half.checks + 1)
     else:
         properties.setdefault(MOVED_FROM, str(half.offset))
-    return _copy(record, names.HALF_TOPIC, QUEUE, encode_properties(properties), properties, record.sys_flag)
+    return copy_of(record, names.HALF_TOPIC, QUEUE, properties)
 
 
 def given_up(record: Record) -> NewRecord:
     """Record of a half message that is given up undecided."""
     properties = decode_properties(record.properties)
-    return _copy(record, GIVEN_UP_TOPIC, QUEUE, record.properties, properties, record.sys_flag)
+    return copy_of(record, GIVEN_UP_TOPIC, QUEUE, properties, text=record.properties)
 
 
 def resumed(record: Record) -> NewRecord:
@@ -138,29 +139,7 @@ def resumed(record: Record) -> NewRecord:
     properties = decode_properties(record.properties)
     properties[CHECK_TIMES] = "0"
     properties.pop(MOVED_FROM, None)
-    return _copy(record, names.HALF_TOPIC, QUEUE, encode_properties(properties), properties, record.sys_flag)
-
-
-def _copy(
-    record: Record, topic: str, queue_id: int, text: bytes, properties: MutableMapping[str, str], sys_flag: int
-) -> NewRecord:
-    final = sys_flag & TRANSACTION_BITS == COMMIT
-    return NewRecord(
-        topic,
-        queue_id,
-        record.body,
-        text,
-        record.flag,
-        sys_flag,
-        record.born_timestamp,
-        record.born_host,
-        record.born_port,
-        record.reconsume_times,
-        record.physical_offset if final else 0,
-        tags_code(properties.get(names.TAGS)),
-        properties.get(names.KEYS, ""),
-        properties.get(names.UNIQ_KEY, ""),
-    )
+    return copy_of(record, names.HALF_TOPIC, QUEUE, properties)
 
 
 def question(record: Record, copy: NewRecord, offset: int, place: int) -> bytes:
